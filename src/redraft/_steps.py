@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from redraft._tokens import ReplyText
     from redraft.events import Event
-    from redraft.protocols import Allowance, ChatModel, ChatRequest, Step, TextListener
+    from redraft.protocols import Allowance, ChatModel, ChatRequest, ModelCall, Step, TextListener
     from redraft.types import TokenUsage
 
 P = ParamSpec("P")
@@ -280,13 +280,13 @@ async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
     elif within is None:
         reply = await step(_name_of(request), ChatReply, partial(_reply, model=model, text=text), request)
     else:
-        with within.call(request.role, _input_tokens(request), request.max_tokens) as call:
+        with within.call(request.role, _input_tokens(request), request.max_tokens, model) as call:
             if text is not None:
                 text.pay = call.used
 
             # Check the budget inside the journal's step: a recorded reply has already been paid for.
             async def carried_out(request: ChatRequest) -> ChatReply:
-                return await call.carry_out(_reply, request, model, text)
+                return await call.carry_out(_limited_reply, call, request, model, text)
 
             reply = await step(_name_of(request), ChatReply, carried_out, request)
             call.used(reply.usage)
@@ -302,12 +302,29 @@ async def answer_within_budget(
     within = allowance.get()
     if within is None:
         return await _reply(request, model, text)
-    with within.call(request.role, _input_tokens(request), request.max_tokens) as call:
+    with within.call(request.role, _input_tokens(request), request.max_tokens, model) as call:
         if text is not None:
             text.pay = call.used
-        reply = await call.carry_out(_reply, request, model, text)
+        reply = await call.carry_out(_limited_reply, call, request, model, text)
         call.used(reply.usage)
     return reply
+
+
+async def _limited_reply(
+    call: ModelCall, request: ChatRequest, model: ChatModel, text: ReplyText | None
+) -> ChatReply:
+    """Call a model with the limit that the budget allows for its reply."""
+    while True:
+        limited = request if call.reply_limit is None else replace(request, max_tokens=call.reply_limit)
+        try:
+            reply = await _reply(limited, model, text)
+        except ModelError as error:
+            if not call.lower_limit(error):
+                raise
+        else:
+            cut_off = reply.finish_reason == "length"
+            usage = call.counted(reply.usage, reply.text, cut_off=cut_off)
+            return reply if usage is reply.usage else replace(reply, usage=usage)
 
 
 def _name_of(request: ChatRequest) -> str:
@@ -320,7 +337,7 @@ IMAGE_TOKENS = 1_000
 
 
 EXPECTED_TOKENS = 500
-"""What a reply without a limit is taken to have, until it is there."""
+"""What a reply is taken to have, until it is there, unless its limit is lower."""
 
 
 def _input_tokens(request: ChatRequest) -> int:
@@ -356,7 +373,8 @@ async def _through_gate(
 ) -> ChatReply:
     if call_gate.get() is None or getattr(model, "gates_calls", False):
         return await send()
-    tokens = _input_tokens(request) + (request.max_tokens or EXPECTED_TOKENS)
+    # A limit is the most that a reply may have, and often far more than it will have.
+    tokens = _input_tokens(request) + min(request.max_tokens or EXPECTED_TOKENS, EXPECTED_TOKENS)
     return await gated(name_of_model(model), tokens, send, attrgetter("usage"), waits_out=waits_out)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from redraft.errors import ModelError
     from redraft.types import ConvergenceReason, Draft, QualityCriterion, ReflectionResult, Stop
 
 __all__ = [
@@ -234,8 +235,10 @@ class Allowance(Protocol):
         """Whether the step has a deadline."""
         ...
 
-    def call(self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, /) -> ModelCall:
-        """Return a context in which to make a model call of about `input_tokens` tokens."""
+    def call(
+        self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, model: object = None, /
+    ) -> ModelCall:
+        """Return a context in which to make a call of `model` with about `input_tokens` tokens."""
         ...
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
@@ -254,6 +257,19 @@ class ModelCall(Protocol):
 
     async def carry_out(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the call if it fits into the budget, and cancel it when the time is spent."""
+        ...
+
+    @property
+    def reply_limit(self) -> int | None:
+        """The limit on the reply's tokens to send with the call, once it has started."""
+        ...
+
+    def lower_limit(self, error: ModelError, /) -> bool:
+        """Lower the limit if the provider refused it as too high; return whether to send the call again."""
+        ...
+
+    def counted(self, usage: TokenUsage, text: str, /, *, cut_off: bool = False) -> TokenUsage:
+        """Return what the call used, with estimates for what the provider did not report of the reply."""
         ...
 
     def used(self, usage: TokenUsage, /) -> None:

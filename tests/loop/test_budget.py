@@ -239,13 +239,13 @@ def test_a_run_exceeds_its_budget_by_at_most_one_reply(options, budget, reply, s
 
 def test_paid_samples_count_and_missing_ones_are_named():
     model = Provider()
-    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1600)
+    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_samples=20, budget_tokens=1800)
     result = asyncio.run(Agent(model, pattern=pattern, keep=False).run("Write."))
     evaluation = result.history.versions[0].evaluation
     assert evaluation.overall_score == 0.5
     assert evaluation.usage.requests == model.asked.count("evaluation") > 1
     refused = 20 - evaluation.usage.requests
-    assert "budget_tokens=1600" in result.diagnostics["budget"]
+    assert "budget_tokens=1800" in result.diagnostics["budget"]
     assert f"{refused} not started" in result.diagnostics["budget"]
 
 
@@ -512,7 +512,7 @@ def test_recorded_replies_are_replayed_whatever_the_budget():
 
     first = Dying(reply=1000)
     with pytest.raises(Killed):
-        run(first, 6_500)
+        run(first, 8_000)
     result = run(again, first.used + 1)
     assert again.asked == []
     assert result.history.versions[0].evaluation.usage.requests == 3

@@ -342,13 +342,15 @@ def test_a_retry_after_beyond_the_limit_is_in_the_error():
 
 def test_a_budget_bounds_the_steps_of_an_agent():
     actor = Actor([call("moody", x=3)] * 100)
-    agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=35))
-    with pytest.raises(UnfinishedError, match="token budget was spent after 3 steps") as caught:
+    agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=80))
+    with pytest.raises(
+        UnfinishedError, match=r"token budget was spent after 7 steps.* leaves 10 tokens"
+    ) as caught:
         agent.run_sync("Q?")
-    assert len(actor.requests) == 3  # of the 5 tokens left, the next request would need 10 for its input
-    assert caught.value.usage.total_tokens == 30
+    assert len(actor.requests) == 7
+    assert caught.value.usage.total_tokens == 70
     assert caught.value.reason is ConvergenceReason.TOKEN_BUDGET
-    assert len(caught.value.conversation.messages) == 7
+    assert len(caught.value.conversation.messages) == 15
 
 
 @pytest.mark.parametrize(

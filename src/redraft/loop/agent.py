@@ -12,6 +12,7 @@ from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
+from redraft.loop.budget import check_prices
 from redraft.loop.conversation import check_triggers, conversation_verbs
 from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.output_type import output_type_of
@@ -278,6 +279,8 @@ class Agent(Generic[OutputT]):
             judges = judges_of(pattern, self._model, task.task_type)
         if task.all_images:
             check_images(task, self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
+        if pattern.budget_usd is not None:
+            check_prices(self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
         live = live or self._live(pattern)
         if tool_agent is not None:
             verbs = conversation_verbs(tool_agent, judges_of_type(judges, self._output_type), live)

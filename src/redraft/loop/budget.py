@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
-from redraft._steps import allowance
+from redraft._steps import allowance, name_of_model
+from redraft._texts import estimate_tokens
 from redraft._validation import check_bound
-from redraft.errors import ModelError, OutputError, RedraftError, UnfinishedError
+from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError
 from redraft.loop.journal import journal_in
 from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.protocols import ModelRole, Step
+    from redraft.protocols import ChatModel, ModelRole, Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,9 +32,17 @@ R = TypeVar("R")
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
 """The role of the model calls inside each step of the loop."""
 LONGEST_REPLY = 16_384
-"""Output tokens to reserve for a call without a limit of its own, until a reply of its role is known."""
-SHORTEST_RESERVED = 2_048
-"""The fewest output tokens to reserve for such a call afterwards; usually twice the longest reply so far."""
+"""The highest limit sent for a reply, unless earlier replies came near it; many models refuse higher ones."""
+LONGEST_REASONING = 65_536
+"""The same for a model that reasons, since its thoughts are output tokens, too."""
+EXPECTED_REPLY = 1_024
+"""Output tokens expected of a reply while its role has none yet."""
+SHORTEST_REPLY = 16
+"""Output tokens below which the first reply of a role is taken to be cut off."""
+SHORTEST_REASONING = 1_024
+"""The same for the first reply of a model that reasons before it answers."""
+REPLY_MARGIN = 1.5
+"""How much longer than the longest reply of its role the next one may well be."""
 FREE_CHECKS = 1.0
 """Seconds that judging may always take, so that free checks run even after the time is spent."""
 GRACE = 1.0
@@ -66,6 +76,13 @@ class Budget:
 
 
 NO_BUDGET = Budget()
+REFUSALS = (400, 422)
+"""The statuses with which providers refuse a limit that is too high for the model or its context."""
+ABOUT_LIMITS = re.compile(
+    r"max\w*_?tokens|maxOutputTokens|max_model_len|context length|(output|completion) tokens", re.IGNORECASE
+)
+LEAST_ACCEPTED = 512
+"""The limit below which a refusal has another reason."""
 calls_of_part: ContextVar[list[TokenUsage] | None] = ContextVar("calls_of_part", default=None)
 """What the calls of one of several parts of a step have used: such a part may end before the step does."""
 
@@ -74,9 +91,12 @@ calls_of_part: ContextVar[list[TokenUsage] | None] = ContextVar("calls_of_part",
 class Tally:
     """What a run has used so far, by role.
 
-    `longest` and `dearest` are the output tokens and the cost of the largest reply of each role. `exhausted`
-    is the budget that kept a call from starting or from ending; `refused` and `cancelled` count these calls.
-    `estimated_tokens` are those of streams that broke off before the provider said what they used.
+    `shortest` and `longest` are the output tokens of the smallest and the largest reply of each role,
+    `dearest` the highest cost. `exhausted` is the budget that kept a call from starting or from ending;
+    `refused` and `cancelled` count these calls, and `needed` says what the last refused call needed and what
+    was left. `accepted` are limits of replies, by model, to which a provider's refusals have led. `cut_off`
+    counts replies that ended at the limit that the budget set. `estimated_tokens` are those of replies for
+    which the provider reported no usage.
 
     `outer` is the budget of a workflow inside which the run is a step: it bounds the run's calls as well.
     `options` are the names under which the limits were set, for messages.
@@ -87,11 +107,15 @@ class Tally:
     known_usd: float = 0.0
     clock: Callable[[], float] = monotonic
     started: float = field(init=False)
+    shortest: dict[str, int] = field(default_factory=dict[str, int])
     longest: dict[str, int] = field(default_factory=dict[str, int])
     dearest: dict[str, float] = field(default_factory=dict[str, float])
     exhausted: ConvergenceReason | None = None
     refused: int = 0
     cancelled: int = 0
+    needed: str = ""
+    accepted: dict[str, int] = field(default_factory=dict[str, int])
+    cut_off: int = 0
     estimated_tokens: int = 0
     outer: StepBudget | None = None
     options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
@@ -152,20 +176,35 @@ class Tally:
             return False
         return self.spent(under_way) is None and (bound is None or self.seconds() + seconds < bound)
 
-    def reply_tokens(self, role: ModelRole) -> int:
-        """Return the output tokens to reserve for a call without a limit of its own."""
+    def shortest_reply(self, role: ModelRole, *, reasons: bool) -> int:
+        """Return the output tokens without which the next reply of a role is certain to be cut off."""
+        known = self.shortest.get(role)
+        if known is None:
+            return SHORTEST_REASONING if reasons else SHORTEST_REPLY
+        return max(1, known)
+
+    def expected_reply(self, role: ModelRole, *, reasons: bool) -> int:
+        """Return the output tokens with which the next reply of a role probably ends by itself."""
         longest = self.longest.get(role)
-        return LONGEST_REPLY if longest is None else max(SHORTEST_RESERVED, 2 * longest)
+        if longest is None:
+            return SHORTEST_REASONING * 2 if reasons else EXPECTED_REPLY
+        return max(SHORTEST_REPLY, round(REPLY_MARGIN * longest))
+
+    def longest_reply(self, role: ModelRole, *, reasons: bool) -> int:
+        """Return the highest limit to send for the next reply of a role."""
+        return max(LONGEST_REASONING if reasons else LONGEST_REPLY, 4 * self.longest.get(role, 0))
 
     def reply_cost(self, role: ModelRole) -> float:
-        """Return the US dollars to reserve for a call: infinity until a reply of its role is known."""
+        """Return the US dollars to reserve for a call whose price is not known: infinity for the first."""
         dearest = self.dearest.get(role)
         return float("inf") if dearest is None else 2 * dearest
 
     def observe(self, role: ModelRole, usage: TokenUsage) -> None:
         """Learn from a reply how much to reserve for the next one of its role."""
         if usage.requests:
-            self.longest[role] = max(self.longest.get(role, 0), usage.output_tokens)
+            output = usage.output_tokens
+            self.shortest[role] = min(self.shortest.get(role, output), output)
+            self.longest[role] = max(self.longest.get(role, 0), output)
             # An unknown cost can't be bounded, so it must not hold up other calls.
             self.dearest[role] = max(self.dearest.get(role, 0.0), usage.cost_usd or 0.0)
 
@@ -173,21 +212,26 @@ class Tally:
         """Return, as JSON, what decides on the next call beside the usage: a journal records it."""
         return {
             "budget": asdict(self.budget),
+            "shortest": dict(self.shortest),
             "longest": dict(self.longest),
             "dearest": dict(self.dearest),
             "estimated_tokens": self.estimated_tokens,
             "exhausted": self.exhausted,
             "refused": self.refused,
             "cancelled": self.cancelled,
+            "needed": self.needed,
+            "cut_off": self.cut_off,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of the run's earlier process, which may have had another budget."""
         self.longest, self.dearest = dict(state["longest"]), dict(state["dearest"])
-        self.estimated_tokens = state["estimated_tokens"]
+        self.shortest = dict(state.get("shortest", {}))  # version 1.x recorded none
+        self.estimated_tokens, self.cut_off = state["estimated_tokens"], state.get("cut_off", 0)
         if state["exhausted"] is not None and state["budget"] == asdict(self.budget):
             self.exhausted = ConvergenceReason(state["exhausted"])
             self.refused, self.cancelled = state["refused"], state["cancelled"]
+            self.needed = state.get("needed", "")
 
     def option(self, reason: ConvergenceReason) -> str:
         """Return the option behind a budget's reason to stop, with its value."""
@@ -228,30 +272,40 @@ class Tally:
                 detail = f"Part of the cost is not known; the rest reached {usd} ({option})."
             else:
                 detail = f"{render_usd(used.cost_usd)} of {usd} were spent ({option})."
+                if used.cost_usd < (budget.usd or 0.0):
+                    detail += self._too_little()
             return Stop(reason, detail, {"used": used.cost_usd, option: budget.usd})
         option, tokens, bound = options["tokens"], used.total_tokens, budget.tokens
         if bound is not None and (tokens >= bound or self.exhausted is ConvergenceReason.TOKEN_BUDGET):
             detail = f"{tokens:,} of {bound:,} tokens were used ({option})."
             if tokens < bound:
-                detail += " What was left was too little for the next call."
+                detail += self._too_little()
             return Stop(reason, detail, {"used": tokens, option: bound})
         option, bound = options["revision_tokens"], budget.revision_tokens or 0
         tokens = self.by_role.get("revision", NOTHING_USED).total_tokens
         detail = f"Revisions used {tokens:,} of {bound:,} tokens ({option})."
         return Stop(reason, detail, {"used": tokens, option: bound})
 
+    def _too_little(self) -> str:
+        return f" What was left was too little for the next call{self.needed and f': {self.needed}'}."
+
     def diagnostics(self) -> dict[str, str]:
-        """Return what a reader should know: calls that the budget prevented or cancelled, an unknown cost."""
+        """Return what a reader should know: calls that the budget prevented or cut short, an unknown cost."""
         found: dict[str, str] = {}
         if self.exhausted is not None:
             counts = ((self.refused, "not started"), (self.cancelled, "cancelled"))
             calls = " and ".join(f"{count} {what}" for count, what in counts if count)
             option = self.option(self.exhausted)
             found["budget"] = f"{option} left no room for all model calls and checks: {calls}."
+            if self.needed and self.refused:
+                found["budget"] += f" The last one: {self.needed}."
+        if self.cut_off:
+            replies = "One reply was" if self.cut_off == 1 else f"{self.cut_off} replies were"
+            found["cut_off"] = f"{replies} cut off at the limit that the budget allowed."
         if self.estimated_tokens:
             found["usage_estimated"] = (
-                f"About {self.estimated_tokens:,} of the tokens are an estimate: a stream broke off before "
-                "the provider said what it used."
+                f"About {self.estimated_tokens:,} of the tokens are an estimate: the provider did not say "
+                "what a reply used, or its stream broke off before."
             )
         if self.budget.usd is not None and self.total().cost_usd is None:
             option = self.options["usd"]
@@ -335,10 +389,11 @@ def _remembered(step: Step, tally: Tally) -> Step:
 class StepBudget:
     """The `Allowance` of one step: what it may still use of the run's budget.
 
-    Before it starts, a model call reserves its input and its output limit, or else what replies of its role
-    usually take. It starts if that fits into what is left beside the calls under way; otherwise it waits for
-    them to end. A call that runs alone starts as long as its input fits, so a run exceeds its budget by at
-    most one reply.
+    A model call is sent with a limit on its reply. Before it starts, it reserves its input and this limit,
+    and it starts only if both fit into what the calls under way leave. Calls that begin together share what
+    is left; if the shares were too small, some wait for the others to end. A call does not start if its reply
+    would certainly be cut off. So a run exceeds its budget by the error of its input estimates at most.
+    A model that only reports costs, without a known price, exceeds a budget in US dollars by one reply.
 
     `used` is the usage of the step's finished calls, which are not in the tally yet. A call has to fit into
     the budget of the workflow around the run as well, and ends when the earlier of both deadlines is reached.
@@ -382,9 +437,11 @@ class StepBudget:
         if self.deadline is not None and not self.bound.expired():
             self.bound.reschedule(None)
 
-    def call(self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, /) -> BudgetedCall:
+    def call(
+        self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, model: object = None, /
+    ) -> BudgetedCall:
         """Return a context in which to make a model call."""
-        return BudgetedCall(self, role, input_tokens, max_tokens)
+        return BudgetedCall(self, role, input_tokens, max_tokens, model)
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
         """Await a part of the step, such as a free check; raises `UnfinishedError` when its time is spent."""
@@ -426,9 +483,10 @@ class StepBudget:
 
     async def admit(self, call: BudgetedCall) -> None:
         """Wait until a call fits, and reserve what it may use; raises `UnfinishedError` if it can't fit."""
-        if not self._waiting and self._reserve(call):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._admit_waiting)  # after the calls that begin together with this one
         self._waiting.append((call, turn))
         try:
             await turn
@@ -442,10 +500,13 @@ class StepBudget:
         self.used += usage
         self.known_usd += usage.cost_usd or 0.0
         self.tally.observe(call.role, usage)
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
         while self._waiting:
-            waiting, turn = self._waiting[0]
+            call, turn = self._waiting[0]
             try:
-                if not turn.done() and not self._reserve(waiting):
+                if not turn.done() and not self._reserve(call):
                     return
             except UnfinishedError as error:
                 turn.set_exception(error)
@@ -456,46 +517,250 @@ class StepBudget:
 
     def _reserve(self, call: BudgetedCall) -> bool:
         """Reserve what a call may use, or return False if it has to wait; raises `UnfinishedError`."""
-        budget, tally = self.tally.budget, self.tally
+        tally = self.tally
         if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             tally.refused += 1
             raise self.over(ConvergenceReason.TIME_BUDGET, "before the call started.")
-        call.tokens = call.input_tokens + (call.max_tokens or tally.reply_tokens(call.role))
-        call.usd = tally.reply_cost(call.role)
-        fits, refusal = True, None
-        if budget.tokens is not None:
-            left = budget.tokens - (tally.total() + self.used).total_tokens
-            fits = sum(other.tokens for other in self.under_way) + call.tokens <= left
-            if call.input_tokens >= left:
-                why = f"leaves {max(0, left):,} tokens; the next call takes about {call.input_tokens:,} "
-                refusal = ConvergenceReason.TOKEN_BUDGET, f"{why}for its input alone."
-        if budget.usd is not None:
-            left_usd = budget.usd - tally.known_usd - self.known_usd
-            fits = fits and sum(other.usd for other in self.under_way) + call.usd <= left_usd
-            if refusal is None and left_usd <= 0:
-                refusal = ConvergenceReason.COST_BUDGET, "is spent: no more calls are started."
-        if not fits and self.under_way:
+        limit = (
+            tally.longest_reply(call.role, reasons=call.reasons)
+            if call.max_tokens is None
+            else call.max_tokens
+        )
+        limit = min(limit, tally.accepted.get(call.model, limit))
+        least = min(limit, tally.shortest_reply(call.role, reasons=call.reasons))
+        enough = min(limit, tally.expected_reply(call.role, reasons=call.reasons))
+        rooms = self._rooms(call)
+        for room in rooms:
+            # While other calls are under way, waiting for what they don't use leaves more for this one.
+            if room.output < (enough if self.under_way else least):
+                if self.under_way:
+                    return False
+                raise self._refused(room, least)
+            limit = min(limit, room.output, max(room.share, enough))
+        if self.tally.budget.usd is not None and call.price is None and not self._fits_by_cost(call):
             return False
-        if refusal is not None:
-            tally.refused += 1
-            raise self.over(*refusal)
+        call.limit = limit if rooms else call.max_tokens
+        call.tokens = call.input_tokens + limit
+        if call.price is not None:
+            call.usd = call.price.usd(limit)
         self.under_way.add(call)
         return True
+
+    def _rooms(self, call: BudgetedCall) -> list[Room]:
+        """Return what the budgets of tokens and US dollars leave for a call, if they bound it."""
+        budget, tally, rooms = self.tally.budget, self.tally, list[Room]()
+        waiting = [other for other, turn in self._waiting if not turn.done()]
+        if budget.tokens is not None:
+            left = budget.tokens - (tally.total() + self.used).total_tokens
+            left -= sum(other.tokens for other in self.under_way)
+            inputs = sum(other.input_tokens for other in waiting)
+            reason = ConvergenceReason.TOKEN_BUDGET
+            rooms.append(Room(reason, left, call.input_tokens, 1, inputs, len(waiting)))
+        if budget.usd is not None and call.price is not None:
+            left = budget.usd - tally.known_usd - self.known_usd - sum(other.usd for other in self.under_way)
+            inputs = sum(other.price.input for other in waiting if other.price is not None)
+            price, reason = call.price, ConvergenceReason.COST_BUDGET
+            if price.input or price.output:
+                rooms.append(Room(reason, left, price.input, price.output, inputs, len(waiting)))
+        return rooms
+
+    def _fits_by_cost(self, call: BudgetedCall) -> bool:
+        """Return whether a call fits by the cost of earlier ones; raises `UnfinishedError` if none does."""
+        budget, tally = self.tally.budget, self.tally
+        left = (budget.usd or 0.0) - tally.known_usd - self.known_usd
+        call.usd = tally.reply_cost(call.role)
+        if self.under_way:
+            return sum(other.usd for other in self.under_way) + call.usd <= left
+        if left <= 0:
+            tally.refused += 1
+            raise self.over(ConvergenceReason.COST_BUDGET, "is spent: no more calls are started.")
+        return True
+
+    def _refused(self, room: Room, least: int) -> UnfinishedError:
+        """Return the error for a call whose reply would certainly be cut off."""
+        tally = self.tally
+        tally.refused += 1
+        needed = room.input + least * room.per_token
+        if room.reason is ConvergenceReason.TOKEN_BUDGET:
+            left, need = f"{max(0, round(room.left)):,}", f"{round(needed):,}"
+            what = (
+                f"leaves {left} tokens; the next call takes about {need}: {round(room.input):,} for its input"
+            )
+            tally.needed = f"it takes about {need} tokens, and {left} are left"
+        else:
+            left, need = exact_usd(max(0.0, room.left)), exact_usd(needed)
+            what = f"leaves {left}; the next call takes about {need}: {exact_usd(room.input)} for its input"
+            tally.needed = f"it takes about {need}, and {left} is left"
+        return self.over(room.reason, f"{what}, the rest for a reply of {least:,} tokens.")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the calls under way leave of one budget, in tokens or US dollars, for the calls that wait."""
+
+    reason: ConvergenceReason
+    left: float
+    input: float
+    """What the input of the next call takes."""
+    per_token: float
+    """What each output token takes."""
+    inputs: float
+    """What the inputs of all waiting calls take."""
+    calls: int
+    """How many calls wait."""
+
+    @property
+    def output(self) -> int:
+        """The output tokens that fit if the next call gets everything; negative if its input does not fit."""
+        return self._tokens(self.left - self.input)
+
+    @property
+    def share(self) -> int:
+        """The output tokens that fit if all waiting calls get the same."""
+        return self._tokens((self.left - self.inputs) / max(1, self.calls))
+
+    def _tokens(self, amount: float) -> int:
+        if amount < 0 or not self.per_token:
+            return -1 if amount < 0 else UNLIMITED
+        return int(min(UNLIMITED, amount / self.per_token))
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a call costs in US dollars: its input, and each output token."""
+
+    input: float
+    output: float
+
+    def usd(self, output_tokens: int) -> float:
+        """Return the cost of a call with so many output tokens."""
+        return self.input + output_tokens * self.output
+
+
+def price_of(model: object, input_tokens: int) -> Price | None:
+    """Return the price of a call of a model; None for a model that only reports what a reply has cost.
+
+    Of several models, of which each may answer, it is the dearest. Raises `ConfigError` for a provider's
+    model without a known price, since a budget in US dollars can't bound it.
+    """
+    if isinstance(models := getattr(model, "models", None), tuple):
+        prices = [price_of(one, input_tokens) for one in cast("tuple[object, ...]", models)]
+        known = [price for price in prices if price is not None]
+        if len(known) < len(prices):
+            return None
+        return Price(max(price.input for price in known), max(price.output for price in known))
+    if not isinstance(model, PricedModel):
+        return None
+    given, more = model.cost_of(input_tokens, 0), model.cost_of(input_tokens, MILLION)
+    if given is None or more is None:
+        raise ConfigError(
+            f"The price of {model.name!r} is not known, so a budget in US dollars can't bound its calls. "
+            f"Give its price, in US dollars for a million input and output tokens: "
+            f"ProviderModel({model.name!r}, price=(0.5, 1.5)). "
+            "Or bound the run with a budget of tokens or seconds."
+        )
+    return Price(given, (more - given) / MILLION)
+
+
+MILLION = 1_000_000
+UNLIMITED = 10**9
+
+
+def exact_usd(usd: float) -> str:
+    """Render an amount that may be far below a cent."""
+    return f"${usd:.6f}"
+
+
+def check_prices(*models: object) -> None:
+    """Raise `ConfigError` for a model without a known price, which a budget in US dollars can't bound."""
+    for model in models:
+        price_of(model, MILLION)
+
+
+@runtime_checkable
+class PricedModel(Protocol):
+    """A model whose price is known before a call; `cost_of` returns None if it is not."""
+
+    name: str
+
+    def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
+        """Return what a call costs in US dollars."""
+        ...
 
 
 class BudgetedCall:
     """One model call of a step: it reserves what it may use, and is counted when it ends."""
 
-    def __init__(self, step: StepBudget, role: ModelRole, input_tokens: int, max_tokens: int | None) -> None:
+    def __init__(
+        self,
+        step: StepBudget,
+        role: ModelRole,
+        input_tokens: int,
+        max_tokens: int | None,
+        model: object = None,
+    ) -> None:
         self.role: ModelRole = role
         self.input_tokens = input_tokens
-        self.max_tokens = max_tokens
+        own = getattr(model, "max_tokens", None) if max_tokens is None else max_tokens
+        self.max_tokens: int | None = own if isinstance(own, int) else None
+        self.model = "" if model is None else name_of_model(cast("ChatModel", model))
+        self.reasons = bool(getattr(model, "reasons", False))
+        self.price = price_of(model, input_tokens) if step.tally.budget.usd is not None else None
+        self.limit: int | None = None
+        """The limit on the reply that the step's budget allows; None if it bounds only time."""
         self.tokens = 0
         self.usd = 0.0
         self._step = step
         self._used = NOTHING_USED
         outer = step.outer
-        self._outer = None if outer is None else BudgetedCall(outer, role, input_tokens, max_tokens)
+        self._outer = None if outer is None else BudgetedCall(outer, role, input_tokens, max_tokens, model)
+
+    @property
+    def reply_limit(self) -> int | None:
+        """The limit to send with the call, once it has started."""
+        limits = [self.limit, None if self._outer is None else self._outer.reply_limit]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def lower_limit(self, error: ModelError) -> bool:
+        """Halve the limit if a provider refused it as too high for the model; return whether it did."""
+        limit = self.reply_limit
+        if limit is None or limit == self.max_tokens or limit <= LEAST_ACCEPTED:
+            return False
+        if error.status not in REFUSALS or not ABOUT_LIMITS.search(str(error)):
+            return False
+        self._lower(limit // 2)
+        return True
+
+    def _lower(self, limit: int) -> None:
+        self.limit = limit
+        self._step.tally.accepted[self.model] = limit
+        if self._outer is not None:
+            self._outer._lower(limit)  # noqa: SLF001 (the same class)
+
+    def counted(self, usage: TokenUsage, text: str, *, cut_off: bool = False) -> TokenUsage:
+        """Return the usage of a call, with estimates for what the provider did not report.
+
+        `text` is the reply; `cut_off` says that it ended at a limit.
+        """
+        tally = self._step.tally
+        if cut_off and self.limit is not None and self.limit != self.max_tokens:
+            tally.cut_off += 1
+        if self._outer is not None:
+            usage = self._outer.counted(usage, text, cut_off=cut_off)
+        if tally.budget.tokens is None and tally.budget.usd is None:
+            return usage
+        if not usage.total_tokens:
+            output = estimate_tokens(text)
+            tally.estimated_tokens += self.input_tokens + output
+            requests = max(1, usage.requests)
+            usage = replace(usage, input_tokens=self.input_tokens, output_tokens=output, requests=requests)
+            if self.price is not None:
+                usage = replace(usage, cost_usd=None)
+        if usage.cost_usd is None and self.price is not None:
+            per_input = self.price.input / self.input_tokens if self.input_tokens else 0.0
+            cost = usage.input_tokens * per_input + usage.output_tokens * self.price.output
+            usage = replace(usage, cost_usd=cost)
+        return usage
 
     def __enter__(self) -> Self:
         return self
@@ -551,6 +816,7 @@ class BudgetedCall:
                 tally = self._step.tally
                 tally.exhausted = tally.exhausted or error.reason
                 tally.refused += 1
+                tally.needed = self._outer._step.tally.needed  # noqa: SLF001 (the same class)
             raise
 
 

@@ -127,9 +127,9 @@ class ReflectionPattern(AgentPattern):
 
     Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
     the budgets. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd` and
-    `budget_seconds` bound the run. A model call starts only if it fits into what is left beside the calls
-    under way, so a run exceeds its budget by at most one reply. When the seconds are spent, what is under way
-    is cancelled.
+    `budget_seconds` bound the run. A model call starts only if its input fits into what is left beside the
+    calls under way, and is sent with a limit on its reply that fits, too; `budget_usd` needs the price of
+    every model. When the seconds are spent, what is under way is cancelled.
 
     Searching: `candidates=n` makes n first drafts at once, of which the best goes on to revision. The free
     checks judge all of them, and the judge scores those that no check distinguishes.

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestContext, StreamedResponse
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-    from redraft.protocols import ChatModel, ModelRole, RunContext, TextListener
+    from redraft.protocols import ChatModel, ModelCall, ModelRole, RunContext, TextListener
     from redraft.types import ConvergenceReason, Reflection
 
 
@@ -213,6 +213,7 @@ class ToolAgent:
             instructions = answering(self.system_prompt, steps.run)
             model, settings = await steps.connected(providers_of(self.provider)[0])
             steps.model = providers_of(self.provider)[0].name
+            steps.provider = self.provider
             steps.fallback = self.provider if isinstance(self.provider, FallbackModel) else None
         return await self.agent.run(
             prompt,
@@ -299,6 +300,7 @@ class AgentSteps:
         self.used = NOTHING_USED
         self.answer = ""
         self.failure: ModelError | None = None
+        self.provider: ProviderModel | FallbackModel | None = None
         self.fallback: FallbackModel | None = None
         self.model = ""
         self.reflections: list[Reflection] = []
@@ -360,11 +362,11 @@ class AgentSteps:
         if reason := self.live.spent(self.role, self.used):
             raise self._over(reason)
 
-    def _over(self, reason: ConvergenceReason) -> UnfinishedError:
+    def _over(self, reason: ConvergenceReason, detail: str = "") -> UnfinishedError:
         steps = "step" if self._requests == 1 else "steps"
         return UnfinishedError(
             f"The {reason.value.replace('_', ' ')} was spent after {self._requests} {steps} of the agent, "
-            "before it came to its answer.",
+            f"before it came to its answer.{detail and f' {detail}'}",
             conversation=self.conversation(),
             reason=reason,
             usage=self.used,
@@ -379,10 +381,15 @@ class AgentSteps:
         """Send a request to the model, and retry temporary failures; nothing else retries them."""
         self._requests += 1
         version, texts, within = version_text.get(), list[ReplyText](), allowance.get()
-        tokens = input_tokens(request.messages)
+        tokens = input_tokens(request.messages, request.parameters)
         if self._images and not count_responses(request.messages):
             tokens += IMAGE_TOKENS * len(self._images)
-        budgeted = None if within is None else within.call(self.role, tokens)
+        own = (request.settings or {}).get("max_tokens")
+        budgeted = (
+            None
+            if within is None
+            else within.call(self.role, tokens, own, self.provider or ProviderModel(request.model))
+        )
 
         async def call() -> ModelResponse:
             if self.fallback is None:
@@ -390,6 +397,21 @@ class AgentSteps:
             response, lost = await self.fallback.first(ask_model)
             response.metadata = {**(response.metadata or {}), LOST: to_json(lost)}
             return response
+
+        async def call_within(budgeted: ModelCall) -> ModelResponse:
+            while True:
+                try:
+                    response = await call()
+                except ModelError as error:
+                    if not budgeted.lower_limit(error):
+                        raise
+                else:
+                    used, text = response.usage, text_of(response, request.parameters)
+                    cut_off = response.finish_reason == "length"
+                    counted = budgeted.counted(usage_of(response), text, cut_off=cut_off)
+                    if not used.total_tokens:  # the provider did not say
+                        used.input_tokens, used.output_tokens = counted.input_tokens, counted.output_tokens
+                    return response
 
         async def ask_model(model: ChatModel, *, is_last: bool) -> ModelResponse:
             connected, settings = await self.connected(cast("ProviderModel", model))
@@ -403,6 +425,9 @@ class AgentSteps:
             return await gated(request.model.model_id, expected, send, usage_of, waits_out=waits_out)
 
         async def send_or_stream(request: AgentRequest) -> ModelResponse:
+            if budgeted is not None and budgeted.reply_limit is not None:
+                limit: ModelSettings = {"max_tokens": budgeted.reply_limit}
+                request = replace(request, settings={**(request.settings or {}), **limit})
             if version is None:
                 return await request.send()
             texts.append(text := version.begin())
@@ -413,7 +438,7 @@ class AgentSteps:
             return await text.follow(request.stream, self.role, tokens)
 
         async def send(_requests: list[ModelRequest]) -> ModelResponse:
-            return await (call() if budgeted is None else budgeted.carry_out(call))
+            return await (call() if budgeted is None else budgeted.carry_out(call_within, budgeted))
 
         try:
             with budgeted or nullcontext():
@@ -421,6 +446,8 @@ class AgentSteps:
                     f"model {self._requests}", ModelResponse, send, unanswered(request.messages)
                 )
                 used = usage_of(response)
+                if isinstance(self.provider, ProviderModel):
+                    used = self.provider.priced(used)
                 if budgeted is not None:
                     budgeted.used(used)
         except ModelError as error:
@@ -434,7 +461,7 @@ class AgentSteps:
                 raise
             self.used += error.usage or NOTHING_USED
             self._requests -= 1  # it was not answered
-            raise self._over(error.reason) from error
+            raise self._over(error.reason, str(error)) from error
         self.used += used
         self.model = (response.metadata or {}).get(ANSWERED_BY, self.model)
         self.answer = _answer_in(response, request.parameters)
@@ -473,7 +500,7 @@ class AgentSteps:
         except UnfinishedError as error:
             if error.reason is None:
                 raise
-            raise self._over(error.reason) from error
+            raise self._over(error.reason, str(error)) from error
         return outcome.get()
 
     def used_before(self, failure: ModelError) -> TokenUsage:
@@ -689,11 +716,20 @@ def count_responses(messages: Sequence[ModelMessage]) -> int:
     return sum(isinstance(message, ModelResponse) for message in messages)
 
 
-def input_tokens(messages: Sequence[ModelMessage]) -> int:
-    """Estimate the input of the next request: everything up to the last response, and what came since."""
+def input_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
+    """Estimate the input of the next request: everything up to the last response, and what came since.
+
+    The input of the first one includes instructions and tools.
+    """
     last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     texts = [
         as_text(getattr(part, "content", "")) for message in unanswered(messages) for part in message.parts
     ]
-    before = 0 if last is None else last.usage.input_tokens + last.usage.output_tokens
+    if last is not None and last.usage.total_tokens:
+        before = last.usage.total_tokens
+    else:
+        tools = [*parameters.function_tools, *parameters.output_tools]
+        before = sum(estimate_tokens(json.dumps(tool.parameters_json_schema)) for tool in tools)
+        texts += [f"{tool.name} {tool.description}" for tool in tools]
+        texts += [message.instructions or "" for message in unanswered(messages)[-1:]]
     return before + sum(map(estimate_tokens, texts))

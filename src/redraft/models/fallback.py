@@ -74,6 +74,11 @@ class FallbackModel:
         return all(getattr(model, "takes_temperature", True) for model in self.models)
 
     @property
+    def reasons(self) -> bool:
+        """Whether one of the models reasons before it answers, in output tokens."""
+        return any(getattr(model, "reasons", False) for model in self.models)
+
+    @property
     def has_logprobs(self) -> bool:
         """Whether the replies of all models can have log probabilities."""
         return all(getattr(model, "has_logprobs", True) for model in self.models)

@@ -71,7 +71,7 @@ class LocalModel:
         check_runtime()
         self.name = f"local:{source}".replace("local:local:", "local:")
         self._options = EngineOptions(weights, threads, context, parallel)
-        self._max_tokens = max_tokens
+        self.max_tokens = max_tokens
         self._seed = seed
         self._sampled: Counter[int] = Counter()
 
@@ -121,7 +121,7 @@ class LocalModel:
             ],
             "temperature": request.temperature or 0.0,
             "seed": self._seed,
-            "max_tokens": request.max_tokens or self._max_tokens,
+            "max_tokens": request.max_tokens or self.max_tokens,
         }
         if request.temperature:
             asked = hash((request.messages, request.temperature))

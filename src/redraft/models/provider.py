@@ -14,6 +14,7 @@ from redraft._codec import from_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens
 from redraft._thoughts import ThoughtFilter
+from redraft._validation import is_number
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED
@@ -24,7 +25,7 @@ from redraft.text.characters import well_formed
 from redraft.types import NOTHING_USED, ImageMessage, Message, TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from pydantic_ai.exceptions import AgentRunError, ModelAPIError
@@ -60,15 +61,25 @@ class ProviderModel:
     Sends sampling settings only if a request has them and the model takes them. A schema is sent natively if
     the model is known to support it, else in the prompt; also to a server that refuses it, from then on. The
     provider's client makes one attempt per call; only `redraft._steps.retried` retries. The cost comes from
-    an installed price list, never from the network; it is None for models that are not on it, and for calls
-    whose usage was not reported.
+    an installed price list, never from the network; it is None for calls whose usage was not reported, and
+    for models that are not on the list, unless their `price` is given: US dollars for a million input tokens
+    and for a million output tokens.
 
     Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` if the provider's
     client is not installed, and `ModelError` if a call fails; that is retryable for statuses 408, 409, 429
     and 5xx, failed connections and timeouts, and replies that are empty or cannot be read.
     """
 
-    def __init__(self, model: str | Model) -> None:
+    def __init__(self, model: str | Model, *, price: tuple[float, float] | None = None) -> None:
+        if price is not None and (
+            not isinstance(price, tuple | list)  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
+            or len(price) != 2  # noqa: PLR2004 (input and output)
+            or not all(is_number(usd) and usd >= 0 for usd in price)
+        ):
+            raise ConfigError(
+                "price must be two amounts in US dollars, for a million input and a million output tokens, "
+                f"such as (0.5, 1.5); got {price!r}."
+            )
         if isinstance(model, str):
             self.name, self._given = model, None
             self._fresh: Model | None = readable(_model_named(model))
@@ -80,6 +91,34 @@ class ProviderModel:
         self.takes_temperature = known is None or _takes_temperature(known)
         """Whether a temperature is sent: False if the model is known to refuse it."""
         self._streams = True
+        self._price = price
+        self._origin = None if known is None else (known.model_name, known.system, known.base_url)
+        profile: Mapping[str, Any] = {} if known is None else known.profile
+        self.reasons = bool(
+            profile.get("thinking_always_enabled") or profile.get("thinking_enabled_by_default")
+        )
+        """Whether the model reasons before it answers, in output tokens, as far as is known."""
+        self.max_tokens = None if known is None else (known.settings or {}).get("max_tokens")
+        """The limit on replies in the model's own settings."""
+
+    def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
+        """Return what a call costs in US dollars; None if no price is known."""
+        if self._price is not None:
+            return (input_tokens * self._price[0] + output_tokens * self._price[1]) / 1_000_000
+        from pydantic_ai.messages import ModelResponse  # noqa: PLC0415 (loaded by now)
+        from pydantic_ai.usage import RequestUsage  # noqa: PLC0415 (loaded by now)
+
+        name, provider, url = self._origin or (None, None, None)
+        usage = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+        return _cost(
+            ModelResponse([], usage=usage, model_name=name, provider_name=provider, provider_url=url)
+        )
+
+    def priced(self, usage: TokenUsage) -> TokenUsage:
+        """Return the usage of a call with its cost by the `price`, if the price list has none."""
+        if usage.cost_usd is not None or self._price is None or not usage.total_tokens:
+            return usage
+        return replace(usage, cost_usd=self.cost_of(usage.input_tokens, usage.output_tokens))
 
     @property
     def has_logprobs(self) -> bool:
@@ -162,7 +201,7 @@ class ProviderModel:
         return settings
 
     def _reply(self, response: ModelResponse, request: ChatRequest) -> ChatReply:
-        used, logprobs = usage_of(response), tuple(_logprobs(response))
+        used, logprobs = self.priced(usage_of(response)), tuple(_logprobs(response))
         if not logprobs:  # those of a blank token are an answer, too
             response = answered(self.name, response, used)
         text, reason = well_formed(response.text or ""), response.finish_reason

@@ -1,0 +1,245 @@
+"""Budgets against a server that counts what is spent."""
+
+import asyncio
+import json
+import random
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern
+from redraft._texts import estimate_tokens
+from redraft.errors import UnfinishedError
+from redraft.models import ProviderModel
+from support.openai_server import completion
+
+INPUT_USD, OUTPUT_USD = 0.15e-6, 0.6e-6  # of gpt-4o-mini
+VERDICT = {"criteria": {"clarity": {"reason": "so", "score": 0.5}}, "issues": [], "suggestions": []}
+
+
+class Provider(ThreadingHTTPServer):
+    """A provider of models whose replies take `wanted` output tokens, unless their limit is lower.
+
+    `most` is the highest limit that the model accepts. A server that `ignores` limits sends everything, and
+    one that is `silent` reports no usage. `usage` and `error` have, for each request, the tokens of input and
+    output, and how many more input tokens there were than estimated.
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.wanted, self.most = lambda: 100, 10**9
+        self.ignores = self.silent = False
+        self.usage, self.error, self.limits, self.lock = [], [], [], threading.Lock()
+
+    def answer(self, body):
+        text = "".join(str(message["content"]) for message in body["messages"])
+        estimate = sum(estimate_tokens(str(message["content"])) for message in body["messages"])
+        given = round(1.2 * estimate) + 3
+        limit = body.get("max_completion_tokens", body.get("max_tokens"))
+        with self.lock:
+            self.limits.append(limit)
+            if limit is not None and limit > self.most:
+                message = f"max_tokens is too large: {limit}. This model supports at most {self.most}."
+                return 400, {"error": {"message": message, "type": "invalid_request_error"}}
+            wanted = self.wanted()
+            size = wanted if limit is None or self.ignores else min(limit, wanted)
+            self.usage.append((given, size))
+            self.error.append(given - estimate)
+        is_judge = "clarity" in text and "response_format" in body
+        whole = json.dumps(VERDICT) if is_judge else f"draft {len(self.usage)} " + "word " * wanted
+        reply = completion(whole if size == wanted else whole[: size * 4])
+        reply["choices"][0]["finish_reason"] = "stop" if size == wanted else "length"
+        reply["model"] = body["model"]
+        reply["usage"] = {"prompt_tokens": given, "completion_tokens": size, "total_tokens": given + size}
+        if self.silent:
+            del reply["usage"]
+        return 200, reply
+
+    @property
+    def tokens(self):
+        return sum(given + size for given, size in self.usage)
+
+    @property
+    def usd(self):
+        return sum(given * INPUT_USD + size * OUTPUT_USD for given, size in self.usage)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status, answer = self.server.answer(body)
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def provider(monkeypatch):
+    server = Provider()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with provider(monkeypatch) as server:
+        yield server
+
+
+def run(prompt="Write.", model="openai-chat:gpt-4o-mini", **options):
+    pattern = ReflectionPattern(**{"quality_criteria": ["clarity"], "max_iterations": 3, **options})
+    return asyncio.run(Agent(model, pattern=pattern, keep=False).run(prompt))
+
+
+def check_random_budget(server, seed):
+    """Run an agent with a random prompt, random replies and a random budget."""
+    dice = random.Random(seed)  # noqa: S311
+    server.usage.clear()
+    server.error.clear()
+    server.wanted = lambda: dice.choice([5, 60, 300, 2_000, 9_000])
+    prompt = "Write about tea. " + "word " * dice.choice([0, 10, 400, 3_000])
+    samples, candidates = dice.choice([1, 1, 2, 5]), dice.choice([1, 1, 3])
+    tokens = round(10 ** dice.uniform(1.5, 4.7))
+    budget = {"budget_tokens": tokens} if dice.random() < 0.5 else {"budget_usd": tokens * OUTPUT_USD}
+    try:
+        result = run(prompt, judge_samples=samples, candidates=candidates, **budget)
+    except UnfinishedError:
+        assert server.usage == [], "a draft that is paid for is returned"
+    else:
+        assert result.token_usage.total_tokens == server.tokens
+        assert result.token_usage.cost_usd == pytest.approx(server.usd)
+    error = sum(server.error[-max(samples, candidates) :])
+    if "budget_tokens" in budget:
+        assert server.tokens <= tokens + error
+    else:
+        assert server.usd <= budget["budget_usd"] + (error + 1) * INPUT_USD
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_run_exceeds_its_budget_by_the_error_of_its_input_estimates_at_most(seed, server):
+    check_random_budget(server, seed)
+
+
+def test_a_server_that_ignores_the_limit_exceeds_the_budget_once(server):
+    server.ignores, server.wanted = True, lambda: 9_000
+    result = run(budget_tokens=2_000)
+    assert len(server.usage) == 1
+    assert result.convergence_reason == "token_budget"
+
+
+def test_replies_without_usage_are_estimated(server):
+    server.silent, server.wanted = True, lambda: 300
+    result = run(budget_tokens=3_000, max_iterations=30, plateau_iterations=30)
+    assert result.convergence_reason == "token_budget"
+    assert result.token_usage.total_tokens <= 3_000
+    assert "usage_estimated" in result.diagnostics
+
+
+@pytest.mark.parametrize(("budget", "calls"), [(900, 0), (4_000, 1)])
+def test_a_model_that_reasons_needs_room_for_its_thoughts(budget, calls, server):
+    server.wanted = lambda: 3_900
+    if calls:
+        run(model="openai-chat:o3-mini", budget_tokens=budget)
+    else:
+        with pytest.raises(UnfinishedError, match="for a reply of 1,024 tokens"):
+            run(model="openai-chat:o3-mini", budget_tokens=budget)
+    assert len(server.usage) == calls
+    assert all(limit < budget for limit in server.limits)
+
+
+@pytest.mark.parametrize("most", [4_096, 8_192])
+def test_a_limit_that_the_model_refuses_is_lowered(most, server):
+    server.most = most
+    result = run(budget_tokens=1_000_000, max_iterations=1)
+    assert len(result.history.versions) == 2
+    assert len(server.limits) - len(server.usage) <= 2, "the refusals are remembered"
+
+
+def test_a_paid_reply_is_used_and_said_to_be_cut_off(server):
+    server.wanted = lambda: 5_000
+    result = run(budget_tokens=1_000)
+    assert result.best_output.startswith("draft 1 word")
+    assert result.diagnostics["cut_off"] == "One reply was cut off at the limit that the budget allowed."
+
+
+def test_what_a_budget_prevented_is_said_with_numbers(server):
+    server.wanted = lambda: 500
+    result = run(budget_tokens=1_000)
+    assert "not started. The last one: it takes about" in result.diagnostics["budget"]
+    assert "are left" in result.stop.detail
+
+
+def test_a_budget_is_used_up_as_far_as_earlier_replies_fit(server):
+    server.wanted = lambda: 120
+    result = run(budget_tokens=4_000, max_iterations=30, plateau_iterations=30)
+    assert result.token_usage.total_tokens > 3_000
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        {"model": "openai-chat:my-own"},
+        {"reflection_model": "openai-chat:my-own"},
+        {"model": ["openai-chat:gpt-4o-mini", "openai-chat:my-own"]},
+    ],
+)
+def test_an_unknown_price_is_refused_before_the_first_call(models, server):
+    with pytest.raises(ConfigError, match=r"'openai-chat:my-own' is not known.*price=\(0.5, 1.5\)"):
+        run(budget_usd=1.0, **models)
+    assert server.limits == []
+
+
+def test_a_given_price_counts(server):
+    model = ProviderModel("openai-chat:my-own", price=(0.15, 0.6))
+    result = run(model=model, budget_usd=1_000 * OUTPUT_USD)
+    assert result.token_usage.cost_usd == pytest.approx(server.usd)
+    assert result.convergence_reason == "cost_budget"
+    assert server.usd <= 1_000 * OUTPUT_USD + server.error[-1] * INPUT_USD
+
+
+@pytest.mark.parametrize("price", [0.5, (1,), (-1, 2), ("1", "2"), (float("nan"), 1)])
+def test_a_price_is_two_amounts(price):
+    with pytest.raises(ConfigError, match="price must be"):
+        ProviderModel("openai-chat:my-own", price=price)
+
+
+def test_an_unknown_price_does_not_matter_if_no_model_is_called(server):
+    exact = QualityCriterion("short", evaluator="characters", evaluator_config={"at_most": 10**6})
+    assert run(quality_criteria=[exact], reflection_model="openai-chat:my-own", budget_usd=1.0).success
+
+
+def test_the_requests_of_an_agent_with_tools_have_a_limit(server):
+    def stock(item: str) -> int:
+        """Say how many are in stock."""
+        return 7
+
+    server.wanted = lambda: 5_000
+    agent = Agent(
+        "openai-chat:gpt-4o-mini",
+        tools=[stock],
+        pattern=ReflectionPattern(quality_criteria=["clarity"], budget_tokens=2_000),
+        keep=False,
+    )
+    result = agent.run_sync("How much tea is there?")
+    assert server.limits[0] < 2_000
+    assert server.tokens <= 2_000 + server.error[-1]
+    assert result.token_usage.total_tokens == server.tokens
+    assert "cut_off" in result.diagnostics
