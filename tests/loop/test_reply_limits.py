@@ -9,10 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern
+from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, reflect_sync
 from redraft._texts import estimate_tokens
-from redraft.errors import UnfinishedError
+from redraft.errors import UnfinishedError, WorkflowError
 from redraft.models import ProviderModel
+from redraft.workflow import Workflow
 from support.openai_server import completion
 
 INPUT_USD, OUTPUT_USD = 0.15e-6, 0.6e-6  # of gpt-4o-mini
@@ -243,3 +244,44 @@ def test_the_requests_of_an_agent_with_tools_have_a_limit(server):
     assert server.tokens <= 2_000 + server.error[-1]
     assert result.token_usage.total_tokens == server.tokens
     assert "cut_off" in result.diagnostics
+
+
+def test_an_unknown_price_of_a_judge_is_refused_before_a_function_is_called(server):
+    pattern = ReflectionPattern(
+        quality_criteria=["clarity"], reflection_model="openai-chat:my-own", budget_usd=1.0
+    )
+    with pytest.raises(ConfigError, match="'openai-chat:my-own' is not known"):
+        reflect_sync("Write.", generate=lambda prompt: pytest.fail("was called"), pattern=pattern)
+
+
+WORKFLOW = """
+name: teas
+model: {model}
+budget: {budget}
+nodes:
+  - name: sum_up
+    map: state.teas
+    uses: llm.call
+    with: {{prompt: "Sum up: {{{{ item }}}}"}}
+    output: summaries
+"""
+
+
+@pytest.mark.parametrize("limits", ["tokens: 1500", "usd: 0.0006"])
+def test_the_items_of_a_workflow_share_its_budget(limits, server, tmp_path):
+    path = tmp_path / "teas.yaml"
+    path.write_text(WORKFLOW.format(model="openai-chat:gpt-4o-mini", budget=f"{{{limits}}}"))
+    server.wanted = lambda: 700
+    result = Workflow.from_file(path, keep=False).run_sync({"teas": ["oolong", "assam", "sencha"] * 4})
+    assert result.status == "stopped"
+    assert "What was left was too little for the next call" in result.stop.detail
+    assert 0 < server.tokens <= 1500 + sum(server.error)
+    assert server.usd <= 0.0006 + sum(server.error) * INPUT_USD or limits.startswith("tokens")
+
+
+def test_a_workflow_refuses_a_model_without_a_price_before_it_runs(server, tmp_path):
+    path = tmp_path / "teas.yaml"
+    path.write_text(WORKFLOW.format(model="openai-chat:my-own", budget="{usd: 1}"))
+    with pytest.raises(WorkflowError, match="'openai-chat:my-own' is not known"):
+        Workflow.from_file(path, keep=False).run_sync({"teas": ["oolong"]})
+    assert server.limits == []

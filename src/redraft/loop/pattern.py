@@ -34,7 +34,7 @@ from redraft.evaluate.judge import MARGIN, JudgeOptions
 from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
 from redraft.events import Listener
-from redraft.loop.budget import NO_BUDGET, Budget
+from redraft.loop.budget import NO_BUDGET, Budget, check_prices
 from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.run import Judges, Run, RunOptions, Verbs
@@ -461,6 +461,8 @@ def function_verbs(
         judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate), accept=accept)
     else:
         judges = judges_of(pattern, model, task_type, hint)
+    if pattern.budget_usd is not None:
+        check_prices(model, judge_of(pattern, model) if judges.signals.judged else None)
     verbs = Verbs(generator, judges, reviser)
     if pattern.triggers is NO_TRIGGERS:
         return verbs

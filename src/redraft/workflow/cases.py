@@ -366,7 +366,7 @@ class Replies:
             return ScriptedModel(self._answer)
         from pydantic_ai.models.function import FunctionModel  # noqa: PLC0415 (0.3 s, on first use)
 
-        return ProviderModel(FunctionModel(self._respond))
+        return ProviderModel(FunctionModel(self._respond), price=(0, 0))
 
     def _next(self, asked: str) -> Any:
         self.asked.append(asked)

@@ -18,6 +18,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, MissingExtraError, SandboxError, WorkflowError
 from redraft.execution import Script
 from redraft.http import require_http
+from redraft.loop.budget import check_prices
 from redraft.models.names import resolve_model
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.python import lacking
@@ -949,6 +950,8 @@ def check_models(
             continue
         try:
             model = resources.model_for(name, scope)
+            if spec.budget.usd is not None:
+                check_prices(model)
             if name in uses.with_tools and not can_call_tools(model):
                 place = (*uses.with_tools[name], "tools")
                 problems.append(
