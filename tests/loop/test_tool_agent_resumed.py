@@ -174,10 +174,11 @@ def test_a_finished_run_returns_its_result_again():
 
 
 class Spender:
-    """An agent that looks so often before it answers; each request uses 10 tokens."""
+    """An agent that looks so often before it answers; each request uses 10 tokens by default."""
 
-    def __init__(self, store, first_says=(), looks=3):
+    def __init__(self, store, first_says=(), looks=3, given=7):
         self.store, self.looks, self.first_says = store, looks, first_says
+        self.given = given
         self.asked = 0
 
     def answer(self, messages, info):
@@ -185,7 +186,7 @@ class Spender:
         answered = sum(isinstance(message, ModelResponse) for message in messages)
         script = [*(TextPart(text) for text in self.first_says), *[call("look", at="x")] * self.looks]
         part = script[answered] if answered < len(script) else TextPart("done")
-        return ModelResponse([part], usage=RequestUsage(input_tokens=7, output_tokens=3))
+        return ModelResponse([part], usage=RequestUsage(input_tokens=self.given, output_tokens=3))
 
     def run(self, **options):
         def look(at: str) -> str:
@@ -211,10 +212,10 @@ def test_a_run_stopped_by_its_budget_has_finished():
 
 def test_a_larger_budget_resumes_the_agent():
     async def main():
-        spender = Spender(MemoryStore())
+        spender = Spender(MemoryStore(), given=70)
         with pytest.raises(UnfinishedError, match="after 1 step "):
-            await spender.run(budget_tokens=15)
-        return await spender.run(budget_tokens=100), spender
+            await spender.run(budget_tokens=80)
+        return await spender.run(budget_tokens=1000), spender
 
     result, spender = asyncio.run(main())
     assert result.success
@@ -225,7 +226,7 @@ def test_a_larger_budget_resumes_the_agent():
 def test_an_unfinished_error_round_trips_through_a_record():
     async def main():
         with pytest.raises(UnfinishedError) as caught:
-            await Spender(MemoryStore()).run(budget_tokens=15)
+            await Spender(MemoryStore(), given=70).run(budget_tokens=80)
         return caught.value
 
     error = asyncio.run(main())
