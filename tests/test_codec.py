@@ -1,10 +1,20 @@
+import collections
+import enum
+import ipaddress
 import json
 import math
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path, PureWindowsPath
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr, field_validator
 
 from redraft import (
     ConvergenceReason,
@@ -23,8 +33,10 @@ from redraft._codec import (
     failure_to_json,
     from_json,
     from_record,
+    recorded,
     to_json,
     to_record,
+    without_tags,
 )
 from redraft.errors import (
     ReflectionFailedError,
@@ -101,6 +113,151 @@ def test_version_from_json():
 def test_record_round_trip(output):
     through = json.loads(json.dumps(to_record(Draft(output)), allow_nan=False))
     assert from_record(Draft, through) == Draft(output)
+
+
+class Pair(NamedTuple):
+    number: int
+    price: Decimal
+
+
+class Colour(enum.Enum):
+    RED = (1, 2)
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Name(str):
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    price: Decimal
+    other: Any = None
+
+
+class Priced(BaseModel):
+    """Neither its JSON form nor its fields validate to an equal value."""
+
+    price: float = Field(validation_alias="Price", exclude=True)
+    tags: dict[int, Any] = {}
+    _calls: int = PrivateAttr(0)
+
+    @field_validator("price")
+    @classmethod
+    def add_vat(cls, price: float) -> float:
+        return price * 1.2
+
+
+VALUES = [
+    Decimal("12.10"),
+    UUID(int=1),
+    date(2026, 1, 2),
+    datetime(2026, 1, 2, 3, 4, 5, 6),  # noqa: DTZ001 (without a time zone)
+    datetime(2026, 1, 2, tzinfo=UTC),
+    datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
+    time(1, 2, tzinfo=timezone(timedelta(hours=2))),
+    timedelta(days=-1, microseconds=3),
+    b"\x00\xff",
+    bytearray(b"a"),
+    {(1, 2), frozenset({3})},
+    frozenset({1}),
+    (1, (2, [3])),
+    Pair(1, Decimal(2)),
+    Colour.RED,
+    ConvergenceReason.PLATEAU,
+    Access.READ | Access.WRITE,
+    Path("/x"),
+    PureWindowsPath("a"),
+    1 + 2j,
+    Fraction(1, 3),
+    range(1, 9, 2),
+    {1: "a", None: 2, (1, 2): 3},
+    -math.inf,
+    2**200,
+    -0.0,
+    Frozen(Decimal(1), {1: Frozen(Decimal(2))}),
+    Priced(Price=12.0, tags={1: (2,)}),
+    collections.OrderedDict(a=1),
+    collections.Counter("aab"),
+    collections.defaultdict(list, {1: [2]}),
+    collections.deque([1], 3),
+    re.compile("a", re.IGNORECASE),
+    ipaddress.ip_address("::1"),
+    Name("x"),
+    TokenUsage(1),
+    Issue("x", path="/a"),
+    "a\ud800",
+    {TAG: Decimal(1)},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("place", ["alone", "in an output", "in a memo"])
+def test_value_comes_back_equal_and_of_the_same_class(value, place):
+    if place == "alone":
+        again = from_record(object, json.loads(json.dumps(to_record([value]))))[0]
+    elif place == "in an output":
+        again = from_record(Draft, json.loads(json.dumps(to_record(Draft({"a": [value]}))))).output["a"][0]
+    else:
+        again = from_record(Draft, json.loads(json.dumps(to_record(Draft("x", memo=value))))).memo
+    assert again == value
+    assert type(again) is type(value)
+    assert repr(again) == repr(value)
+
+
+class Holder(BaseModel):
+    name: str
+    secret: Any
+
+
+class Even(int):
+    def __new__(cls, number, *, half=False):
+        return super().__new__(cls, number if half else number * 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (object(), "can't hold a value of the class 'object'"),
+        ([lambda: 1], "/0: the store can't hold a value of the class 'function'"),
+        (Holder(name="x", secret=SecretStr("hidden")), "/secret: the store can't hold .* 'SecretStr'"),
+        ({"a": {"b": ValueError("x")}}, "/a/b: the store can't hold .* 'ValueError'"),
+        (Even(2), r"Even\(4\) is not equal to the value"),
+        (type("Local", (BaseModel,), {})(), "has no class of the name 'Local'"),
+    ],
+    ids=str,
+)
+def test_value_that_cannot_be_restored_is_named_and_refused(value, says):
+    data, reasons = recorded(Draft({"value": value, "other": Decimal(1)}))
+    (reason,) = reasons
+    assert re.search(says, reason)
+    assert reason.startswith("/output/value")
+    assert "hidden" not in json.dumps(data)
+    with pytest.raises(StoreError, match="only the text of a value"):
+        from_record(Draft, data)
+    assert without_tags(data)["output"]["other"] == "1"
+
+
+def test_value_that_contains_itself_is_refused():
+    value: list[Any] = []
+    value.append(value)
+    assert "contains itself" in recorded(value)[1][0]
+
+
+def test_record_of_another_form_of_the_class_is_refused():
+    data = json.loads(json.dumps(to_record(Draft(Priced(Price=1.0)))))
+    del data["output"]["fields"]["tags"]
+    with pytest.raises(StoreError, match="had other fields"):
+        from_record(Draft, data)
+
+
+def test_record_of_an_earlier_release_is_read():
+    data = {"output": {TAG: f"{__name__}:Point", "value": {"x": 1, "when": "2026-01-02T00:00:00Z"}}}
+    assert from_record(Draft, data).output == Point(1, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import re
 import sys
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from enum import Enum
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
+from importlib import import_module
 from math import isfinite
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from redraft import errors
 from redraft.errors import (
@@ -50,72 +53,205 @@ def to_json(value: Any) -> Any:
 
     An exception becomes its type and message, and anything else without a JSON form its `repr`.
     """
-    kind = value.__class__
-    return value if kind in _PLAIN else _encoder(kind, to_json)(value)
+    return _encoded(value, READ)
 
 
 def to_record(value: Any) -> Any:
-    """Return `value` as JSON data from which `from_record` restores it, with the classes of users' models.
+    """Return `value` as JSON data from which `from_record` restores it, equal and of the same class.
+
+    A value for which that is impossible becomes a marker: `unrestorable_in` names it, and `from_record`
+    refuses to restore it.
 
     Fields that have their defaults are left out, since a record is written at every step of a run. So the
     meaning of a default in Redraft's own classes must never change.
     """
-    kind = value.__class__
-    return value if kind in _PLAIN else _encoder(kind, to_record)(value)
+    return recorded(value)[0]
 
+
+def recorded(value: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return `value` as `to_record` does, and a description of each part that can't be restored."""
+    kind = value.__class__
+    if kind in _PLAIN:
+        return value, ()
+    is_own = _is_own(kind)
+    try:
+        return _encoder(kind, TYPED if is_own else EXACT)(value), ()
+    except (_UnrestorableError, RecursionError):
+        pass
+    try:
+        data = _encoder(kind, TYPED_OR_MARKED if is_own else EXACT_OR_MARKED)(value)
+    except RecursionError:
+        data = _marker(value, "the value contains itself, or is nested too deeply")
+    return data, tuple(unrestorable_in(data))
+
+
+def unrestorable_in(data: Any, path: str = "") -> Iterator[str]:
+    """Describe each value in a record that can't be restored: its place as a JSON pointer, and why."""
+    if isinstance(data, list):
+        for index, item in enumerate(cast("list[Any]", data)):
+            yield from unrestorable_in(item, f"{path}/{index}")
+    elif isinstance(data, dict):
+        items = cast("dict[str, Any]", data)
+        if items.get(TAG) == UNRESTORABLE:
+            yield f"{path}: {items['reason']}" if path else str(items["reason"])
+        elif TAG in items:
+            for part in items.values():  # the value, or the attributes of an object by kind
+                yield from unrestorable_in(part, path)
+        else:
+            for key, item in items.items():
+                yield from unrestorable_in(item, f"{path}/{key}")
+
+
+class _UnrestorableError(Exception):
+    """A value has no form from which it can be restored."""
+
+
+class _Mode(NamedTuple):
+    """How values are encoded."""
+
+    purpose: Literal["reading", "restoring"]
+    names: Literal["no class", "every class"] = "no class"
+    """Of which values without a form in JSON the class is recorded; fields with a type do without it."""
+    failing: Literal["raise", "mark"] = "raise"
+    """What happens with a value that can't be restored."""
+
+    @property
+    def is_record(self) -> bool:
+        """Whether the data is for `from_record`."""
+        return self.purpose == "restoring"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the record names every class that JSON has not got."""
+        return self.names == "every class"
+
+
+READ, TYPED, EXACT = _Mode("reading"), _Mode("restoring"), _Mode("restoring", "every class")
+TYPED_OR_MARKED, EXACT_OR_MARKED = TYPED._replace(failing="mark"), EXACT._replace(failing="mark")
+
+UNRESTORABLE = "unrestorable"
+"""The tag of a marker: a value of which a record has only the `repr`, and the reason."""
 
 _PLAIN = frozenset({str, int, bool, NoneType})
 
+_UNTYPED = re.compile(r"\b(?:Any|object|Output|OutputT|Item)\b")
+"""Matches the annotations of the fields whose values may be of any class."""
 
-@lru_cache
-def _encoder(kind: type[Any], encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the encoder of a class, for `encode`: `to_json` or `to_record`.
 
-    Encoders look up those of nested values themselves: `encode` would be one more call for each.
-    """
-    tagged = encode is to_record
-    if is_dataclass(kind) and kind.__module__.startswith("redraft."):
-        return _object_encoder(
-            [(field.name, field.default) for field in fields(kind) if field.metadata.get("recorded", True)],
-            encode,
-        )
-    if issubclass(kind, Issue):  # before `str`, which it is a subclass of
-        return _object_encoder([(name, None) for name in ISSUE_FIELDS], encode)
+def _encoded(value: Any, mode: _Mode) -> Any:
+    kind = value.__class__
+    return value if kind in _PLAIN else _encoder(kind, mode)(value)
+
+
+def _is_own(kind: type[Any]) -> bool:
+    return issubclass(kind, Issue) or (is_dataclass(kind) and kind.__module__.startswith("redraft."))
+
+
+@lru_cache(512)
+def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
+    """Return the encoder of a class in a mode."""
+    if _is_own(kind):  # before `str`, of which an issue is a subclass
+        encode = _object_encoder(kind, mode)
+        return _tagging(_name_of(kind), encode) if mode.is_exact else encode
+    if mode.is_exact:
+        return _exact_encoder(kind, mode)
     if issubclass(kind, Enum):
-        return lambda value: encode(value.value)
+        return lambda value: _encoded(value.value, mode)
     if issubclass(kind, float):
-        return _encode_float if tagged else _unchanged
+        return _encode_float if mode.is_record else _unchanged
     if issubclass(kind, str | int):
         return _unchanged
     if issubclass(kind, Mapping):
-        return partial(_encode_mapping, encode)
+        return partial(_encode_mapping, mode)
     if issubclass(kind, list | tuple | set | frozenset):
-        return lambda value: [
-            item if item.__class__ in _PLAIN else _encoder(item.__class__, encode)(item) for item in value
-        ]
+        return partial(_encode_items, mode)
     if issubclass(kind, datetime):
         return datetime.isoformat
+    if mode.is_record:
+        return _exact_encoder(kind, mode)
     if issubclass(kind, type):
         return repr
     if issubclass(kind, BaseException):
         return lambda value: {"type": kind.__name__, "message": str(value)}
     if hasattr(kind, "model_dump"):  # a pydantic model, recognised without importing pydantic
-        dump = _dump_model
-    elif is_dataclass(kind):
-        dump = partial(_dump_dataclass, kind)
+        return _dump_model
+    return partial(_dump_dataclass, kind) if is_dataclass(kind) else repr
+
+
+def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
+    """Return an encoder that names the class of a value unless JSON has it."""
+    exact = mode._replace(names="every class")
+    if kind in _PLAIN:
+        return _unchanged
+    if kind is float:
+        return _encode_float
+    if kind is list:
+        return partial(_encode_items, exact)
+    if kind is dict:
+        return partial(_encode_mapping, exact)
+    name = _name_of(kind)
+    if (builtin := _BUILTINS.get(name)) is not None:
+        take_apart = builtin[0]
+        encode = _tagging(name, lambda value: _encoded(take_apart(value), exact))
+    elif not _is_restorable(kind):
+        encode = partial(_refuse, f"the store can't hold a value of the class {kind.__qualname__!r}")
+    elif _class_if_loaded(name) is not kind:
+        reason = f"the module {kind.__module__!r} has no class of the name {kind.__qualname__!r}"
+        encode = partial(_refuse, reason)
+    elif is_record(kind):
+        state_of = _state_of_model if _is_model(kind) else _state_of_dataclass
+        encode = partial(_encode_state, name, state_of, exact)
     else:
-        return repr
-    name = f"{kind.__module__}:{kind.__qualname__}"
-    return (lambda value: {TAG: name, "value": dump(value)}) if tagged else dump
+        encode = _tagging(name, partial(_encode_plain_value, kind, exact))
+    return partial(_encode_or_mark, encode) if mode.failing == "mark" else encode
 
 
-def _object_encoder(defaults: list[tuple[str, Any]], encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    omitted = [(name, default if encode is to_record else _NEVER) for name, default in defaults]
+def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return encode(value)
+    except _UnrestorableError as error:
+        return _marker(value, str(error))
+
+
+def _marker(value: Any, reason: str) -> dict[str, Any]:
+    try:
+        shown = to_json(value)
+    except (RecursionError, ValueError, TypeError):
+        shown = repr(value)
+    return {TAG: UNRESTORABLE, "value": shown, "reason": reason}
+
+
+def _refuse(reason: str, _value: Any) -> Any:
+    raise _UnrestorableError(reason)
+
+
+def _tagging(name: str, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: {TAG: name, "value": encode(value)}
+
+
+def _name_of(kind: type[Any]) -> str:
+    return f"{kind.__module__.removesuffix('._local')}:{kind.__qualname__}"  # `pathlib._local` in Python 3.13
+
+
+def _object_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
+    """Return the encoder of one of Redraft's own classes, whose fields restore the types of their values."""
+    typed = mode._replace(names="no class")
+    untyped = mode._replace(names="every class") if mode.is_record else mode
+    if issubclass(kind, Issue):
+        encoded = [(name, None, typed) for name in ISSUE_FIELDS]
+    else:
+        encoded = [
+            (field.name, field.default, untyped if _UNTYPED.search(str(field.type)) else typed)
+            for field in fields(kind)
+            if field.metadata.get("recorded", True)
+        ]
+    if not mode.is_record:
+        encoded = [(name, _NEVER, mode) for name, _, mode in encoded]
 
     def encode_object(value: Any) -> dict[str, Any]:
         return {
-            name: item if item.__class__ in _PLAIN else _encoder(item.__class__, encode)(item)
-            for name, default in omitted
+            name: item if item.__class__ in _PLAIN else _encoder(item.__class__, mode)(item)
+            for name, default, mode in encoded
             if (item := getattr(value, name)) is not default
         }
 
@@ -133,12 +269,18 @@ def _encode_float(value: float) -> Any:
     return value if isfinite(value) else {TAG: "float", "value": str(value)}
 
 
-def _encode_mapping(encode: Callable[[Any], Any], mapping: Mapping[Any, Any]) -> Any:
+def _encode_items(mode: _Mode, items: Iterable[Any]) -> list[Any]:
+    return [item if item.__class__ in _PLAIN else _encoder(item.__class__, mode)(item) for item in items]
+
+
+def _encode_mapping(mode: _Mode, mapping: Mapping[Any, Any]) -> Any:
+    if mode.is_exact and any(key.__class__ is not str for key in mapping):
+        return {TAG: "pairs", "value": [_encode_items(mode, pair) for pair in mapping.items()]}
     items = {
-        str(key): item if item.__class__ in _PLAIN else _encoder(item.__class__, encode)(item)
+        str(key): item if item.__class__ in _PLAIN else _encoder(item.__class__, mode)(item)
         for key, item in mapping.items()
     }
-    return {TAG: "object", "value": items} if TAG in items and encode is to_record else items
+    return {TAG: "object", "value": items} if TAG in items and mode.is_record else items
 
 
 def _dump_model(value: Any) -> Any:
@@ -147,6 +289,191 @@ def _dump_model(value: Any) -> Any:
 
 def _dump_dataclass(kind: type[Any], value: Any) -> Any:
     return _adapter(kind).dump_python(value, mode="json", by_alias=True)
+
+
+# Values of other classes: of the standard library, and of users.
+
+
+def _is_model(kind: type[Any]) -> bool:
+    return hasattr(kind, "model_validate")  # a pydantic model, recognised without importing pydantic
+
+
+def _is_restorable(kind: Any) -> bool:
+    return is_record(kind) or issubclass(kind, (Enum, *_BASES)) or _is_named_tuple(kind)
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    return issubclass(kind, tuple) and "_fields" in dir(cast("object", kind))
+
+
+_BASES = (str, int, float, bytes)
+"""The builtin classes whose subclasses are restored by a call with the plain value."""
+
+
+def _encode_plain_value(kind: type[Any], mode: _Mode, value: Any) -> Any:
+    if isinstance(value, Enum):
+        plain = value.value
+    elif isinstance(value, tuple):
+        plain = list(cast("tuple[Any, ...]", value))
+    else:
+        base = next(base for base in _BASES if isinstance(value, base))
+        plain = base.__getnewargs__(value)[0]  # type: ignore[attr-defined]
+    try:
+        again = _rebuilt(kind, plain)
+    except Exception as error:
+        raise _UnrestorableError(
+            f"{kind.__qualname__}({plain!r:.60}) raises {describe_error(error)}"
+        ) from error
+    if again.__class__ is not kind or (again != value and value == value):  # noqa: PLR0124 (NaN)
+        raise _UnrestorableError(f"{kind.__qualname__}({plain!r:.60}) is not equal to the value")
+    return _encoded(plain, mode)
+
+
+def _rebuilt(kind: type[Any], plain: Any) -> Any:
+    return cast("Any", kind)._make(plain) if issubclass(kind, tuple) else kind(plain)
+
+
+def _encode_state(name: str, state_of: Callable[[Any], dict[str, Any]], mode: _Mode, value: Any) -> Any:
+    """Encode the attributes of a model or data class; validating again might change or refuse them."""
+    parts = {
+        part: {key: _encoded(item, mode) for key, item in cast("dict[str, Any]", items).items()}
+        if isinstance(items, dict)
+        else items
+        for part, items in state_of(value).items()
+    }
+    return {TAG: name, **parts}
+
+
+def _state_of_dataclass(value: Any) -> dict[str, Any]:
+    kind = value.__class__
+    state = {field.name: getattr(value, field.name) for field in fields(kind) if hasattr(value, field.name)}
+    others = {
+        name: item
+        for name, item in getattr(value, "__dict__", {}).items()
+        if name not in state and not isinstance(getattr(kind, name, None), cached_property)
+    }
+    return {"fields": state, **({"others": others} if others else {})}
+
+
+def _state_of_model(value: Any) -> dict[str, Any]:
+    names = value.__class__.model_fields
+    state = {name: item for name, item in value.__dict__.items() if name in names}
+    parts: dict[str, Any] = {"fields": state}
+    if value.model_fields_set != set(names):
+        parts["given"] = sorted(value.model_fields_set)
+    if value.__pydantic_extra__ is not None:
+        parts["extra"] = value.__pydantic_extra__
+    if value.__pydantic_private__ is not None:
+        parts["private"] = value.__pydantic_private__
+    return parts
+
+
+def _with_state(kind: type[Any], parts: dict[str, Any]) -> Any:
+    """Return an instance with the attributes that `_encode_state` encoded.
+
+    Raises `ValueError` if the class has other fields by now.
+    """
+    state, value = parts["fields"], object.__new__(kind)
+    names: Iterable[str] = kind.model_fields if _is_model(kind) else [field.name for field in fields(kind)]
+    if not set(state) <= set(names) or (_is_model(kind) and set(names) - set(state)):
+        raise ValueError(f"the class {kind.__qualname__!r} had other fields when the record was written")
+    if not _is_model(kind):
+        for name, item in {**state, **parts.get("others", {})}.items():
+            object.__setattr__(value, name, item)
+        return value
+    attributes = {
+        "__dict__": state,
+        "__pydantic_fields_set__": set(parts.get("given", names)),
+        "__pydantic_extra__": parts.get("extra"),
+        "__pydantic_private__": parts.get("private"),
+    }
+    for name, item in attributes.items():
+        object.__setattr__(value, name, item)
+    return value
+
+
+def _zone_of(value: Any) -> Any:
+    """Return the time zone of a time as JSON data: a name, an offset in seconds, or None."""
+    if value.tzinfo is None:
+        return None
+    if (key := getattr(value.tzinfo, "key", None)) is not None:
+        return key
+    offset = value.utcoffset()
+    if offset is None:
+        raise _UnrestorableError(f"the time zone {value.tzinfo!r} can't be stored")
+    return offset.total_seconds()
+
+
+def _in_zone(value: Any, fold: int, zone: Any) -> Any:
+    if isinstance(zone, str):
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 (rarely needed)
+
+        return value.replace(tzinfo=ZoneInfo(zone), fold=fold)
+    tz = None if zone is None else timezone(timedelta(seconds=zone))
+    return value.replace(tzinfo=tz, fold=fold)
+
+
+def _factory_of(value: Any) -> str | None:
+    factory = value.default_factory
+    if factory is None or vars(builtins).get(factory.__name__) is factory:
+        return None if factory is None else factory.__name__
+    raise _UnrestorableError(f"a defaultdict with the factory {factory!r} can't be stored")
+
+
+def _called(kind: Any, parts: Any) -> Any:
+    return kind(parts)
+
+
+def _spread(kind: Any, parts: Any) -> Any:
+    return kind(*parts)
+
+
+_BUILTINS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    **dict.fromkeys(("builtins:tuple", "builtins:set", "builtins:frozenset"), (list, _called)),
+    **dict.fromkeys(
+        ("builtins:bytes", "builtins:bytearray"),
+        (lambda value: b64encode(value).decode(), lambda kind, text: kind(b64decode(text))),
+    ),
+    "builtins:complex": (lambda value: [value.real, value.imag], _spread),
+    "builtins:range": (lambda value: [value.start, value.stop, value.step], _spread),
+    "builtins:slice": (lambda value: [value.start, value.stop, value.step], _spread),
+    "datetime:date": (lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    **dict.fromkeys(
+        ("datetime:datetime", "datetime:time"),
+        (
+            lambda value: [value.replace(tzinfo=None).isoformat(), value.fold, _zone_of(value)],
+            lambda kind, parts: _in_zone(kind.fromisoformat(parts[0]), parts[1], parts[2]),
+        ),
+    ),
+    "datetime:timedelta": (lambda value: [value.days, value.seconds, value.microseconds], _spread),
+    "datetime:timezone": (
+        lambda value: value.utcoffset(None).total_seconds(),
+        lambda kind, seconds: kind(timedelta(seconds=seconds)),
+    ),
+    **dict.fromkeys(
+        (
+            "decimal:Decimal",
+            "fractions:Fraction",
+            "uuid:UUID",
+            "zoneinfo:ZoneInfo",
+            *(f"ipaddress:IPv{n}{what}" for n in (4, 6) for what in ("Address", "Network", "Interface")),
+            *(f"pathlib:{pure}{system}Path" for pure in ("", "Pure") for system in ("Posix", "Windows")),
+        ),
+        (str, _called),
+    ),
+    "re:Pattern": (
+        lambda value: [value.pattern, value.flags],
+        lambda _, parts: re.compile(*parts),
+    ),
+    "collections:deque": (lambda value: [list(value), value.maxlen], _spread),
+    "collections:Counter": (dict, _called),
+    "collections:OrderedDict": (dict, _called),
+    "collections:defaultdict": (
+        lambda value: [_factory_of(value), dict(value)],
+        lambda kind, parts: kind(parts[0] and vars(builtins)[parts[0]], parts[1]),
+    ),
+}
+"""How to take a value of the standard library apart, and how to rebuild it."""
 
 
 def from_json(kind: type[T], data: object) -> T:
@@ -170,15 +497,24 @@ def from_record(kind: type[T], data: object) -> T:
 
 
 def without_tags(data: Any) -> Any:
-    """Return a record as `to_json` would have encoded it: to be read, without looking up any class."""
+    """Return a record as data to be read, without looking up any class."""
     if isinstance(data, list):
         return [without_tags(item) for item in cast("list[Any]", data)]
     if not isinstance(data, dict):
         return data
     items = cast("dict[str, Any]", data)
-    if TAG in items:
-        return without_tags(items["value"])
-    return {key: without_tags(item) for key, item in items.items()}
+    if TAG not in items:
+        return {key: without_tags(item) for key, item in items.items()}
+    if "fields" in items:
+        return without_tags({**items["fields"], **(items.get("extra") or {})})
+    name, value = items[TAG], items["value"]
+    if name == "pairs":
+        return {str(without_tags(key)): without_tags(item) for key, item in value}
+    if name in ("datetime:datetime", "datetime:time"):
+        return _rebuilt_builtin(name, value).isoformat()
+    if name == "object":
+        return {key: without_tags(item) for key, item in value.items()}
+    return without_tags(value)
 
 
 def _restore(data: object) -> object:
@@ -186,32 +522,63 @@ def _restore(data: object) -> object:
         return [_restore(item) for item in cast("list[object]", data)]
     if not isinstance(data, dict):
         return data
-    items = cast("dict[str, object]", data)
+    items = cast("dict[str, Any]", data)
     if TAG not in items:
         return {key: _restore(item) for key, item in items.items()}
-    name, value = str(items[TAG]), items["value"]
+    name = str(items[TAG])
+    if name == UNRESTORABLE:
+        raise StoreError(
+            f"A record has only the text of a value, not the value: {items['reason']}. Start a new run."
+        )
+    if "fields" in items:
+        parts = {
+            part: {key: _restore(item) for key, item in cast("dict[str, Any]", attributes).items()}
+            if isinstance(attributes, dict)
+            else attributes
+            for part, attributes in items.items()
+        }
+        return _with_state(_class_named(name), parts)
+    value = items["value"]
     if name == "float":
         return float(str(value))
     if name == "object":
-        return {key: _restore(item) for key, item in cast("dict[str, object]", value).items()}
-    return from_json(_class_named(name), value)
+        return {key: _restore(item) for key, item in value.items()}
+    if name == "pairs":
+        return {_restore(key): _restore(item) for key, item in value}
+    if name in _BUILTINS:
+        return _rebuilt_builtin(name, _restore(value))
+    kind = _class_named(name)
+    if _is_own(kind):
+        return from_json(kind, _restore(value))
+    return from_json(kind, value) if is_record(kind) else _rebuilt(kind, _restore(value))
 
 
-def is_record(kind: type[Any]) -> bool:
+def _rebuilt_builtin(name: str, parts: Any) -> Any:
+    module, _, kind = name.partition(":")  # only names of the table, all of the standard library
+    return _BUILTINS[name][1](getattr(import_module(module), kind), parts)
+
+
+def is_record(kind: Any) -> bool:
     """Return whether a class is a pydantic model or a data class."""
     return hasattr(kind, "model_validate") or is_dataclass(kind)
 
 
 def _class_named(name: str) -> type[Any]:
-    module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, type) or not is_record(found):
+    found = _class_if_loaded(name)
+    if found is None:
         raise StoreError(
             f"A record contains the class {name!r}, which is not loaded here; import its module first."
         )
     return found
+
+
+def _class_if_loaded(name: str) -> type[Any] | None:
+    """Return the class of a name if it is loaded, and one whose values are restored."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and (_is_own(found) or _is_restorable(found)) else None
 
 
 @lru_cache

@@ -18,6 +18,7 @@ from redraft import (
     TokenUsage,
     reflect,
     reflect_sync,
+    reflected,
 )
 from redraft._steps import direct, inner_step, observed, retried
 from redraft.errors import ChangedRunError, OutputError, StoreError
@@ -654,3 +655,20 @@ def test_a_failing_store_stops_no_run_with_a_step_around_its_journal(caplog):
         assert result.execution_time > 0
 
     asyncio.run(main())
+
+
+def test_result_that_cannot_be_restored_is_named_at_once_and_refused_later(caplog):
+    report = object()
+
+    @reflected(evaluate=lambda _: 1.0, max_iterations=0, keep=(store := MemoryStore()))
+    def write(topic: str, feedback: str = ""):
+        return {"topic": topic, "report": report}
+
+    result = write.run_as_sync("r", "tea")
+    assert set(result.best_output) == {"topic", "report"}
+    assert "/output/report: the store can't hold a value of the class" in result.diagnostics["not_restorable"]
+    assert "object" in caplog.text
+    assert "can't be resumed if it is interrupted" in caplog.text
+    with pytest.raises(StoreError, match=r"/output/report|only the text of a value"):
+        write.run_as_sync("r", "tea")
+    assert asyncio.run(Runs(store).get("r")).versions[0].output["topic"] == "tea"

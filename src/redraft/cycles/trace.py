@@ -32,7 +32,8 @@ def recorder(step: str, calls: list[StepData]) -> Step:
     async def record(
         name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        data: dict[str, Any] = {"step": step, "name": name, "given": to_record(args), "began": monotonic()}
+        given = [to_record(argument) for argument in args]
+        data: dict[str, Any] = {"step": step, "name": name, "given": given, "began": monotonic()}
         try:
             value = await fn(*args, **kwargs)
         except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from redraft import _telemetry
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
+from redraft._codec import recorded as recorded_value
 from redraft._hints import keyword_hints
 from redraft._steps import OBSERVE, find_in_step, inner_step
 from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, StoreError, over_budget
@@ -50,6 +51,9 @@ class Journalled:
     The steps of a run come in a fixed order and are identified by position; another name at the same position
     means another program, which raises `ChangedRunError`. Steps within a step are identified by name.
 
+    A result comes back equal and of the same class. One that can't is named in a warning as soon as its step
+    has ended, and in `unrestorable`; the run goes on, and resuming it raises `StoreError` at that step.
+
     A store that can't be read raises `StoreError` at the first step, before anything is spent. One that can't
     be written later costs no result: a warning is logged, `trouble` says why, and the missing records are
     written, in order, with the next step that can be.
@@ -85,6 +89,8 @@ class Journalled:
         self._has_begun = log is not None  # a caller with its own log also has its own record
         self._refusal: ChangedRunError | None = None
         self._last: StepData = {"elapsed": 0.0, "at": ""}
+        self.unrestorable: list[str] = []
+        """Results of steps that the store has only as text, so that the run can't be resumed after them."""
         self._under_way = 0
         self._worked_before = 0.0
         self._working_since: float | None = None
@@ -157,7 +163,7 @@ class Journalled:
         await self._log.ready(place)
         if (recorded := await self._look_up(place)) is not None:
             return _replay(recorded, returns)
-        data = {"name": name, "given": to_record(args)}
+        data = {"name": name, "given": [to_record(argument) for argument in args]}
         return await self._carry_out(place, data, returns, fn, *args, **kwargs)
 
     def elapsed(self) -> float:
@@ -262,7 +268,9 @@ class Journalled:
         data["elapsed"] = self._working_time()
         data["at"] = datetime.now(UTC).isoformat()
         if failure is None:
-            data["result"] = to_record(value)
+            data["result"], lost = recorded_value(value)
+            for part in lost:
+                self._warn_of(place, data["name"], part)
         else:
             data["error"] = failure_to_json(failure)
         if "/" not in place and self.budget_state:
@@ -277,6 +285,12 @@ class Journalled:
         if failure is not None:
             raise failure
         return value
+
+    def _warn_of(self, place: str, name: str, part: str) -> None:
+        what = f"the result of step {place} ({name}) can't be restored: {part}"
+        logger.warning("The run %s can't be resumed if it is interrupted: %s.", self.run_id, what)
+        if "/" not in place:
+            self.unrestorable.append(what)
 
     def _finish(self, step: StepData) -> None:
         self._last, self.budget_state = step, step.get("budget_state", {})

@@ -96,7 +96,10 @@ async def run_and_store(
         extent = "" if journal.is_closed else ", or not completely"
         note = f"The run is not stored{extent}: {keeper.trouble}"
         result.diagnostics = {**result.diagnostics, "not_kept": note}
-    elif not options.preserve_all_versions:
+    elif journal.unrestorable:
+        note = f"The result can't be returned again under this run_id: {journal.unrestorable[0]}"
+        result.diagnostics = {**result.diagnostics, "not_restorable": note}
+    if not keeper.trouble and not options.preserve_all_versions:
         await _delete_other_versions(journal, {version.iteration for version in record.versions})
     return result
 

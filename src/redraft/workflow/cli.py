@@ -23,7 +23,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from redraft._codec import to_record
+from redraft._codec import to_json, to_record
 from redraft._texts import ago, as_text, counted, shortened
 from redraft.errors import (
     ConfigError,
@@ -153,7 +153,7 @@ def run(
         load = partial(load_workflow, file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
         if graph:
             drawn = load().graph
-            emit_json(to_record(drawn)) if as_json else emit(drawn.mermaid())
+            emit_json(to_json(drawn)) if as_json else emit(drawn.mermaid())
             return
         with _problems_as_json(file) if check and as_json else nullcontext():
             workflow = load(strict=False)
@@ -303,7 +303,7 @@ def test(
 
         results = asyncio.run(run_all())
         if as_json:
-            emit_json({"file": file, "ok": all(one.passed for one in results), "cases": to_record(results)})
+            emit_json({"file": file, "ok": all(one.passed for one in results), "cases": to_json(results)})
         else:
             console = CalmConsole()
             for one in results:
