@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +23,7 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from datetime import tzinfo
 
     from redraft.types import Output
@@ -40,6 +42,8 @@ def as_text(output: Output, indent: int | None = 2) -> str:
     """
     if isinstance(output, str):
         return output
+    if (source := source_of(output)) is not None:
+        return json.dumps(source, ensure_ascii=False, indent=indent)
     if hasattr(output, "model_dump_json"):  # a pydantic model, recognised without importing pydantic
         return output.model_dump_json(indent=indent, by_alias=True)
     try:
@@ -62,10 +66,12 @@ def is_short(output: Output) -> bool:
 
 
 def json_data(output: Output) -> Any:
-    """Return an output as JSON data, with its models, data classes and times as they are written.
+    """Return an output as JSON data: as a model wrote it, else with its models and times as they are written.
 
     Raises `ValueError` for what has no JSON form.
     """
+    if (source := source_of(output)) is not None:
+        return source
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 (texts do not need it)
 
     return to_jsonable_python(output, by_alias=True)
@@ -76,6 +82,38 @@ def _json_or_text(value: object) -> Any:
         return json_data(value)
     except ValueError:
         return str(value)
+
+
+_sources: ContextVar[dict[int, tuple[Any, Any]] | None] = ContextVar("sources", default=None)
+"""Outputs of the run and their sources, by the `id` of the output, which stays valid with it."""
+
+
+@contextmanager
+def remembering_sources() -> Generator[None]:
+    """Remember the sources of outputs until the end of the block."""
+    outside = _sources.set({})
+    try:
+        yield
+    finally:
+        _sources.reset(outside)
+
+
+def remember_source(output: Output, source: Any) -> None:
+    """Remember the JSON data that an output was validated from.
+
+    An output need not have a form in JSON from which its class would validate it again: with aliases,
+    serialisers or validators that change a value, its dump is something else.
+    """
+    sources = _sources.get()
+    if sources is not None and not isinstance(output, _SCALARS):
+        sources[id(output)] = output, source
+
+
+def source_of(output: Output) -> Any:
+    """Return the JSON data that an output was validated from; None if that is not remembered."""
+    sources = _sources.get()
+    found = None if sources is None else sources.get(id(output))
+    return None if found is None else found[1]
 
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -115,9 +153,12 @@ def copy_of(output: Output) -> Output:
     if isinstance(output, _SCALARS):
         return output
     try:
-        return _copied(output)
+        copy = _copied(output)
     except RecursionError:  # it contains itself
-        return deepcopy(output)
+        copy = deepcopy(output)
+    if (source := source_of(output)) is not None:
+        remember_source(copy, source)
+    return copy
 
 
 _SCALARS = (str, int, float)

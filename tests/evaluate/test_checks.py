@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Field, field_validator
 
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.checks import count, function, regex, schema
@@ -532,3 +533,56 @@ def test_a_text_without_json_has_nothing_at_a_path():
 def test_a_path_is_a_json_pointer(path):
     with pytest.raises(ConfigError, match="JSON pointer"):
         panel((criterion("words", path=path, at_most=2),))
+
+
+class Booking(BaseModel):
+    start: date
+    guests: int = Field(validation_alias=AliasChoices("guests", "people"))
+    code: str = "x"
+
+    @field_validator("code")
+    @classmethod
+    def known(cls, code: str) -> str:
+        return {"x": "x"}[code]
+
+
+@dataclass
+class Range:
+    low: int
+    high: int
+
+    def __post_init__(self):
+        if self.low > self.high:
+            raise ValueError("low is above high")
+
+
+@pytest.mark.parametrize(
+    ("given", "output", "issue"),
+    [
+        (Booking, '{"start": "2026-01-02", "people": 2}', None),
+        (Booking, Booking(start=date(2026, 1, 2), people=2), None),
+        (Booking, '{"start": "soon", "people": 2}', "/start: Input should be a valid date .*, got 'soon'"),
+        (Booking, '{"start": "2026-01-02", "people": 2, "code": "y"}', "not a valid Booking: KeyError: 'y'"),
+        (Booking, {"start": "2026-01-02"}, "/guests: Field required"),
+        (Booking, {"people": 2}, "/start: Field required"),
+        (Booking, Booking.model_construct(start="soon", guests=2), "/start: Input should be a valid date"),
+        (Range, '{"low": 1, "high": 2}', None),
+        (Range, '{"low": 3, "high": 2}', "low is above high"),
+        (list[Range], '[{"low": 1, "high": 2}]', None),
+        (list[Range], '[{"low": 1, "high": 2}, {"low": "x", "high": 2}]', "/1/low: expected an integer"),
+        (list[Range], "no JSON", "holds no JSON"),
+    ],
+)
+def test_schema_given_as_a_class_is_checked_by_the_class(given, output, issue):
+    evaluation = evaluate(schema(criterion("schema", schema=given)), output)
+    assert evaluation.overall_score == (1.0 if issue is None else 0.0)
+    if issue is not None:
+        assert re.search(issue, evaluation.issues[0])
+
+
+def test_class_that_cannot_validate_json_is_refused():
+    class Plain:
+        pass
+
+    with pytest.raises(ConfigError, match=r"schema: .*Plain.* can't validate JSON"):
+        schema(criterion("schema", schema=Plain))

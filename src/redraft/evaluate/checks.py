@@ -7,11 +7,11 @@ import pkgutil
 import re
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_origin
 
 from redraft._calls import evaluator
-from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES
-from redraft._texts import as_text, json_data, short_repr, without_addresses
+from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES, describe_error, is_record
+from redraft._texts import as_text, json_data, short_repr, source_of, without_addresses
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.criteria import (
@@ -27,6 +27,7 @@ from redraft.evaluate.criteria import (
 from redraft.text.regex import compile_pattern
 from redraft.text.replies import json_of, unfenced
 from redraft.text.schema import Schema
+from redraft.text.schema_errors import pointer, validated
 from redraft.types import Issue, ReflectionEvaluation
 
 if TYPE_CHECKING:
@@ -44,20 +45,24 @@ SLOW_PATTERNS = "look-around, back-references and \\b are slow, so do without th
 
 
 def schema(criterion: QualityCriterion) -> Evaluator:
-    """Check an output against a JSON Schema: 1.0 if it is valid, else 0.0 with an issue for each error.
+    """Check an output against a schema: 1.0 if it is valid, else 0.0 with an issue for each error.
 
-    Configuration: `schema`, a JSON Schema as a dict or bool, or a pydantic model class; `raw`, True to reject
-    JSON in a Markdown fence. A text is parsed as JSON first. The issues, at most 20, name a JSON pointer,
-    what was expected there, and what was found. Raises `ConfigError` for an invalid schema, or one that
-    refers to another file or address: nothing is ever fetched.
+    Configuration: `schema`, a JSON Schema as a dict or bool, or a class that pydantic can validate, whose own
+    validators then decide; `raw`, True to reject JSON in a Markdown fence. A text is parsed as JSON first.
+    The issues, at most 20, name a JSON pointer, what was expected there, and what was found. Raises
+    `ConfigError` for an invalid schema, or one that refers to another file or address: nothing is ever
+    fetched.
     """
     check_keys(criterion, "schema", "raw")
     raw, name = is_raw(criterion), criterion.name
-    compiled = _compile(criterion, required(criterion, "schema"))
+    given = required(criterion, "schema")
+    if isinstance(given, type) or get_origin(given) is not None:
+        return _class_check(criterion, given, raw=raw)
+    compiled = _compile(criterion, given)
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         if raw and isinstance(output, str) and unfenced(output)[1] > 1:
-            return failed(Issue("The JSON stands in a Markdown fence; expected nothing but JSON.", name))
+            return failed(Issue(FENCED, name))
         value: Any = output
         if not isinstance(output, str):
             with suppress(ValueError):  # what has no JSON form is reported below
@@ -72,11 +77,81 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     return check
 
 
+FENCED = "The JSON stands in a Markdown fence; expected nothing but JSON."
+
+
+def _class_check(criterion: QualityCriterion, kind: Any, *, raw: bool) -> Evaluator:
+    """Check an output by a class: an instance is validated as such, anything else as JSON data."""
+    from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter  # noqa: PLC0415 (slow)
+
+    class_name = getattr(kind, "__name__", short_repr(kind))
+    try:
+        adapter = TypeAdapter[Any](kind)
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+        reason = str(error).split("\n", 1)[0].rstrip(".")
+        raise invalid(criterion, f"schema: {class_name} can't validate JSON: {reason}.") from error
+    wording: Schema | None = None
+    with suppress(ConfigError, PydanticUserError):  # it has no JSON Schema
+        wording = Schema(adapter.json_schema())
+    name = criterion.name
+
+    async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
+        if raw and isinstance(output, str) and unfenced(output)[1] > 1:
+            return failed(Issue(FENCED, name))
+        try:
+            if is_record(kind) and isinstance(output, kind) and source_of(output) is None:
+                value, issues = _problems_of_instance(adapter, output, class_name, name)
+            else:
+                value = json_of(output) if isinstance(output, str) else json_data(output)
+                _, issues = validated(adapter, value, class_name, name)
+        except (OutputError, ValueError) as error:  # there is no JSON to check
+            return failed(Issue(str(error), name))
+        if not issues:
+            return PASSED
+        # Where the JSON Schema of the class finds the same place wrong, it says more clearly what to do.
+        problems = () if wording is None else wording.check(value, coerce=False).errors
+        placed = {problem.pointer: problem.placed for problem in problems if problem.pointer}
+        return failed(
+            *(
+                Issue(placed.get(one.path, f"{one.path}: {one}"), name, one.path) if one.path else one
+                for one in issues
+            )
+        )
+
+    return check
+
+
+def _problems_of_instance(
+    adapter: Any, output: Any, class_name: str, criterion: str
+) -> tuple[Any, tuple[Issue, ...]]:
+    """Validate an instance that a function made: its JSON, or else its attributes by name.
+
+    A class may refuse its own JSON, such as one with other aliases. So what counts in the end are the
+    attributes that it refuses, not that it wants other data as a whole.
+    """
+    try:
+        value = adapter.dump_python(output, mode="json", by_alias=True, round_trip=True, warnings=False)
+    except Exception as error:
+        raise OutputError(f"{class_name} can't be written as JSON: {describe_error(error)}") from error
+    _, issues = validated(adapter, value, class_name, criterion)
+    if not issues or not hasattr(output, "model_fields_set"):
+        return value, issues
+    from pydantic import ValidationError  # noqa: PLC0415 (the adapter has loaded it)
+
+    attributes: dict[str, Any] = {**vars(output), **(output.__pydantic_extra__ or {})}
+    try:
+        adapter.validate_python(attributes, by_alias=False, by_name=True)
+    except ValidationError as error:
+        refused = {pointer(one["loc"]) for one in error.errors(include_url=False) if one["loc"]}
+        return value, tuple(issue for issue in issues if issue.path in refused)
+    except Exception:  # noqa: BLE001 (a validator that wants other data as a whole)
+        return value, ()
+    return value, ()
+
+
 def _compile(criterion: QualityCriterion, schema: Any) -> Schema:
-    if hasattr(schema, "model_json_schema"):  # a pydantic model, recognised without importing pydantic
-        schema = schema.model_json_schema()
     if not isinstance(schema, dict | bool):
-        raise invalid(criterion, f"schema must be a dict, a bool or a pydantic model class, got {schema!r}.")
+        raise invalid(criterion, f"schema must be a dict, a bool or a class, got {schema!r}.")
     try:
         return Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
     except ConfigError as error:

@@ -413,8 +413,13 @@ def _asserted_in(source: str) -> tuple[str, str] | None:
 
 def _of_schema(criterion: QualityCriterion) -> list[Requirement]:
     schema = criterion.evaluator_config["schema"]
-    if hasattr(schema, "model_json_schema"):
-        schema = schema.model_json_schema()
+    if not isinstance(schema, dict | bool):  # a class
+        from pydantic import PydanticUserError, TypeAdapter  # noqa: PLC0415 (its criterion has loaded it)
+
+        try:
+            schema = TypeAdapter[Any](schema).json_schema()
+        except PydanticUserError:  # it has no JSON Schema
+            return []
     if not isinstance(schema, dict):
         return []
     return _SchemaReader(cast("dict[str, Any]", schema)).requirements(_part(criterion))

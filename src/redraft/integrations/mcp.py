@@ -331,7 +331,7 @@ class ProjectTools:
         options = replace(pattern.options_for(verbs.judges), output_type=output_type)
         step = RunKey(run_id, store, resumes=advisor is not None).step()
         origin = Origin("function", "redraft mcp", str(pattern.reflection_model or ""))
-        start = starting_draft(draft, output_type)
+        start = starting_draft(draft)
         work = asyncio.create_task(run_and_store(task, verbs, options, step, start, origin))
         self._running[run_id] = work
 

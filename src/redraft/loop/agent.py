@@ -299,7 +299,7 @@ class Agent(Generic[OutputT]):
             options = replace(options, advisors=(*options.advisors, self._lessons))
         if on_event is not None:
             options = replace(options, on_event=on_event, on_token=on_event)
-        start = starting_draft(draft, self._output_type)
+        start = starting_draft(draft)
         origin = replace(self._origin, importable=importable_name(self, self._module))
         return await run_and_store(task, verbs, options, step, start, origin)
 

@@ -295,7 +295,7 @@ class Runner:
         options, again = replace(pattern.options_for(verbs.judges), output_type=output_type), resumed.get()
         if progress.is_live:
             options = replace(options, on_token=progress.on_token)
-        start = starting_draft(draft, output_type)
+        start = starting_draft(draft)
         if again is None:
             arguments, folder = tuple(sys.argv[1:]), os.getcwd()  # noqa: PTH109 (as a text)
             origin = Origin("command", f"redraft {self.command}", self.model, arguments, folder)

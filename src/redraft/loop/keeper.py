@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 
 from redraft._codec import from_record, to_json
 from redraft._steps import direct
-from redraft._texts import as_text
+from redraft._texts import as_text, remembering_sources
 from redraft.errors import ConfigError, StoreError, UnfinishedError
 from redraft.evaluate.criteria import recorded
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
@@ -49,10 +49,19 @@ async def run_and_store(
     for an id under which another task ran, or the same from another draft, and `StoreError` if an id was
     given and the store can't be read. A new run that can't be stored runs all the same, with a warning.
     """
+    with remembering_sources():
+        return await _run_and_store(task, verbs, options, step, draft, origin)
+
+
+async def _run_and_store(
+    task: PlainTask, verbs: Verbs, options: RunOptions, step: Step, draft: Draft | None, origin: Origin
+) -> ReflectionResult:
+    judges, output_type = verbs.judges, options.output_type
+    if draft is not None and output_type is not None:
+        draft = replace(draft, output=output_type.take(draft.output))
     journal = journal_in(step)
     if journal is None:
         return await Run(task, verbs, options, step, origin.name).to_end(draft)
-    judges, output_type = verbs.judges, options.output_type
     given = None if draft is None else draft.output
     if output_type is not None:
         step = output_type.recorded(step)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin
+from urllib.parse import unquote
 
-from redraft._texts import as_text, short_repr
-from redraft.errors import ConfigError, OutputError
+from redraft._texts import as_text, remember_source, short_repr, source_of
+from redraft.errors import ConfigError, OutputError, StoreError
 from redraft.text.replies import json_of
 from redraft.text.schema import Schema
-from redraft.text.schema_errors import pointer
+from redraft.text.schema_errors import MOST_ISSUES, validated, value_at
 from redraft.types import Draft, Issue, OutputT, ReflectionEvaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from redraft.protocols import Evaluator, Preference, RunContext, Step
     from redraft.types import Output, QualityCriterion
@@ -28,7 +30,6 @@ CRITERION = "output_type"
 """The criterion that an output fails which is not of the type."""
 LIST_KEY = "items"
 """The key of a list in a reply, since providers take only objects."""
-MOST_ISSUES = 20
 ASK = "The answer is one JSON value that fits this JSON Schema:"
 
 
@@ -36,8 +37,12 @@ ASK = "The answer is one JSON value that fits this JSON Schema:"
 class OutputType(Generic[OutputT]):
     """The type of an output: a class that pydantic can validate, or a JSON Schema.
 
+    Within a run, the JSON data that an output was validated from are its source: they are shown, edited,
+    checked and stored, and a stored output is validated from them again by the same rules.
+
     `kind` is the type as the caller gave it. `schema` is its JSON Schema, an object or an array at the top.
-    An output that is not of the type stays the text that the model wrote, so nothing paid for is lost.
+    An
+    output that is not of the type stays the text that the model wrote, so nothing paid for is lost.
     """
 
     name: str
@@ -82,30 +87,74 @@ class OutputType(Generic[OutputT]):
         return self._checked(value, text)
 
     def take(self, value: Any) -> OutputT | str:
-        """Return a value of the caller's or of a record as an output; as a text if it is not of the type."""
+        """Return a value of the caller's as an output; as a text if it is not of the type."""
         if isinstance(value, str):
             return self.read(value)[0]
         if self.adapter is not None:
-            try:
-                return self.adapter.validate_python(value)
-            except ValueError:  # pydantic's ValidationError is one; JSON data may still fit, below
-                pass
+            with suppress(Exception):  # JSON data may still fit, and else the reason is found there
+                output = self.adapter.validate_python(value)
+                self._remember(output, value)
+                return output
         return self._checked(value, as_text(value))[0]
+
+    def remember_reply(self, output: OutputT, reply: str) -> None:
+        """Remember the source of an output that a framework has validated from a model's reply."""
+        try:
+            source = json_of(reply)
+        except OutputError:
+            source = None
+        if isinstance(source, dict) and len(cast("dict[str, Any]", source)) == 1:
+            self._remember(output, source, *cast("dict[str, Any]", source).values())  # of a list in an object
+        else:
+            self._remember(output, source)
+
+    def _remember(self, output: OutputT, *sources: Any) -> None:
+        """Remember the first source that validates to an equal output, else a dump that does.
+
+        Without one, the output is stored by its attributes.
+        """
+        if self.adapter is None:
+            return
+        for source in (*sources, *self._dumps(output)):
+            value, issues = validated(self.adapter, source, self.name, CRITERION)
+            if not issues and _is_same(value, output):
+                remember_source(output, source)
+                return
+
+    def _dumps(self, output: OutputT) -> Iterator[Any]:
+        for by_alias in (True, False):
+            with suppress(Exception):  # a serialiser of the user's
+                yield self.adapter.dump_python(
+                    output, mode="json", by_alias=by_alias, round_trip=True, warnings=False
+                )
+
+    def restore(self, stored: Any) -> OutputT | str:
+        """Return the output that `dump` made storable; raises `StoreError` if it is no longer valid."""
+        if isinstance(stored, str):
+            return self.read(stored)[0]
+        if self.adapter is None or not isinstance(stored, dict | list):  # as it was, or restored as it was
+            return stored
+        value, issues = validated(self.adapter, stored, self.name, CRITERION)
+        if not issues:
+            remember_source(value, stored)
+            return value
+        with suppress(Exception):  # a container of restored values
+            if _is_same(value := self.adapter.validate_python(stored), stored):
+                return value
+        raise StoreError(
+            f"A stored output is no longer a valid {self.name}: {issues[0]}. Restore the class as it was "
+            "when the run began, or start a new run."
+        )
 
     def _checked(self, value: Any, text: str) -> tuple[OutputT | str, tuple[Issue, ...]]:
         if self.adapter is None:
             issues = self._schema_issues(value)
             return (text, issues) if issues else (value, ())
-        from pydantic import ValidationError  # noqa: PLC0415 (an output type has loaded it)
-
-        try:
-            # As JSON, in which strict models take the times and enumerations that they write.
-            return self.adapter.validate_json(json.dumps(value)), ()
-        except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False)[:MOST_ISSUES]
-            return text, tuple(_issue(one["msg"], one["loc"], one["input"]) for one in found)
-        except (TypeError, ValueError) as error:  # the caller's value has no JSON form
-            return text, (Issue(f"It is not a valid {self.name}: {error}", CRITERION),)
+        output, issues = validated(self.adapter, value, self.name, CRITERION)
+        if issues:
+            return text, issues
+        remember_source(output, value)
+        return output, ()
 
     def _schema_issues(self, value: Any) -> tuple[Issue, ...]:
         if self.validator is None:
@@ -114,10 +163,9 @@ class OutputType(Generic[OutputT]):
         return tuple(Issue(error.placed, CRITERION, error.pointer or None) for error in errors[:MOST_ISSUES])
 
     def dump(self, output: OutputT | str) -> Any:
-        """Return an output as JSON data, from which `take` restores it."""
-        if isinstance(output, str) or self.adapter is None:
-            return output
-        return self.adapter.dump_python(output, mode="json", by_alias=True, round_trip=True)
+        """Return an output as it is stored: its source, from which `restore` validates it again."""
+        source = source_of(output)
+        return output if source is None else source
 
     def evaluator(self, evaluate: Evaluator, criteria: Sequence[QualityCriterion]) -> Evaluator:
         """Judge outputs of the type; any other fails, as at a gate, and nothing is spent on judging it."""
@@ -142,7 +190,7 @@ class OutputType(Generic[OutputT]):
         return prefer_if_typed
 
     def recorded(self, step: Step) -> Step:
-        """Wrap a step so that outputs pass through it as JSON data, and are validated when they come back."""
+        """Wrap a step so that it gets the sources of outputs; those it replays are validated again."""
 
         @wraps(step, (), ())
         async def as_data(
@@ -151,12 +199,17 @@ class OutputType(Generic[OutputT]):
             if returns is not Draft:
                 return await step(name, returns, fn, *args, **kwargs)
 
+            made: tuple[Any, Any] = None, None
+
             async def dumped(*args: P.args, **kwargs: P.kwargs) -> Any:
+                nonlocal made
                 draft: Any = await fn(*args, **kwargs)
-                return draft.converted(self.dump)
+                made = draft, draft.converted(self.dump)
+                return made[1]
 
             draft: Any = await step(name, returns, dumped, *args, **kwargs)
-            return draft.converted(self.take)
+            # Validating again could change a value: what was made in this process stays as it is.
+            return made[0] if draft is made[1] else draft.converted(self.restore)
 
         return as_data
 
@@ -170,13 +223,14 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
     if kind is str:
         return None
     if isinstance(kind, Mapping):
-        schema = dict(cast("Mapping[str, Any]", kind))
+        given = dict(cast("Mapping[str, Any]", kind))
         try:
-            validator = Schema(schema)
+            validator = Schema(given)
         except ConfigError as error:
             raise ConfigError(f"output_type: {str(error).removesuffix('.')}.") from error
+        schema = _rooted(given, "the JSON Schema", IN_SCHEMA)
         name = str(schema.get("title") or "value of the JSON Schema")
-        return OutputType(name, kind, _rooted(schema, "the JSON Schema", IN_SCHEMA), validator=validator)
+        return OutputType(name, kind, schema, validator=validator if schema is given else Schema(schema))
     name = _name_of(kind)
     if isinstance(kind, str) or (not isinstance(kind, type) and get_origin(kind) is None):
         raise ConfigError(f"output_type must be a type, or a JSON Schema as a dict; got {short_repr(kind)}.")
@@ -200,22 +254,72 @@ IN_CLASS = "make it a field of a pydantic model, a data class or a TypedDict"
 
 def _rooted(schema: dict[str, Any], name: str, advice: str) -> dict[str, Any]:
     """Return a schema with its type at the top; raises `ConfigError` unless that is an object or an array."""
-    if (target := schema.get("$ref", "")).startswith("#/$defs/"):  # a type that contains itself
-        schema = {**schema["$defs"][target.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
-    if schema.get("type") in ("object", "array"):
-        return schema
-    is_choice = "anyOf" in schema or "oneOf" in schema
-    what = "is a choice between types" if is_choice else "is neither an object nor a list"
+    root = _dereferenced(schema, schema)
+    kind = _kind_of(root, schema)
+    if kind in ("object", "array"):
+        return schema if root is schema and schema.get("type") == kind else {**root, "type": kind}
+    if "anyOf" in root or "oneOf" in root or isinstance(root.get("type"), list):
+        what = "is a choice between types"
+    elif kind or advice is IN_CLASS:
+        what = "is neither an object nor a list"
+    else:
+        what, advice = "does not say whether it is an object or a list", 'add "type": "object"'
     raise ConfigError(f"output_type: {name} {what}; {advice}.")
+
+
+def _dereferenced(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema with a reference at its top replaced by the target.
+
+    A reference to another document, or to itself, stays.
+    """
+    seen: set[str] = set()
+    while isinstance(target := part.get("$ref"), str) and target.startswith("#/") and target not in seen:
+        seen.add(target)
+        place = [unquote(key).replace("~1", "/").replace("~0", "~") for key in target[2:].split("/")]
+        try:
+            found = value_at(schema, place)
+        except (KeyError, TypeError):
+            break
+        if not isinstance(found, dict):
+            break
+        part = {**cast("dict[str, Any]", found), **{key: part[key] for key in part if key != "$ref"}}
+    return part
+
+
+KEYWORDS = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"),
+}
+"""The keywords that say what a schema without a `type` is about."""
+
+
+def _kind_of(part: dict[str, Any], schema: dict[str, Any], depth: int = 0) -> str:
+    """Return the type of a part of a schema; empty if there is no single type."""
+    kinds: Any = part.get("type", [])
+    if isinstance(kinds, str):
+        return kinds
+    if kinds:
+        return str(kinds[0]) if len(kinds) == 1 else ""
+    for one in part.get("allOf", ()):
+        if depth < MAX_NESTING and isinstance(one, dict):
+            inner = _dereferenced(cast("dict[str, Any]", one), schema)
+            if kind := _kind_of(inner, schema, depth + 1):
+                return kind
+    return next((kind for kind, keys in KEYWORDS.items() if any(key in part for key in keys)), "")
+
+
+MAX_NESTING = 10
+"""Levels of `allOf` that are searched for a type."""
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    try:
+        return one.__class__ is other.__class__ and bool(one == other)
+    except Exception:  # noqa: BLE001 (a comparison of the user's)
+        return False
 
 
 def _name_of(kind: Any) -> str:
     base = getattr(get_origin(kind) or kind, "__name__", None) or short_repr(kind)
     inner = ", ".join(map(_name_of, get_args(kind)))
     return f"{base}[{inner}]" if inner else base
-
-
-def _issue(message: str, place: Sequence[int | str], value: Any) -> Issue:
-    """Return pydantic's complaint about a value at a place as an issue."""
-    got = "" if isinstance(value, dict | list) else f", got {short_repr(value)}"
-    return Issue(f"{message}{got}", CRITERION, pointer(place) or None)

@@ -717,8 +717,8 @@ def check_images(task: PlainTask, model: ChatModel | None, judge: ChatModel | No
             )
 
 
-def starting_draft(draft: Output | Draft | None, output_type: OutputType[Any] | None = None) -> Draft | None:
-    """Return the draft to start a run from, read into the output type, if there is one.
+def starting_draft(draft: Output | Draft | None) -> Draft | None:
+    """Return the draft to start a run from, if there is one; the run reads it into the output type.
 
     Unless it reports its usage, it costs the run nothing.
     """
@@ -728,9 +728,8 @@ def starting_draft(draft: Output | Draft | None, output_type: OutputType[Any] | 
         start = draft_of(draft, "draft")
     except OutputError as error:
         raise ConfigError(f"The draft to start from can't be used: {error}") from error
-    output = start.output if output_type is None else output_type.take(start.output)
     usage = start.usage if isinstance(draft, Draft) else NOTHING_USED
-    return replace(start, output=output, strategy="given", usage=usage)
+    return replace(start, strategy="given", usage=usage)
 
 
 IN_A_DRAFT = ("step_interval", "error", "tool_result")

@@ -245,7 +245,7 @@ class RunRecord:
         """Return the result of a run that finished, its outputs read into their type."""
         versions = self.versions
         if output_type is not None:
-            versions = tuple(one.converted(output_type.take) for one in versions)
+            versions = tuple(one.converted(output_type.restore) for one in versions)
         by_iteration = {version.iteration: version for version in versions}
         best, final = by_iteration.get(self.best or 0), by_iteration.get(self.final or 0)
         if self.stop is None or best is None or final is None:

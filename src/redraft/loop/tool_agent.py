@@ -202,6 +202,8 @@ class ToolAgent:
                 conversation=steps.conversation(result.all_messages()),
                 usage=steps.used,
             )
+        if self.output_type is not None:
+            self.output_type.remember_reply(output, steps.answer)
         conversation = steps.conversation(result.all_messages())
         return Draft(output, steps.used, conversation=conversation, model=steps.model)
 

@@ -6,6 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft._codec import describe_error
+from redraft._texts import short_repr
+from redraft.types import Issue
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -67,6 +71,32 @@ def value_at(value: Any, place: Sequence[str | int]) -> Any:
     for key in place:
         value = value[key]
     return value
+
+
+MOST_ISSUES = 20
+
+
+def validated(adapter: Any, value: Any, name: str, criterion: str) -> tuple[Any, tuple[Issue, ...]]:
+    """Validate JSON data by a class: the class's value and no issues, or None and what is wrong.
+
+    `adapter` is pydantic's `TypeAdapter` of the class, `name` the name of the class in messages.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415 (an adapter has loaded it)
+
+    try:
+        # As JSON, in which strict models take the times and enumerations that they write.
+        return adapter.validate_json(json.dumps(value)), ()
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False)[:MOST_ISSUES]
+        return None, tuple(_issue(one["msg"], one["loc"], one["input"], criterion) for one in problems)
+    except Exception as error:  # noqa: BLE001 (a validator of the user's may raise anything)
+        return None, (Issue(f"It is not a valid {name}: {describe_error(error)}", criterion),)
+
+
+def _issue(message: str, place: Sequence[int | str], value: Any, criterion: str) -> Issue:
+    """Return pydantic's complaint about a value at a place as an issue."""
+    got = "" if isinstance(value, dict | list) else f", got {short_repr(value)}"
+    return Issue(f"{message}{got}", criterion, pointer(place) or None)
 
 
 def shown(value: Any) -> str:
