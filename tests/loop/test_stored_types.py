@@ -26,6 +26,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_ai import Agent as PydanticAgent
 from typing_extensions import TypedDict
 
 from redraft import (
@@ -34,11 +35,13 @@ from redraft import (
     MemoryStore,
     QualityCriterion,
     ReflectionPattern,
+    Runs,
     ScriptedModel,
     reflected,
 )
 from redraft.errors import StoreError
 from redraft.loop.output_type import output_type_of
+from support.tool_agents import Actor, call
 
 
 class Choices(BaseModel):
@@ -415,3 +418,41 @@ def test_schema_of_an_object_is_accepted_however_its_root_is_written(schema):
 def test_schema_of_anything_else_is_refused_with_the_reason(schema, says):
     with pytest.raises(ConfigError, match=says):
         output_type_of(schema)
+
+
+TOOLS = (Choices, Excluded, Vat, Secret, InJson, list[Vat], Point)
+TOOL_KINDS = [(kind, data) for kind, data in KINDS if kind in TOOLS]
+
+
+@pytest.mark.parametrize(("kind", "data"), TOOL_KINDS, ids=lambda one: getattr(one, "__name__", ""))
+def test_answer_of_an_agent_with_tools_comes_back_equal(kind, data):
+    def look(what: str) -> str:
+        """Look something up."""
+        return what
+
+    right, store = expected(kind, data), MemoryStore()
+    given = {"response": data} if isinstance(data, list) else data
+    actor = Actor([call("final_result", **given)])
+    criterion = QualityCriterion("valid", evaluator="schema", evaluator_config={"schema": kind})
+    pattern = ReflectionPattern(quality_criteria=[criterion])
+    agent = Agent(actor.provider, output_type=kind, tools=[look], pattern=pattern, keep=store)
+    result = agent.run_sync("Answer.", run_id="r")
+    assert (result.success, result.best_output) == (True, right), result.summary()
+    assert agent.run_sync("Answer.", run_id="r").best_output == right
+    assert asyncio.run(Runs(store).get("r")).versions[0].output == data
+
+
+@pytest.mark.parametrize(("kind", "data"), TOOL_KINDS, ids=lambda one: getattr(one, "__name__", ""))
+def test_answer_of_a_wrapped_agent_comes_back_equal(kind, data):
+    right, store = expected(kind, data), MemoryStore()
+    given = {"response": data} if isinstance(data, list) else data
+    actor = Actor([call("final_result", **given)])
+    wrapped = PydanticAgent(actor.model, output_type=kind)
+    pattern = ReflectionPattern(quality_criteria=[ANY])
+    agent = Agent.from_pydantic_ai(wrapped, pattern=pattern, keep=store)
+    result = agent.run_sync("Answer.", run_id="r")
+    assert result.best_output == right
+    if kind is Secret:
+        assert "/output/password" in result.diagnostics["not_restorable"]
+        return
+    assert agent.run_sync("Answer.", run_id="r").best_output == right
