@@ -130,8 +130,9 @@ class AgentProgram:
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
         """Answer the task."""
         result = await self.agent.run(task, run_id=run_id)
-        if problem := result.diagnostics.get("not_kept"):  # nobody could get the result of such a job
-            return JobOutcome(problem)
+        for name in ("not_kept", "not_restorable"):  # the result of such a job could not be fetched
+            if problem := result.diagnostics.get(name):
+                return JobOutcome(problem)
         if result.convergence_reason is not ConvergenceReason.ERROR or result.error is None:
             return JobOutcome(reason=result.convergence_reason.value)
         return failure(result.error, result.convergence_reason.value)
