@@ -229,7 +229,7 @@ class Even(int):
         (Even(2), r"Even\(4\) is not equal to the value"),
         (type("Local", (BaseModel,), {})(), "has no class of the name 'Local'"),
     ],
-    ids=str,
+    ids=["object", "function", "secret", "exception", "changed", "local class"],
 )
 def test_value_that_cannot_be_restored_is_named_and_refused(value, says):
     data, reasons = recorded(Draft({"value": value, "other": Decimal(1)}))
