@@ -84,7 +84,8 @@ def test_a_model_made_in_python_has_its_address_key_and_headers(server):
     assert server.headers[0]["x-team"] == "docs"
 
 
-def test_the_other_blocks_run():
+def test_the_other_blocks_run(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     page = Page(PAGE)
     for code in page.blocks("python"):
         page.run(code)

@@ -227,7 +227,7 @@ def test_odd_fields_of_an_evaluation_are_repaired(fields, expected):
     found = evaluation_of(evaluation)
     for name, value in expected.items():
         assert getattr(found, name) == value
-        assert type(getattr(found, name)) is type(value)
+        assert isinstance(getattr(found, name), type(value))
     assert from_record(ReflectionEvaluation, json.loads(json.dumps(to_record(found)))) == found
 
 

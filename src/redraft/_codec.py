@@ -429,7 +429,9 @@ def _spread(kind: Any, parts: Any) -> Any:
 
 
 _BUILTINS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    **dict.fromkeys(("builtins:tuple", "builtins:set", "builtins:frozenset"), (list, _called)),
+    **dict.fromkeys(
+        ("builtins:tuple", "builtins:set", "builtins:frozenset", "redraft.types:FrozenList"), (list, _called)
+    ),
     **dict.fromkeys(
         ("builtins:bytes", "builtins:bytearray"),
         (lambda value: b64encode(value).decode(), lambda kind, text: kind(b64decode(text))),

@@ -19,13 +19,12 @@ from redraft.cycles.calls import ask_model, call_function, prompt_scopes
 from redraft.cycles.cycle import Cycle, CycleState, Runtime
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import ConfigError, ModelError, OutputError
-from redraft.loop.journal import Journalled
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
 from redraft.text.templates import Template
 from redraft.types import TokenUsage
-from support.cycles import cycle_of, run, spec_of, substages
+from support.cycles import begun, cycle_of, run, spec_of, substages
 
 SPEC = spec_of(reason=[{"type": "analyze", "name": "look", "prompt": "?"}])
 SCHEMA = {"type": "object", "properties": {"rate": {"type": "number"}}, "required": ["rate"]}
@@ -104,7 +103,7 @@ def test_failed_calls_count_as_usage_also_in_replay(replies, error, message, usa
     async def main():
         store = MemoryStore()
         for _ in range(2):
-            cycle, model = cycle_of(SPEC, replies=replies, step=Journalled(store, "agent-7"))
+            cycle, model = cycle_of(SPEC, replies=replies, step=begun(store, "agent-7"))
             with pytest.raises(error, match=message):
                 await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
             assert cycle.usage == usage
@@ -145,10 +144,10 @@ def test_a_resumed_cycle_does_not_repeat_a_model_call():
                 raise Killed
             return reply("no")
 
-        cycle, _ = cycle_of(SPEC, replies=dies, step=Journalled(store, "agent-7"))
+        cycle, _ = cycle_of(SPEC, replies=dies, step=begun(store, "agent-7"))
         with pytest.raises(Killed):
             await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
-        cycle, model = cycle_of(SPEC, replies=[reply('{"rate": 1}')], step=Journalled(store, "agent-7"))
+        cycle, model = cycle_of(SPEC, replies=[reply('{"rate": 1}')], step=begun(store, "agent-7"))
         assert await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None) == {"rate": 1}
         assert len(model.requests) == 1
         assert cycle.usage == ONE + ONE

@@ -3,10 +3,9 @@ import pytest
 from redraft.cycles.mail import Feedback
 from redraft.cycles.reason import admit_due_actions, analyze, authorize, govern, plan, refusal_reason
 from redraft.errors import OutputError
-from redraft.loop.journal import Journalled
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.memory import MemoryStore
-from support.cycles import ScriptedBus, cycle_of, run, spec_of
+from support.cycles import ScriptedBus, begun, cycle_of, run, spec_of
 
 SCHEMA = {"type": "object", "properties": {"trend": {"type": "string"}}, "required": ["trend"]}
 HIGH = {"name": "high", "when": "environmentalData.payload.rate > 5", "severity": "critical"}
@@ -106,7 +105,7 @@ def test_a_resumed_cycle_does_not_call_functions_again(value):
 
         spec = spec_of(reason=[{"type": "analyze", "name": "look", "config": {"function": "scored"}}])
         for _ in range(2):
-            cycle, _ = cycle_of(spec, functions={"scored": scored}, step=Journalled(store, "monitor-7"))
+            cycle, _ = cycle_of(spec, functions={"scored": scored}, step=begun(store, "monitor-7"))
             await analyze(spec.stages.reason.substages[0], cycle)
             seen.append(cycle.state.derived_data)
         assert seen[0] == seen[1]
@@ -283,8 +282,8 @@ def test_conditional_actions_are_part_of_the_decision():
 
 def test_a_resumed_cycle_does_not_ask_again():
     store = MemoryStore()
-    first, _ = authorized(SUPERVISED, [verdict("modify", None, {"cost": 7})], step=Journalled(store, "m-7"))
-    second, bus = authorized(SUPERVISED, [], step=Journalled(store, "m-7"))
+    first, _ = authorized(SUPERVISED, [verdict("modify", None, {"cost": 7})], step=begun(store, "m-7"))
+    second, bus = authorized(SUPERVISED, [], step=begun(store, "m-7"))
     assert bus.waits == []
     assert first.state.derived_data == second.state.derived_data
 

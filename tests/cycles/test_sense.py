@@ -8,9 +8,8 @@ from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.sense import read_csv, sense
 from redraft.errors import LeaseError, OutputError
-from redraft.loop.journal import Journalled
 from redraft.stores.memory import MemoryStore
-from support.cycles import ScriptedBus, cycle_of, run, spec_of, unsaved
+from support.cycles import ScriptedBus, begun, cycle_of, run, spec_of, unsaved
 from support.http_server import of_json, serving
 
 NEWS = AgentMessage("m1", "news", {"text": "{{ env.KEY }}"}, "2026-11-22T12:00:00.000Z", "other")
@@ -108,7 +107,7 @@ def test_a_source_that_acts_is_asked_once_under_its_key_and_within_its_limit():
         )
 
         def resumed(**more):
-            cycle, _ = cycle_of(spec, step=Journalled(store, "cycle-7", **more))
+            cycle, _ = cycle_of(spec, step=begun(store, "cycle-7", **more))
             run(sense(spec.stages.sense, cycle))
             return cycle
 
@@ -188,7 +187,7 @@ def test_a_resumed_cycle_reuses_its_readings():
                 spec,
                 functions={"counts": counts},
                 bus=ScriptedBus([] if seen else [NEWS]),
-                step=Journalled(store, "monitor-7"),
+                step=begun(store, "monitor-7"),
             )
             await sense(spec.stages.sense, cycle)
             payload = cycle.state.environmental_data["payload"]

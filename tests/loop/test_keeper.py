@@ -248,8 +248,8 @@ def test_a_run_without_any_version_is_kept_with_its_error():
             {"budget_tokens": 1},
             "token_budget",
             (
-                "0 of 1 tokens were used (budget_tokens). What was left was too little for the next call. "
-                "No version was made."
+                "0 of 1 tokens were used (budget_tokens). What was left was too little for the next call: it "
+                "takes about 35 tokens, and 1 are left. No version was made."
             ),
         ),
         ({"budget_seconds": 1e-6}, "time_budget", None),

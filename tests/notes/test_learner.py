@@ -48,7 +48,7 @@ class Broken(NoteStore):
         (ReflectionConfig(strategy=lambda given: TaskReflection("Lost.", "")), "lost {it}"),
         (ReflectionConfig(model=ScriptedModel(down)), "the model is down"),
         (ReflectionConfig(model=ScriptedModel(["no marker in this"])), "marker"),
-        (ReflectionConfig(model=ScriptedModel([""])), "marker"),
+        (ReflectionConfig(model=ScriptedModel(lambda _request: "")), "empty"),
     ],
 )
 def test_a_failed_reflection_leaves_the_note_and_warns_once(config, message, caplog):

@@ -10,9 +10,17 @@ from redraft._steps import direct
 from redraft.cycles.cycle import DERIVED, Cycle, CycleState, Runtime
 from redraft.cycles.egress import Egress
 from redraft.cycles.spec import AgentSpec
+from redraft.loop.journal import Journalled
 from redraft.models.testing import ScriptedModel
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def begun(store, run_id, **more):
+    """The journal of a cycle that has begun."""
+    journal = Journalled(store, run_id, **more)
+    journal.begin()
+    return journal
 
 
 class ScriptedBus:

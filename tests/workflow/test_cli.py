@@ -337,7 +337,7 @@ env: [HOME, NO_SUCH_VARIABLE]
 UNREADABLE = {
     "lua": ("language: lua\nrun: |\n  local x = 1\n  if x the\n", 7, "line 2, is not valid Lua: 'then'"),
     "prolog": ("language: prolog\nrun: |\n  ok.\n  valid :- ok(.\n", 7, "line 2, could not be read"),
-    "inline": ("run: |\n  import json\n  x = 1\n  del x\n", 7, "line 3, raised NotImplementedError"),
+    "inline": ("run: |\n  import json\n  x = 1\n  del x\n", 7, "inline Python has no 'del' statement"),
     "a module": ("run: |\n  import json\n  import statistics\n", 6, "line 2, raised ModuleNotFoundError"),
     "whole": ("sandbox: process\nrun: |\n  x = 1\n  import nowhere\n", 7, "No module named 'nowhere'"),
 }  # fmt: skip
@@ -349,7 +349,7 @@ def test_check_parses_code_in_its_sandbox(project, code, line, message):
     (project / "w.yaml").write_text(fine + "  - name: n\n" + under(code, 4))
     result = redraft("run", "w.yaml", "--check")
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"Error: w.yaml, line {line + 2}, node 'n', run: The ")
+    assert result.stderr.startswith(f"Error: w.yaml, line {line + 2}, node 'n', run: ")
     assert message in result.stderr
 
 

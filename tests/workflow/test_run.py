@@ -426,7 +426,6 @@ def test_llm_call_renders_its_parameters(params, messages):
         ('```json\n{"a": 1}\n```', {"a": 1}),
         ("{}", None),
         ("text", None),
-        (" ", None),
     ],
 )
 def test_llm_call_with_a_schema_returns_data(reply, value):

@@ -163,12 +163,13 @@ OUTER = """
 
 
 class Model:
-    def __init__(self):
+    def __init__(self, usage=TokenUsage(3, 2, requests=1)):  # noqa: B008 (it is immutable)
         self.asked = []
+        self.usage = usage
 
     async def __call__(self, request):
         self.asked.append(request.messages[-1].content)
-        return ChatReply(f"{self.asked[-1]}!", usage=TokenUsage(3, 2, requests=1))
+        return ChatReply(f"{self.asked[-1]}!", usage=self.usage)
 
 
 def opened(path, model, work=None, keep=False, name="m"):
@@ -271,7 +272,8 @@ def test_a_resumed_run_resumes_the_run_inside_it(files):
 
 
 def test_an_inner_run_shares_the_budget(files):
-    model, path = Model(), files(inner=INNER, outer="budget: {tokens: 5}\n" + textwrap.dedent(OUTER))
+    model = Model(TokenUsage(20, 15, requests=1))
+    path = files(inner=INNER, outer="budget: {tokens: 36}\n" + textwrap.dedent(OUTER))
     result = opened(path, model).run_sync({"x": "a", "model": "m"})
     assert (result.status, result.nodes, model.asked) == ("stopped", ("first",), ["Say a"])
 

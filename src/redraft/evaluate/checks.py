@@ -31,7 +31,7 @@ from redraft.text.schema_errors import pointer, validated
 from redraft.types import Issue, ReflectionEvaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from redraft.protocols import Evaluator, RunContext
     from redraft.text.regex import Span
@@ -80,6 +80,21 @@ def schema(criterion: QualityCriterion) -> Evaluator:
 FENCED = "The JSON stands in a Markdown fence; expected nothing but JSON."
 
 
+_OF_PARENT = ("Extra inputs are not permitted", "Field required")
+"""How pydantic begins a complaint about a key, which JSON Schema makes about the object that holds it."""
+
+
+def _worded(issue: Issue, placed: Mapping[str, str], name: str) -> Issue:
+    """Return an issue in the words of the JSON Schema's problem at its place, if there is one."""
+    if not issue.path:
+        return issue
+    parent = issue.path.rpartition("/")[0] if issue.startswith(_OF_PARENT) else issue.path
+    for path in (issue.path, parent):
+        if path in placed:
+            return Issue(placed[path], name, path)
+    return Issue(f"{issue.path}: {issue}", name, issue.path)
+
+
 def _class_check(criterion: QualityCriterion, kind: Any, *, raw: bool) -> Evaluator:
     """Check an output by a class: an instance is validated as such, anything else as JSON data."""
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter  # noqa: PLC0415 (slow)
@@ -111,12 +126,7 @@ def _class_check(criterion: QualityCriterion, kind: Any, *, raw: bool) -> Evalua
         # Where the JSON Schema of the class finds the same place wrong, it says more clearly what to do.
         problems = () if wording is None else wording.check(value, coerce=False).errors
         placed = {problem.pointer: problem.placed for problem in problems if problem.pointer}
-        return failed(
-            *(
-                Issue(placed.get(one.path, f"{one.path}: {one}"), name, one.path) if one.path else one
-                for one in issues
-            )
-        )
+        return failed(*dict.fromkeys(_worded(issue, placed, name) for issue in issues))
 
     return check
 
