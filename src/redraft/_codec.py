@@ -317,7 +317,7 @@ def _encode_plain_value(kind: type[Any], mode: _Mode, value: Any) -> Any:
         plain = list(cast("tuple[Any, ...]", value))
     else:
         base = next(base for base in _BASES if isinstance(value, base))
-        plain = base.__getnewargs__(value)[0]  # type: ignore[attr-defined]
+        plain = cast("Any", base).__getnewargs__(value)[0]
     try:
         again = _rebuilt(kind, plain)
     except Exception as error:

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import NoneType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft.types import (
     Choice,
@@ -186,34 +186,26 @@ def snapshot(value: Any) -> Any:
     return value if copy is None else copy(value)
 
 
+D = TypeVar("D", Draft[Any], ReflectionVersion[Any])
+
+
 def _evaluation(one: ReflectionEvaluation) -> ReflectionEvaluation:
     return replace(one, criteria_scores=dict(one.criteria_scores), memo=copy_of(one.memo))
 
 
-def _version(one: ReflectionVersion) -> ReflectionVersion:
+def _draft(one: D) -> D:
     return replace(
         one,
         output=copy_of(one.output),
-        evaluation=_evaluation(one.evaluation),
-        conversation=snapshot(one.conversation),
-        memo=copy_of(one.memo),
-        choice=snapshot(one.choice),
-    )
-
-
-def _draft(one: Draft) -> Draft:
-    return replace(
-        one,
-        output=copy_of(one.output),
-        conversation=snapshot(one.conversation),
-        memo=copy_of(one.memo),
         evaluation=snapshot(one.evaluation),
+        conversation=snapshot(one.conversation),
+        memo=copy_of(one.memo),
         choice=snapshot(one.choice),
     )
 
 
 def _choice(one: Choice) -> Choice:
-    rejected = tuple(map(_version, one.rejected))
+    rejected = tuple(map(_draft, one.rejected))
     return replace(one, numbers=copy_of(dict(one.numbers)), rejected=rejected, usage=dict(one.usage))
 
 
@@ -223,9 +215,9 @@ def _conversation(one: Conversation) -> Conversation:
 
 def _result(one: ReflectionResult) -> ReflectionResult:
     history = one.history
-    copies = {id(version): _version(version) for version in history.versions}
+    copies = {id(version): _draft(version) for version in history.versions}
     best, final = (
-        copies.get(id(version)) or _version(version)
+        copies.get(id(version)) or _draft(version)
         for version in (history.best_version, history.final_version)
     )
     versions = tuple(copies[id(version)] for version in history.versions)
@@ -242,7 +234,7 @@ def _result(one: ReflectionResult) -> ReflectionResult:
 
 _SNAPSHOTS: dict[type[Any], Callable[[Any], Any]] = {
     ReflectionEvaluation: _evaluation,
-    ReflectionVersion: _version,
+    ReflectionVersion: _draft,
     Draft: _draft,
     Choice: _choice,
     Conversation: _conversation,

@@ -205,14 +205,18 @@ def _samples(value: Any) -> tuple[dict[str, float], ...]:
 
 def _texts(value: Any) -> tuple[str, ...]:
     """Return a text, or the texts in a list, as a tuple; objects are read for the text in them."""
+    return tuple(text for item in _items(value, "a list of texts") if (text := message_of(item)))
+
+
+def _items(value: Any, expected: str) -> Iterable[Any]:
+    """Return the items of a list; a single text or object is the only one."""
     if value is None or value == "":
         return ()
     if isinstance(value, str | Mapping):
-        value = (cast("Any", value),)
+        return (cast("Any", value),)
     if not isinstance(value, Iterable):
-        raise TypeError("a list of texts")
-    texts = [message_of(item) for item in cast("Iterable[Any]", value)]
-    return tuple(text for text in texts if text)
+        raise TypeError(expected)
+    return cast("Iterable[Any]", value)
 
 
 def _names(value: Any) -> tuple[str, ...] | None:
@@ -221,13 +225,7 @@ def _names(value: Any) -> tuple[str, ...] | None:
 
 def _issues(value: Any) -> tuple[Issue, ...]:
     """Return issues; objects and texts become issues."""
-    if value is None or value == "":
-        return ()
-    if isinstance(value, str | Mapping):
-        value = (cast("Any", value),)
-    if not isinstance(value, Iterable):
-        raise TypeError("a list of issues or texts")
-    return tuple(issue for item in cast("Iterable[Any]", value) if (issue := _issue(item)))
+    return tuple(issue for item in _items(value, "a list of issues or texts") if (issue := _issue(item)))
 
 
 def _issue(item: Any) -> Issue:
@@ -256,7 +254,7 @@ def message_of(item: Any) -> str:
     """Return the text in an item of a list: the item itself, or what an object says under a usual key."""
     if not isinstance(item, Mapping):
         return "" if item is None else str(item)
-    fields = {key_name(key): value for key, value in cast("Mapping[Any, Any]", item).items()}
+    fields = fields_of(cast("Any", item))
     for key in (*MESSAGES, "suggestion", "title"):
         if isinstance(text := fields.get(key), str) and text.strip():
             return text.strip()
@@ -264,12 +262,20 @@ def message_of(item: Any) -> str:
 
 
 _KEY_PARTS = re.compile(r"[\W_]+")
-_ZERO_WIDTH: dict[int, None] = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
+ZERO_WIDTH: dict[int, None] = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
+"""Characters without a width, as a table that `str.translate` removes them by."""
 
 
 def key_name(key: Any) -> str:
     """Return a key in lower case, with underscores for everything but letters and digits."""
-    return _KEY_PARTS.sub("_", str(key).translate(_ZERO_WIDTH).casefold()).strip("_")
+    return _KEY_PARTS.sub("_", str(key).translate(ZERO_WIDTH).casefold()).strip("_")
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of an object in a model's reply, by `key_name`; none for anything else."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {key_name(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
 
 
 def _usage(value: Any) -> TokenUsage:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from redraft._steps import answer
 from redraft.errors import ModelError, RedraftError, is_unusable_reply, over_budget
 from redraft.protocols import ChatReply, ChatRequest, Message
-from redraft.text.replies import is_quoted_from, verdict_json_of
+from redraft.text.replies import quotation_test, verdict_json_of
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def verdict_of(reply: ChatReply, *judged: str) -> Any:
 
     Raises `OutputError` if there is none, as `verdict_json_of` does.
     """
-    if reply.parsed is None or is_quoted_from(json.dumps(reply.parsed, ensure_ascii=False), judged):
+    if reply.parsed is None or quotation_test(judged)(json.dumps(reply.parsed, ensure_ascii=False)):
         return verdict_json_of(reply.text, *judged)
     return reply.parsed
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from redraft._texts import as_text
 from redraft._validation import nearest
-from redraft._verdicts import key_name
+from redraft._verdicts import fields_of
 from redraft.errors import OutputError
 from redraft.evaluate.ask import ask, together, total_usage, verdict_of
 from redraft.evaluate.criteria import (
@@ -158,8 +158,7 @@ def _read(reply: ChatReply, judged: Sequence[str] = ()) -> tuple[Verdict, str]:
         data = verdict_of(reply, *judged)
     except OutputError as error:
         return (None, ""), str(error)
-    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    fields = {key_name(key): value for key, value in given.items()}
+    fields = fields_of(data)
     stated, reason = fields.get("winner"), fields.get("reason")
     winner = WINNERS.get(stated.strip().casefold()) if isinstance(stated, str) else None
     if winner is None:

@@ -17,7 +17,7 @@ from redraft._critique import render_issue
 from redraft._texts import as_text, counted, short_repr
 from redraft._thoughts import without_thoughts
 from redraft._validation import is_number, nearest
-from redraft._verdicts import DECISIONS, MESSAGES, REASONS, key_name, leading_share_of, share_of
+from redraft._verdicts import DECISIONS, MESSAGES, REASONS, fields_of, key_name, leading_share_of, share_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError, over_budget
 from redraft.evaluate.ask import (
     Answer,
@@ -32,7 +32,7 @@ from redraft.evaluate.ask import (
 from redraft.evaluate.criteria import SKIPPED, agreement, meets, shortfall, weighted_mean
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.stats import standard_error
-from redraft.text.replies import fenced, is_quoted_from, unfenced
+from redraft.text.replies import fenced, quotation_test, unfenced
 from redraft.types import (
     NOT_JUDGED,
     NOTHING_USED,
@@ -45,7 +45,7 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from redraft.protocols import ChatReply, Evaluator, RunContext
     from redraft.types import Output, PlainTask, ReflectionVersion
@@ -479,12 +479,12 @@ class ReplyForm:
 
     def _unwrapped(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a reply, by keys in one spelling, without objects around all of them."""
-        fields = {key_name(key): value for key, value in data.items()}
+        fields = fields_of(data)
         for _ in range(MAX_WRAPPERS):
             inner = next(iter(fields.values()), None)
             if len(fields) != 1 or not isinstance(inner, dict) or self._is_known(*fields):
                 break
-            fields = {key_name(key): value for key, value in cast("dict[Any, Any]", inner).items()}
+            fields = fields_of(cast("Any", inner))
         return fields
 
     def _is_known(self, key: str) -> bool:
@@ -521,7 +521,7 @@ class ReplyForm:
         if isinstance(listed, dict):
             pairs = list(cast("dict[Any, Any]", listed).items())
         for item in _items(listed) if isinstance(listed, list) else ():
-            fields = {key_name(key): value for key, value in _mapping(item).items()}
+            fields = fields_of(item)
             label = next((fields[key] for key in NAMES if isinstance(fields.get(key), str)), None)
             pairs.append((label, fields))
         return {
@@ -539,7 +539,7 @@ class ReplyForm:
         issues: list[Issue] = []
         for item in _items(listed):
             if message := _message(item):
-                fields = {key_name(key): value for key, value in _mapping(item).items()}
+                fields = fields_of(item)
                 issues.append(Issue(message, self._names_by_key.get(key_name(fields.get("criterion", "")))))
         return issues
 
@@ -589,7 +589,7 @@ def _scored(key: str, given: Any, threshold: float) -> tuple[float | None, str, 
 
     Some models leave out the object, and give the bare score; some say true or false instead of a number.
     """
-    entry = {key_name(name): value for name, value in _mapping(given).items()}
+    entry = fields_of(given)
     maximum = entry.get("score_max", entry.get("max_score"))
     scale = float(maximum) if is_number(maximum) and maximum > 0 else None
     stated = entry.get("score") if isinstance(given, dict) else given
@@ -632,7 +632,7 @@ def _items(value: Any) -> list[Any]:
 
 def _message(item: Any) -> str:
     """Return the text of an issue or a suggestion; "" if it has none, or says that there is nothing."""
-    fields = {key_name(key): value for key, value in _mapping(item).items()}
+    fields = fields_of(item)
     named = next((_text(fields[key]) for key in (*MESSAGES, "suggestion") if _text(fields.get(key))), "")
     text = named or _text(item)
     return "" if _says_none(text) else text
@@ -681,8 +681,8 @@ def read_prose(
     Score lines in a quotation, or that are also in the judged text, are not the judge's own.
     """
     lines = [line.strip() for line in unfenced(without_thoughts(text).strip())[0].splitlines()]
-    own = _outside_quotations(lines)
-    scores = {key: _values(own, _score_line(key), judged) for key in keys}
+    own, is_quoted = _outside_quotations(lines), quotation_test((judged,))
+    scores = {key: _values(own, _score_line(key), is_quoted) for key in keys}
     statuses = [found for line in lines if (found := _STATUS.match(line)) and found[1] in numbers]
     confidence = _values(own, _CONFIDENCE)
     issues, suggestions = _sections(lines, [_CONFIDENCE, *map(_score_line, keys)])
@@ -756,11 +756,13 @@ def _score_line(key: str) -> re.Pattern[str]:
     return re.compile(rf"[\s>*_`#-]*{re.escape(key)}[\s*_`]*[:=](.*)", re.IGNORECASE)
 
 
-def _values(lines: Sequence[str], pattern: re.Pattern[str], judged: str = "") -> list[float | None]:
+def _values(
+    lines: Sequence[str], pattern: re.Pattern[str], is_quoted: Callable[[str], bool] = lambda _: False
+) -> list[float | None]:
     return [
         leading_share_of(found[1].strip(_EMPHASIS))
         for line in lines
-        if (found := pattern.match(line)) and not is_quoted_from(line.strip(_EMPHASIS + "-"), (judged,))
+        if (found := pattern.match(line)) and not is_quoted(line.strip(_EMPHASIS + "-"))
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from redraft._texts import shortened
 from redraft._thoughts import without_thoughts
+from redraft._verdicts import ZERO_WIDTH
 from redraft.errors import OutputError
 from redraft.types import framed
 
@@ -89,7 +90,8 @@ def _find_own(text: str, judged: Sequence[str]) -> Any:
         if not values:
             hint = " outside quotations" if _OPENING.search(text) else ""
             raise OutputError(f"The reply holds no JSON{hint}: {shortened(text, 80)!r}.") from None
-    own = [value for value, source in values if not is_quoted_from(source, judged)]
+    is_quoted = quotation_test(judged)
+    own = [value for value, source in values if not is_quoted(source)]
     if not own:
         raise OutputError(QUOTED)
     return _the_one([value for value in own if _has_object(value)] or own)
@@ -116,18 +118,26 @@ def _outside_quotes(text: str) -> list[tuple[Any, str]]:
     return values
 
 
-def is_quoted_from(part: str, texts: Iterable[str]) -> bool:
-    """Return whether one of the texts has a part of a reply, but for spacing, quotes, emphasis and case."""
-    wanted = _condensed(part)
-    pattern = re.compile(rf"{re.escape(wanted)}(?![\d.])") if wanted else None
-    return pattern is not None and any(pattern.search(_condensed(text)) for text in texts)
+def quotation_test(texts: Iterable[str]) -> Callable[[str], bool]:
+    """Return a test of whether a part of a reply is in one of the texts.
+
+    Spacing, quotes, emphasis and case don't count.
+    """
+    condensed = [_condensed(text) for text in texts]
+
+    def is_quoted(part: str) -> bool:
+        wanted = _condensed(part)
+        pattern = re.compile(rf"{re.escape(wanted)}(?![\d.])") if wanted else None
+        return pattern is not None and any(map(pattern.search, condensed))
+
+    return is_quoted
 
 
 def _condensed(text: str) -> str:
     return _ZEROS.sub("", _INSIGNIFICANT.sub("", text.translate(_SPACES)).translate(_ALIKE).casefold())
 
 
-_SPACES = {0xA0: " ", 0x202F: " ", 0x2007: " "} | dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
+_SPACES = {0xA0: " ", 0x202F: " ", 0x2007: " "} | ZERO_WIDTH
 """No-break spaces as spaces, zero-width ones as nothing."""
 _BLOCK_QUOTE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _QUOTES = "`\"'\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
