@@ -19,14 +19,22 @@ test: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/pytest -n0 -s tests/soak
 
-# The recipes of docs/engines.md, each in an environment of its own, and the clients of docs/providers.md; needs
-# Debian's redis-server.
+# The recipes of docs/engines.md, each in an environment of its own, and the clients of docs/providers.md; the real
+# Claude Code and Codex. Needs Debian's redis-server and npm.
 ENGINES := celery taskiq dbos ray providers
 # Those of docs/recipes.md, likewise, and a Jupyter kernel for the notebook of examples/.
 FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy jupyter
-test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done) $(FRAMEWORKS:%=build/frameworks/%/.done)
+test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done) $(FRAMEWORKS:%=build/frameworks/%/.done) \
+		build/coding_agents/.done
 	@command -v redis-server >/dev/null || { echo "Install redis-server first: apt-get install redis-server"; exit 1; }
-	$(BIN)/pytest -n0 tests/engines tests/frameworks
+	$(BIN)/pytest -n0 tests/engines tests/frameworks tests/coding_agents
+
+build/coding_agents/.done: tests/coding_agents/package.json tests/coding_agents/package-lock.json
+	@command -v npm >/dev/null || { echo "Install npm first: apt-get install npm"; exit 1; }
+	mkdir -p build/coding_agents
+	cp $^ build/coding_agents
+	cd build/coding_agents && npm ci --no-audit --no-fund
+	@touch $@
 
 build/frameworks/%/.done: tests/frameworks/%.txt pyproject.toml
 	$(PYTHON) -m venv build/frameworks/$*

@@ -32,7 +32,7 @@ def pytest_ignore_collect(collection_path, config):
     """Leave out what takes long, unless it is asked for: `make soak`, `make test-integrations`."""
     name = collection_path.name
     is_asked_for = any(name in argument for argument in config.args)
-    return True if name in ("soak", "engines", "frameworks") and not is_asked_for else None
+    return True if name in ("soak", "engines", "frameworks", "coding_agents") and not is_asked_for else None
 
 
 def pytest_collection_modifyitems(items):
