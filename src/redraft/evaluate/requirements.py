@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from textwrap import dedent
 from types import CodeType
@@ -17,6 +17,7 @@ from redraft._texts import listed
 from redraft.evaluate.checks import function_of
 from redraft.evaluate.command import runs_program
 from redraft.evaluate.criteria import needs_model
+from redraft.evaluate.patterns import phrase_of
 from redraft.evaluate.python_checks import read_calls, read_tests, tests_of
 from redraft.types import COUNTS, Issue
 
@@ -135,7 +136,8 @@ def _range(least: Any, most: Any) -> str:
 
 def _matching(criterion: QualityCriterion) -> str:
     config = criterion.evaluator_config
-    phrase = phrase_of(config["pattern"], str(config.get("flags", "")))
+    about = f"{criterion.name} {criterion.description}"
+    phrase = phrase_of(config["pattern"], str(config.get("flags", "")), about)
     subject = _name(_part(criterion)) or "the text"
     least, most = config.get("min_matches"), config.get("max_matches")
     if config.get("must_match") is False or most == 0:
@@ -147,119 +149,6 @@ def _matching(criterion: QualityCriterion) -> str:
     if not criterion.description:
         return _sentence(form)
     return _described(criterion, form if phrase.is_in_words else "")
-
-
-# Patterns in words.
-
-
-@dataclass(frozen=True, slots=True)
-class _Phrase:
-    """What a text of a pattern does: it `ends`, or does not `end`, `with "..."`."""
-
-    base: str
-    third: str
-    rest: str
-
-    @property
-    def affirmed(self) -> str:
-        return f"{self.third} {self.rest}"
-
-    @property
-    def is_in_words(self) -> bool:
-        """Whether it says the pattern in words, and does not quote it."""
-        return self.base != "match"
-
-    @property
-    def relative(self) -> str:
-        """What follows the name of such a text: `with the form ...`, `that ends with ...`."""
-        return f"with {self.rest}" if self.third == "has" else f"that {self.affirmed}"
-
-    @property
-    def denied(self) -> str:
-        return f"does not {self.base} {self.rest}"
-
-
-# A pattern of fixed words: anchors, perhaps with white space, around texts with a bar between them.
-_FIXED = re.compile(
-    r"(?P<start>\^(?:\\s\*)?)?(?:\\b)?(?P<group>\((?:\?:)?)?(?P<texts>(?:[\w\x20,;:!'\"/#%&=@~<>|-]|\\[^\w\s])+)"
-    r"(?(group)\))(?:\\b)?(?P<end>(?:\\s\*)?\$)?"
-)
-_LENGTH = re.compile(r"\^\.\{(\d+),(\d+)\}\$")
-
-
-def phrase_of(pattern: str, flags: str = "") -> _Phrase:
-    """Return a pattern in words: small models copy an expression that they are shown.
-
-    Fixed texts at the beginning, at the end or anywhere, characters one by one (`shape_of`), and a length
-    have words; any other pattern is quoted.
-    """
-    if pattern.startswith("(?i)"):
-        pattern, flags = pattern.removeprefix("(?i)"), f"{flags}i"
-    case = " in upper or lower case" if "i" in flags else ""
-    if (
-        not set(flags) - {"i", "s"}
-        and (fixed := _FIXED.fullmatch(pattern))
-        and (phrase := _fixed_phrase(fixed))
-    ):
-        return replace(phrase, rest=f"{phrase.rest}{case}")
-    if not flags and (shape := shape_of(pattern)):
-        return _Phrase("have", "has", f"the form {shape}")
-    if not flags and (length := _LENGTH.fullmatch(pattern)):
-        return _Phrase(
-            "have", "has", f"{_range(int(length[1]) or None, int(length[2]))} characters on one line"
-        )
-    return _Phrase("match", "matches", f"the regular expression `{pattern}`{case}")
-
-
-def _fixed_phrase(fixed: re.Match[str]) -> _Phrase | None:
-    options = fixed["texts"].split("|")
-    is_anchored = fixed["start"] or fixed["end"]
-    if not all(options) or (len(options) > 1 and is_anchored and not fixed["group"]):
-        return None
-    texts = " or ".join(_json(re.sub(r"\\(.)", r"\1", option)) for option in options)
-    if not is_anchored:
-        return _Phrase("contain", "contains", texts)
-    if not fixed["end"]:
-        return _Phrase("begin", "begins", f"with {texts}")
-    return (
-        _Phrase("consist", "consists", f"of {texts}")
-        if fixed["start"]
-        else _Phrase("end", "ends", f"with {texts}")
-    )
-
-
-# Parts of a pattern that stand for characters one by one.
-_PART = re.compile(r"(\\d|\[0-9\]|\[A-Z\]|\[a-z\]|\\[-./:#\x20]|[\w\x20/:,#-])(?:\{(\d{1,2})\})?", re.ASCII)
-_SIGNS = {"\\d": "0", "[0-9]": "0", "[A-Z]": "A", "[a-z]": "a"}
-_MEANINGS = {"0": "any digit", "A": "any capital letter", "a": "any small letter"}
-_DATE = re.compile(r"\d{4}[-./]\d\d[-./]\d\d")
-LONGEST_SHAPE = 30
-
-
-def shape_of(pattern: str) -> str:
-    """Return what a text of a simple pattern looks like, such as `YYYY-MM-DD` or `AA-000 (A: ...)`.
-
-    Models read that better than the pattern. Empty for a pattern that is not a sequence of characters.
-    """
-    if not (pattern.startswith("^") and pattern.endswith("$")):
-        return ""
-    shape, signs, at, inner = "", "", 0, pattern[1:-1]
-    while at < len(inner):
-        part = _PART.match(inner, at)
-        if part is None:
-            return ""
-        sign = _SIGNS.get(part[1])
-        times, at = int(part[2] or 1), part.end()
-        shape += (sign or part[1][-1]) * times
-        signs += (sign or " ") * times
-    if _DATE.fullmatch(shape) and "00" in signs[5:]:
-        return "".join(
-            letter if sign == "0" else char
-            for char, sign, letter in zip(shape, signs, "YYYY-MM-DD", strict=True)
-        )
-    used = [f"{sign}: {meaning}" for sign, meaning in _MEANINGS.items() if sign in signs]
-    is_clear = all(char == sign or char not in signs for char, sign in zip(shape, signs, strict=True))
-    return f"{shape} ({', '.join(used)})" if used and is_clear and len(shape) <= LONGEST_SHAPE else ""
 
 
 # Functions and tests.
@@ -454,7 +343,9 @@ class _SchemaReader:
         properties, required = _objects(schema.get("properties")), schema.get("required", ())
         for key in dict.fromkeys([*required, *properties]):
             inner = (*place, key)
-            text = _key(inner, self.form(self._resolved(properties.get(key, {}))), required=key in required)
+            text = _key(
+                inner, self.form(self._resolved(properties.get(key, {})), key), required=key in required
+            )
             if text:
                 about_key, few = _is_at(inner), len(required) <= MOST_KEYS
                 missed = _misses(place, key, about_key, few=few) if key in required else about_key
@@ -498,8 +389,8 @@ class _SchemaReader:
             target = cast("dict[str, Any]", target).get(key) if isinstance(target, dict) else None
         return target
 
-    def form(self, schema: dict[str, Any]) -> str:
-        """Return the form of a value in words; empty if anything is allowed."""
+    def form(self, schema: dict[str, Any], key: str = "") -> str:
+        """Return the form of a value in words, that of a key if it has one; empty if anything is allowed."""
         if "const" in schema:
             return _json(schema["const"])
         if isinstance(options := schema.get("enum"), list):
@@ -507,18 +398,19 @@ class _SchemaReader:
             more = [f"{len(shown) - MOST_OPTIONS} others"] if len(shown) > MOST_OPTIONS else []
             return f"one of {', '.join(shown[:MOST_OPTIONS] + more)}"
         if options := _options(schema):
-            forms = [self.form(self._resolved(option)) for option in options]
+            forms = [self.form(self._resolved(option), key) for option in options]
             return " or ".join(dict.fromkeys(forms)) if all(forms) else ""
         types = schema.get("type") or _implied_type(schema)
         names = cast("list[str]", types) if isinstance(types, list) else [types] if types else []
-        return " or ".join(self._of_type(name, schema) for name in names if name in TYPES)
+        return " or ".join(self._of_type(name, schema, key) for name in names if name in TYPES)
 
-    def _of_type(self, name: str, schema: dict[str, Any]) -> str:
+    def _of_type(self, name: str, schema: dict[str, Any], key: str) -> str:
         parts = [TYPES[name]]
         if name == "string":
             parts = [FORMATS.get(str(schema.get("format")), TYPES[name])]
             if pattern := schema.get("pattern"):
-                parts.append(phrase_of(str(pattern)).relative)
+                phrase = phrase_of(str(pattern), about=f"{key} {schema.get('description', '')}")
+                parts = [phrase.rest] if phrase.base == "be" else [*parts, phrase.relative]
             parts += _bounds(schema, "minLength", "maxLength", "character")
         elif name in ("integer", "number"):
             parts += _bounds(schema, "minimum", "maximum")

@@ -1,0 +1,787 @@
+"""Patterns as people write them: what a regular expression asks for, in words.
+
+Models read `YYYY-MM-DD`, "an e-mail address" or "a capital letter followed by two digits" better than an
+expression, and copy an example into their answers. So no phrase holds a text that would pass the pattern,
+unless the pattern is about fixed words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import import_module
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+MOST_PIECES = 5
+"""A pattern with more pieces is quoted: small models read an expression better than a long description."""
+MOST_OPTIONS = 12
+"""Of more fixed texts, none are listed."""
+MOST_DIGITS = 14
+"""More digits in a row are no part of a date or time."""
+
+_parser: Any = import_module("re._parser")
+_UNLIMITED = int(_parser.MAXREPEAT)
+_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "a": re.ASCII}
+
+Tree = list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """What a text of a pattern does: it `ends`, or does not `end`, `with "..."`."""
+
+    base: str
+    third: str
+    rest: str
+
+    @property
+    def affirmed(self) -> str:
+        """What follows the subject of a sentence."""
+        return f"{self.third} {self.rest}"
+
+    @property
+    def is_in_words(self) -> bool:
+        """Whether it says the pattern in words, and does not quote it."""
+        return self.base != "match"
+
+    @property
+    def relative(self) -> str:
+        """What follows the name of such a text: `with the form ...`, `that ends with ...`."""
+        return f"with {self.rest}" if self.third == "has" else f"that {self.affirmed}"
+
+    @property
+    def denied(self) -> str:
+        """What follows the subject of a sentence that forbids the pattern."""
+        return f"is not {self.rest}" if self.base == "be" else f"does not {self.base} {self.rest}"
+
+
+@lru_cache(maxsize=1024)
+def phrase_of(pattern: str, flags: str = "", about: str = "") -> Phrase:
+    """Return what a pattern asks for: in words if it has few pieces or is of a common kind, else quoted.
+
+    The pattern is searched for in the text, as by `re.search`; `flags` are letters of `i`, `m`, `s`, `x`.
+    `about` names what the text is, such as `country`, which tells codes from other letters.
+    """
+    case = ANY_CASE if "i" in flags else ""
+    quoted = Phrase("match", "matches", f"the regular expression `{pattern}`{case}")
+    try:
+        parsed = _parser.parse(pattern, sum({_FLAGS[flag] for flag in flags}))
+        expression = re.compile(pattern, parsed.state.flags)
+    except (re.error, KeyError, RecursionError, OverflowError):
+        return quoted
+    reading = _reading(list(parsed), parsed.state.flags)
+    for phrase in _phrases(reading, expression, about):
+        if reading.is_fixed or not _gives_away(phrase, expression):
+            return phrase
+    return quoted
+
+
+ANY_CASE = " in upper or lower case"
+
+
+def _phrases(reading: _Reading, expression: re.Pattern[str], about: str) -> Iterator[Phrase]:
+    """Yield phrases for a pattern, best first."""
+    verbs, pieces = reading.verbs, _with_forms(reading.pieces or ())
+    ignores_case = bool(expression.flags & re.IGNORECASE)
+    if len(pieces) == 1 and isinstance(pieces[0], _Form):
+        form = f"the form {pieces[0].text}"
+        yield Phrase("have", "has", form) if verbs == _WHOLE else verbs.phrase(f"text of {form}")
+    if not reading.is_fixed and (kind := _kind_of(expression)):
+        yield Phrase("be", "is", kind) if verbs == _WHOLE else verbs.phrase(kind)
+    count = sum(len(piece.pieces) if isinstance(piece, _Optional) else 1 for piece in pieces)
+    if not 0 < count <= MOST_PIECES:
+        return
+    words = _in_order([piece.in_words(ignores_case=ignores_case) for piece in pieces])
+    words += reading.conditions
+    if ignores_case and any(isinstance(piece, _Fixed) and piece.has_letters for piece in pieces):
+        words += ANY_CASE
+    if verbs != _WHOLE:
+        yield verbs.phrase(words)
+        return
+    match pieces:
+        case [_Fixed()]:
+            yield Phrase("be", "is", words)
+        case [_Chars(noun, least, most)] if noun == _ANY:
+            yield Phrase("have", "has", f"{_length(least, most)} on one line{reading.conditions}")
+        case [_Chars(_, least, most)]:
+            code = next((code for key, code in _CODES.items() if key in about.casefold()), "")
+            if code and 2 <= least == most <= 3 and words.endswith("letters"):  # noqa: PLR2004
+                yield Phrase("be", "is", f"{code} ({words})")
+            only = "" if least == most or reading.conditions else " only"
+            yield Phrase("consist", "consists", f"of {words}{only}")
+        case _:
+            yield Phrase("consist", "consists", f"of {words}")
+
+
+def _in_order(texts: Sequence[str]) -> str:
+    """Return the words for pieces that follow each other."""
+    *others, last = texts
+    if not others:
+        return last
+    if last.startswith("optionally "):
+        return f"{_in_order(others)}, optionally followed by {last.removeprefix('optionally ')}"
+    if len(others) == 1:
+        return f"{others[0]} followed by {last}"
+    comma = "," if any(" and " in text or " or " in text for text in texts) else ""
+    return f"{', '.join(others)}{comma} and {last}"
+
+
+def _optional(words: str) -> str:
+    article, _, noun = words.partition(" ")
+    return f"an optional {noun}" if article in ("a", "an") and " and " not in noun else f"optionally {words}"
+
+
+def _length(least: int, most: int) -> str:
+    """Return how many characters a text has."""
+    if most == _UNLIMITED:
+        limits = f"at least {least}"
+    elif not least:
+        limits = f"at most {most}"
+    else:
+        limits = f"exactly {most}" if least == most else f"{least} to {most}"
+    return f"{limits} character{'' if limits.endswith(' 1') else 's'}"
+
+
+_CODES = {
+    "country": "an international country code",
+    "currency": "an international currency code",
+    "language": "an international language code",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Verbs:
+    """Where a pattern stands in a text: the text `begins`, or does not `begin`, `with` it."""
+
+    base: str
+    third: str
+    preposition: str = ""
+
+    def phrase(self, words: str) -> Phrase:
+        return Phrase(self.base, self.third, f"{self.preposition}{words}")
+
+    def of_a_line(self) -> _Verbs:
+        """Return the verbs for a text, a line of which has the pattern there."""
+        return _Verbs(f"have a line that {self.third}", f"has a line that {self.third}", self.preposition)
+
+
+_WHOLE = _Verbs("consist", "consists", "of ")
+_START = _Verbs("begin", "begins", "with ")
+_END = _Verbs("end", "ends", "with ")
+_ANYWHERE = _Verbs("contain", "contains")
+
+
+# Pieces.
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Fixed texts, of which one stands here."""
+
+    texts: tuple[str, ...]
+    is_optional: bool = False
+
+    @property
+    def has_letters(self) -> bool:
+        return any(char.isalpha() for text in self.texts for char in text)
+
+    def in_words(self, *, ignores_case: bool) -> str:  # noqa: ARG002 (said once, at the end)
+        texts = [_SEPARATORS.get(text) or _json(text) for text in self.texts]
+        first = f"one of {', '.join(texts[:-2])}, " if len(texts) > 2 else ""  # noqa: PLR2004
+        words = f"{first}{' or '.join(texts[-2:])}"
+        return _optional(words) if self.is_optional else words
+
+
+@dataclass(frozen=True, slots=True)
+class _Chars:
+    """Characters of a class, between `least` and `most` of them."""
+
+    noun: str
+    least: int = 1
+    most: int = 1
+
+    def in_words(self, *, ignores_case: bool) -> str:
+        noun = re.sub(r"\b(capital|small) letter", "letter", self.noun) if ignores_case else self.noun
+        if (noun, self.least, self.most) == (_ANY, 0, _UNLIMITED):
+            return "any text"
+        if (self.least, self.most) == (1, 1):
+            return _with_article(noun)
+        if (self.least, self.most) == (0, 1):
+            return f"an optional {noun}"
+        many = _plural(noun)
+        if self.most == _UNLIMITED:
+            if self.least <= 1:
+                return many if self.least else f"any number of {many}"
+            return f"at least {_number(self.least)} {many}"
+        if self.least == self.most:
+            return f"{_number(self.least)} {many}"
+        if not self.least:
+            return f"at most {_number(self.most)} {many}"
+        between = "or" if self.most == self.least + 1 else "to"
+        return f"{_number(self.least)} {between} {_number(self.most)} {many}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Optional:
+    """Pieces that may be missing, all of them."""
+
+    pieces: tuple[_Piece, ...]
+
+    def in_words(self, *, ignores_case: bool) -> str:
+        words = [piece.in_words(ignores_case=ignores_case) for piece in self.pieces]
+        return f"optionally {_in_order(words).replace(' followed by ', ' and ')}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A form in the letters that people use for it, such as `YYYY-MM-DD`."""
+
+    text: str
+
+    def in_words(self, *, ignores_case: bool) -> str:  # noqa: ARG002
+        return self.text
+
+
+_Piece: TypeAlias = "_Fixed | _Chars | _Optional | _Form"
+
+_DIGIT, _ANY = "digit", "character"
+_SEPARATORS = {
+    "-": "a hyphen",
+    ".": "a dot",
+    "/": "a slash",
+    ":": "a colon",
+    ",": "a comma",
+    " ": "a space",
+    "_": "an underscore",
+    "#": "a hash sign",
+    "@": "an at sign",
+    "+": "a plus sign",
+    "%": "a percent sign",
+    "\n": "a line break",
+}
+_NUMBERS = [
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+]
+_UNCOUNTED = ("white space",)
+
+
+def _number(count: int) -> str:
+    return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+
+
+def _plural(noun: str) -> str:
+    """Return the plural of `small letter, digit or hyphen`."""
+    head, of, rest = noun.partition(" from ")
+    if not of:
+        head, of, rest = noun.partition(" other than ")
+    words = re.sub(
+        r"(\w+)(?=$|,| or )", lambda word: f"{word[1]}{'es' if word[1].endswith('sh') else 's'}", head
+    )
+    return f"{words}{of}{rest}" if noun not in _UNCOUNTED else noun
+
+
+def _json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+# Reading a parsed expression.
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A pattern as pieces (None if it has none), where they stand in a text, and what else the text holds."""
+
+    pieces: tuple[_Piece, ...] | None
+    verbs: _Verbs = _ANYWHERE
+    conditions: str = ""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the pattern is about fixed texts alone."""
+        return self.pieces is not None and all(isinstance(piece, _Fixed) for piece in self.pieces)
+
+
+def _reading(tree: Tree, flags: int) -> _Reading:
+    tree = _without_boundaries(tree)
+    starts = bool(tree) and _is_at(tree[0], "AT_BEGINNING", "AT_BEGINNING_STRING")
+    tree = tree[1:] if starts else tree
+    ends = bool(tree) and _is_at(tree[-1], "AT_END", "AT_END_STRING")
+    tree = tree[:-1] if ends else tree
+    conditions: list[str] = []
+    while starts and tree and (condition := _condition(*tree[0])):
+        conditions, tree = [*conditions, condition], tree[1:]
+    if starts and len(tree) > 1 and _is_free(tree[0]):
+        starts, tree = _is_space(tree[0]), tree[1:]
+    if ends and len(tree) > 1 and _is_free(tree[-1]):
+        ends, tree = _is_space(tree[-1]), tree[:-1]
+    verbs = {(True, True): _WHOLE, (True, False): _START, (False, True): _END}.get((starts, ends), _ANYWHERE)
+    if flags & re.MULTILINE and (starts or ends):
+        verbs = verbs.of_a_line()
+    texts = _expanded(tree)
+    pieces = _pieces(tree) if texts is None else [_Fixed(tuple(texts))]
+    also = f", among them {_in_order(conditions)}".replace(" followed by ", " and ") if conditions else ""
+    return _Reading(None if pieces is None else tuple(_merged(pieces)), verbs, also)
+
+
+def _condition(op: Any, argument: Any) -> str:
+    """Return what a lookahead at the beginning asks for anywhere in the text, such as `(?=.*[A-Z])`."""
+    if str(op) != "ASSERT" or argument[0] != 1 or len(argument[1]) != 2 or not _is_free(argument[1][0]):  # noqa: PLR2004
+        return ""
+    pieces = _pieces(argument[1][1:])
+    return pieces[0].in_words(ignores_case=False) if pieces and isinstance(pieces[0], _Chars) else ""
+
+
+def _without_boundaries(tree: Tree) -> Tree:
+    """Remove word boundaries at both ends, which words have anyway, and the group around all of it."""
+    while len(tree) == 1 and str(tree[0][0]) == "SUBPATTERN" and not any(tree[0][1][1:3]):
+        tree = list(tree[0][1][3])
+    while tree and _is_at(tree[0], "AT_BOUNDARY"):
+        tree = tree[1:]
+    while tree and _is_at(tree[-1], "AT_BOUNDARY"):
+        tree = tree[:-1]
+    return tree
+
+
+def _is_at(node: tuple[Any, Any], *names: str) -> bool:
+    return str(node[0]) == "AT" and str(node[1]) in names
+
+
+def _is_free(node: tuple[Any, Any]) -> bool:
+    """Return whether a node at an end of a pattern takes any text, or any white space."""
+    if str(node[0]) not in ("MAX_REPEAT", "MIN_REPEAT"):
+        return False
+    least, most, inner = node[1]
+    return least == 0 and most == _UNLIMITED and (str(inner[0][0]) == "ANY" or _is_space(node))
+
+
+def _is_space(node: tuple[Any, Any]) -> bool:
+    inner = node[1][2]
+    return len(inner) == 1 and _noun(*inner[0]) == "white space"
+
+
+def _pieces(tree: Iterable[tuple[Any, Any]]) -> list[_Piece] | None:
+    """Return the pieces of a parsed pattern; None if a part of it has none."""
+    found: list[_Piece] = []
+    for op, argument in tree:
+        pieces = [] if _is_at((op, argument), "AT_BOUNDARY") else _pieces_of(str(op), argument)
+        if pieces is None:
+            return None
+        found += pieces
+    return found
+
+
+def _pieces_of(op: str, argument: Any) -> list[_Piece] | None:
+    if op == "LITERAL":
+        return [_Fixed((chr(argument),))]
+    if op in ("IN", "ANY", "NOT_LITERAL"):
+        texts = _texts_of(op, argument)
+        if texts is not None:
+            return [_Fixed(tuple(texts))]
+        return [_Chars(noun)] if (noun := _noun(op, argument)) else None
+    if op in ("SUBPATTERN", "ATOMIC_GROUP", "BRANCH"):
+        inner: Tree = (
+            [(op, argument)] if op == "BRANCH" else list(argument[3] if op == "SUBPATTERN" else argument)
+        )
+        if op == "SUBPATTERN" and any(argument[1:3]):  # flags of its own
+            return None
+        if count := _count_of_digits(inner):
+            return [_Chars(_DIGIT, count, count)]
+        if (texts := _expanded(inner)) is not None:
+            return [_Fixed(tuple(texts))]
+        return None if op == "BRANCH" else _pieces(inner)
+    if op in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        return _repeated(*argument)
+    return None
+
+
+def _repeated(least: int, most: int, inner: Tree) -> list[_Piece] | None:
+    pieces = _pieces(inner)
+    if pieces is None:
+        return None
+    pieces = _merged(pieces)
+    if len(pieces) != 1:
+        if (least, most) == (0, 1):
+            return [_Optional(tuple(pieces))]
+        return pieces * least if least == most and least * len(pieces) <= MOST_PIECES else None
+    piece = pieces[0]
+    if isinstance(piece, _Chars) and piece.least == piece.most:
+        return [_Chars(piece.noun, least * piece.least, most if most == _UNLIMITED else most * piece.most)]
+    if isinstance(piece, _Fixed) and (least, most) == (0, 1):
+        return [replace(piece, is_optional=True)]
+    if isinstance(piece, _Fixed) and least == most <= MOST_OPTIONS and len(piece.texts) == 1:
+        return [_Fixed((piece.texts[0] * least,))]
+    return None
+
+
+def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
+    """Join fixed texts and characters of a class that stand side by side."""
+    found: list[_Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if (
+            isinstance(piece, _Fixed)
+            and isinstance(last, _Fixed)
+            and not (piece.is_optional or last.is_optional)
+        ):
+            texts = [first + second for first, second in product(last.texts, piece.texts)]
+            if len(texts) <= MOST_OPTIONS:
+                found[-1] = _Fixed(tuple(texts))
+                continue
+        if isinstance(piece, _Chars) and isinstance(last, _Chars) and last.noun == piece.noun:
+            most = _UNLIMITED if _UNLIMITED in (last.most, piece.most) else last.most + piece.most
+            found[-1] = _Chars(piece.noun, last.least + piece.least, most)
+            continue
+        found.append(piece)
+    return found
+
+
+def _texts_of(op: str, argument: Any) -> list[str] | None:
+    """Return the characters of a small class of single characters, such as `[abc]`."""
+    if op != "IN" or len(argument) > MOST_OPTIONS or any(str(kind) != "LITERAL" for kind, _ in argument):
+        return None
+    return [chr(code) for _, code in argument]
+
+
+def _expanded(tree: Iterable[tuple[Any, Any]]) -> list[str] | None:
+    """Return all texts of a pattern of fixed texts; None if it has others, or too many."""
+    found = [""]
+    for op, argument in tree:
+        match str(op):
+            case "LITERAL":
+                texts: list[str] | None = [chr(argument)]
+            case "IN":
+                texts = _texts_of("IN", argument)
+            case "SUBPATTERN":
+                texts = None if any(argument[1:3]) else _expanded(argument[3])
+            case "BRANCH":
+                options = [_expanded(option) for option in argument[1]]
+                texts = None if None in options else [text for option in options for text in option or ()]
+            case "MAX_REPEAT" if tuple(argument[:2]) == (0, 1):
+                inner = _expanded(argument[2])
+                texts = None if inner is None else [*inner, ""]
+            case _:
+                texts = None
+        if texts is None:
+            return None
+        found = [first + second for first in found for second in texts]
+        if len(found) > MOST_OPTIONS:
+            return None
+    return found if all(found) else None
+
+
+def _count_of_digits(tree: Iterable[tuple[Any, Any]]) -> int:
+    """Return how many digits each text of a pattern has; 0 if it varies, or there are other characters."""
+    count = 0
+    for op, argument in tree:
+        match str(op):
+            case "LITERAL":
+                width = int(chr(argument) in "0123456789")
+            case "IN":
+                width = int(_noun("IN", argument).startswith(_DIGIT) or _all_digits(argument))
+            case "SUBPATTERN":
+                width = _count_of_digits(argument[3])
+            case "BRANCH":
+                widths = {_count_of_digits(option) for option in argument[1]}
+                width = widths.pop() if len(widths) == 1 else 0
+            case "MAX_REPEAT" if argument[0] == argument[1]:
+                width = argument[0] * _count_of_digits(argument[2])
+            case _:
+                width = 0
+        if not width:
+            return 0
+        count += width
+    return count if any(str(op) != "LITERAL" for op, _ in tree) else 0
+
+
+def _all_digits(members: Iterable[tuple[Any, Any]]) -> bool:
+    return all(str(kind) == "LITERAL" and chr(code) in "0123456789" for kind, code in members)
+
+
+_CATEGORIES = {
+    "CATEGORY_DIGIT": ("digit",),
+    "CATEGORY_WORD": ("letter", "digit", "underscore"),
+    "CATEGORY_SPACE": ("white space",),
+    "CATEGORY_NOT_SPACE": ("character other than white space",),
+}
+_RANGES = {
+    ("0", "9"): "digit",
+    ("a", "z"): "small letter",
+    ("A", "Z"): "capital letter",
+    ("a", "f"): "a-f",
+    ("A", "F"): "A-F",
+}
+
+
+def _with_article(noun: str) -> str:
+    return noun if noun in _UNCOUNTED else f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+_SIGNS = {text: name.partition(" ")[2] for text, name in _SEPARATORS.items()}
+
+
+def _noun(op: Any, argument: Any) -> str:
+    """Return the name of one character of a class; empty if it has no short one."""
+    op = str(op)
+    if op == "ANY":
+        return _ANY
+    if op == "NOT_LITERAL":
+        op, argument = "IN", [("NEGATE", None), ("LITERAL", argument)]
+    if op != "IN":
+        return ""
+    if str(argument[0][0]) == "NEGATE":
+        others = [_noun("IN", [member]) for member in argument[1:]]
+        return f"{_ANY} other than {' or '.join(map(_with_article, others))}" if all(others) else ""
+    names: list[str] = []
+    for kind, value in argument:
+        match str(kind):
+            case "CATEGORY":
+                names += _CATEGORIES.get(str(value), ("",))
+            case "RANGE":
+                ends = (chr(value[0]), chr(value[1]))
+                names.append(_RANGES.get(ends) or _part_of_range(*ends))
+            case "LITERAL":
+                names.append(_SIGNS.get(chr(value), ""))
+            case _:
+                names.append("")
+    names = list(dict.fromkeys(names))
+    if {"digit"} < set(names) <= {"digit", "a-f", "A-F"}:
+        return "hexadecimal digit"
+    if {"small letter", "capital letter"} <= set(names):
+        names = ["letter", *(name for name in names if name not in ("small letter", "capital letter"))]
+    order = ("capital letter", "small letter", "letter", "digit")
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    if not all(names) or {"a-f", "A-F"} & set(names) or len(names) > 4:  # noqa: PLR2004
+        return ""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _part_of_range(first: str, last: str) -> str:
+    """Return the name of a class such as `[1-5]` or `[A-D]`."""
+    for (begin, end), name in _RANGES.items():
+        if begin <= first < last <= end and "-" not in name:
+            return f"{name} from {first} to {last}"
+    return ""
+
+
+# Dates and times.
+
+_D = "\ue000"
+"""Stands for any digit."""
+_DATES = (
+    (
+        re.compile(rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)(?P<sep>[-./]){_D}{_D}(?P=sep){_D}{_D}"),
+        r"{year}{sep}MM{sep}DD",
+    ),
+    (
+        re.compile(rf"{_D}{_D}(?P<sep>[.]){_D}{_D}(?P=sep)(?P<year>{_D}{{4}}|(?:19|20)\d\d)"),
+        r"DD{sep}MM{sep}{year}",
+    ),
+    (re.compile(rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)-W{_D}{_D}"), r"{year}-Www"),
+    (re.compile(rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)-{_D}{_D}(?![{_D}\d-])"), r"{year}-MM"),
+)
+_TIME = re.compile(rf"{_D}{_D}:{_D}{_D}(?P<seconds>:{_D}{_D})?")
+
+
+def _with_forms(pieces: Sequence[_Piece]) -> Sequence[_Piece]:
+    """Replace dates and times among pieces by their forms."""
+    signs = ""
+    places: list[_Piece] = []  # the piece of each sign
+    for piece in pieces:
+        if (
+            isinstance(piece, _Chars)
+            and piece.noun.startswith(_DIGIT)
+            and piece.least == piece.most <= MOST_DIGITS
+        ):
+            sign = _D * piece.most
+        elif (
+            isinstance(piece, _Fixed) and not piece.is_optional and (width := _width_of_numbers(piece.texts))
+        ):
+            sign = _D * width
+        elif isinstance(piece, _Fixed) and len(piece.texts) == 1 and not piece.is_optional:
+            sign = piece.texts[0]
+        else:
+            sign = "\ue001"
+        signs += sign
+        places += [piece] * len(sign)
+    formed = signs
+    for pattern, form in _DATES:
+        formed = pattern.sub(lambda found, form=form: _dated(found, form), formed)
+    formed = _TIME.sub(lambda found: f"{_open('HH:MM')}{_open(':SS') if found['seconds'] else ''}", formed)
+    if formed == signs:
+        return pieces
+    return _from_signs(formed, places)
+
+
+def _width_of_numbers(texts: Sequence[str]) -> int:
+    """Return how many digits each of several texts of digits has; 0 for other texts."""
+    widths = {len(text) if text.isdecimal() else 0 for text in texts}
+    return widths.pop() if len(texts) > 1 and len(widths) == 1 else 0
+
+
+_SHIFT = 0xE100
+
+
+def _open(text: str) -> str:
+    """Return a text as signs of a form, which differ from fixed texts."""
+    return "".join(chr(_SHIFT + ord(char)) for char in text)
+
+
+def _dated(found: re.Match[str], form: str) -> str:
+    year = found["year"]
+    text = form.format(year="YYYY" if year[0] == _D else year, sep=found.groupdict().get("sep") or "")
+    return _open(text)
+
+
+def _from_signs(formed: str, places: Sequence[_Piece]) -> list[_Piece]:
+    """Return the pieces of a text of signs, in which forms and fixed texts side by side are one form."""
+    found: list[_Piece] = []
+    at = 0
+    for part in re.findall(rf"[{chr(_SHIFT)}-{chr(_SHIFT + 0xFF)}]+|{_D}+|\ue001|[^\ue000-\ue2ff]+", formed):
+        if part[0] == "\ue001":
+            found.append(places[at])
+        elif part[0] == _D:
+            found += dict.fromkeys(places[at : at + len(part)])
+        elif ord(part[0]) >= _SHIFT:
+            found.append(_Form("".join(chr(ord(char) - _SHIFT) for char in part)))
+        else:
+            found.append(_Fixed((part,)))
+        at += len(part)
+    return _joined_forms(found)
+
+
+def _joined_forms(pieces: Sequence[_Piece]) -> list[_Piece]:
+    found: list[_Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        texts = [_text(last), _text(piece)]
+        if None not in texts and (isinstance(last, _Form) or isinstance(piece, _Form)):
+            found[-1] = _Form("".join(text or "" for text in texts))
+        else:
+            found.append(piece)
+    return found
+
+
+def _text(piece: _Piece | None) -> str | None:
+    if isinstance(piece, _Form):
+        return piece.text
+    if isinstance(piece, _Fixed) and len(piece.texts) == 1 and not piece.is_optional:
+        return piece.texts[0]
+    return None
+
+
+# Kinds of texts.
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of texts that has a name: a pattern that takes all of `texts` and none of `others` is of it."""
+
+    name: str
+    texts: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+_KINDS = (
+    _Kind(
+        "an e-mail address",
+        ("ada@example.org", "j.doe@mail.example.com", "x1@ab.io", "a_b@c-d.net"),
+        ("ada", "ada@", "@example.org", "a b@c.org", "12", "https://a.org", "ada@@b.org"),
+    ),
+    _Kind(
+        'a URL that begins with "https://"',
+        ("https://example.org", "https://a.io/b", "https://www.example.com/a-b/c"),
+        ("http://example.org", "ftp://a.org", "example", "https://", "12"),
+    ),
+    _Kind(
+        'a URL that begins with "http://" or "https://"',
+        ("https://example.org", "http://a.io/b", "https://www.example.com/a-b/c"),
+        ("ftp://a.org", "example", "https://", "12"),
+    ),
+    _Kind(
+        "a UUID",
+        ("123e4567-e89b-42d3-a456-426614174000", "ffffffff-aaaa-4bbb-8ccc-0123456789ab"),
+        ("123e4567e89b42d3a456426614174000", "123e4567-e89b-42d3-a456", "x", "12"),
+    ),
+    _Kind(
+        "an IPv4 address",
+        ("192.168.0.1", "8.8.8.8", "10.20.30.40"),
+        ("8.8.8", "a.b.c.d", "8", "8.8.8.8.8"),
+    ),
+    _Kind(
+        "a semantic version (MAJOR.MINOR.PATCH)",
+        ("1.2.3", "0.10.0", "12.0.45"),
+        ("1.2", "v1.2.3", "1.2.3.4", "a.b.c", "1"),
+    ),
+    _Kind(
+        "a number with two decimal places",
+        ("0.50", "12.34", "999.00"),
+        ("12", "1.5", "1.234", "a.bc", "12,34"),
+    ),
+    _Kind(
+        "a decimal number",
+        ("12", "1.5", "0.25", "-3", "-1.5"),
+        ("a", "A-1", "1.2.3", "1,5", "+", ""),
+    ),
+    _Kind(
+        "a whole number",
+        ("12", "-3", "0"),
+        ("1.5", "a", "A", "1-2", "1 2", ""),
+    ),
+    _Kind(
+        "a whole number above 0",
+        ("1", "12", "305"),
+        ("0", "012", "-1", "1.5", "a", ""),
+    ),
+    _Kind(
+        "a slug (small letters, digits and single hyphens)",
+        ("my-post", "a1-b2-c3", "word", "7-days"),
+        ("My-Post", "a--b", "-a", "a-", "a_b", "a b"),
+    ),
+    _Kind(
+        "a phone number in international form (a plus sign, then digits only)",
+        ("+4366012345", "+12025550123", "+49301234567"),
+        ("4366012345", "-4366012345", "+43 660 123", "+a", "12"),
+    ),
+)
+
+
+def _kind_of(expression: re.Pattern[str]) -> str:
+    """Return the name of the kind whose texts a pattern takes; empty if it has none.
+
+    The examples are short, so that no pattern takes long to search them.
+    """
+    for kind in _KINDS:
+        if all(map(expression.fullmatch, kind.texts)) and not any(map(expression.fullmatch, kind.others)):
+            return kind.name
+    return ""
+
+
+def _gives_away(phrase: Phrase, expression: re.Pattern[str]) -> bool:
+    """Return whether a phrase holds a text, other than a plain word, that passes the pattern.
+
+    A model could copy it. Fixed texts of the pattern have to be named, and numbers that limit a length.
+    """
+    if phrase.third == "has" and phrase.rest.endswith("on one line"):
+        return False
+    texts = re.findall(r'"([^"]*)"|([^\s"()]+)', phrase.rest)
+    candidates = {text.strip(",.") for pair in texts for text in pair} - {""}
+    candidates = {text for text in candidates if not re.fullmatch("[a-z]+", text)}
+    return any(expression.search(text) and text not in expression.pattern for text in candidates)
