@@ -1,9 +1,8 @@
-"""Patterns as people write them: what a regular expression asks for, in words.
+"""Patterns as people write them: what a regular expression asks for, in words."""
 
-Models read `YYYY-MM-DD`, "an e-mail address" or "a capital letter followed by two digits" better than an
-expression, and copy an example into their answers. So no phrase holds a text that would pass the pattern,
-unless the pattern is about fixed words.
-"""
+# Models read `YYYY-MM-DD`, "an e-mail address" or "a capital letter followed by two digits" better than an
+# expression, and copy an example into their answers. So no phrase holds a text that would pass the pattern,
+# unless the pattern is about fixed words.
 
 from __future__ import annotations
 
