@@ -6,6 +6,9 @@ from types import MappingProxyType
 
 import pytest
 from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import infer_model
 
 from redraft import Agent, QualityCriterion, ReflectionPattern
 from redraft._sync import run_sync
@@ -180,6 +183,29 @@ NO_ANSWER = [
     ),
     (GOOGLE, google(candidate({"text": " "})), "it is empty"),
     (GOOGLE, google(candidate({"hologram": 1})), "it is empty"),
+    (
+        GOOGLE,
+        google({"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "Bad call: f(x."}),
+        "it is empty (finish reason 'MALFORMED_FUNCTION_CALL'): Bad call: f(x.",
+    ),
+    (
+        GOOGLE,
+        google({"finishReason": "SAFETY", "finishMessage": "Hot tea."}),
+        "withheld it (finish reason 'SAFETY'): Hot tea.",
+    ),
+    (
+        GOOGLE,
+        google({"finishReason": "MAX_TOKENS", "finishMessage": " Too long. "}),
+        "before the answer began (finish reason 'MAX_TOKENS'): Too long.",
+    ),
+    (GOOGLE, google({"finishReason": "NEW", "finishMessage": "Why."}), "(finish reason 'NEW'): Why."),
+    (CHAT, said(None, "function_call", function_call={"name": "f", "arguments": "{}"}), "'function_call'"),
+    (
+        RESPONSES,
+        responses({"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c"}),
+        "it calls 'f' instead of answering (finish reason 'completed')",
+    ),
+    (ANTHROPIC, anthropic(stop="pause_turn"), "(finish reason 'pause_turn')"),
 ]
 
 
@@ -190,6 +216,12 @@ def test_a_reply_without_an_answer_is_a_failed_call_with_its_reason(name, answer
         run_sync(ProviderModel(name)(asked()))
     assert (caught.value.retryable, caught.value.unusable_reply) == (True, True)
     assert name in str(caught.value)
+
+
+def test_a_stream_without_an_answer_has_its_reason(server):
+    server.answers = [(200, {}, Events([google({"finishReason": "OTHER", "finishMessage": "No tea."})]))]
+    with pytest.raises(ModelError, match=re.escape("it is empty (finish reason 'OTHER'): No tea.")):
+        run_sync(ProviderModel(GOOGLE).stream(asked(), lambda *_: None))
 
 
 EMPTY = [
@@ -298,24 +330,143 @@ def test_an_odd_form_of_an_answer_is_read(name, answer, tokens, server):
     assert (reply.usage.cost_usd is None) == (tokens is None)
 
 
+QUOTA = {"error": {"message": "Out of tea", "code": 429, "status": "RESOURCE_EXHAUSTED"}}
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Out of tea"}}
+FAILED = responses(status="failed", error={"code": "server_error", "message": "Out of tea"})
+PROVIDER_DIED = {"finish_reason": "error", "error": {"message": "Out of tea", "code": 502}}
+
+
+ERROR_BODIES = [
+    (QUOTA, 429, "Out of tea"),
+    ([QUOTA], 429, "Out of tea"),
+    ({"usage": None} | QUOTA, 429, "Out of tea"),
+    ({"error": {"message": "Out of tea"}}, None, "Out of tea"),
+    ({"error": "Out of tea"}, None, "Out of tea"),
+    ({"message": "Out of tea"}, None, "Out of tea"),
+    ({"detail": "Out of tea"}, None, "Out of tea"),
+    ({"error": {"message": "Bad key", "code": 401}}, 401, "Bad key"),
+    ({"error": {"message": "Bad key", "code": "401"}}, 401, "Bad key"),
+    ({"error": {"message": "Out of tea", "code": 200}}, None, "Out of tea"),
+    ({"object": "error", "message": "Out of tea", "code": 400}, 400, "Out of tea"),
+    (OVERLOADED, None, "Out of tea"),
+    (QUOTA | {"choices": [], "output": [], "candidates": [], "content": []}, 429, "Out of tea"),
+    ({"error": "Unexpected endpoint. (POST /v1/responses)"}, None, "Unexpected endpoint."),
+]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["call", "stream"])
+@pytest.mark.parametrize("name", GOOD)
+def test_an_error_with_status_200_keeps_its_message(name, streams, server):
+    server.answers = [(200, {}, body) for body, _, _ in ERROR_BODIES]
+
+    async def failures():
+        model, caught = ProviderModel(name), []
+        for _ in ERROR_BODIES:
+            try:
+                await (model.stream(asked(), lambda *_: None) if streams else model(asked()))
+            except ModelError as error:
+                caught.append(error)
+        return caught
+
+    caught = run_sync(failures())
+    assert [error.status for error in caught] == [status for _, status, _ in ERROR_BODIES]
+    for error, (_, status, message) in zip(caught, ERROR_BODIES, strict=True):
+        assert message in str(error)
+        assert (error.retryable, error.unusable_reply) == (status not in (400, 401), False)
+    assert ("'openai-chat:gpt-4o-mini'" in str(caught[-1])) == (name == RESPONSES)
+
+
 @pytest.mark.parametrize(
     ("name", "answer", "status", "message"),
     [
-        (CHAT, {"error": {"message": "Upstream died", "code": 502}}, 502, "Upstream died"),
-        (CHAT, {"error": {"message": "Bad key", "code": 401}}, 401, "Bad key"),
-        (CHAT, {"error": "Unexpected endpoint."}, None, "Unexpected endpoint."),
         (CHAT, Events([{"error": {"message": "Upstream died", "code": 502}}]), 502, "Upstream died"),
         (CHAT, Events([{"error": "Context too long"}]), None, "Context too long"),
-        (RESPONSES, {"error": {"message": "Upstream died"}}, None, "Upstream died"),
-        (RESPONSES, {"error": "Unexpected endpoint. (POST /v1/responses)"}, None, "openai-chat:gpt-4o-mini"),
+        (CHAT, Events([{"object": "error", "message": "Out of tea", "code": 400}]), 400, "Out of tea"),
+        (
+            CHAT,
+            Events([{"choices": [{"index": 0, "delta": {}} | PROVIDER_DIED]}, "[DONE]"]),
+            502,
+            "Out of tea",
+        ),
+        (CHAT, completion("", **PROVIDER_DIED), 502, "Out of tea"),
+        (RESPONSES, FAILED, None, "Out of tea"),
+        (GOOGLE, Events([QUOTA]), 429, "Out of tea"),
+        (GOOGLE, Events([{"error": {"message": "Out of tea"}}]), None, "Out of tea"),
+        (GOOGLE, Events([{"error": "Out of tea"}]), None, "Out of tea"),
+        (GOOGLE, Events([{"usageMetadata": None} | QUOTA]), 429, "Out of tea"),
+        (GOOGLE, Events([google(candidate({"text": "T"}, reason=None)), QUOTA]), 429, "Out of tea"),
+        (ANTHROPIC, Events([OVERLOADED], named=True), 529, "Out of tea"),
     ],
 )
-def test_an_error_with_status_200_keeps_its_message(name, answer, status, message, server):
+def test_an_error_inside_a_reply_keeps_its_message(name, answer, status, message, server):
     server.answers = [(200, {}, answer)]
     model = ProviderModel(name)
     with pytest.raises(ModelError, match=re.escape(message)) as caught:
         run_sync(model.stream(asked(), lambda *_: None) if isinstance(answer, Events) else model(asked()))
-    assert (caught.value.status, caught.value.retryable) == (status, status != 401)
+    assert (caught.value.status, caught.value.retryable) == (status, status != 400)
+
+
+def test_an_error_with_status_200_is_passed_on_to_the_next_model(server):
+    server.answers = [(200, {}, QUOTA)]
+    model = FallbackModel([ProviderModel(GOOGLE), ScriptedModel(["Tea"])])
+    assert run_sync(model(asked())).text == "Tea"
+
+
+def test_an_error_with_status_200_is_that_of_an_agent_with_tools(server):
+    server.answers = [(200, {}, QUOTA | {"code": 429})]
+    pattern = ReflectionPattern(quality_criteria=[TEA], max_iterations=0, retry=Retry(attempts=1))
+    with pytest.raises(ModelError, match="Out of tea"):
+        Agent(GOOGLE, tools=[len], pattern=pattern, keep=False).run_sync("Which drink?")
+
+
+def test_other_users_of_a_client_see_no_difference(server):
+    """A model object of the caller shares its client, whose other calls work as before."""
+    model = infer_model(GOOGLE)
+    server.answers = [(200, {}, QUOTA), (200, {}, QUOTA)]
+
+    async def ask():
+        with pytest.raises(ModelError, match="Out of tea"):
+            await ProviderModel(model)(asked())
+        return await model_request(model, [ModelRequest.user_text_prompt("hi")])
+
+    assert run_sync(ask()).parts == []
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        (GOOGLE, google(candidate({"text": "Tea"}, reason="NEW"))),
+        (GOOGLE, google(candidate({"text": "Tea"}, reason=""))),
+        (GOOGLE, google(candidate({"text": "Tea"}, safetyRatings=[{"category": "N", "probability": "M"}]))),
+        (GOOGLE, google(candidate({"text": "Tea"}), promptFeedback={"blockReason": "NEW"})),
+        (
+            GOOGLE,
+            google(
+                candidate({"text": "Tea"}),
+                usageMetadata={
+                    "promptTokenCount": 12, "candidatesTokenCount": 3, "trafficType": "NEW",
+                    "promptTokensDetails": [{"modality": "SMELL", "tokenCount": 12}],
+                },
+            ),
+        ),
+        (GOOGLE, google(candidate({"text": "Tea"}), used=(-1, 3))),
+        (GOOGLE, Events([google(candidate({"text": "Tea"}, reason="NEW"))])),
+        (CHAT, completion("Tea", finish_reason="new")),
+        (CHAT, completion("Tea") | {"usage": usage(-1, 3, 2)}),
+        (CHAT, completion("Tea") | {"service_tier": "gold"}),
+        (RESPONSES, responses(message(output_text("Tea")), status="new")),
+        (RESPONSES, responses(message(output_text("Tea")), usage={"input_tokens": -1, "output_tokens": 3})),
+        (ANTHROPIC, anthropic(text_block("Tea"), stop="new")),
+        (ANTHROPIC, anthropic(text_block("Tea"), start={"input_tokens": -1, "output_tokens": 1})),
+    ],
+)  # fmt: skip
+def test_what_a_library_does_not_know_makes_no_warning(name, answer, server, recwarn):
+    server.answers = [(200, {}, answer)]
+    model = ProviderModel(name)
+    streams = isinstance(answer, Events) and name != ANTHROPIC
+    reply = run_sync(model.stream(asked(), lambda *_: None) if streams else model(asked()))
+    assert reply.text == "Tea"
+    assert [each for each in recwarn if not issubclass(each.category, ResourceWarning)] == []
 
 
 @pytest.mark.parametrize(

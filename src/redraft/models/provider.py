@@ -19,7 +19,7 @@ from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED
 from redraft.models.reply import alternatives_of, parsed_of
-from redraft.models.response import answered, no_answer, readable, reading
+from redraft.models.response import answered, no_answer, readable, reading, why_empty
 from redraft.protocols import ChatReply
 from redraft.text.characters import well_formed
 from redraft.types import NOTHING_USED, ImageMessage, Message, TokenUsage
@@ -206,7 +206,7 @@ class ProviderModel:
             response = answered(self.name, response, used)
         text, reason = well_formed(response.text or ""), response.finish_reason
         if not text.strip() and not logprobs:
-            raise no_answer(self.name, "it holds no text", used)
+            raise no_answer(self.name, why_empty(response), used)
         return ChatReply(
             text,
             parsed_of(text, request),
@@ -469,6 +469,11 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
     """Return the `ModelError` for a failed request; it says whether a retry can help."""
     from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
 
+    cause: BaseException | None = error
+    while (
+        cause := cause.__cause__
+    ) is not None:  # an error body, which OpenAI's client takes for a lost connection
+        error = cause if isinstance(cause, exceptions.ModelAPIError) else error
     # Not a reply at all, such as a body that is not JSON.
     if not isinstance(error, exceptions.ModelAPIError):
         return ModelError(f"{name} sent an invalid reply: {error}", retryable=True, unusable_reply=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import replace
+import json
+import warnings
+from contextlib import aclosing, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -11,7 +15,7 @@ from redraft._thoughts import without_blank_start, without_thoughts
 from redraft.errors import ModelError, unusable_reply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, StreamedResponse
@@ -23,6 +27,8 @@ _READABLE = "redraft_readable"
 _REPLAYED_TAGS = ("<assistant_thinking>", "</assistant_thinking>")
 """Tags that no reply contains: Pydantic AI removes `<think>` anywhere in a text, also in code."""
 _STATUSES = range(400, 600)
+_ANSWER_KEYS = ("choices", "output", "content", "candidates", "promptFeedback")
+"""Where the four APIs have their answers, or in Google's case the reason why there is none."""
 
 
 # Reading.
@@ -52,10 +58,14 @@ def readable(model: Model) -> Model:
 def _read_leniently(model: Any) -> None:
     name = getattr(model, "model_name", "")
     vars(model)["profile"] = {**model.profile, "thinking_tags": _REPLAYED_TAGS}
+    # Google's client warns about each name that is newer than itself, such as a finish reason.
+    warnings.filterwarnings("ignore", ".* is not a valid ", UserWarning, r"google\.genai\._common")
     if (process := getattr(model, "_process_response", None)) is not None:
 
         def read_response(reply: Any, *args: Any, **more: Any) -> Any:
-            return process(repaired(reply, name), *args, **more)
+            response = process(repaired(reply, name), *args, **more)
+            _add_message(response)
+            return response
 
         # The library has no other place between the client and its own reading, and this is a copy of ours.
         model._process_response = read_response  # noqa: SLF001 (says the comment)
@@ -90,8 +100,15 @@ class _Chunks:
                 is_blank_reason = getattr(chunk.choices[0], "finish_reason", None) == ""
             if (reply := repaired(chunk, self._model, self._events.usage.output_tokens)) is not None:
                 yield reply
+        _add_message(self._events)
         if is_blank_reason:  # the last chunk names a reason, if an empty one, so the reply is complete
             self._events.provider_details = {"finish_reason": ""} | (self._events.provider_details or {})
+
+
+def _add_message(response: Any) -> None:
+    """Add Google's `finishMessage` to the details of a response, or of the events of a stream."""
+    if (call := _call.get()) is not None and call.message:
+        response.provider_details = {**(response.provider_details or {}), _MESSAGE: call.message}
 
 
 class _UsageOfStream:
@@ -168,10 +185,91 @@ def raise_error(error: Any, model: str) -> None:
     if not error:
         return
     body = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
-    code = body.get("status") or body.get("code")
-    if isinstance(code, int) and code in _STATUSES:
-        raise ModelHTTPError(status_code=code, model_name=model, body=body)
+    for key in ("code", "status", "status_code"):
+        with suppress(TypeError, ValueError):
+            if (status := int(body.get(key) or 0)) in _STATUSES:
+                raise ModelHTTPError(status_code=status, model_name=model, body=body)
     raise ModelAPIError(model_name=model, message=str(body.get("message") or body), body=body)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of a model under way, and the `finishMessage` in its reply, which Google's client drops."""
+
+    model: str
+    message: str = ""
+
+
+_call: ContextVar[_Call | None] = ContextVar("_call", default=None)
+
+
+async def _read_body(response: Any) -> None:
+    """Read what clients of providers overlook: errors sent with status 200, and Google's `finishMessage`.
+
+    A hook of an HTTP client. The client may be the caller's own, so it does nothing outside our calls.
+    """
+    call = _call.get()
+    if call is None or not response.is_success:
+        return
+    match response.headers.get("content-type", "").partition(";")[0].strip():
+        case "application/json":
+            _read_json(await response.aread(), call)
+        case "text/event-stream":  # only Google's client reads lines, the others raise errors in streams
+            response.aiter_lines = partial(_read_lines, response.aiter_lines, call)
+        case _:
+            pass
+
+
+async def _read_lines(lines: Callable[[], AsyncGenerator[str]], call: _Call) -> AsyncIterator[str]:
+    async with aclosing(lines()) as source:
+        async for line in source:
+            if '"error"' in line or '"finishMessage"' in line:
+                _read_json(line.removeprefix("data:"), call)
+            yield line
+
+
+def _read_json(text: str | bytes, call: _Call) -> None:
+    with suppress(ValueError):
+        body = json.loads(text)
+        raise_error(_error_in(body), call.model)
+        candidates: Any = cast("dict[str, Any]", body).get("candidates") if isinstance(body, dict) else None
+        for candidate in candidates or ():
+            if isinstance(candidate, dict):
+                call.message = cast("dict[str, Any]", candidate).get("finishMessage") or call.message
+
+
+def _error_in(body: Any) -> Any:
+    """The error in the body of a reply; None if it has an answer."""
+    if isinstance(body, list):
+        body = next(iter(cast("list[Any]", body)), None)
+    if not isinstance(body, dict):
+        return None
+    fields = cast("dict[str, Any]", body)
+    if any(fields.get(key) for key in _ANSWER_KEYS):
+        return None
+    if error := fields.get("error"):
+        return error
+    return next(
+        (
+            {**fields, "message": text}
+            for key in ("message", "detail")
+            if isinstance(text := fields.get(key), str)
+        ),
+        None,
+    )
+
+
+def _read_bodies(model: Any) -> None:
+    """Have the HTTP client of a model call `_read_body`."""
+    for inner in getattr(model, "models", ()):
+        _read_bodies(inner)
+    client = getattr(model, "client", None)
+    http = getattr(client, "_client", None) or getattr(
+        getattr(client, "_api_client", None), "_async_httpx_client", None
+    )
+    hooks = getattr(http, "event_hooks", {}).get("response")
+    if hooks is not None and _read_body not in hooks:
+        hooks.append(_read_body)
 
 
 def _repair_openai(reply: Any, model: str) -> None:
@@ -182,6 +280,8 @@ def _repair_openai(reply: Any, model: str) -> None:
     error = getattr(reply, "error", None)
     if hasattr(reply, "choices"):
         raise_error(error, model)
+        if getattr(reply, "object", None) == "error":
+            raise_error(vars(reply) | (reply.model_extra or {}), model)
         _repair_chat(reply, model)
         _repair_usage(reply, "prompt_tokens", "completion_tokens")
     else:
@@ -207,6 +307,7 @@ def _repair_chat(reply: Any, model: str) -> None:
             reply.choices = [Choice.model_construct(message=None, finish_reason=None, logprobs=None)]
     choices: list[Any] = reply.choices
     for index, choice in enumerate(choices):
+        raise_error(getattr(choice, "error", None), model)
         choice.index = getattr(choice, "index", None) or index
         choice.finish_reason = getattr(choice, "finish_reason", None) or None
         kind: Any = ChatCompletionMessage if is_whole else ChoiceDelta
@@ -229,7 +330,7 @@ def _repair_usage(reply: Any, read: str, written: str) -> None:
     """Complete the usage of a reply from its total; without both numbers, none was reported."""
     if (usage := reply.usage) is None:
         return
-    tokens = {key: getattr(usage, key, None) for key in (read, written, "total_tokens")}
+    tokens = {key: _count(getattr(usage, key, None)) for key in (read, written, "total_tokens")}
     total = tokens["total_tokens"]
     for key, other in ((read, written), (written, read)):
         if tokens[key] is None and total is not None and tokens[other] is not None:
@@ -241,6 +342,11 @@ def _repair_usage(reply: Any, read: str, written: str) -> None:
         setattr(usage, key, value)
     if total is None:
         usage.total_tokens = getattr(usage, read) + getattr(usage, written)
+
+
+def _count(tokens: Any) -> Any:
+    """A number of tokens, or None for a negative one, which says nothing."""
+    return None if isinstance(tokens, int | float) and tokens < 0 else tokens
 
 
 def _is_known(item: Any) -> bool:
@@ -288,10 +394,10 @@ def _complete_usage(holder: Any, written: int) -> None:
     if usage is None:
         empty = dict.fromkeys(kind.model_fields)
         holder.usage = usage = kind.model_construct(**empty)
-    if usage.output_tokens is None:
+    if _count(usage.output_tokens) is None:
         usage.output_tokens = written
-    if holder.type != "message_delta" and usage.input_tokens is None:
-        usage.input_tokens = 0
+    if _count(usage.input_tokens) is None:
+        usage.input_tokens = None if holder.type == "message_delta" else 0
 
 
 def _repair_google(reply: Any) -> None:
@@ -302,6 +408,9 @@ def _repair_google(reply: Any) -> None:
         if candidate.content is not None and candidate.content.parts:
             parts: list[Any] = candidate.content.parts
             candidate.content.parts = [part for part in parts if _holds_anything(part)]
+    counts = cast("dict[str, Any]", vars(reply.usage_metadata) if reply.usage_metadata is not None else {})
+    if any(isinstance(tokens, int) and tokens < 0 for tokens in counts.values()):
+        reply.usage_metadata = None
 
 
 def _holds_anything(part: object) -> bool:
@@ -338,7 +447,7 @@ def answered(
         return response
     if _said_beside_a_tool_call(before):
         return response
-    raise no_answer(name, _why(response, reasoned=reasoned), used)
+    raise no_answer(name, why_empty(response, reasoned=reasoned), used)
 
 
 def _said_beside_a_tool_call(messages: Sequence[ModelMessage]) -> bool:
@@ -358,32 +467,50 @@ def no_answer(name: str, why: str, used: TokenUsage) -> ModelError:
     return unusable_reply(f"{name} sent no answer: {why}.", used)
 
 
-def _why(response: ModelResponse, *, reasoned: bool) -> str:
-    """Say why a response is empty, in the provider's words where it has some."""
+def why_empty(response: ModelResponse, *, reasoned: bool = False) -> str:
+    """Say why a response has no answer, in the provider's words where it has some."""
+    from pydantic_ai.messages import ToolCallPart  # noqa: PLC0415 (loaded by now)
+
     details: dict[str, Any] = response.provider_details or {}
     reason = str(details.get("finish_reason") or "")
     reasoning = response.usage.details.get("reasoning_tokens") or response.usage.details.get(
         "thoughts_tokens"
     )
-    if refusal := details.get("refusal"):
-        return f"it refused: {str(refusal).strip().rstrip('.')}"
+    if refusal := _said(details.get("refusal")):
+        return f"it refused: {refusal}"
     if block := details.get("block_reason"):
-        message = str(details.get("block_reason_message") or "").strip().rstrip(".")
+        message = _said(details.get("block_reason_message"))
         return f"the prompt was blocked ({block}){f': {message}' if message else ''}"
+    called = next((part.tool_name for part in response.parts if isinstance(part, ToolCallPart)), "")
     if response.finish_reason == "length":
         thoughts = "its reasoning used up the limit of tokens" if reasoned or reasoning else "it was cut off"
-        return f"{thoughts} before the answer began (finish reason {reason or 'length'!r})"
-    if response.finish_reason == "content_filter":
-        category = details.get("refusal_category")
-        more = f", category {category!r}" if category else ""
-        return f"the provider withheld it (finish reason {reason or 'content_filter'!r}{more})"
-    what = "it holds only reasoning" if reasoned else "it is empty"
-    return f"{what} (finish reason {reason!r})" if reason else what
+        what, reason = f"{thoughts} before the answer began", reason or "length"
+    elif response.finish_reason == "content_filter":
+        what, reason = "the provider withheld it", reason or "content_filter"
+    elif called:
+        what = f"it calls {called!r} instead of answering"
+    else:
+        what = "it holds only reasoning" if reasoned else "it is empty"
+    category = details.get("refusal_category") if response.finish_reason == "content_filter" else None
+    more = f", category {category!r}" if category else ""
+    message = _said(details.get(_MESSAGE))
+    return (
+        f"{what}{f' (finish reason {reason!r}{more})' if reason else ''}{f': {message}' if message else ''}"
+    )
+
+
+_MESSAGE = "finish_message"
+
+
+def _said(message: object) -> str:
+    return str(message or "").strip().rstrip(".")
 
 
 @contextmanager
 def reading(name: str, model: Model) -> Generator[None]:
-    """Turn what a client raises over a reply of an unknown form into a retryable `ModelError`."""
+    """Raise errors that are sent with status 200, and a retryable `ModelError` for unreadable replies."""
+    _read_bodies(model)
+    token = _call.set(_Call(name))
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError) as error:
@@ -396,3 +523,5 @@ def reading(name: str, model: Model) -> Generator[None]:
             retryable=True,
             unusable_reply=True,
         ) from error
+    finally:
+        _call.reset(token)
