@@ -7,18 +7,20 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from redraft._calls import in_daemon_thread
-from redraft._steps import direct
+from redraft._steps import Retry, direct
 from redraft._texts import estimate_tokens
 from redraft.cycles.agent import SUBSTAGES
 from redraft.cycles.calls import ask_model, call_function, prompt_scopes
 from redraft.cycles.cycle import Cycle, CycleState, Runtime
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import ConfigError, ModelError, OutputError
+from redraft.models.metered import MeteredModel
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.stores.memory import MemoryStore
@@ -57,6 +59,18 @@ def test_asks_again_once_for_an_unusable_reply(replies, schema, value, usage):
     cycle, _ = cycle_of(SPEC, replies=replies)
     assert run(ask_model(cycle, "reason/look", "How is it?", schema, None)) == value
     assert cycle.usage == usage
+
+
+@pytest.mark.parametrize(("schema", "before"), [(None, []), (SCHEMA, []), (SCHEMA, [reply("no idea")])])
+def test_an_empty_reply_is_asked_for_as_often_as_in_a_run(schema, before, monkeypatch):
+    monkeypatch.setattr("redraft.cycles.calls.MeteredModel", partial(MeteredModel, retry=Retry(first_wait=0)))
+    model = ScriptedModel([*before, *[reply(" ")] * 9])
+    cycle, _ = cycle_of(SPEC, replies=model)
+    with pytest.raises(ModelError, match="returned an empty reply"):
+        run(ask_model(cycle, "reason/look", "How is it?", schema, None))
+    assert len(model.requests) == len(before) + Retry().attempts
+    empty = replace(ONE, requests=0, failed_requests=1)
+    assert cycle.usage == sum([*[ONE] * len(before), empty, empty, empty], TokenUsage())
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class MeteredModel:
     """A `ChatModel` that calls another, retries transient failures, and adds up the usage of all calls.
 
+    An empty or unreadable reply is a transient failure: after the last retry, its error is raised for good.
     `failed` is the part of `used` that was spent on failed calls.
     """
 
@@ -40,7 +41,8 @@ class MeteredModel:
             )
         except ModelError as error:
             if error.unusable_reply:
-                error.usage = None  # it is in `failed`, and whoever asks again must not count it twice
+                error.usage = None  # it is in `failed`, and the caller must not count it twice
+                error.unusable_reply = False  # the call has been retried: it must not be asked once more
             raise
         self.used += reply.usage
         return reply
