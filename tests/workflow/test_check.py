@@ -643,6 +643,108 @@ def test_an_output_that_a_node_may_set_is_no_mistake(text):
     assert made.check().actions
 
 
+OF_TEXT = """- name: story
+  uses: reflection.loop
+  with:
+    generator: {action: llm.call, model: gpt-4, prompt: 'Write about {{ state.topic }}.'}
+    evaluator: {type: llm, model: gpt-4, prompt: 'Judge {{ state.reflection_output }}.'}
+"""
+OF_DATA = OF_TEXT.replace(
+    "type: llm, model: gpt-4, prompt: 'Judge {{ state.reflection_output }}.'", "type: schema, schema: SCHEMA"
+)
+CLOSED = "{type: object, properties: {title: {type: string}}, additionalProperties: false}"
+OF_CODE = OF_TEXT.replace(
+    "action: llm.call, model: gpt-4, prompt: 'Write about {{ state.topic }}.'", "run: 'return {\"title\": 1}'"
+)
+LATER = "- {name: last, uses: own, with: {prompt: '{{ state.titel }}'}}\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        OF_TEXT,
+        OF_DATA.replace("SCHEMA", CLOSED),
+        OF_CODE,
+        OF_TEXT + "- {name: x, run: 'return 1', when: 'state.success'}\n",
+        OF_TEXT + "- {name: x, run: 'return 1', on_error: continue}\n",
+        OF_TEXT + "- {name: x, uses: own, output: y, with: {prompt: a}}\n",
+        OF_TEXT + "- {name: x, run: 'return {\"title\": 1}'}\n",
+        OF_TEXT + "- {name: x, map: [1], run: 'return {\"titel\": 1}'}\n",
+        OF_TEXT + "- {name: x, uses: llm.call, with: {prompt: x, model: gpt-4}}\n",
+    ],
+)
+def test_a_value_that_nothing_sets_is_reported_also_after_a_loop(before):
+    made = Workflow.from_text(
+        nodes(before + LATER), actions={"own": own}, models={"gpt-4": ScriptedModel([])}, keep=False
+    )
+    with pytest.raises(WorkflowError) as caught:
+        made.check({"topic": "tea"})
+    [problem] = caught.value.problems
+    assert problem.node == "last"
+    assert "state.titel is read here, but nothing sets it" in str(problem)
+    assert made.check({"topic": "tea", "titel": "x"}).actions
+
+
+def test_what_a_workflow_uses_is_shown_in_one_line():
+    source = "return 1\n" + "# why\n" * 500
+    many = "\n".join(f"- {{name: a{number}, run: return {number}}}" for number in range(50))
+    text = nodes(OF_TEXT + "- name: x\n  run: |\n" + under(source, 4) + "\n" + many)
+    made = Workflow.from_text(text, models={"gpt-4": ScriptedModel([])}, keep=False)
+    shown = repr(made.check({"topic": "tea"}))
+    assert shown.startswith(
+        "Requirements(actions=['reflection.loop', 'llm.call'], models=['ScriptedModel'], code=["
+    )
+    assert len(shown) < 400
+    assert "# why" not in shown
+
+
+def test_a_value_that_nothing_sets_names_one_like_it():
+    text = nodes("- {name: title, run: 'return 1'}\n" + LATER)
+    with pytest.raises(WorkflowError, match=r"did you mean 'state\.title'\?"):
+        Workflow.from_text(text, actions={"own": own}, keep=False).check()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        OF_DATA.replace("SCHEMA", "{type: object}"),
+        OF_DATA.replace("SCHEMA", CLOSED.replace("title", "titel")),
+        OF_DATA.replace("SCHEMA", CLOSED.replace("additional", "patternProperties: {t.*: {}}, additional")),
+        OF_CODE.replace("title", "titel"),
+        OF_CODE.replace('{"title": 1}', "state"),
+        OF_CODE.replace("run: ", "language: lua, run: "),
+        OF_TEXT + "    corrector: {action: own, prompt: x}\n",
+        OF_TEXT.replace("action: llm.call, model: gpt-4", "action: own"),
+        OF_TEXT.replace(
+            "model: gpt-4, prompt: 'Write", "schema: {type: object}, model: gpt-4, prompt: 'Write"
+        ),
+        OF_TEXT + "- {name: x, run: 'return {\"titel\": 1}', when: 'state.success'}\n",
+        OF_TEXT + "- {name: x, uses: own, with: {prompt: a}}\n",
+        OF_TEXT + "- {name: x, run: 'return 1', output: titel, on_error: continue}\n",
+        OF_TEXT + "- {name: x, run: 'return 1', goto: end}\n",
+        OF_TEXT + "- {name: x, run: 'return 1', on_error: end}\n",
+        OF_TEXT + "- {name: titel, run: 'return 1'}\n",
+        OF_TEXT.replace("story", "titel").replace(
+            "uses: reflection.loop", "uses: reflection.loop\n  output: titel"
+        ),
+    ],
+)
+def test_a_value_that_a_node_before_may_set_is_no_mistake(before):
+    made = Workflow.from_text(
+        nodes(before + LATER), actions={"own": own}, models={"gpt-4": ScriptedModel([])}, keep=False
+    )
+    assert made.check({"topic": "tea"}).actions
+
+
+@pytest.mark.parametrize("read", ["error", "result", "success", "reflection_feedback", "reflection_best"])
+def test_what_a_loop_or_a_failure_sets_is_no_mistake(read):
+    text = nodes(
+        OF_TEXT + "- {name: x, run: 'return 1', on_error: continue}\n" + LATER.replace("titel", read)
+    )
+    made = Workflow.from_text(text, actions={"own": own}, models={"gpt-4": ScriptedModel([])}, keep=False)
+    assert made.check({"topic": "tea"}).actions
+
+
 def test_what_an_own_action_in_place_of_llm_call_returns_is_not_known():
     text = with_outputs("{title: string}", ASKED.replace("output: made, ", "") + "\n- " + READS)
     actions = {"own": own, "llm.call": lambda state, **params: {"title": "x", "x": "y"}}

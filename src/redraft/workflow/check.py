@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
 
+from redraft._texts import short_repr
 from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, MissingExtraError, SandboxError, WorkflowError
 from redraft.execution import Script
@@ -29,7 +30,7 @@ from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN, check_host
-from redraft.workflow.loop import FEEDBACK, RESULT_KEYS
+from redraft.workflow.loop import FEEDBACK, RESULT, RESULT_KEYS
 from redraft.workflow.runtime import IDEMPOTENCY_KEY, INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
 from redraft.workflow.signature import DEFAULT, VALUE, problems_of, schema_of
 from redraft.workflow.spec import (
@@ -95,7 +96,7 @@ SECRET_HEADER = re.compile(r"(?i)authorization|cookie|token|secret|password|api-
 M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Requirements:
     """What a workflow uses: actions by name, models with their first place in the file, and all its code.
 
@@ -111,6 +112,16 @@ class Requirements:
     model_names: frozenset[str] = frozenset()
     with_tools: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
     notes: list[WorkflowError] = field(default_factory=list[WorkflowError])
+
+    def __repr__(self) -> str:
+        parts = {
+            "actions": self.actions,
+            "models": sorted(self.model_names) or [name for name in self.models if name is not None],
+            "code": [".".join(map(str, path)) for _, path in self.code],
+            "notes": [str(note) for note in self.notes],
+        }
+        shown = (f"{name}={short_repr(value)}" for name, value in parts.items() if value)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def including(self, inner: Requirements) -> Requirements:
         """Return these together with what a workflow that a node runs uses."""
@@ -796,14 +807,16 @@ def missing_values(
 ) -> Iterator[WorkflowError]:
     """Yield an error for each value that is certain to be read and that nothing provides.
 
-    Looks at the nodes that run in any case, until one whose keys in the state are not known beforehand.
-    `lost` are the places of what can't be read in the file, and `own` the user's own actions.
+    Looks at the nodes that run in any case. What the nodes before may set is not missing: of code and of
+    replies it is known only if their keys are literal, or closed by a schema. `lost` are the places of what
+    can't be read in the file, and `own` the user's own actions.
     """
     if not is_known(INPUT_KEYS, lost):
         return
     state = {*inputs, *RESULT_KEYS, FEEDBACK}
     known = {"state": state, "variables": {*spec.variables, *inputs}}
     missing = set[tuple[str | int, ...]]()
+    names = {node.name: node.output for node in spec.nodes}
     for at, node in enumerate(spec.nodes):
         wrong = {str(path[2]) if path[2:] else "" for path in lost if path[:2] == ("nodes", at)}
         does_one_thing = (node.uses is None) != (node.run is None)
@@ -812,16 +825,30 @@ def missing_values(
         for text, path in _read_first(node, ("nodes", at)):
             for scope, *rest in sorted(_surely_read_by(text), key=str):
                 name = (scope, *rest[:1])
-                if scope in known and rest and rest[0] not in known[str(scope)] and name not in missing:
-                    missing.add(name)
-                    mend = f"pass it to run(), or on the command line use -v {rest[0]}=TEXT"
-                    if spec.inputs:  # then no other name can be passed
-                        mend = "declare it under 'inputs', or set it in a node before"
-                    yield source.error(path, f"{scope}.{rest[0]} is read here, but nothing sets it: {mend}")
-        may_go_elsewhere = node.when is not None or node.goto is not None or node.on_error != RAISE
-        if may_go_elsewhere or "output" in wrong or _has_unknown_keys(node, own):
+                if scope not in known or not rest or rest[0] in known[str(scope)] or name in missing:
+                    continue
+                key, before = str(rest[0]), spec.nodes[:at]
+                if scope == "state" and any(_may_set(key, one, names, own) for one in before):
+                    continue
+                missing.add(name)
+                mend = f"pass it to run(), or on the command line use -v {key}=TEXT"
+                if spec.inputs:  # then no other name can be passed
+                    mend = "declare it under 'inputs', or set it in a node before"
+                set_before = {*known[str(scope)], *(one.output or one.name for one in before)}
+                if similar := get_close_matches(key, set_before, 1):
+                    mend = f"did you mean '{scope}.{similar[0]}'? Or {mend}"
+                yield source.error(path, f"{scope}.{key} is read here, but nothing sets it: {mend}")
+        # An unknown action may be meant as a loop, whose keys are not known.
+        is_misspelt = node.action not in BUILT_IN and get_close_matches(node.action or "", [LOOP], 1, 0.8)
+        if (
+            node.goto is not None
+            or node.on_error not in (RAISE, CONTINUE)
+            or "output" in wrong
+            or is_misspelt
+        ):
             return
-        state.add(node.output or node.name)
+        if node.on_error == CONTINUE:
+            state.add("error")
 
 
 def missing_outputs(
@@ -871,7 +898,39 @@ def _may_set(key: str, node: Node, names: Container[str], own: Container[str | N
         return node.language != "python" or _may_return(key, node.run)
     if node.action in own or node.action not in (LOOP, LLM_CALL):
         return True
+    if node.action == LOOP and key != RESULT and not _loop_may_set(key, node.with_, own):
+        return False
     return not _returns_text(node) and (key not in names or _may_reply(key, node))
+
+
+def _loop_may_set(key: str, params: Mapping[str, Any], own: Container[str | None]) -> bool:
+    """Return whether the output of a loop may be an object with a key: not if it is text, or closed."""
+    generator, evaluator = params.get("generator"), params.get("evaluator")
+    if not isinstance(generator, dict) or not isinstance(evaluator, dict):
+        return True
+    call, judging = cast("dict[str, Any]", generator), cast("dict[str, Any]", evaluator)
+    if judging.get("type") == "schema":  # which also reads text as JSON
+        return not _is_closed_to(key, judging.get(SCHEMA))
+    if "corrector" in params:
+        return True
+    if "run" in call:
+        return call.get("language", "python") != "python" or _may_return(key, str(call["run"]))
+    action = plain_name(str(call.get("action")))
+    if action != LLM_CALL or action in own:
+        return True
+    return SCHEMA in call and not _is_closed_to(key, call[SCHEMA])
+
+
+def _is_closed_to(key: str, schema: Any) -> bool:
+    """Return whether what fits a schema can't have a key."""
+    if not isinstance(schema, dict):
+        return False
+    keywords = cast("dict[str, Any]", schema)
+    return (
+        keywords.get("additionalProperties") is False
+        and key not in (keywords.get("properties") or {})
+        and "patternProperties" not in keywords
+    )
 
 
 def _may_reply(key: str, node: Node) -> bool:
@@ -921,18 +980,6 @@ def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
     if node.action == LOOP:
         params, inside = params.get("generator"), (*inside, "generator")
     yield from templates_in(params, inside)
-
-
-def _has_unknown_keys(node: Node, own: Container[str | None]) -> bool:
-    if node.map is not None:
-        return False
-    returns_text = node.action not in own and _returns_text(node)
-    return (
-        node.action == LOOP
-        or (node.output is None and not returns_text)
-        # or a loop that is misspelt
-        or (node.action not in BUILT_IN and bool(get_close_matches(node.action or "", [LOOP], 1, 0.8)))
-    )
 
 
 def check_models(
