@@ -1,7 +1,13 @@
 import asyncio
+import pickle
+import re
+from copy import copy, deepcopy
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models import infer_model
 from pydantic_ai.models.test import TestModel
 
 from redraft import (
@@ -26,6 +32,7 @@ from redraft.protocols import ChatReply
 from redraft.sandbox.jail import ProcessJail
 from redraft.workflow.spec import WorkflowFile
 from support.judges import judge_scoring, verdict
+from support.openai_server import completion, serving
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 
@@ -356,3 +363,92 @@ def test_an_agents_attributes_are_read_only():
     for name in ("model", "pattern", "system_prompt"):
         with pytest.raises(AttributeError):
             setattr(agent, name, None)
+
+
+# Copies.
+
+
+class Order(BaseModel):
+    total: int
+
+
+def look(place: str) -> str:
+    """Look at a place."""
+    return place
+
+
+def named_agents():
+    yield Agent("openai:gpt-4o", name="plain", system_prompt="Be brief.")
+    yield Agent("anthropic:claude-haiku-4-5", output_type=Order)
+    yield Agent(
+        "google:gemini-2.5-flash", output_type={"type": "object", "properties": {"a": {"type": "integer"}}}
+    )
+    yield Agent(["openai:gpt-4o", "openai-chat:gpt-4o"])
+    yield Agent("openai:gpt-4o", tools=[look])
+    yield Agent(ProviderModel("openai:gpt-4o", price=(1, 2)))
+    pattern = ReflectionPattern(quality_criteria=["clear"], reflection_model=ProviderModel("openai:gpt-4o"))
+    yield Agent("openai:gpt-4o", pattern=pattern).variant(system_prompt="Be long.")
+
+
+@pytest.fixture
+def keys(monkeypatch):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.setenv(name, "not" + "-a-" + "key")
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (made here)
+
+
+@pytest.mark.parametrize("copied", [copy, deepcopy, pickled])
+def test_agents_of_providers_are_copied_and_pickled(copied, keys):
+    for agent in named_agents():
+        again = copied(agent)
+        assert type(again) is Agent
+        assert again.pattern.max_iterations == agent.pattern.max_iterations
+        for name in ("name", "model", "system_prompt", "tools", "output_type", "criteria"):
+            assert again.definition[name] == agent.definition[name], name
+        assert again.model.name == agent.model.name
+        assert getattr(again.model, "_price", None) == getattr(agent.model, "_price", None)
+
+
+def test_a_pickled_agent_answers_with_a_client_of_its_own(monkeypatch):
+    with serving(monkeypatch) as server:
+        server.answers = [(200, {}, completion("one")), (200, {}, completion("two"))]
+        pattern = ReflectionPattern(quality_criteria=[TEA], max_iterations=0)
+        agent = Agent("openai-chat:gpt-4o-mini", pattern=pattern, keep=False)
+        assert agent.run_sync("Count.").best_output == "one"
+        assert pickled(agent).run_sync("Count.").best_output == "two"
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        (
+            lambda: Agent(ScriptedModel(["a"]), name="clerk"),
+            "The agent 'clerk' can't be pickled: its model, <",
+        ),
+        (lambda: Agent("openai:gpt-4o", tools=[lambda: 1]), "its tools, (<function "),
+        (lambda: Agent(ProviderModel(infer_model("openai:gpt-4o"))), "its model, <"),
+        (lambda: Agent.from_pydantic_ai(PydanticAgent("openai:gpt-4o")), "since it is that of a framework"),
+    ],
+)
+def test_an_agent_that_can_not_be_pickled_says_why(agent, message, keys):
+    made = agent()
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        pickle.dumps(made)
+    assert deepcopy(made).definition["name"] == made.name
+
+
+@pytest.mark.parametrize("name", ["run", "run_sync", "stream"])
+def test_a_subclass_that_overrides_a_way_to_run_is_refused(name):
+    with pytest.raises(ConfigError, match=rf"Mine overrides {name}\(\), which evaluations, fleets and other"):
+        type("Mine", (Agent,), {name: lambda self, query: None})
+
+
+def test_a_subclass_with_methods_of_its_own_works():
+    class Mine(Agent):
+        async def ask(self, query):
+            return (await self.run(query)).best_output
+
+    assert asyncio.run(deepcopy(Mine(ScriptedModel(["tea"]), keep=False)).ask("Which?")) == "tea"

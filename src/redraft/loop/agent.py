@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from redraft._calls import importable_name
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
+from redraft._texts import short_repr
 from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.budget import check_prices
@@ -80,8 +82,9 @@ class Agent(Generic[OutputT]):
     each place that is wrong, and is revised; if no version has the type, `best_output` is such a text, and
     the result is no `success`.
 
-    An agent has no state of its runs, so it may serve many at once. Each run is stored under the agent's
-    `name` in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
+    An agent has no state of its runs, so it may serve many at once. A copy shares the agent's models, tools
+    and store; an agent that is unpickled makes its provider's client anew. Each run is stored under the
+    agent's `name` in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
 
     Raises `ConfigError` for a model, key, tool, trigger, criterion or type that can't work, before anything
     is spent.
@@ -112,10 +115,48 @@ class Agent(Generic[OutputT]):
         self._origin = Origin("agent", name, model_name, system_prompt=system_prompt)
         self._module = _calling_module()
         self._system_prompt = system_prompt
+        self._tools = tuple(tools)
         self._tool_agent: AgentAdapter | None = (
             tool_agent_with(self._model, system_prompt, tools, self._output_type) if tools else None
         )
         self._set_pattern(pattern, lessons)
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for name in ("run", "run_sync", "stream"):
+            if getattr(cls, name) is not getattr(Agent, name):
+                raise ConfigError(
+                    f"{cls.__name__} overrides {name}(), which evaluations, fleets and other ways to run an "
+                    "agent do not call. Call the agent from a function or class of your own instead."
+                )
+
+    def __copy__(self) -> Self:
+        agent = object.__new__(type(self))
+        vars(agent).update(vars(self))
+        return agent
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return copy(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._tool_agent is not None and not self._tools:
+            raise ConfigError(
+                f"The agent {self.name!r} can't be pickled, since it is that of a framework; make it in each "
+                "process instead."
+            )
+        derived = ("_tool_agent", "_judges", "_output_type")  # made again
+        state = {name: value for name, value in vars(self).items() if name not in derived}
+        for name, value in state.items():
+            try:
+                pickle.dumps(value)
+            except Exception as error:
+                raise ConfigError(
+                    f"The agent {self.name!r} can't be pickled: its {name.removeprefix('_')}, "
+                    f"{short_repr(value)}, can't ({error}). Make the agent in each process instead, or use "
+                    "what has a name, such as a model's name or a function of a module."
+                ) from error
+        kind = str if self._output_type is None else self._output_type.kind
+        return self._unpickled, (state, kind)
 
     @staticmethod
     def from_pydantic_ai(
@@ -324,6 +365,19 @@ class Agent(Generic[OutputT]):
             agent._set_pattern(replace(self._pattern, quality_criteria=tuple(criteria)), self._lessons)  # noqa: SLF001 (likewise)
         return agent
 
+    @classmethod
+    def _unpickled(cls, state: dict[str, Any], output_type: Any) -> Self:
+        agent = object.__new__(cls)
+        vars(agent).update(state)
+        agent._output_type = output_type_of(output_type)
+        agent._tool_agent = None
+        if agent._tools and agent._model is not None:
+            agent._tool_agent = tool_agent_with(
+                agent._model, agent._system_prompt, agent._tools, agent._output_type
+            )
+        agent._set_pattern(agent._pattern, agent._lessons)
+        return agent
+
     def _set_system_prompt(self, system_prompt: str) -> None:
         self._system_prompt = system_prompt
         self._origin = replace(self._origin, system_prompt=system_prompt)
@@ -400,6 +454,7 @@ class AdaptedAgent(Agent[OutputT]):
         # Agent.__init__ is not called: it would need a model.
         check_keep(keep)
         check_name("name", name)
+        self._tools = ()
         self._tool_agent = adapter
         self._model = adapter.model
         self._keep = keep

@@ -120,6 +120,21 @@ class ProviderModel:
             return usage
         return replace(usage, cost_usd=self.cost_of(usage.input_tokens, usage.output_tokens))
 
+    def __copy__(self) -> ProviderModel:
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> ProviderModel:
+        """Copies share the client: it has no state of a call."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._given is not None:
+            raise ConfigError(
+                f"The model {self.name!r} can't be pickled, since it was given as an object, whose client is "
+                "open; give its name instead."
+            )
+        return _unpickled, (self.name, self._price)
+
     @property
     def has_logprobs(self) -> bool:
         """Whether replies can have log probabilities, as far as is known before the first reply."""
@@ -215,6 +230,10 @@ class ProviderModel:
             self.name,
             reason if reason in ("stop", "length") else "stop" if reason is None else "other",
         )
+
+
+def _unpickled(name: str, price: tuple[float, float] | None) -> ProviderModel:
+    return ProviderModel(name, price=price)
 
 
 @contextmanager
