@@ -193,10 +193,7 @@ def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     if (builtin := _BUILTINS.get(name)) is not None:
         take_apart = builtin[0]
         encode = _tagging(name, lambda value: _encoded(take_apart(value), exact))
-    elif not _is_restorable(kind):
-        encode = partial(_refuse, f"the store can't hold a value of the class {kind.__qualname__!r}")
-    elif _class_if_loaded(name) is not kind:
-        reason = f"the module {kind.__module__!r} has no class of the name {kind.__qualname__!r}"
+    elif reason := why_unrestorable(kind):
         encode = partial(_refuse, reason)
     elif is_record(kind):
         state_of = _state_of_model if _is_model(kind) else _state_of_dataclass
@@ -204,6 +201,18 @@ def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     else:
         encode = _tagging(name, partial(_encode_plain_value, kind, exact))
     return partial(_encode_or_mark, encode) if mode.failing == "mark" else encode
+
+
+def why_unrestorable(kind: type[Any]) -> str:
+    """Say why the store can't restore values of a class; empty if it can, as far as the class tells."""
+    name = _name_of(kind)
+    if kind in (*_PLAIN, float, list, dict) or name in _BUILTINS or _is_own(kind):
+        return ""
+    if not _is_restorable(kind):
+        return f"the store can't hold a value of the class {kind.__qualname__!r}"
+    if _class_if_loaded(name) is not kind:
+        return f"the module {kind.__module__!r} has no class of the name {kind.__qualname__!r}"
+    return ""
 
 
 def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:

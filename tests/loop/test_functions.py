@@ -1,5 +1,11 @@
 import asyncio
 import functools
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, TypedDict
 
 import pytest
 
@@ -7,7 +13,7 @@ from redraft import ConfigError, QualityCriterion, ReflectionPattern, ScriptedMo
 from redraft.errors import ReflectionFailedError
 from redraft.loop.functions import ReflectedFunction
 from redraft.protocols import RunContext
-from redraft.types import Advice
+from redraft.types import Advice, Draft
 
 CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
 
@@ -342,3 +348,95 @@ def test_a_decorator_without_parentheses_raises():
         @reflected
         def answer(question, feedback=""):
             return "x"
+
+
+# What a function returns, by its annotation.
+
+
+class Opaque:
+    pass
+
+
+@dataclass
+class Bill:
+    total: Decimal
+    paths: list[Path]
+    paid: "date | None" = None
+
+
+@dataclass
+class Locked:
+    name: str
+    held: Opaque
+
+
+class Page(TypedDict):
+    title: str
+
+
+class Loose(Protocol):
+    title: str
+
+
+def made_in_function():
+    @dataclass
+    class Local:
+        number: int
+
+    return Local
+
+
+def returning(annotation, value="a text", **options):
+    def write(topic: str, feedback: str = ""):
+        return value
+
+    write.__annotations__["return"] = annotation
+    return reflected(evaluate=lambda output: (1.0, "fine"), max_iterations=0, **options)(write)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [Decimal, Path, set[int], bytes, date, "Decimal", Decimal | None, Annotated[Decimal, "x"], ValueError,
+     Awaitable[frozenset[int]]],
+)  # fmt: skip
+def test_a_type_that_no_output_has_is_refused_when_the_function_is_decorated(annotation):
+    with pytest.raises(ConfigError, match=r"returns '.*', which can't be an output; return a string"):
+        returning(annotation)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [str, None, int, Bill, list[Bill], dict[str, Decimal], Page, Any, object, Loose, Sequence[str], "Unknown",
+     str | Decimal, Draft, Awaitable[Bill], Literal["a"], Locked | str],
+)  # fmt: skip
+def test_what_can_be_an_output_is_not_refused(annotation):
+    assert returning(annotation, keep=False).run_sync("tea").best_output == "a text"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "why"),
+    [
+        (made_in_function(), "has no class of the name 'made_in_function.<locals>.Local'"),
+        (list[made_in_function()], "has no class of the name 'made_in_function.<locals>.Local'"),
+        (Opaque, "can't hold a value of the class 'Opaque'"),
+        (Locked, "can't hold a value of the class 'Opaque'"),
+        (dict[str, Locked | None], "can't hold a value of the class 'Opaque'"),
+    ],
+)
+def test_a_type_that_the_store_can_not_restore_is_named_before_the_call(annotation, why, caplog, project):
+    seen = []
+
+    def write(topic: str, feedback: str = ""):
+        seen.append(caplog.text)
+        return "a text"
+
+    write.__annotations__["return"] = annotation
+    reflected(evaluate=lambda output: (1.0, "fine"), max_iterations=0)(write).run_sync("tea")
+    assert why in seen[0]
+    assert "can't be resumed if it is interrupted" in seen[0]
+
+
+@pytest.mark.parametrize("annotation", [str, Bill, list[Bill], Page, Any, Loose, Path | Bill, Draft])
+def test_what_the_store_restores_is_not_named(annotation, caplog, project):
+    returning(annotation).run_sync("tea")
+    assert "can't be resumed" not in caplog.text

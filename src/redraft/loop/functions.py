@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict
-from dataclasses import replace
+import re
+from collections import OrderedDict, deque
+from collections.abc import Awaitable
+from dataclasses import fields, is_dataclass, replace
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from functools import update_wrapper
-from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from pathlib import PurePath
+from types import MethodType, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+from uuid import UUID
 
 from redraft._calls import awaited, importable_name, kind_of, value_of
+from redraft._codec import is_record, why_unrestorable
 from redraft._hints import keyword_hints, meant
 from redraft._sync import run_sync
 from redraft._texts import as_text
-from redraft._verdicts import draft_of
+from redraft._verdicts import OUTPUTS, draft_of
 from redraft.errors import ConfigError
 from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.pattern import JudgeHint, function_verbs, pattern_or_default
 from redraft.loop.record import Origin
 from redraft.redact.log import logger
-from redraft.types import ConvergenceReason, PlainTask, advice_text
+from redraft.types import ConvergenceReason, Draft, PlainTask, advice_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Verbs
     from redraft.protocols import ModelChoice, RunContext
     from redraft.stores.base import Store
-    from redraft.types import Draft, QualityCriterion, ReflectionResult
+    from redraft.types import QualityCriterion, ReflectionResult
 
 P = ParamSpec("P")
 
@@ -109,6 +132,7 @@ class ReflectedFunction(Generic[P, R]):
         self.pattern = pattern
         self._evaluate = evaluate
         self._keep: bool | Store = keep
+        self._check_return()
         self._verbs(str)  # raises the errors of the pattern now; any generator will do
 
     def __get__(self, instance: object, owner: type | None = None) -> ReflectedFunction[..., R]:
@@ -141,6 +165,9 @@ class ReflectedFunction(Generic[P, R]):
         self, run_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ReflectionResult[R]:
         arguments = self._bind(args, kwargs)
+        lost = self._check_return()
+        if lost and self._keep is not False:
+            logger.warning("A run of %s can't be resumed if it is interrupted: %s.", self._name, lost)
         call = awaited(self._fn)
 
         async def generate(_prompt: str, run: RunContext) -> Draft:
@@ -162,6 +189,25 @@ class ReflectedFunction(Generic[P, R]):
             "reflected", self._name, arguments=self._only_text(arguments), importable=importable_name(self)
         )
         return await run_and_store(task, verbs, options, step, None, origin)
+
+    def _check_return(self) -> str:
+        """Say why the store can't restore what the annotation says that the function returns; "" if it can.
+
+        Raises `ConfigError` for a type that no output has. An annotation that can't be resolved (yet) is
+        ignored, and so are abstract classes, whose subclasses may be anything.
+        """
+        try:
+            returned = get_type_hints(self._fn).get("return", Any)
+        except Exception:  # noqa: BLE001 (evaluating an annotation may raise whatever it likes)
+            return ""
+        members = _members(returned)
+        unfit = [member for member in members if _is_no_output(get_origin(member) or member)]
+        if unfit and len(unfit) == len([member for member in members if member is not NoneType]):
+            raise ConfigError(
+                f"{self._name} returns {_text_of(unfit[0])}, which can't be an output; return a string, "
+                "a JSON value, a pydantic model or a data class that holds it."
+            )
+        return next(filter(None, (why_unrestorable(kind) for kind in _classes_in(members, set()))), "")
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, possibly without those that are filled in."""
@@ -229,6 +275,67 @@ class ReflectedFunction(Generic[P, R]):
             f"{name}: {as_text(value)}" for name, value in arguments.items() if name not in self._filled
         ]
         return "\n".join([what, *values])
+
+
+_NO_OUTPUT = (
+    *(set, frozenset, bytes, bytearray, memoryview, complex, range, slice, type, deque, re.Pattern),
+    *(Decimal, Fraction, date, time, timedelta, UUID, PurePath, BaseException, Enum),
+)
+"""Classes of values that can't be outputs themselves; the fields of an output may hold most of them."""
+
+
+def _is_no_output(kind: Any) -> bool:
+    if not isinstance(kind, type):
+        return False
+    return issubclass(kind, _NO_OUTPUT) and not issubclass(kind, OUTPUTS) and not is_record(kind)
+
+
+def _text_of(annotation: Any) -> str:
+    return repr(annotation.__qualname__ if isinstance(annotation, type) else str(annotation))
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the types of a union, or a type by itself; those of an awaitable are what it gives."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return [member for part in parts for member in _members(part)]
+    if origin is Annotated:
+        return _members(parts[0])
+    if isinstance(origin, type) and issubclass(origin, Awaitable) and parts:
+        return _members(parts[-1])
+    return [annotation]
+
+
+def _classes_in(annotations: Iterable[Any], seen: set[Any]) -> Iterator[type[Any]]:
+    """Yield the concrete classes that annotations name, also in the fields of classes, each once."""
+    for annotation in [member for each in annotations for member in _members(each)]:
+        origin = get_origin(annotation) or annotation
+        if isinstance(origin, type) and origin not in seen and origin not in (object, Any, Draft):
+            seen.add(origin)
+            yield from _classes_in(_field_types(origin), seen)
+            if not is_typeddict(origin) and not _may_be_another(origin):
+                yield origin
+        yield from _classes_in(get_args(annotation) if origin is not Literal else (), seen)
+
+
+def _field_types(kind: type[Any]) -> list[Any]:
+    """Return the types of the fields of a model, a data class or a TypedDict; none that can't be resolved."""
+    if is_dataclass(kind):
+        names = {field.name for field in fields(kind)}
+    elif is_typeddict(kind) or is_record(kind):
+        names: set[str] = set(getattr(kind, "model_fields", kind.__annotations__))
+    else:
+        return []
+    try:
+        return [hint for name, hint in get_type_hints(kind).items() if name in names]
+    except Exception:  # noqa: BLE001 (evaluating an annotation may raise whatever it likes)
+        return []
+
+
+def _may_be_another(kind: type[Any]) -> bool:
+    """Whether values of a class may be of a subclass that the store restores."""
+    is_abstract = inspect.isabstract(kind) or getattr(kind, "_is_protocol", False)
+    return is_abstract or any(not why_unrestorable(other) for other in kind.__subclasses__())
 
 
 def _check_function(fn: Any) -> None:
