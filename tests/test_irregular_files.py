@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ConfigError, ScriptedModel, SqliteStore
+from redraft import Agent, ConfigError, ScriptedModel, SqliteStore
+from redraft._locks import FileLock, make_file
 from redraft.cycles.write_behind import _open_locked
 from redraft.errors import StoreError
-from redraft.evals.cases import EvalCase, add_cases
+from redraft.evals.cases import EvalCase, add_cases, place_of
 from redraft.evals.cli import _prepare
+from redraft.integrations.agent_config import _read
+from redraft.integrations.hook import Sessions
 from redraft.lessons.files import replace_file
 from redraft.loop import EventLog
 from redraft.loop.cli import write_output
 from redraft.stores.base import Record
 from redraft.stores.sqlite import check_database, copy_database, restore_database
 from redraft.testing import Cassette
-from redraft.types import PlainTask
+from redraft.types import Image, PlainTask
 
 
 def pipe(path):
@@ -51,6 +54,31 @@ def get(path):
     asyncio.run(SqliteStore(path).get("note", "a"))
 
 
+def save_session(path):
+    sessions = Sessions()
+    session = sessions.open("claude", "1")
+    sessions.save(session)
+    place = sessions._path(session.key)
+    place.unlink()
+    place.symlink_to(path)
+    assert sessions.open("claude", "1") == session  # it is not read either
+    sessions.save(session)
+
+
+def add_image(path):
+    image = Image("image/png", "0" * 64, data=b"\x89PNG")
+    cases = path.with_name("cases.yaml")
+    folder = cases.with_suffix(".images")
+    folder.mkdir()
+    (cases.parent / place_of(image, folder.name)).symlink_to(path)
+    add_cases(cases, [EvalCase("a", PlainTask("Look.", images=(image,)))])
+
+
+def weights(path):
+    path.with_name("it.gguf").symlink_to(path)
+    Agent(f"local:{path.with_name('it.gguf')}")
+
+
 def whole_database(path):
     put(path)
     return path
@@ -72,12 +100,20 @@ USES = {
     "an option for an output": lambda path: _prepare("--csv", path),
     "cases": lambda path: add_cases(path, [EvalCase("a", PlainTask("Write."))]),
     "a lesson": lambda path: replace_file(path, b"text"),
+    "an empty file": make_file,
+    "a lock": lambda path: FileLock(path, 1).__enter__(),
+    "weights": weights,
+    "settings of a coding agent": _read,
+    "a session of a coding agent": save_session,
+    "an image of a case": add_image,
 }
 
 
 @pytest.mark.parametrize("make", [pipe, link_to_pipe, unix_socket])
 @pytest.mark.parametrize("use", USES)
-def test_what_is_no_regular_file_is_refused_and_left_as_it_is(tmp_path, make, use):
+def test_what_is_no_regular_file_is_refused_and_left_as_it_is(tmp_path, make, use, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     path = tmp_path / "it.yaml"
     make(path)
     before = path.stat()

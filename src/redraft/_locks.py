@@ -65,7 +65,6 @@ class FileLock:
 
     def _acquire(self) -> None:
         if self._file is None:
-            check_regular(self._path)
             make_file(self._path)
             self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             _files.add(self._file)
@@ -154,10 +153,12 @@ def make_folder(folder: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file of mode 0600, unless it exists.
+    """Make an empty file of mode 0600, unless it exists; raises `OSError` for anything but a regular file.
 
     An existing file is not even opened: closing it would end the locks that SQLite holds on it.
     """
+    if check_regular(path):
+        return
     with suppress(FileExistsError):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

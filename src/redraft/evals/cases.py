@@ -475,7 +475,12 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     path.parent.mkdir(parents=True, exist_ok=True)
     for image in {one.digest: one for case in added for one in case.task.all_images if one.data}.values():
         folder.mkdir(exist_ok=True)
-        (path.parent / place_of(image, folder.name)).write_bytes(image.data)
+        place = path.parent / place_of(image, folder.name)
+        try:
+            check_regular(place)
+        except OSError as error:
+            raise ConfigError(f"The image {str(place)!r} can't be written: {error.strerror}.") from error
+        place.write_bytes(image.data)
     path.write_text(whole, "utf-8")
     return added
 

@@ -11,6 +11,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft._locks import check_regular
 from redraft.errors import ConfigError
 from redraft.lessons.files import replace_file
 
@@ -153,7 +154,7 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
         return dict(members)
 
     try:
-        text = path.read_bytes().decode("utf-8-sig") if path.exists() else None
+        text = path.read_bytes().decode("utf-8-sig") if check_regular(path) else None
         document: Any = json.loads(text, object_pairs_hook=checked) if text and text.strip() else None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(path)!r} can't be read: {error}.") from error

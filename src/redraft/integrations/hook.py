@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redraft._codec import from_record, to_record
 from redraft._critique import render_critique
-from redraft._locks import make_folder
+from redraft._locks import check_regular, make_folder
 from redraft._texts import counted
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
@@ -201,14 +201,17 @@ class Sessions:
     def read(self, key: str) -> CodingSession | None:
         """Return a session by its key; None if there is no such file, or if it can't be read."""
         with suppress(OSError, ValueError, TypeError, KeyError):
+            check_regular(self._path(key))
             return CodingSession.of(json.loads(self._path(key).read_text("utf-8")))
         return None
 
     def save(self, session: CodingSession) -> None:
-        """Store a session."""
+        """Store a session; raises `OSError` if its file can't be written."""
         make_folder(self._home)
         self._folder.mkdir(mode=0o700, exist_ok=True)
+        check_regular(self._path(session.key))
         new = self._path(session.key).with_suffix(f".{os.getpid()}")
+        check_regular(new)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(asdict(session), file)
         new.replace(self._path(session.key))
@@ -234,6 +237,7 @@ class Sessions:
             return found
         for path in paths:
             try:
+                check_regular(path)
                 text = path.read_text("utf-8", "surrogateescape")
             except FileNotFoundError:  # a hook has just replaced or deleted it
                 continue

@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from redraft._codec import to_json
+from redraft._locks import check_regular
 from redraft._texts import counted, estimate_tokens, shortened
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, LessonFileError
@@ -334,6 +335,8 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
         entry = library.resolve(reference)
         before = library.text_of(entry)
         rejected = entry.path.with_name(f"{entry.path.name}.rejected")
+        with reporting(rejected):
+            check_regular(rejected)  # before the editor opens: it is where a refused edit goes
         resumes = rejected.is_file() and not rejected.is_symlink()
         text = edited(rejected.read_text("utf-8") if resumes else before, entry.path.name)
         if text == before:

@@ -430,11 +430,13 @@ class IndexSession:
             if newest is not None and newest != self._damaged:
                 try:
                     return self._connect(newest)
+                except OSError:  # it is no regular file
+                    pass
                 except sqlite3.DatabaseError as error:
                     if primary_name(error) not in _UNUSABLE:
                         raise
             connection = self._connect(self._folder / f"lessons-{SERIES}-{number + 1}.db")
-            for _, old in found:
+            for old in (path for _, path in found if path.is_file()):
                 for suffix in ("", "-wal", "-shm"):
                     old.with_name(f"{old.name}{suffix}").unlink(missing_ok=True)
             return connection

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from redraft._locks import flock
+from redraft._locks import check_regular, flock
 from redraft._thoughts import ThoughtFilter
 from redraft._validation import check_count
 from redraft.errors import ConfigError, MissingExtraError, ModelError
@@ -409,6 +409,7 @@ class PackagedWeights:
         digest = sha256()
         joined = target.with_suffix(PART)  # safe under the lock: overwrites what a killed process left
         try:
+            check_regular(joined)
             with joined.open("wb") as whole:
                 for part in parts:
                     with part.open("rb") as file:
@@ -475,6 +476,7 @@ class WeightsFile:
     def missing(self) -> str | None:
         """Return why the weights can't be used, None if they can."""
         try:
+            check_regular(self.path)
             with self.path.open("rb") as file:
                 magic = file.read(4)
         except OSError as error:
@@ -505,6 +507,7 @@ def _has_size(path: Path, size: int) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
+    check_regular(path)
     with path.open("w") as file:
         flock(file.fileno())
         yield
