@@ -30,7 +30,7 @@ from redraft.cycles.storage import AgentLocation, known_locations, prune
 from redraft.cycles.trace import TRACE, trace_key
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.runs import Exchange, StoredStep
-from redraft.stores.base import listed
+from redraft.stores.base import listed, reading
 from redraft.stores.run_index import CYCLE, Totals, run_index
 from redraft.types import render_usd
 
@@ -201,8 +201,9 @@ class AgentHandle:
             record = replace(record, data=self._redact(dict(record.data)))
         if record is None or record.data.get("cycle") != number:
             return CycleTrace(number)
-        calls = (_traced_call(call) for call in without_tags(record.data["calls"]))
-        return CycleTrace(number, tuple(calls), record.data["left_out"])
+        with reading(record):
+            calls = tuple(_traced_call(call) for call in without_tags(record.data["calls"]))
+            return CycleTrace(number, calls, record.data["left_out"])
 
     async def memory(self) -> Memory:
         """Return the memory as it is now."""

@@ -8,10 +8,10 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redraft.cycles.web import AgentList
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
-from redraft.stores.base import listed
+from redraft.stores.base import listed, reading
 from redraft.stores.run_index import ExpenseGroup, Totals
 from redraft.web.charts import LARGE, Bars, bars
 from redraft.web.page import Page, PageRequest
@@ -243,8 +243,11 @@ async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]
     for run_id in run_ids:
         record = await listed(project.store, RUN, run_id)
         if record is not None:
-            damaged = "(a damaged record)"
-            found[run_id] = damaged if record.damage else record.data["task"]["description"]
+            try:
+                with reading(record):
+                    found[run_id] = str(record.data["task"]["description"])
+            except DamagedRecordError:
+                found[run_id] = "(a damaged record)"
     shown = await project.redacted(list(found.values()))
     return {run_id: words[:LONGEST] for run_id, words in zip(found, shown, strict=True)}
 

@@ -27,7 +27,7 @@ from redraft.loop.select import select
 from redraft.loop.version_diff import VersionDiff, version_diff
 from redraft.protocols import ChatReply
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
-from redraft.stores.base import intact, listed
+from redraft.stores.base import intact, listed, reading
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import (
     CHECKPOINT,
@@ -717,21 +717,29 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
 def _step(record: Record) -> StoredStep:
     place = record.key.partition("/")[2].partition("~")[0]
     if record.damage:
-        error = {"type": DamagedRecordError.__name__, "message": record.damage}
-        at = record.created_at or datetime.now(UTC)
-        return StoredStep(place, DAMAGED, 0.0, 0.0, at, error=error, void=record.kind == VOID)
-    data = without_tags(record.data)
-    return StoredStep(
-        place,
-        data["name"],
-        data["began"],
-        data["elapsed"],
-        datetime.fromisoformat(data["at"]),
-        data.get("given"),
-        data.get("result"),
-        data.get("error"),
-        void=record.kind == VOID,
-    )
+        return _damaged_step(record, place, record.damage)
+    try:
+        with reading(record):
+            data = without_tags(record.data)
+            return StoredStep(
+                place,
+                str(data["name"]),
+                float(data["began"]),
+                float(data["elapsed"]),
+                datetime.fromisoformat(data["at"]),
+                data.get("given"),
+                data.get("result"),
+                data.get("error"),
+                void=record.kind == VOID,
+            )
+    except DamagedRecordError as error:
+        return _damaged_step(record, place, str(error))
+
+
+def _damaged_step(record: Record, place: str, damage: str) -> StoredStep:
+    error = {"type": DamagedRecordError.__name__, "message": damage}
+    at = record.created_at or datetime.now(UTC)
+    return StoredStep(place, DAMAGED, 0.0, 0.0, at, error=error, void=record.kind == VOID)
 
 
 def _usage_of(step: StoredStep) -> TokenUsage:

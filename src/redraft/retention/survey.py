@@ -245,7 +245,8 @@ class Survey:
             self.parents[run] = parent[0]
         elif (
             record.kind == RUN
-            and cast("Mapping[str, Any]", data.get("origin") or {}).get("surface") == "task"
+            and isinstance(origin := data.get("origin"), dict)
+            and cast("Mapping[str, Any]", origin).get("surface") == "task"
         ):
             made_by = _MADE_BY_TASK.fullmatch(run)
             if made_by is not None and made_by[1] != run:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -86,6 +87,40 @@ class DamagedData(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f"<{self.damage}>"
+
+
+class StoredData(dict[str, Any]):
+    """The data of a stored record; a field that is missing raises `DamagedRecordError`, not `KeyError`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, data: Mapping[str, Any], name: tuple[str, str]) -> None:
+        super().__init__(data)
+        self.name = name
+
+    def __missing__(self, field: str) -> NoReturn:
+        raise DamagedRecordError(_damage(*self.name, f"it has no field {field!r}"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+def _damage(kind: str, key: str, what: str) -> str:
+    return (
+        f"The record {kind!r} {key!r} is damaged: {what}. Restore it from a backup, or "
+        f"remove it with `store.delete({kind!r}, {key!r})`."
+    )
+
+
+@contextmanager
+def reading(record: Record) -> Generator[None]:
+    """Turn what is raised over a record whose fields are missing or wrong into `DamagedRecordError`."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        why = f"no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+        what = f"its fields can't be read ({why})".rstrip(".")
+        raise DamagedRecordError(_damage(record.kind, record.key, what)) from error
 
 
 def intact(records: Sequence[Record]) -> list[Record]:
@@ -273,11 +308,7 @@ class Row(NamedTuple):
             if data is None:
                 data = self._read()
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            what = str(error).rstrip(".")
-            data = DamagedData(
-                f"The record {self.kind!r} {key!r} is damaged: {what}. Restore it from a backup, or "
-                f"remove it with `store.delete({self.kind!r}, {key!r})`."
-            )
+            data = DamagedData(_damage(self.kind, key, str(error).rstrip(".")))
         return Record(self.kind, str(key), data, self.schema_version, self.revision, created, updated)
 
     def _read(self) -> dict[str, Any]:
@@ -285,7 +316,10 @@ class Row(NamedTuple):
             raise TypeError("its key is not a text")
         if not is_whole(self.checksum, *self[:4]):
             raise ValueError("it does not match its checksum")
-        return json.loads(self.data)
+        data = json.loads(self.data)
+        if not isinstance(data, dict):
+            raise TypeError("its data is no object")
+        return StoredData(cast("dict[str, Any]", data), (self.kind, self.key))
 
     def intact(self) -> Record:
         """Return the record; raises `DamagedRecordError` if it is damaged."""
