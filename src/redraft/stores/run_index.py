@@ -25,7 +25,7 @@ from typing import (
 
 from redraft._texts import counted
 from redraft._validation import nearest
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, DamagedRecordError
 from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, intact, json_text, microseconds
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class RunEntry(NamedTuple):
                 Share(*(_checked(value, kind) for value, kind in zip(share, _SHARE.values(), strict=True)))
                 for share in index["shares"]
             )
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (DamagedRecordError, KeyError, TypeError, ValueError, AttributeError):
             return cls(RunRow(run_id, created_at))
         return cls(RunRow(run_id, created_at, criteria=criteria, **columns), shares)
 
@@ -809,7 +809,7 @@ class _Table(NamedTuple):
         try:
             columns = zip(data["index"], self.columns.values(), strict=True)
             return self.row(*(_checked(value, kind) for value, kind in columns))
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except (DamagedRecordError, KeyError, TypeError, ValueError, OverflowError):
             return None
 
 
