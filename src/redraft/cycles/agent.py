@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from redraft import _telemetry
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
+from redraft._tasks import end_tasks
 from redraft._telemetry import traced
 from redraft.cycles.actuate import evaluate, execute
 from redraft.cycles.check import check
@@ -372,7 +373,7 @@ class CycleAgent:
             await session.abandon(record)
             raise
         finally:
-            note.cancel()
+            await end_tasks([note])
         record.finished_at, record.waits_until = self._clock(), None
         record.status, record.error = "failed" if stages.error else "finished", stages.error
         record.derived_data = {key: value for key, value in cycle.state.derived_data.items() if value}
@@ -482,8 +483,7 @@ class CycleAgent:
                 return True
         finally:
             if not cycle.done():
-                cycle.cancel()
-                await asyncio.wait([cycle])
+                await end_tasks([cycle])
         logger.warning("Stopped the agent %r; its cycle resumes at the next start.", self.name)
         return False
 
@@ -624,8 +624,10 @@ def _signal_all() -> None:
 async def _first_of(task: asyncio.Future[Any], event: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 (handed on to asyncio.wait)
     """Wait until a task is done, an event is set, or the time is over."""
     happened = asyncio.ensure_future(event.wait())
-    await asyncio.wait([task, happened], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    happened.cancel()
+    try:
+        await asyncio.wait([task, happened], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks([happened])
 
 
 async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> str | None:
@@ -636,5 +638,4 @@ async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> st
         return task.result() if task.done() else None
     finally:
         if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+            await end_tasks([task])

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record
+from redraft._tasks import end_tasks
 from redraft.cycles.egress import AgentEffect
 from redraft.cycles.mail import (
     FEEDBACK,
@@ -104,11 +105,7 @@ class AgentBus:
 
     async def aclose(self) -> None:
         """Stop looking and sending, and close the stores of other agents."""
-        tasks = [task for task in (self._looking, self._resending) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks([self._looking, self._resending])
         self._looking = self._resending = None
         for location, _ in self._others:
             if location.kind == "project":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from redraft._tasks import end_tasks
 from redraft.errors import LeaseError, StoreError
 from redraft.loop.record import Process
 from redraft.stores.base import FencedStore, Record
@@ -117,7 +118,8 @@ class Lease:
         if not is_under_way and self._tried is not None and self._tried.is_within(self._duration * 2 / 3):
             return
         try:
-            await asyncio.wait_for(self.acquire(), CHECK_TIMEOUT)
+            async with asyncio.timeout(CHECK_TIMEOUT):
+                await self.acquire()
         except LeaseError:
             raise
         except (StoreError, TimeoutError):
@@ -146,16 +148,14 @@ class Lease:
     async def release(self) -> None:
         """Let another process acquire it at once, or when it expires if the store is out of reach."""
         renewing, self._renewing = self._renewing, None
-        if renewing is not None:
-            renewing.cancel()
-            await asyncio.wait([renewing])
+        await end_tasks([renewing])
         async with self._lock:
             held, self._held = self._held, None
             if held is not None:
                 self.generation = 0
-                released = self._store.replace(replace(held, data={**held.data, "is_free": True}))
                 try:
-                    await asyncio.wait_for(released, RELEASE_TIMEOUT)
+                    async with asyncio.timeout(RELEASE_TIMEOUT):
+                        await self._store.replace(replace(held, data={**held.data, "is_free": True}))
                 except (
                     StoreError,
                     TimeoutError,

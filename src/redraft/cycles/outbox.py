@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_record, to_record
+from redraft._tasks import end_tasks
 from redraft._texts import counted
 from redraft.cycles.cycle import error_line
 from redraft.cycles.egress import AgentEffect
@@ -140,10 +141,8 @@ class Outbox:
         ends = monotonic() + CLOSE_TIMEOUT
         while (left := ends - monotonic()) > 0 and self._is_trying():
             await self._news_within(left)
-        if self._delivering is not None:
-            self._delivering.cancel()
-            await asyncio.wait([self._delivering])
-            self._delivering = None
+        await end_tasks([self._delivering])
+        self._delivering = None
         if not self._location.is_durable and (waiting := self._waiting()):
             logger.warning(
                 "The agent %r is closing with undelivered notices, which are lost because it is not stored: "

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._locks import check_regular, flock
+from redraft._tasks import end_tasks
 from redraft.cycles.mail import FEEDBACK, NOTICE, OUTBOX
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import (
@@ -126,7 +127,8 @@ class WriteBehind:
             self._spooled = dict(self._pending)
         self._is_unreconciled = bool(self._pending)
         try:
-            return await asyncio.wait_for(self._load(), OPEN_TIMEOUT if self._remote else None)
+            async with asyncio.timeout(OPEN_TIMEOUT if self._remote else None):
+                return await self._load()
         except (LeaseError, ConfigError, DamagedRecordError):
             await self._release()
             raise
@@ -227,9 +229,7 @@ class WriteBehind:
             self._start_writer()
         self._retry_now.set()
         await self._wait_until(lambda: self._written >= self._saved or self._is_idle(), CLOSE_TIMEOUT)
-        if (writer := self._writer) is not None:
-            writer.cancel()
-            await asyncio.wait([writer])
+        await end_tasks([self._writer])
         if self._pending and self._refused is None:
             where = "are lost" if self._spool is None else f"are in {self._spool.path} for the next start"
             logger.warning(
@@ -285,7 +285,8 @@ class WriteBehind:
                     continue
                 self.mark_away(str(error))
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._retry_now.wait(), wait)
+                    async with asyncio.timeout(wait):
+                        await self._retry_now.wait()
                 self._retry_now.clear()
                 wait = min(2 * wait, MAX_RETRY)
             except BaseException:

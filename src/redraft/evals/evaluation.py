@@ -16,6 +16,7 @@ from redraft._codec import describe_error, to_record
 from redraft._hints import keyword_hints
 from redraft._steps import direct
 from redraft._sync import run_sync
+from redraft._tasks import end_tasks
 from redraft._texts import as_text, json_data, key_of
 from redraft._validation import check_bound, check_count, check_model, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
@@ -296,9 +297,7 @@ class Group:
         try:
             await asyncio.gather(*self._tasks)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_tasks(self._tasks)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from redraft._codec import from_record, to_record
+from redraft._tasks import end_tasks
 from redraft.errors import ConfigError, MissingExtraError, StoreError
 from redraft.fleet.queue import (
     STATES,
@@ -425,7 +426,8 @@ class ProcrastinateQueue:
     async def wait(self, seconds: float, /) -> None:
         """Return when the server notifies of something, at the latest after some seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
 
     async def leave(self) -> None:
         """Unregister the worker, and close connections; the next use reopens them."""
@@ -522,10 +524,8 @@ class ProcrastinateQueue:
                 await connection.execute("SELECT 1")
 
     async def _stop_listening(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
-            self._listening = None
+        await end_tasks([self._listening], within=1.0)
+        self._listening = None
 
     async def _other_versions(self, bases: list[str]) -> list[str]:
         rows = await self._run(

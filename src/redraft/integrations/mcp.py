@@ -20,6 +20,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError, create_model
 
 from redraft._codec import from_json, to_json
+from redraft._tasks import end_tasks
 from redraft._texts import shortened
 from redraft._validation import check_choice, check_model, check_name
 from redraft.errors import ConfigError, RedraftError, ReflectionDueError
@@ -128,11 +129,7 @@ class ProjectTools:
 
     async def aclose(self) -> None:
         """Cancel what is being judged, and close the lessons."""
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
+        await end_tasks(list(self._running.values()))
         if self._lessons is not None:
             await self._lessons.aclose()
 

@@ -8,6 +8,7 @@ from io import StringIO
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
+from redraft._tasks import end_tasks
 from redraft.events import Event, RunFinished, TokenEvent
 from redraft.types import OutputT
 
@@ -59,9 +60,7 @@ class EventStream(Generic[E, R]):
 
     async def aclose(self) -> None:
         """Cancel the run if it is still going, and wait until it has ended."""
-        if self._run is not None:
-            self._run.cancel()
-            await asyncio.wait([self._run])
+        await end_tasks([self._run])
 
     async def __aenter__(self) -> Self:
         self._start_run()

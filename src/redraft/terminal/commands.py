@@ -96,7 +96,11 @@ def handles_errors(function: Callable[..., Awaitable[None] | None]) -> Callable[
 
 
 def run_async(main: Awaitable[T]) -> T:
-    """Run the asynchronous part of a command, and close the project's store at its end."""
+    """Run the asynchronous part of a command, and close the project's store at its end.
+
+    Unlike `asyncio.run`, it ends even if a task of a library ignores its cancellation.
+    """
+    from redraft._tasks import end_tasks
     from redraft.stores.location import close_project_store
 
     async def running() -> T:
@@ -105,7 +109,19 @@ def run_async(main: Awaitable[T]) -> T:
         finally:
             await close_project_store()
 
-    return asyncio.run(running())
+    async def end_others() -> None:
+        await end_tasks(asyncio.all_tasks() - {asyncio.current_task()})
+        await asyncio.get_running_loop().shutdown_asyncgens()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    runner = asyncio.Runner()  # not closed by itself: that waits for all tasks, without a bound
+    loop = runner.get_loop()
+    try:
+        return runner.run(running())
+    finally:
+        loop.run_until_complete(end_others())
+        loop.close()
+        asyncio.set_event_loop(None)
 
 
 def own_command() -> str:

@@ -138,8 +138,8 @@ class Site:
                 yield ": no change\n\n"
             quiet += 1
             try:
-                wait = interval(self.seconds.get(page.path, 0.0))
-                await asyncio.wait_for(self.project.closing.wait(), wait)
+                async with asyncio.timeout(interval(self.seconds.get(page.path, 0.0))):
+                    await self.project.closing.wait()
             except TimeoutError:
                 continue
 

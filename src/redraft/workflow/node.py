@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import describe_error, to_json
 from redraft._steps import direct, inner_step, retried
+from redraft._tasks import end_tasks
 from redraft._texts import short_repr
 from redraft.errors import (
     ChangedRunError,
@@ -163,8 +164,7 @@ class Items:
         try:
             await asyncio.gather(*workers)
         finally:
-            for worker in workers:
-                worker.cancel()
+            await end_tasks(workers)
         return self._result()
 
     def _fail(self, index: int, error: Exception) -> None:

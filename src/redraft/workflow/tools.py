@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from redraft._calls import functions_in, in_daemon_thread
 from redraft._codec import describe_error
 from redraft._steps import direct, inner_step
+from redraft._tasks import PATIENCE, end_tasks
 from redraft._validation import nearest
 from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
 from redraft.loop.output_type import output_type_of
@@ -264,11 +265,11 @@ class _Connection:
     async def close(self) -> None:
         """Stop the server, if it runs."""
         self._closing.set()
-        if not self._client.done():  # it is still being started
-            self._task.cancel()
-        await asyncio.wait([self._task])
+        if self._client.done():  # else it is still being started
+            await asyncio.wait([self._task], timeout=PATIENCE)
+        unended = await end_tasks([self._task])
         self._errors.close()
-        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+        if not unended and not self._task.cancelled() and (error := self._task.exception()) is not None:
             logger.warning(
                 "The MCP server %r did not shut down cleanly: %s", self._name, describe_error(error)
             )

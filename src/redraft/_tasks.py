@@ -1,0 +1,41 @@
+"""End asyncio tasks: cancel them, and wait for them within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from redraft.redact.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PATIENCE = 10.0
+"""Seconds that cancelled tasks have to clean up."""
+LAST_PATIENCE = 1.0
+"""Seconds that tasks have after the second cancellation."""
+
+
+async def end_tasks(
+    tasks: Iterable[asyncio.Future[Any] | None], within: float = PATIENCE
+) -> set[asyncio.Future[Any]]:
+    """Cancel tasks and wait until they have ended, at most for about `within` seconds.
+
+    Tasks that have not ended by then are cancelled once more, because a library may have swallowed the first
+    cancellation: before Python 3.12, `asyncio.wait_for` does so if what it waits for ends at that moment. A
+    warning names those that still go on, and they are returned. Their results are left to the caller.
+    """
+    left = {task for task in tasks if task is not None and not task.done()}
+    for patience in (within, LAST_PATIENCE):
+        for task in left:
+            task.cancel()
+        if left:
+            _, left = await asyncio.wait(left, timeout=patience)
+    if left:
+        names = ", ".join(sorted(_name(task) for task in left))
+        logger.warning("These tasks were cancelled %g s ago and go on: %s", within + LAST_PATIENCE, names)
+    return left
+
+
+def _name(task: asyncio.Future[Any]) -> str:
+    return task.get_name() if isinstance(task, asyncio.Task) else repr(task)
