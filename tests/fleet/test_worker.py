@@ -15,6 +15,7 @@ from redraft.fleet.queue import WorkerCard
 from redraft.loop import Retry
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.loop.journal import STEP
+from redraft.stores.base import Record
 from redraft.stores.location import project_store
 
 LONG = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
@@ -309,44 +310,123 @@ def test_a_claim_that_was_not_renewed_is_checked_before_an_effect():
     asyncio.run(main())
 
 
-def test_fruitless_claims_are_counted_and_progress_or_release_resets_them():
+def test_deaths_without_progress_are_counted_and_a_suspect_is_poison_only_if_it_ran_alone():
     async def main():
         store = MemoryStore()
+        number = 0
 
-        async def take(number):
+        async def take():
+            nonlocal number
+            number += 1
             return await Claim.take(store, "a", number)
 
-        assert [(await take(number)).fruitless for number in (1, 2, 3)] == [0, 1, 2]
-        from redraft.stores.base import Record
-
+        assert [(await take()).deaths for _ in range(2)] == [0, 1]
         await store.put(Record(STEP, "a.child/00001", {}))
-        claim = await take(4)
-        assert claim.fruitless == 0
-        assert (await take(5)).fruitless == 1
-        await (await take(6)).release()
-        assert (await take(7)).fruitless == 0
+        assert [(await take()).deaths for _ in range(2)] == [0, 1]
+        await (await take()).release()  # handed back: neither a death, nor an acquittal
+        for _ in range(3):  # workers that die while it waits for its turn
+            suspect = await take()
+            assert (suspect.deaths, suspect.is_suspect, suspect.is_poison) == (2, True, False)
+        await suspect.run_alone()
+        await suspect.release()  # handed back once more
+        suspect = await take()
+        assert (suspect.deaths, suspect.is_poison) == (2, False)
+        await suspect.run_alone()
+        await store.put(Record(STEP, "a/00002", {}))
+        claim = await take()
+        assert (claim.deaths, claim.is_suspect, claim.is_poison) == (0, False, False)
+        for _ in range(2):
+            claim = await take()
+        await claim.run_alone()
+        claim = await take()
+        assert (claim.deaths, claim.is_poison) == (3, True)
+        await claim.release(acquit=True)
+        claim = await take()
+        assert (claim.deaths, claim.is_suspect, claim.is_poison) == (0, False, False)
+        with pytest.raises(ClaimLostError):
+            await suspect.run_alone()
 
     asyncio.run(main())
 
 
-def test_a_job_that_kills_every_worker_is_poisoned():
+async def die(store, fleet, *, alone=False):
+    """Claim a job as a worker that dies before the first step of the run is recorded."""
+    dying = StoreQueue(store)
+    await dying.register(WorkerCard("dying", "here", 1, fleet.version, ("clerk",), 1))
+    job = await dying.claim()
+    claim = await Claim.take(store, job.run_id, job.claim)
+    if alone:
+        await claim.run_alone()
+    await asyncio.sleep(0.01)
+    await dying.reap(0)
+
+
+def test_a_job_that_kills_every_worker_is_poisoned_until_someone_retries_it():
     async def main():
         store = MemoryStore()
         clerk = writer(store, three_words)
         fleet = fleet_of(store, clerk)
         handle = await fleet.submit(clerk, "Write.", run_id="a")
-        for number in range(3):  # workers that claim it, and die before the first step is recorded
-            dying = StoreQueue(store)
-            await dying.register(WorkerCard(f"dying-{number}", "here", 1, fleet.version, ("clerk",), 1))
-            job = await dying.claim()
-            await Claim.take(store, job.run_id, job.claim)
-            await asyncio.sleep(0.01)
-            await dying.reap(0)
+        for number in range(3):
+            await die(store, fleet, alone=number == 2)
         async with working(fleet):
-            with pytest.raises(JobError, match="died 3 times") as raised:
-                await handle.result(within=10)
+            with pytest.raises(JobError, match=r"died 3 times .* ran nothing else") as raised:
+                await handle.result(within=60)
             assert raised.value.state == "poisoned"
-        assert clerk.model.requests == []
+            assert clerk.model.requests == []
+            await handle.retry()
+            assert (await handle.result(within=60)).success
+
+    asyncio.run(main())
+
+
+def test_a_job_that_failed_for_good_is_not_poisoned_by_retrying_it():
+    async def main():
+        store = MemoryStore()
+        clerk = writer(store, [*[ModelError("The key is wrong.", status=401)] * 5, "one two three"])
+        fleet = fleet_of(store, clerk)
+        async with working(fleet):
+            handle = await fleet.submit(clerk, "Write.", run_id="a")
+            for _ in range(5):
+                with pytest.raises(JobError, match="The key is wrong"):
+                    await handle.result(within=60)
+                await handle.retry()
+            assert (await handle.result(within=60)).success
+
+    asyncio.run(main())
+
+
+def test_a_suspect_runs_by_itself_and_the_worker_claims_nothing_meanwhile():
+    async def main():
+        store, under_way, seen = MemoryStore(), set(), {}
+        go_on = asyncio.Event()
+
+        async def answer(request):
+            name = request.messages[-1].content.split()[-1]
+            under_way.add(name)
+            seen[name] = set(under_way)
+            await go_on.wait()
+            under_way.discard(name)
+            return "one two three"
+
+        clerk = writer(store, answer)
+        fleet = fleet_of(store, clerk)
+        await fleet.submit(clerk, "Write suspect", run_id="suspect", priority=5)
+        for _ in range(2):
+            await die(store, fleet)
+        await fleet.submit(clerk, "Write first", run_id="first", priority=9)
+        async with working(fleet) as worker:
+
+            async def first_runs():
+                return "first" in under_way and worker._floor.suspects
+
+            await until(first_runs, 60)
+            later = [await fleet.submit(clerk, f"Write later-{number}") for number in range(3)]
+            go_on.set()
+            for handle in later:
+                await handle.result(within=60)
+        assert list(seen)[:2] == ["first", "suspect"]
+        assert seen["suspect"] == {"suspect"}
 
     asyncio.run(main())
 

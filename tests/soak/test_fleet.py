@@ -59,6 +59,41 @@ def test_a_worker_is_killed_every_five_seconds(server, tmp_path):
     assert report.longest_wait <= 10
 
 
+def test_three_jobs_kill_their_workers(server, tmp_path):
+    load = FleetLoad(server.url(), tmp_path, FLEET_PICK_UP=2, FLEET_LATENCY=0.3)
+    innocent, killers = (
+        [f"item-{number}" for number in range(40)],
+        [f"item-kill{number}" for number in range(3)],
+    )
+    load.submit([*innocent[:10], *killers, *innocent[10:]])
+    for _ in range(3):
+        load.start("--at-once", "5")
+    began, deaths = time.monotonic(), 0
+    try:
+        while (jobs := load.wait(0.5))["queued"] + jobs["running"]:
+            for worker in [one for one in load.running if one.poll() is not None]:
+                assert worker.returncode == -signal.SIGKILL, load.said()
+                load.running.remove(worker)
+                load.start("--at-once", "5")
+                deaths += 1
+            assert time.monotonic() - began < 600, load.said()
+    finally:
+        load.stop()
+    report, by_id = load.report(), {job.run_id: job.state for job in load.jobs()}
+    alone = load.said().count("runs by itself")
+    told(
+        "three jobs that kill their workers",
+        report,
+        deaths=deaths,
+        alone=alone,
+        seconds=round(time.monotonic() - began),
+    )
+    assert [by_id[name] for name in killers] == ["poisoned"] * 3, load.said()
+    assert {by_id[name] for name in innocent} == {"finished"}, load.said()
+    assert (report.finished, report.repeated, report.wrong) == (40, 0, 0)
+    assert deaths <= 9  # three a killer, if no two of them ever share a worker
+
+
 def test_the_database_dies_and_a_worker_sleeps(server, tmp_path):
     load = FleetLoad(server.url(), tmp_path, FLEET_PICK_UP=3, FLEET_LATENCY=0.5)
     load.submit([f"item-{number}" for number in range(60)])

@@ -1,11 +1,13 @@
 """The fleet that the workers of `support.fleet_load` run: six model calls a run, each written into a log.
 
-With `FLEET_PROVIDER`, each call first asks the provider at that URL, which may refuse it.
+With `FLEET_PROVIDER`, each call first asks the provider at that URL, which may refuse it. The call of an item
+whose name begins with `item-kill` kills its process.
 """
 
 import asyncio
 import os
 import re
+import signal
 import time
 from functools import cache
 
@@ -46,6 +48,8 @@ async def answer(request):
             raise ModelError("Slow down.", status=429, retryable=True, retry_after=wait and float(wait))
     note("call", item, number)
     await asyncio.sleep(LATENCY)
+    if item.startswith("item-kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
     if not COST:
         return f"draft {number} of {item}"
     usage = TokenUsage(input_tokens=40, output_tokens=10, requests=1, cost_usd=COST)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import current_thread, main_thread
@@ -16,9 +16,17 @@ from uuid import uuid4
 
 from redraft._hints import keyword_hints
 from redraft._steps import call_gate
+from redraft._tasks import end_tasks
 from redraft._telemetry import traced
 from redraft._validation import check_count, is_number
-from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, DamagedRecordError, StoreError
+from redraft.errors import (
+    ChangedRunError,
+    ClaimLostError,
+    ConfigError,
+    DamagedRecordError,
+    StoreError,
+    StoreSettingsError,
+)
 from redraft.fleet.limits import SharedLimits
 from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, Heartbeat, JobState, WorkerCard
@@ -30,7 +38,7 @@ from redraft.redact.log import logger
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 
     from redraft.fleet.fleet import Fleet
     from redraft.fleet.monitor import Monitor
@@ -38,9 +46,10 @@ if TYPE_CHECKING:
 
 POLL = 1.0
 """Seconds after which a worker looks for jobs even if it has not heard of any: delayed ones become due."""
-MOST_PICKUPS = 3
-"""A job that was picked up so often without a new step in its journal is poisoned."""
-POISONED = f"Its worker died {MOST_PICKUPS} times in a row without a new step in the journal of the run."
+POISONED = (
+    "Its worker died {} times in a row without a new step in the journal of the run, the last time while it "
+    "ran nothing else."
+)
 STORE_TRIES = 20
 """How often at least a job is tried again after errors of the store, which cost nothing."""
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
@@ -48,6 +57,8 @@ FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 BUSY_DELAY = 2.0
 """Seconds before a job is claimed again that waits for another run of its program."""
 OUTAGE_WAIT = 0.5
+HAND_BACK_WAIT = 10.0
+"""Seconds that cancelled jobs have to be handed back when a worker ends."""
 TICK = 1.0
 """Seconds between two looks at the schedules."""
 LATE = 60.0
@@ -68,6 +79,57 @@ class _Running:
     is_lost: bool = False
     is_ending: bool = False
 
+    def cancel(self) -> None:
+        """Cancel the job, unless its end is being reported already."""
+        if not self.is_ending:
+            self.task.cancel()
+
+
+class _Floor:
+    """Jobs under way: many together, or a suspect by itself."""
+
+    def __init__(self) -> None:
+        self.suspects = 0
+        """How many suspects run, or wait until nothing else does."""
+        self._together = 0
+        self._is_alone = False
+        self._changed = asyncio.Event()
+
+    @contextmanager
+    def _noted(self, *, alone: bool) -> Generator[None]:
+        self._together += not alone
+        self._is_alone = alone
+        try:
+            yield
+        finally:
+            self._together -= not alone
+            self._is_alone = False
+            self._changed.set()
+
+    @asynccontextmanager
+    async def together(self) -> AsyncGenerator[None]:
+        """Run a job with others, once no suspect runs."""
+        while self._is_alone:
+            await self._change()
+        with self._noted(alone=False):
+            yield
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Run a suspect, once nothing else runs."""
+        self.suspects += 1
+        try:
+            while self._is_alone or self._together:
+                await self._change()
+            with self._noted(alone=True):
+                yield
+        finally:
+            self.suspects -= 1
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
 
 @keyword_hints()
 class FleetWorker:
@@ -77,6 +139,9 @@ class FleetWorker:
     finish is continued by another after the fleet's `pick_up_after` seconds.
 
     If the project's records are in PostgreSQL, a worker keeps the lessons equal to those of other machines.
+
+    A job in which two workers in a row have died without a new step runs by itself: the worker claims nothing
+    else meanwhile. If that worker dies, too, the job is poisoned.
 
     The first `stop` ends claiming; jobs under way have `grace` seconds to finish, and are handed back then.
     The second one hands them back at once. With `any_version`, jobs that other code has begun are continued,
@@ -114,6 +179,7 @@ class FleetWorker:
         self._any_version = any_version
         self._queue = fleet.queue
         self._running: dict[str, _Running] = {}
+        self._floor = _Floor()
         self._stopping = asyncio.Event()
         self._urgent = asyncio.Event()
         self._freed = asyncio.Event()
@@ -168,8 +234,8 @@ class FleetWorker:
     async def run(self, jobs: int | None = None, *, until_idle: bool = False) -> int:
         """Work until `stop` is called, or that many jobs are done, or, with `until_idle`, none is left.
 
-        Returns how many jobs were done. SIGTERM and SIGINT call `stop`. Raises `ConfigError` and `StoreError`
-        if the queue can't be used at the start.
+        Returns how many jobs were done. SIGTERM and SIGINT call `stop`. It waits for a queue that can't be
+        reached, also at the start. Raises `ConfigError` for a queue that can't be used.
         """
         async with AsyncExitStack() as stack:
             if self._monitor is not None:
@@ -177,11 +243,41 @@ class FleetWorker:
             return await self._run(jobs, until_idle=until_idle)
 
     async def _run(self, jobs: int | None, *, until_idle: bool) -> int:
-        await self._queue.open()
-        await self._queue.register(self.card)
-        self._heard_at = monotonic()
-        await self._beat()  # which sets the clock
+        try:
+            with _stop_signals(self.stop):
+                if await self._begin_beating():
+                    await self._work_beating(jobs, until_idle=until_idle)
+        finally:
+            if self._sharing is not None and self._has_begun and not self._urgent.is_set():
+                with suppress(TimeoutError):  # then they are shared when a worker starts here again
+                    async with asyncio.timeout(SHARING_WAIT):
+                        await self._sharing.try_sync(settle=False)
+            if self._spending is not None:
+                with suppress(StoreError):  # what was reserved then counts as spent
+                    await self._spending.settle()
+            await self._queue.leave()
+        return self.done
+
+    async def _begin_beating(self) -> bool:
+        """Register and send the first heartbeat, once the queue can be reached; False if stopped before."""
+        for act in (self._queue.open, lambda: self._queue.register(self.card), self._beat):
+            self._heard_at = monotonic()
+            while True:
+                if self._stopping.is_set():
+                    return False
+                try:
+                    await act()
+                except StoreSettingsError:
+                    raise
+                except StoreError as error:
+                    self._unreachable(error)
+                    await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stopping.wait())
+                else:
+                    break
         self._has_begun = True
+        return True
+
+    async def _work_beating(self, jobs: int | None, *, until_idle: bool) -> None:
         sharing: asyncio.Task[None] | None = None
         if self._sharing is not None:
             await self._sharing.try_sync()  # so that the first run has the lessons of all machines
@@ -194,34 +290,20 @@ class FleetWorker:
         for task in beating:  # without its heartbeats, a worker must not go on
             task.add_done_callback(lambda _ended: self._stopping.set())
         try:
-            with _stop_signals(self.stop):
-                await self._work(jobs, until_idle=until_idle)
-                await self._finish_running()
+            await self._work(jobs, until_idle=until_idle)
+            await self._finish_running()
             for task in beating:
                 if task.done():
                     task.result()
         finally:
-            for task in beating:
-                task.cancel()
-            await asyncio.wait(beating)
-            if sharing is not None:
-                sharing.cancel()
-                await asyncio.wait([sharing])
-            if self._sharing is not None and not self._urgent.is_set():
-                with suppress(TimeoutError):  # then they are shared when a worker starts here again
-                    async with asyncio.timeout(SHARING_WAIT):
-                        await self._sharing.try_sync(settle=False)
-            if self._spending is not None:
-                with suppress(StoreError):  # what was reserved then counts as spent
-                    await self._spending.settle()
-            await self._queue.leave()
-        return self.done
+            # What they do may be done again, so they need no time to clean up.
+            await end_tasks([*beating, sharing], within=1.0)
 
     async def _work(self, jobs: int | None, *, until_idle: bool) -> None:
         begun = 0
         while not self._stopping.is_set() and (jobs is None or begun < jobs):
             self._freed.clear()
-            if len(self._running) >= self._at_once:
+            if len(self._running) >= self._at_once or self._floor.suspects:
                 await _first_of(self._freed.wait(), self._stopping.wait())
                 continue
             if self._is_spent:
@@ -254,9 +336,11 @@ class FleetWorker:
             return
         await _first_of(asyncio.wait(tasks), self._stopping.wait())
         await _first_of(asyncio.wait(tasks), self._urgent.wait(), asyncio.sleep(self._grace))
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        for running in self._running.values():
+            running.cancel()
+        await asyncio.wait(tasks, timeout=HAND_BACK_WAIT)
+        self._urgent.set()  # what could not be handed back by now is picked up elsewhere
+        await end_tasks(tasks)
 
     def _begin(self, job: FleetJob) -> None:
         task = asyncio.create_task(self._carry_out(job), name=f"redraft-job-{job.run_id}")
@@ -276,15 +360,7 @@ class FleetWorker:
         running = self._running[job.run_id]
         outcome, tries = JobOutcome(), self.fleet.tries
         try:
-            running.claim = claim = await Claim.take(
-                self.fleet.store,
-                job.run_id,
-                job.claim,
-                self.card.name,
-                valid_for=self.fleet.pick_up_after / 2,
-            )
-            if claim.fruitless < MOST_PICKUPS:
-                outcome = await self._outcome(running)
+            outcome = await self._claimed_outcome(running)
         except asyncio.CancelledError:
             pass  # below, as for a program that catches it
         except ClaimLostError as error:
@@ -298,8 +374,8 @@ class FleetWorker:
         if running.task.cancelling():
             await self._give_up(running)
             return
-        if running.claim is not None and running.claim.fruitless >= MOST_PICKUPS:
-            await self._report(running, "poisoned", POISONED)
+        if running.claim is not None and running.claim.is_poison:
+            await self._report(running, "poisoned", POISONED.format(running.claim.deaths))
             self.done += 1
             return
         if outcome.is_busy:
@@ -315,6 +391,26 @@ class FleetWorker:
             return
         await self._report(running, "failed" if outcome.error else "finished", outcome.error, outcome.reason)
         self.done += 1
+
+    async def _claimed_outcome(self, running: _Running) -> JobOutcome:
+        """Take the claim and run the job, by itself if two workers in a row have died in it."""
+        job = running.job
+        async with self._floor.together():
+            running.claim = claim = await Claim.take(
+                self.fleet.store,
+                job.run_id,
+                job.claim,
+                self.card.name,
+                valid_for=self.fleet.pick_up_after / 2,
+            )
+            if claim.is_poison:
+                return JobOutcome()
+            if not claim.is_suspect:
+                return await self._outcome(running)
+        async with self._floor.alone():
+            logger.warning("The job %s runs by itself: its worker died %d times.", job.run_id, claim.deaths)
+            await claim.run_alone()
+            return await self._outcome(running)
 
     async def _outcome(self, running: _Running) -> JobOutcome:
         outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._gate)
@@ -352,6 +448,8 @@ class FleetWorker:
 
     async def _report(self, running: _Running, state: JobState, error: str = "", reason: str = "") -> None:
         async def finish() -> None:
+            if running.claim is not None and state != "finished":  # someone may retry it
+                await running.claim.release(acquit=True)
             held = await self._queue.finish(running.job, state, error)
             if held and self._monitor is not None:
                 self._monitor.ended(running.job, state, reason, monotonic() - running.claimed_at)
@@ -502,9 +600,7 @@ async def _first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await end_tasks(tasks)
 
 
 @contextmanager

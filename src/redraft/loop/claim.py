@@ -19,6 +19,8 @@ CLAIM = "claim"
 """The kind of the record of a claim; its key is the run's id."""
 _STEP = "step"  # as `loop.journal.STEP`, which builds on this module
 OUTAGE_WAIT = 0.5
+DEATHS_TOGETHER = 2
+"""Deaths of its workers in a row, without a new step, after which a run is suspect."""
 WRITES = 10
 """A record that was refused so often, while the store could be read in between, can't be stored."""
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -32,8 +34,12 @@ class Claim:
 
     Claims of a run are numbered. Whoever takes one with a higher number ends the earlier ones: what those
     still want to write is rejected with `ClaimLostError`, even if their process was stopped for hours in
-    between. `fruitless` counts how many claims in a row were given up by a death without a new record in the
-    journal.
+    between.
+
+    `deaths` counts the workers in a row that died while they held this run, without a new step in its
+    journal. After two of them the run `is_suspect`: it may have killed them, or another run of theirs. The
+    death of a worker in which a suspect only waits does not count. `run_alone` records that the worker begins
+    the run and runs nothing else; if it dies then, the next claim `is_poison`.
 
     `renew` says that the claim is known to hold now. Before an effect that follows more than `valid_for`
     seconds later, `check` asks the store. While the store is away, both `check` and `write` wait for it: a
@@ -44,7 +50,8 @@ class Claim:
         self.store = store
         self.run_id = record.key
         self.number: int = record.data["number"]
-        self.fruitless: int = record.data["fruitless"]
+        self.deaths: int = record.data["deaths"]
+        self.is_poison: bool = record.data["is_poison"]
         self._valid_for = valid_for
         self._is_waiting = False
         self._renewed = time.clock_gettime(_UPTIME)
@@ -57,17 +64,40 @@ class Claim:
         if not isinstance(store, FencedStore):
             raise TypeError(f"{store!r} can't fence off a worker that was replaced: it is not a FencedStore.")
         while True:
-            data = {"number": number, "worker": worker, "newest": "", "fruitless": 0, "is_released": False}
+            data = {
+                "number": number,
+                "worker": worker,
+                "newest": "",
+                "deaths": 0,
+                "is_at_risk": True,
+                "is_alone": False,
+                "is_poison": False,
+            }
             before, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))
             if is_new:
                 return cls(store, before, valid_for)
             if before.data["number"] >= number:
                 raise _lost(run_id, number, before)
             data["newest"] = await _newest_step(store, run_id)
-            is_fruitless = data["newest"] == before.data["newest"] and not before.data["is_released"]
-            data["fruitless"] = before.data["fruitless"] + 1 if is_fruitless else 0
+            if data["newest"] == before.data["newest"]:
+                has_died = before.data.get("is_at_risk", True)
+                data["deaths"] = before.data.get("deaths", 0) + has_died
+                data["is_poison"] = has_died and before.data.get("is_alone", False)
+                data["is_at_risk"] = data["deaths"] < DEATHS_TOGETHER
             if (stored := await store.replace(replace(before, data=data))) is not None:
                 return cls(store, stored, valid_for)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the run has to run by itself, since two workers in a row have died in it."""
+        return self.deaths >= DEATHS_TOGETHER
+
+    async def run_alone(self) -> None:
+        """Record that the worker begins this run and runs nothing else; raises what `write` raises."""
+        record = await self._stored()
+        if record is None or record.data["number"] != self.number:
+            raise _lost(self.run_id, self.number, record)
+        await self.write(replace(record, data={**record.data, "is_at_risk": True, "is_alone": True}))
 
     def renew(self) -> None:
         """Note that the queue has just confirmed the claim."""
@@ -113,11 +143,15 @@ class Claim:
                 self._is_waiting = True
             await asyncio.sleep(OUTAGE_WAIT)
 
-    async def release(self) -> None:
-        """Give the claim back, so that the next one does not count as a pick-up after a death."""
+    async def release(self, *, acquit: bool = False) -> None:
+        """Give the claim back, so that the next one does not count as a pick-up after a death.
+
+        With `acquit`, earlier deaths no longer count either.
+        """
         record = await self.store.get(CLAIM, self.run_id)
         if record is not None and record.data["number"] == self.number:
-            await self.store.replace(replace(record, data={**record.data, "is_released": True}))
+            data = {**record.data, "is_at_risk": False}
+            await self.store.replace(replace(record, data=data | ({"deaths": 0} if acquit else {})))
 
 
 def _lost(run_id: str, number: int, record: Record | None) -> ClaimLostError:
