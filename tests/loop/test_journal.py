@@ -25,7 +25,7 @@ from redraft.errors import ChangedRunError, OutputError, StoreError
 from redraft.events import StepFailed, StepFinished
 from redraft.loop import Retry
 from redraft.loop.agent import Agent
-from redraft.loop.journal import STEP, Journalled
+from redraft.loop.journal import STEP, Journalled, StepRecords
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.protocols import ReflectionCallbacks, ReflectionDecision
@@ -481,6 +481,36 @@ def test_steps_wait_for_a_store_that_fails(caplog):
         assert names == ["generate", "evaluate", "revise", "evaluate", "revise", "evaluate"]
 
     asyncio.run(main())
+
+
+class Unreadable(MemoryStore):
+    """A store that can be written, but from which no step can be read while it is `deaf`."""
+
+    deaf = False
+
+    async def get(self, kind, key):
+        if self.deaf and kind == STEP:
+            raise StoreError("the reading connection is cut")
+        return await super().get(kind, key)
+
+
+def test_a_journal_that_cannot_be_read_for_a_while_is_reported_once_an_outage_and_loses_nothing(caplog):
+    async def main():
+        store = Unreadable()
+        log = StepRecords(store, "a")
+        for number in range(4):
+            store.deaf = number in (0, 1, 3)
+            for step in range(3):
+                assert await log.look_up(f"{number}{step}") is None
+                await log.write(f"{number}{step}", {"name": "generate"})
+        assert len(await store.find(STEP)) == 12
+        assert log.trouble == ""
+
+    asyncio.run(main())
+    messages = [record.message for record in caplog.records]
+    assert [message.partition(";")[0] for message in messages] == ["The run a can't read its journal"] * 2
+    assert "the reading connection is cut" in messages[0]
+    assert "not recorded" not in caplog.text
 
 
 def test_a_store_that_keeps_failing_is_reported(caplog):

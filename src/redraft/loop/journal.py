@@ -381,6 +381,7 @@ class StepRecords:
 
     def __init__(self, store: Store, run_id: str, claim: Claim | None = None) -> None:
         self.trouble = ""
+        self._is_unreadable = False
         self._store = store
         self._run_id = run_id
         self._claim = claim
@@ -397,14 +398,22 @@ class StepRecords:
         return {record.key.partition("/")[2]: record.data for record in found}
 
     async def look_up(self, place: str, /) -> StepData | None:
-        """Return the step at a place from the store, unless that is in trouble."""
+        """Return the step at a place from the store, unless the store can't be used at present."""
         if self.trouble:
             return None
         try:
             found = await self._store.get(STEP, f"{self._run_id}/{place}")
         except StoreError as error:
-            self._warn(error)
+            if not self._is_unreadable:
+                logger.warning(
+                    "The run %s can't read its journal; it goes on, without steps that another process may "
+                    "have recorded meanwhile: %s",
+                    self._run_id,
+                    error,
+                )
+            self._is_unreadable = True
             return None
+        self._is_unreadable = False
         return None if found is None else found.data
 
     async def write(self, place: str, data: StepData, /) -> StepData:
