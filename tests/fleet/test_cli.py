@@ -1,10 +1,13 @@
 """`redraft worker`, `submit`, `fleet` and `cancel`, on the store of a project."""
 
+import asyncio
 import re
 import sys
 
 import pytest
 
+from redraft.fleet.fleet import project_queue
+from redraft.fleet.queue import WorkerCard
 from support.commands import document, redraft
 
 APP = """
@@ -71,6 +74,20 @@ def test_a_task_is_submitted_carried_out_and_shown(app):
     )
 
 
+def test_a_dead_worker_is_marked(app, project):
+    async def register():
+        for name, pick_up_after in (("alive", 3600.0), ("dead", 0.0)):
+            queue = project_queue()
+            await queue.register(WorkerCard(name, "here", 1, "v1", ("clerk",), 4, pick_up_after))
+
+    asyncio.run(register())
+    lines = {line.split()[0]: line for line in redraft("fleet").stdout.splitlines() if line.strip()}
+    assert re.search(r"v1 +0/4 +gone, 0 s ago", lines["dead"])
+    assert re.search(r"v1 +0/4 +\d+ s ago", lines["alive"])
+    workers = {one["card"]["name"]: one["is_gone"] for one in document(redraft("fleet", "--json"))["workers"]}
+    assert workers == {"alive": False, "dead": True}
+
+
 def test_a_workflow_takes_an_object(app):
     assert redraft("submit", app, "greet", '{"person": "Ada"}', "--id", "g").exit_code == 0
     redraft("worker", app, "--until-idle")
@@ -122,7 +139,7 @@ def test_a_fleet_without_a_place_or_a_name_is_refused(app, monkeypatch):
     monkeypatch.setenv("REDRAFT_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
     assert "needs a name for the project" in redraft("fleet").stderr
     monkeypatch.setenv("REDRAFT_PROJECT", "orders")
-    away = redraft("worker", app)
+    away = redraft("submit", app, "clerk", "Write.")
     assert (away.exit_code, "'none' on 127.0.0.1:1" in away.stderr) == (2, True), away.stderr
     monkeypatch.setenv("REDRAFT_HOME", "")
     assert "so no jobs are stored here" in redraft("fleet").stderr

@@ -6,7 +6,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, Workflow
-from redraft.errors import ClaimLostError, ConfigError, JobError, ModelError, StoreError, WorkflowError
+from redraft.errors import (
+    ClaimLostError,
+    ConfigError,
+    JobError,
+    ModelError,
+    StoreError,
+    StoreSettingsError,
+    WorkflowError,
+)
 from redraft.events import RunFinished, StepFinished
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.postgres_queue import ProcrastinateQueue
@@ -660,6 +668,58 @@ def test_a_job_is_not_lost_with_the_answer_to_its_claim():
         async with working(fleet):
             assert (await handle.result(within=20)).success
         assert fleet.queue.lost == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("verb", ["open", "register", "heartbeat"])
+def test_a_worker_that_loses_the_queue_while_it_starts_waits_for_it(verb, monkeypatch, caplog):
+    monkeypatch.setattr("redraft.fleet.worker.OUTAGE_WAIT", 0.01)
+    calls = []
+
+    class Starting(StoreQueue):
+        """The first three calls of `verb` fail."""
+
+    async def failing(self, *args):
+        calls.append(verb)
+        if len(calls) <= 3:
+            raise StoreError("nobody answers")
+        return await getattr(StoreQueue, verb)(self, *args)
+
+    setattr(Starting, verb, failing)
+
+    async def main():
+        store = MemoryStore()
+        fleet = Fleet([writer(store, three_words)], store=store, queue=Starting(store))
+        await fleet.submit("clerk", "Write.", run_id="a")
+        worker = FleetWorker(fleet)
+        assert await worker.run(until_idle=True) == 1
+        assert len(await fleet.queue.workers()) == 0
+
+    asyncio.run(main())
+    assert len(calls) > 3
+    assert caplog.text.count("this worker waits for it: nobody answers") == 1
+
+
+def test_a_worker_is_stopped_while_it_waits_for_the_queue_and_gives_up_if_the_settings_are_wrong():
+    class Closed(StoreQueue):
+        error = StoreError("nobody answers")
+
+        async def open(self):
+            raise self.error
+
+    async def main():
+        store = MemoryStore()
+        fleet = Fleet([writer(store, three_words)], store=store, queue=Closed(store))
+        worker = FleetWorker(fleet)
+        working = asyncio.create_task(worker.run())
+        await asyncio.sleep(0)
+        assert worker.problem == "The worker has not reached the queue yet."
+        worker.stop()
+        assert await working == 0
+        Closed.error = StoreSettingsError("rejects the password")
+        with pytest.raises(StoreSettingsError, match="rejects the password"):
+            await FleetWorker(fleet).run()
 
     asyncio.run(main())
 

@@ -15,7 +15,7 @@ from redraft._codec import to_json
 from redraft._texts import ago, as_text, counted, shortened
 from redraft.errors import ConfigError
 from redraft.fleet.fleet import load_fleet, project_queue
-from redraft.fleet.overview import SILENT, FleetOverview, limit_document
+from redraft.fleet.overview import FleetOverview, limit_document
 from redraft.fleet.queue import FleetJob
 from redraft.stores.location import required_project_store
 from redraft.terminal import options
@@ -269,13 +269,14 @@ def _overview(found: FleetOverview) -> RenderableType:
 def _workers(found: FleetOverview) -> RenderableType:
     return plain_table(
         {
-            "worker": [
-                Text(visible(one.card.name), "" if one.seconds_silent < SILENT else BAD)
-                for one in found.workers
-            ],
+            "worker": [Text(visible(one.card.name), BAD if one.is_gone else "") for one in found.workers],
             "version": [visible(one.card.version) for one in found.workers],
             "jobs": [f"{one.running}/{one.card.at_once}" for one in found.workers],
-            "last heard from": [f"{_seconds(one.seconds_silent)} ago" for one in found.workers],
+            "last heard from": [
+                Text(f"gone, {since}", BAD) if one.is_gone else Text(since)
+                for one in found.workers
+                for since in [f"{_seconds(one.seconds_silent)} ago"]
+            ],
             "runs": [visible(", ".join(one.card.programs)) for one in found.workers],
         },
         right=["jobs"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from redraft._steps import RATE_LIMIT, BlockedError, CallGate
 from redraft.errors import MissingExtraError, ModelError, StoreError
-from redraft.fleet.overview import SILENT, limit_document, stranded_jobs
+from redraft.fleet.overview import limit_document, stranded_jobs
 from redraft.fleet.queue import LIVE
 from redraft.fleet.spending import SpendingState, spending_state
 
@@ -223,7 +223,7 @@ class Monitor:
     async def _of_queue(self) -> list[Metric]:
         queue = self._worker.fleet.queue
         depth = await queue.depth(LIVE)  # ended jobs, of which there are many, are not counted each time
-        workers = [one.card for one in await queue.workers() if one.seconds_silent < SILENT]
+        workers = [one.card for one in await queue.workers() if not one.is_gone]
         stranded = stranded_jobs(depth, {card.version for card in workers})
         jobs = GaugeMetricFamily("redraft_jobs", "Jobs in the queue, by state.", labels=("state",))
         for state in LIVE:

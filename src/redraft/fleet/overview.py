@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from redraft.fleet.queue import Queue
     from redraft.stores.base import Store
 
-SILENT = 10.0
-"""Seconds after which a worker that was not heard of is shown as gone."""
-
 
 @dataclass(frozen=True, slots=True)
 class FleetOverview:
@@ -55,7 +52,7 @@ class FleetOverview:
     @property
     def versions(self) -> frozenset[str]:
         """The versions of the workers that were heard of lately."""
-        return frozenset(one.card.version for one in self.workers if one.seconds_silent < SILENT)
+        return frozenset(one.card.version for one in self.workers if not one.is_gone)
 
     @property
     def stranded(self) -> dict[str, int]:
@@ -75,7 +72,7 @@ class FleetOverview:
         return {
             "depth": to_json(self.depth),
             "stranded": self.stranded,
-            "workers": [to_json(one) | {"is_silent": one.seconds_silent >= SILENT} for one in self.workers],
+            "workers": [to_json(one) | {"is_gone": one.is_gone} for one in self.workers],
             "jobs": [to_json(job) | {"shown_as": self.state_of(job)} for job in self.jobs],
             "failed": to_json(self.failed),
             "limits": {models: limit_document(state) for models, state in self.limits.items()},

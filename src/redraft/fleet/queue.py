@@ -73,6 +73,8 @@ class WorkerCard:
     version: str
     programs: tuple[str, ...]
     at_once: int
+    pick_up_after: float = 6.0
+    """Seconds of silence after which its jobs go to other workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,11 @@ class WorkerState:
     running: int
     seen_at: datetime
     seconds_silent: float
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was silent for so long that its jobs go to other workers."""
+        return self.seconds_silent >= self.card.pick_up_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.errors import ConfigError
 from redraft.fleet.fleet import queue_beside
-from redraft.fleet.overview import SILENT, FleetOverview, limit_document
+from redraft.fleet.overview import FleetOverview, limit_document
 from redraft.web.page import Change, NotFoundError, Page, Slice
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def fleet_page(view: FleetView) -> dict[str, Any]:
         "counts": {state: count for state, count in found.depth.jobs.items() if count},
         "oldest": found.depth.oldest_seconds,
         "stranded": found.stranded,
-        "workers": [{"state": one, "is_silent": one.seconds_silent >= SILENT} for one in found.workers],
+        "workers": [{"state": one, "is_gone": one.is_gone} for one in found.workers],
         "jobs": [job_row(job) for job in found.jobs if job.state not in ("failed", "poisoned")],
         "failed": [job_row(job) for job in found.failed],
         "limits": {models: limit_document(state) for models, state in found.limits.items()},
@@ -78,7 +78,7 @@ async def _fingerprint(request: PageRequest) -> str:
         found = await FleetOverview.of(request.project.shared(_queue), request.project.store, limit=JOBS)
     except ConfigError as error:
         return str(error)
-    workers = [(one.card.name, one.running, one.seconds_silent >= SILENT) for one in found.workers]
+    workers = [(one.card.name, one.running, one.is_gone) for one in found.workers]
     jobs = [(job.run_id, found.state_of(job), job.claim) for job in (*found.jobs, *found.failed)]
     spent = None if found.spending is None else (round(found.spending.spent, 2), found.spending.is_reached)
     return sha256(repr((dict(found.depth.jobs), workers, jobs, spent, found.sharing)).encode()).hexdigest()

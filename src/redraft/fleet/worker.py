@@ -171,6 +171,7 @@ class FleetWorker:
             fleet.version,
             tuple(fleet.programs),
             at_once,
+            fleet.pick_up_after,
         )
         self.done = 0
         """How many jobs have ended here, successfully or not."""
