@@ -20,13 +20,14 @@ soak: $(VENV)/.dev
 	$(BIN)/pytest -n0 -s tests/soak
 
 # The recipes of docs/engines.md, each in an environment of its own, and the clients of docs/providers.md; the real
-# Claude Code and Codex. Needs Debian's redis-server and npm.
+# Claude Code and Codex. Needs Debian's redis-server, pgbouncer and npm.
 ENGINES := celery taskiq dbos ray providers
 # Those of docs/recipes.md, likewise, and a Jupyter kernel for the notebook of examples/.
 FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy jupyter
 test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done) $(FRAMEWORKS:%=build/frameworks/%/.done) \
 		build/coding_agents/.done
 	@command -v redis-server >/dev/null || { echo "Install redis-server first: apt-get install redis-server"; exit 1; }
+	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || { echo "Install pgbouncer first: apt-get install pgbouncer"; exit 1; }
 	$(BIN)/pytest -n0 tests/engines tests/frameworks tests/coding_agents
 
 build/coding_agents/.done: tests/coding_agents/package.json tests/coding_agents/package-lock.json

@@ -3,6 +3,7 @@ import gc
 import json
 import subprocess
 import sys
+from functools import partial
 from random import Random
 
 import pytest
@@ -11,7 +12,8 @@ from redraft.errors import MissingExtraError, StoreError
 from redraft.stores import postgres as module
 from redraft.stores.base import Record
 from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
-from redraft.stores.postgres_session import MIGRATIONS, Database
+from redraft.stores.postgres_session import MIGRATIONS
+from redraft.stores.postgres_sql import Space, select
 from support.store_faults import TESTS, note, run
 
 
@@ -353,8 +355,13 @@ def test_a_hasty_store_writes_without_waiting_for_the_disk(postgres):
 
 
 @pytest.mark.parametrize(("hasty", "waits"), [(False, "on"), (True, "off")])
-def test_only_a_hasty_session_does_not_wait_for_the_disk(postgres, hasty, waits):
-    database = Database(postgres.url, 5.0)
-    database.is_hasty = hasty
-    with database.connect() as connection:
-        assert connection.execute("SHOW synchronous_commit").fetchone() == (waits,)
+def test_only_a_hasty_write_does_not_wait_for_the_disk(postgres, hasty, waits):
+    async def main():
+        store = PostgresStore(postgres.url)
+        ask = partial(select, Space(""), "SELECT current_setting('synchronous_commit')", {})
+        try:
+            return await (store.hasty() if hasty else store)._write("note", "a", ask)
+        finally:
+            await store.aclose()
+
+    assert asyncio.run(main()) == [(waits,)]

@@ -295,8 +295,10 @@ def test_an_idle_transaction_does_not_block_others(place, monkeypatch):
     async def main():
         store = PostgresStore(place.url)
         await store.put(Record("lease", "lease", {"by": "the first"}))
-        with closing(postgres_database.Database(place.url, 30.0).connect()) as stopped:
+        database = postgres_database.Database(place.url, 30.0)
+        with closing(database.connect()) as stopped:
             stopped.execute("BEGIN")
+            stopped.execute(postgres_database.PostgresWriter(database, 30.0)._settings)
             stopped.execute("UPDATE redraft_records SET schema_version = 2")
             async with asyncio.timeout(20):
                 await store.put(Record("lease", "lease", {"by": "the next"}))

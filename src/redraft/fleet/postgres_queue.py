@@ -36,7 +36,7 @@ try:
 except ImportError as missing:
     raise MissingExtraError("A fleet on PostgreSQL", "fleet") from missing
 
-from redraft.stores.postgres_session import Database, explained
+from redraft.stores.postgres_session import USE_SETTINGS, Database, explained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -57,6 +57,8 @@ _LATELY = 1.0
 server, the others were silent, too, and have lost their sessions."""
 _PING = 10.0
 """Seconds after which a session that has heard nothing is tried."""
+_ECHO_WAIT = 5.0
+"""Seconds within which a session hears its own notification."""
 _RECONNECT, _RECONNECT_LATER = 0.2, 1.0
 """Seconds before a session that was lost is begun again, and one that could not be begun."""
 _AFTER_FAULT = 10.0
@@ -226,6 +228,7 @@ class ProcrastinateQueue:
         self._worker: int | None = None
         self._news = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
+        self._is_deaf = False
 
     def __repr__(self) -> str:
         return f"ProcrastinateQueue({self._database.name}, space {self._space!r})"
@@ -437,8 +440,12 @@ class ProcrastinateQueue:
             return
         worker, self._worker = self._worker, None
         if worker is not None:
-            with suppress(ConnectorException, psycopg.Error):  # its heartbeat will tell
-                await app.job_manager.unregister_worker(worker)
+            unregistering = asyncio.ensure_future(app.job_manager.unregister_worker(worker))
+            await asyncio.wait([unregistering], timeout=_CONNECT_TIMEOUT)
+            if not unregistering.done():  # then its silence will tell
+                await end_tasks([unregistering], within=1.0)
+            elif error := unregistering.exception():
+                logger.info("The worker could not be unregistered: %s", error)
         await app.close_async()
 
     async def _opened(self) -> procrastinate.App:
@@ -455,7 +462,8 @@ class ProcrastinateQueue:
                         min_size=1,
                         max_size=_CONNECTIONS,
                         timeout=_CONNECT_TIMEOUT,
-                        configure=_commit_each_statement,
+                        configure=_configure,
+                        kwargs={"prepare_threshold": None},
                     )
                     app = procrastinate.App(connector=connector)
                     await app.open_async()
@@ -493,7 +501,7 @@ class ProcrastinateQueue:
             delay = _RECONNECT_LATER
             try:
                 connection = await psycopg.AsyncConnection.connect(
-                    self._database.conninfo_with({}), autocommit=True
+                    self._database.conninfo_with({}), autocommit=True, prepare_threshold=None
                 )
                 delay = _RECONNECT
                 await self._hear(connection, worker)
@@ -512,16 +520,38 @@ class ProcrastinateQueue:
 
     async def _hear(self, connection: psycopg.AsyncConnection[Any], worker: int) -> NoReturn:
         async with connection:
+            await connection.execute("LISTEN procrastinate_any_queue_v1")
+            if not await self._hears_itself(connection):
+                await asyncio.sleep(_AFTER_FAULT)  # workers look for jobs every second anyway
+                raise psycopg.OperationalError("the session hears no notifications")
             # Shared, because the server may not have noticed yet that an earlier session has ended.
             await connection.execute(
                 "SELECT pg_advisory_lock_shared(%s, (%s %% 2147483647)::int)", (_SESSION, worker)
             )
-            await connection.execute("LISTEN procrastinate_any_queue_v1")
             while True:
                 self._news.set()  # something may have happened before
                 async for _ in connection.notifies(timeout=_PING):
                     self._news.set()
                 await connection.execute("SELECT 1")
+
+    async def _hears_itself(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+        """Return whether a notification arrives: behind a pooler that shares sessions, none does.
+
+        There, a lock of the session would be another client's, too.
+        """
+        await self._run(_WAKE)
+        async for _ in connection.notifies(timeout=_ECHO_WAIT, stop_after=1):
+            self._is_deaf = False
+            return True
+        if not self._is_deaf:
+            logger.warning(
+                "Notifications of the PostgreSQL database %s do not arrive, so this worker looks for jobs "
+                "every second, and its death is noticed only by its silence. If the URL is that of a pooler "
+                "in transaction mode, give workers a direct connection, or a pool in session mode.",
+                self._database.name,
+            )
+        self._is_deaf = True
+        return False
 
     async def _stop_listening(self) -> None:
         await end_tasks([self._listening], within=1.0)
@@ -594,9 +624,9 @@ def _wanted(states: Sequence[JobState]) -> list[str]:
     ]
 
 
-async def _commit_each_statement(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Save the round trips of BEGIN and COMMIT: every change of a queue is one statement."""
-    await connection.set_autocommit(True)
+async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.set_autocommit(True)  # every change of a queue is one statement
+    await connection.execute(USE_SETTINGS)
 
 
 def _suffix(version: str) -> str:

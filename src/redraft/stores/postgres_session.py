@@ -106,14 +106,22 @@ class PostgresWriter(PostgresReader):
 
     def __init__(self, database: Database, wait: float) -> None:
         super().__init__(database)
-        self._wait = f"SET LOCAL lock_timeout = '{milliseconds(wait)}'".encode()
+        settings = {
+            "lock_timeout": milliseconds(wait),
+            "idle_in_transaction_session_timeout": milliseconds(IDLE_TIMEOUT),
+        }
+        if database.is_hasty:
+            settings["synchronous_commit"] = "off"
+        # For the transaction, since a pooler may give the session to another client after it.
+        each = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+        self._settings = f"SELECT {each}".encode()
 
     def _exchange(self, connection: SpaceConnection, jobs: Sequence[Job[Any]]) -> None:
         is_committing = False
         try:
             with _pipeline(connection) as pipeline:
-                connection.execute("BEGIN")
-                connection.execute(self._wait)
+                connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                connection.execute(self._settings)
                 # Sorted alike in all processes, so that they can't deadlock.
                 parts = [(key, job, steps) for job in jobs for key, steps in _write_of(job).parts(connection)]
                 run_together(
@@ -208,6 +216,20 @@ IDLE_TIMEOUT = 2.0
 """Seconds after which the server ends a session whose process has stopped in a transaction.
 
 Otherwise, what it has locked, such as the lease of an agent, could not be written until it continues."""
+SETTINGS = {
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "standard_conforming_strings": "on",
+    "default_transaction_isolation": "read committed",
+    "row_security": "on",
+}
+"""The settings of a session that Redraft relies on; a database or a user may have others by default."""
+_SETTINGS_ROWS = ", ".join(f"('{name}', '{wanted}')" for name, wanted in SETTINGS.items())
+USE_SETTINGS = f"""
+SELECT set_config(name, wanted, false) FROM (VALUES {_SETTINGS_ROWS}) AS settings (name, wanted)
+WHERE current_setting(name) <> wanted""".encode()  # noqa: S608 (made of constants)
+"""Changes only what differs: behind a pooler, a change may outlast the session."""
 _ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
 """White space separates options, unless it is escaped with a backslash."""
 
@@ -232,14 +254,10 @@ class Database:
 
         Raises `psycopg.Error`, and `StoreSettingsError` if the database can't be used.
         """
-        connection = SpaceConnection.connect(self._conninfo, autocommit=True)
+        connection = SpaceConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
             self._check_encoding(connection)
-            connection.execute(
-                f"SET idle_in_transaction_session_timeout = '{milliseconds(IDLE_TIMEOUT)}'".encode()
-            )
-            if self.is_hasty:
-                connection.execute("SET synchronous_commit = off")
+            connection.execute(USE_SETTINGS)
             if not self._is_current(connection):
                 self._migrate(connection)
         except BaseException:
@@ -275,7 +293,11 @@ class Database:
     def changing(self, connection: psycopg.Connection) -> Generator[None]:
         """Hold the lock for schema changes, in a transaction."""
         with connection.transaction():
-            connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds(self._wait),))
+            connection.execute(
+                "SELECT set_config('lock_timeout', %s, true), "
+                "set_config('idle_in_transaction_session_timeout', %s, true)",
+                (milliseconds(self._wait), milliseconds(IDLE_TIMEOUT)),
+            )
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             yield
 
@@ -403,10 +425,18 @@ class IsolatedDatabase(Database):
         """
         with await asyncio.to_thread(self.connect) as connection:  # creates the tables and the role
             role = _scalar(connection, "SELECT current_user")
-        settings = {"redraft.space": space, **({"role": ROLE} if role == ROLE else {})}
-        return await psycopg.AsyncConnection.connect(self.conninfo_with(settings), autocommit=True)
+        settings = {**SETTINGS, "redraft.space": space, **({"role": ROLE} if role == ROLE else {})}
+        return await psycopg.AsyncConnection.connect(
+            self.conninfo_with(settings), autocommit=True, prepare_threshold=None
+        )
 
     def _take_on_role(self, connection: psycopg.Connection) -> None:
+        if _scalar(connection, "SELECT pg_backend_pid()") != connection.info.backend_pid:
+            raise StoreSettingsError(
+                f"The PostgreSQL database {self.name} is behind a pooler, and its user bypasses row-level "
+                "security: switching the role there could also switch it for other clients. Use a user "
+                "without SUPERUSER and BYPASSRLS, or connect without the pooler."
+            )
         try:
             with self.changing(connection):
                 _make_role(connection)
@@ -597,13 +627,16 @@ ALTER TABLE redraft_agent_records DROP COLUMN vector;
 """The schema, one script per version."""
 
 
+_POOLER = "pooler"
+"""In place of a code of the server, for a refusal by PgBouncer."""
 _EXPLANATIONS = {
     "28P01": "rejects the password: check REDRAFT_DATABASE_URL, or wherever the URL comes from",
     "28000": "rejects this user: check the server's pg_hba.conf, and the user's name in the URL",
     "3D000": "does not exist: create it with `createdb`, or name another database in the URL",
     "42501": "can't be used by this user: let it create and use tables (GRANT CREATE, USAGE ON SCHEMA ...)",
     "3F000": "has no schema in which this user may create tables: check its search_path",
-    "25006": "is read-only (a standby server?): give the URL of the server that accepts writes",
+    "25006": "is read-only (a standby server, or default_transaction_read_only is on): give the URL of a "
+    "server that accepts writes",
     "53100": "can't grow, because the server's disk is full: free some space",
     "53300": "has no free connection: raise max_connections, or use fewer processes",
     "54000": "can't hold so much in one record",
@@ -611,8 +644,10 @@ _EXPLANATIONS = {
     "57P01": "is stopping: try again when it is available",
     "57P02": "has crashed: try again when it is available",
     "57P03": "is starting or stopping: try again in a moment",
+    _POOLER: "is behind a pooler that refuses the options of a session: set search_path and the like with "
+    "ALTER ROLE ... SET, not in the URL; for SQL sessions of agents, connect without the pooler",
 }
-_SETTINGS_STATES = frozenset({"28P01", "28000", "3D000", "42501", "3F000"})
+_SETTINGS_STATES = frozenset({"28P01", "28000", "3D000", "42501", "3F000", _POOLER})
 """Errors that go away only if the URL, the database or its rights are changed."""
 _UNREACHABLE = "can't be reached: check that the server runs, and the host and port of the URL"
 _STATES_BY_MESSAGE = {
@@ -623,6 +658,7 @@ _STATES_BY_MESSAGE = {
     "permission denied": "42501",
     "too many clients|too many connections|remaining connection slots": "53300",
     "starting up|shutting down|recovery mode|accepting connections": "57P03",
+    "unsupported startup parameter": _POOLER,
 }
 """Messages of the server while connecting, for which libpq gives no code."""
 
