@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
-
-from redraft.redact.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+logger = logging.getLogger("redraft")
+"""That of `redact.log`, on which the kernel does not build: no secret is in the names of tasks."""
 PATIENCE = 10.0
 """Seconds that cancelled tasks have to clean up."""
 LAST_PATIENCE = 1.0
