@@ -8,19 +8,21 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice, pairwise
+from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._texts import as_text, counted
-from redraft._validation import check_bound, check_count, is_number
-from redraft.errors import ConfigError, RedraftError
-from redraft.evals.evaluation import Group, Spending, digest
+from redraft._validation import check_count, is_number
+from redraft.errors import ConfigError, RedraftError, over_budget
+from redraft.evals.evaluation import Group, digest
 from redraft.evaluate.judge import JudgeId, JudgeOptions
 from redraft.evaluate.panel import NEAR
+from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.keeper import RunKey, run_and_store
 from redraft.loop.labels import FEWEST_LABELS, LABEL, Label, agreement_with, forget, keep_label, labels_of
 from redraft.loop.pattern import ReflectionPattern, judges_of, starting_draft
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from redraft.loop.record import RunRecord
     from redraft.protocols import ChatModel
     from redraft.stores.base import Store
-    from redraft.types import ReflectionEvaluation, ReflectionVersion
+    from redraft.types import ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
 NEWEST = 500
 """How many of the newest runs are searched for judgements."""
@@ -575,9 +577,7 @@ class StabilityTest:
         check_count("outputs", outputs, 1)
         check_count("repeats", repeats, 1)
         check_count("at_once", at_once, 1)
-        self._budgets = {"tokens": budget_tokens, "usd": budget_usd, "seconds": budget_seconds}
-        for name, bound in self._budgets.items():
-            check_bound(f"budget_{name}", bound)
+        self._budget = Budget(budget_tokens, budget_usd, budget_seconds)
         self._calibration, self._store = calibration, store
         self._repeats, self._at_once, self._on_judged = repeats, at_once, on_judged
         if calibration.judging.is_of_workflow:
@@ -591,27 +591,34 @@ class StabilityTest:
             raise ConfigError(
                 f"The judge can't be asked again: {error} Give a model with --model."
             ) from error
+        if budget_usd is not None:
+            check_prices(self._model)
         self._name = model if isinstance(model, str) else calibration.judge.model
         self._outputs = list(islice(judgements_by_output(calibration), outputs))
         self.total = len(self._outputs) * repeats
 
     async def run(self) -> StabilityReport:
         """Make the judgements that were not made before, and report on all."""
-        spending, gate = Spending(self._budgets), asyncio.Semaphore(self._at_once)
+        budget, gate = SharedBudget(self._budget), asyncio.Semaphore(self._at_once)
         scores: dict[tuple[str, int], Mapping[str, float | None]] = {}
         failures: list[str] = []
+        usages: list[TokenUsage] = []
 
         async def judge(judgement: Judgement, number: int) -> None:
             async with gate:
-                if spending.is_over:
+                if budget.is_over:
                     return
+                name = f"{judgement.key} {number}"
                 try:
-                    again, usage = await self._judge(judgement, number)
+                    made = await budget.part(
+                        name, partial(self._judge, judgement, number), attrgetter("token_usage")
+                    )
                 except RedraftError as error:
-                    failures.append(str(error))
+                    if not (over_budget(error) and budget.is_over):
+                        failures.append(str(error))
                     return
-                spending.add(usage)
-                scores[judgement.key, number] = again
+                usages.append(made.token_usage)
+                scores[judgement.key, number] = made.final_evaluation.criteria_scores
                 if self._on_judged is not None:
                     self._on_judged()
 
@@ -623,17 +630,16 @@ class StabilityTest:
             raise ConfigError(f"The judge can't be asked again: {failures[0]}")
         note = ""
         if len(scores) < self.total:
-            why = f"{failures[0]}" if failures else "the budget was spent"
+            why = failures[0] if failures else f"the budget was spent. {budget.explain()}".removesuffix(".")
             note = f"{counted(len(scores), 'judgement')} of {self.total}: {why}"
-        report = self._report(scores, spending.usage, note)
+        usage = sum((*usages, *budget.suspended.values()), NOTHING_USED)
+        report = self._report(scores, usage, note)
         if self._name == self._calibration.judge.model:
             await self._store.put(Record(STABILITY, self._calibration.judge.key, to_record(report)))
         return report
 
-    async def _judge(
-        self, judgement: Judgement, number: int
-    ) -> tuple[Mapping[str, float | None], TokenUsage]:
-        """Judge an output again, or read the judgement that was made before; return the scores."""
+    async def _judge(self, judgement: Judgement, number: int) -> ReflectionResult:
+        """Judge an output again, or read the judgement that was made before."""
         judging = self._calibration.judging
         pattern = ReflectionPattern(
             0,
@@ -650,7 +656,7 @@ class StabilityTest:
         asked = repr((judging.criteria, judging.options.prompt))
         place = digest(self._name, judgement.run, judgement.version, asked, str(number))
         key = RunKey(f"steady-{judgement.run}.{place}", self._store, resumes=True, parent=judgement.run)
-        made = await run_and_store(
+        return await run_and_store(
             judgement.task,
             Verbs(None, judges, _unchanged),
             pattern.options_for(judges),
@@ -658,7 +664,6 @@ class StabilityTest:
             starting_draft(judgement.output),
             Origin("function", STABILITY, self._name),
         )
-        return made.final_evaluation.criteria_scores, made.token_usage
 
     def _report(
         self, scores: Mapping[tuple[str, int], Mapping[str, float | None]], usage: TokenUsage, note: str

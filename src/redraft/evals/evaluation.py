@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -18,9 +19,16 @@ from redraft._steps import direct
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
 from redraft._texts import as_text, json_data, key_of
-from redraft._validation import check_bound, check_count, check_model, nearest
+from redraft._validation import check_count, check_model, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
-from redraft.errors import ChangedRunError, ConfigError, ModelError, StoreError
+from redraft.errors import (
+    ChangedRunError,
+    ConfigError,
+    ModelError,
+    StoreError,
+    UnfinishedError,
+    over_budget,
+)
 from redraft.evals.report import (
     BEST_OF,
     TRY,
@@ -34,8 +42,16 @@ from redraft.evals.report import (
     tries_in,
 )
 from redraft.loop.agent import Agent
+from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.keeper import RunKey, new_run_id, run_and_store
-from redraft.loop.pattern import JudgeHint, ReflectionPattern, judges_of, run_functions, starting_draft
+from redraft.loop.pattern import (
+    JudgeHint,
+    ReflectionPattern,
+    judge_of,
+    judges_of,
+    run_functions,
+    starting_draft,
+)
 from redraft.loop.record import Origin, Process
 from redraft.loop.run import Verbs
 from redraft.loop.select import select
@@ -50,7 +66,7 @@ from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.memory import MemoryStore
-from redraft.types import NOTHING_USED, Output, QualityCriterion, TokenUsage
+from redraft.types import NOTHING_USED, Output, QualityCriterion, TokenUsage, render_usd
 
 if TYPE_CHECKING:
     from redraft.evals.cases import EvalCase
@@ -80,9 +96,12 @@ class Evaluation:
     has to, by default the one of the settings, else that of the agent. An agent without criteria of its own
     reflects by the case's criteria. Agents recall lessons and notes, and learn nothing.
 
-    At most `at_once` cases run at the same time. The budgets bound all runs together, grading included: no
-    more cases are begun once one is spent. Everything is stored in `store`, by default the project's. With a
-    `run_id`, repeating an evaluation that was interrupted goes on with it, and pays for nothing twice.
+    At most `at_once` cases run at the same time. The budgets bound all runs together, grading included, and
+    what they have under way. A try that needs more than is left is suspended: it is no result, and goes on
+    under the same `run_id` with a larger budget. What a function uses is counted when it returns, so the
+    functions under way may exceed a budget. `budget_usd` needs the price of every model. Everything is stored
+    in `store`, by default the project's. With a `run_id`, repeating an evaluation that was interrupted goes
+    on with it, and pays for nothing twice.
     `on_try` is called with each `Try` as it ends.
 
     Raises `ConfigError` for a case, agent, criterion or model that can't work, before anything is spent.
@@ -107,9 +126,7 @@ class Evaluation:
         check_count("n", n, 1)
         check_count("at_once", at_once, 1)
         check_model("model", model)
-        budgets = {"tokens": budget_tokens, "usd": budget_usd, "seconds": budget_seconds}
-        for name, bound in budgets.items():
-            check_bound(f"budget_{name}", bound)
+        budget = Budget(budget_tokens, budget_usd, budget_seconds)
         if not cases:
             raise ConfigError("There are no cases to evaluate.")
         counts = Counter(case.id for case in cases)
@@ -117,7 +134,7 @@ class Evaluation:
             raise ConfigError(f"Two cases have the id {twice[0]!r}; ids must be unique.")
         self._cases = tuple(cases)
         self._n, self._at_once, self._on_try = n, at_once, on_try
-        self._budgets = budgets
+        self._budget = budget
         self._resumes = run_id is not None
         self._run_id = run_id or f"eval-{new_run_id()}"
         self._store = store = store or project_store() or MemoryStore()
@@ -132,6 +149,9 @@ class Evaluation:
         for arm in self._arms:
             for case in self._cases:
                 arm.check(case)
+        if budget.usd is not None:
+            check_prices(*(model for arm in self._arms for model in arm.models()))
+            check_prices(*(grader.pattern.reflection_model for grader in graders.values() if grader.is_paid))
 
     async def run(self) -> EvaluationReport:
         """Run what has not been run yet, and return the report on everything.
@@ -142,26 +162,26 @@ class Evaluation:
         """
         evaluated = await self._begin()
         done = await self._bench.load()
-        spending = Spending(self._budgets, sum((attempt.spent for attempt in done.values()), NOTHING_USED))
+        budget = SharedBudget(self._budget, [attempt.spent for attempt in done.values()], evaluated.suspended)
         gate = asyncio.Semaphore(self._at_once)
 
         async def answer_case(case: EvalCase, number: int) -> None:
             async with gate:
                 for arm in self._arms:
-                    if (case.id, arm.name, number) in done or spending.is_over:
+                    if (case.id, arm.name, number) in done or budget.is_over:
                         continue
-                    attempt = await self._bench.attempt(case, arm, number)
-                    spending.add(attempt.spent)
-                    if self._on_try is not None:
+                    attempt = await self._bench.attempt(case, arm, number, budget)
+                    if attempt is not None and self._on_try is not None:
                         self._on_try(attempt)
 
         async with Group() as group:
             for number in range(1, self._n + 1):
                 for case in self._cases:
                     group.start(answer_case(case, number))
+        evaluated.suspended = budget.suspended
         wanted = len(self._cases) * self._n * len(self._arms)
         if len(done) < wanted:
-            evaluated.note = f"The budget was spent after {len(done)} of {wanted} tries."
+            evaluated.note = _spent_note(budget, len(done), wanted)
         evaluated.finished_at = datetime.now(UTC)
         report = report_of(evaluated, done.values())
         evaluated.findings = tuple(one.sentence() for one in report.differences)
@@ -191,9 +211,22 @@ class Evaluation:
                     f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat its "
                     "original call, or use a new run_id."
                 )
-            evaluated.started_at = before.started_at
+            evaluated.started_at, evaluated.suspended = before.started_at, before.suspended
         await self._store.put(evaluated.stored())
         return evaluated
+
+
+def _spent_note(budget: SharedBudget, done: int, wanted: int) -> str:
+    """Say with numbers what a spent budget prevented."""
+    note = f"The budget was spent after {done} of {wanted} tries. {budget.explain()}"
+    if count := len(budget.suspended):
+        used = sum(budget.suspended.values(), NOTHING_USED)
+        cost = f" and {render_usd(used.cost_usd)}" if used.cost_usd else ""
+        note += (
+            f" {'One try was' if count == 1 else f'{count} tries were'} suspended after "
+            f"{used.total_tokens:,} tokens{cost}: no result yet, to go on with a larger budget."
+        )
+    return note
 
 
 class Bench:
@@ -214,15 +247,23 @@ class Bench:
         self.done.update({one.key: one for one in found if not one.error})
         return self.done
 
-    async def attempt(self, case: EvalCase, arm: Arm, number: int) -> Try:
-        """Let an arm answer a case, grade what it would return after each of its versions, and store that."""
-        attempt = await self._graded(case, arm, number)
+    async def attempt(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try | None:
+        """Let an arm answer a case, grade what it would return after each of its versions, and store that.
+
+        Returns None, and stores no result, if the budget did not last.
+        """
+        place = digest(case.id, arm.name)
+        try:
+            attempt = await budget.part(
+                f"{place}-{number}", lambda: self._graded(case, arm, number, budget), attrgetter("spent")
+            )
+        except UnfinishedError:
+            return None
         self.done[attempt.key] = attempt
-        key = f"{self._run_id}/{digest(attempt.case, attempt.arm)}-{attempt.number}"
-        await self._store.put(Record(TRY, key, to_record(attempt)))
+        await self._store.put(Record(TRY, f"{self._run_id}/{place}-{number}", to_record(attempt)))
         return attempt
 
-    async def _graded(self, case: EvalCase, arm: Arm, number: int) -> Try:
+    async def _graded(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try:
         run_id, began = self._place(case, arm, number), monotonic()
         shared = None if arm.shares is None else self._key(self._place(case, arm.shares, number))
         attempt = Try(case.id, arm.name, number, (), run_id=run_id)
@@ -240,7 +281,9 @@ class Bench:
                 answers.append(GradedAnswer.of(draft.output, draft.usage, evaluation))
         except (ConfigError, ChangedRunError, StoreError):
             raise
-        except Exception as error:  # noqa: BLE001 (an agent that fails is a result)
+        except Exception as error:  # (an agent that fails is a result)
+            if over_budget(error) and budget.is_over:
+                raise
             return replace(
                 attempt,
                 usage=(getattr(error, "usage", None) or NOTHING_USED) if made is None else made.usage,
@@ -300,29 +343,6 @@ class Group:
             await end_tasks(self._tasks)
 
 
-@dataclass(slots=True)
-class Spending:
-    """What an evaluation has used, and whether one of its budgets is spent."""
-
-    budgets: Mapping[str, float | None]
-    usage: TokenUsage = NOTHING_USED
-    began: float = field(default_factory=monotonic)
-
-    def add(self, usage: TokenUsage) -> None:
-        """Add the usage of a try or a judgement."""
-        self.usage += usage
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a budget is spent."""
-        used = {
-            "tokens": self.usage.total_tokens,
-            "usd": self.usage.cost_usd or 0.0,
-            "seconds": monotonic() - self.began,
-        }
-        return any(bound is not None and used[name] >= bound for name, bound in self.budgets.items())
-
-
 # --- arms -----------------------------------------------------------------------------------------------
 
 
@@ -368,6 +388,13 @@ class Arm:
     def judge(self) -> ChatModel | None:
         """The model that judges where neither the caller nor the settings name one."""
         return self.agent.model if self.agent is not None else self.runner and self.runner.model
+
+    def models(self) -> Iterator[object]:
+        """Yield the models that answer and judge in its runs."""
+        yield self.judge
+        pattern = self.pattern
+        if pattern is not None and judges_of(pattern, self.judge).signals.judged:
+            yield judge_of(pattern, self.judge)
 
     def check(self, case: EvalCase) -> None:
         """Raise `ConfigError` if this arm can't answer a case."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from statistics import fmean
@@ -28,7 +29,7 @@ from redraft.stores.base import Record
 from redraft.types import NOT_JUDGED, NOTHING_USED, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from redraft.stores.base import Store
     from redraft.types import ReflectionEvaluation
@@ -137,6 +138,7 @@ class Evaluated:
 
     `digest` identifies the cases, and `controls` are the ids of those that were right without reflection.
     `findings` are what was found, a sentence for each difference; `note` says why not all tries were made.
+    `suspended` is what the tries used for which the budget did not last, by their names.
     """
 
     run_id: str
@@ -150,6 +152,7 @@ class Evaluated:
     finished_at: datetime | None = None
     note: str = ""
     findings: tuple[str, ...] = ()
+    suspended: Mapping[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
 
     noun: ClassVar[str] = "evaluation"
 

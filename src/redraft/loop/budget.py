@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
-from redraft._steps import allowance, name_of_model
+from redraft._steps import allowance, direct, name_of_model
 from redraft._texts import estimate_tokens
 from redraft._validation import check_bound
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError
@@ -31,6 +31,8 @@ R = TypeVar("R")
 
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
 """The role of the model calls inside each step of the loop."""
+DRAFTING = ("generate", "revise")
+"""The steps that do not begin once a shared budget is spent; judging begins, because checks are free."""
 LONGEST_REPLY = 16_384
 """The highest limit sent for a reply, unless earlier replies came near it; many models refuse higher ones."""
 LONGEST_REASONING = 65_536
@@ -99,7 +101,9 @@ class Tally:
     which the provider reported no usage.
 
     `outer` is the budget of a workflow inside which the run is a step: it bounds the run's calls as well.
-    `options` are the names under which the limits were set, for messages.
+    `options` are the names under which the limits were set, for messages. `suspends` says that the runs
+    inside share a budget with others, which interrupts them instead of ending them; `suspended` is the error
+    of a call that such a budget did not allow.
     """
 
     budget: Budget
@@ -119,6 +123,8 @@ class Tally:
     estimated_tokens: int = 0
     outer: StepBudget | None = None
     options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
+    suspends: bool = False
+    suspended: UnfinishedError | None = None
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -151,7 +157,12 @@ class Tally:
         return self.clock() - self.started
 
     def spent(self, under_way: TokenUsage = NOTHING_USED) -> ConvergenceReason | None:
-        """Return the budget that is spent, or None; `under_way` is usage that is not counted yet."""
+        """Return the budget that is spent, or None; `under_way` is usage that is not counted yet.
+
+        A spent budget that is shared does not count: it suspends the run at its next call.
+        """
+        if self.suspends:
+            return None
         if self.exhausted is not None:
             return self.exhausted
         if self.outer is not None and (reason := self.outer.tally.spent(self.outer.used)) is not None:
@@ -232,6 +243,13 @@ class Tally:
             self.exhausted = ConvergenceReason(state["exhausted"])
             self.refused, self.cancelled = state["refused"], state["cancelled"]
             self.needed = state.get("needed", "")
+
+    def end_by(self, outer: Tally, error: UnfinishedError) -> None:
+        """Note that the budget around this one did not allow something: it ends or suspends the run."""
+        if outer.suspends or outer.suspended is not None:
+            self.suspended = self.suspended or error
+        else:
+            self.exhausted = self.exhausted or error.reason
 
     def option(self, reason: ConvergenceReason) -> str:
         """Return the option behind a budget's reason to stop, with its value."""
@@ -324,7 +342,8 @@ def bounded(step: Step, tally: Tally) -> Step:
     """Wrap a step to start model calls only within the budget, and to end when the time is spent.
 
     An effect that is still under way then is cancelled. A journal does not record it, so it is carried out
-    again when the run is resumed. Raises `UnfinishedError` with the reason.
+    again when the run is resumed. Raises `UnfinishedError` with the reason, also for a step that a shared
+    budget cut short, so that nothing is decided by what is missing in its result.
     """
     step = _remembered(step, tally)
 
@@ -338,9 +357,14 @@ def bounded(step: Step, tally: Tally) -> Step:
             # The clock runs only while the effect does: neither replaying nor recording is cut short.
             budget.begin()
             try:
-                return await fn(*args, **kwargs)
+                if name in DRAFTING:
+                    budget.check_shared()
+                result = await fn(*args, **kwargs)
             finally:
                 budget.end()
+            if tally.suspended is not None:
+                raise tally.suspended
+            return result
 
         outer = allowance.set(budget)
         try:
@@ -474,12 +498,33 @@ class StepBudget:
 
     def over(self, reason: ConvergenceReason, what: str) -> UnfinishedError:
         """Return the error for something that the budget does not allow; the run ends for this reason."""
-        self.tally.exhausted = self.tally.exhausted or reason
         if self.outer is not None and reason is ConvergenceReason.TIME_BUDGET and self._ends_with_outer:
-            return self.outer.over(reason, what)
+            error = self.outer.over(reason, what)
+            self.tally.end_by(self.outer.tally, error)
+            return error
+        self.tally.exhausted = self.tally.exhausted or reason
         is_time = reason is ConvergenceReason.TIME_BUDGET
         spent = self.tally.time_passed() if is_time else self.tally.option(reason)
         return UnfinishedError(f"{spent} {what}", reason=reason)
+
+    def check_shared(self) -> None:
+        """Raise `UnfinishedError` if the budget that the run shares with others is spent."""
+        part = self.shared
+        if part is None or part.outer is None:
+            return
+        everything = part.outer
+        if (reason := everything.tally.spent(everything.used)) is not None:
+            error = everything.over(reason, "is spent.")
+            self.tally.suspended = self.tally.suspended or error
+            raise error
+
+    @property
+    def shared(self) -> StepBudget | None:
+        """The part of a shared budget within which this step takes place, if it shares one."""
+        budget: StepBudget | None = self
+        while budget is not None and not budget.tally.suspends:
+            budget = budget.outer
+        return budget
 
     async def admit(self, call: BudgetedCall) -> None:
         """Wait until a call fits, and reserve what it may use; raises `UnfinishedError` if it can't fit."""
@@ -527,7 +572,7 @@ class StepBudget:
             else call.max_tokens
         )
         limit = min(limit, tally.accepted.get(call.model, limit))
-        least = min(limit, tally.shortest_reply(call.role, reasons=call.reasons))
+        least = min(limit, self.least_reply(call))
         enough = min(limit, tally.expected_reply(call.role, reasons=call.reasons))
         rooms = self._rooms(call)
         for room in rooms:
@@ -550,19 +595,32 @@ class StepBudget:
         """Return what the budgets of tokens and US dollars leave for a call, if they bound it."""
         budget, tally, rooms = self.tally.budget, self.tally, list[Room]()
         waiting = [other for other, turn in self._waiting if not turn.done()]
+        calls = self.calls_expected(len(waiting))
         if budget.tokens is not None:
             left = budget.tokens - (tally.total() + self.used).total_tokens
             left -= sum(other.tokens for other in self.under_way)
             inputs = sum(other.input_tokens for other in waiting)
             reason = ConvergenceReason.TOKEN_BUDGET
-            rooms.append(Room(reason, left, call.input_tokens, 1, inputs, len(waiting)))
+            rooms.append(Room(reason, left, call.input_tokens, 1, inputs, calls))
         if budget.usd is not None and call.price is not None:
             left = budget.usd - tally.known_usd - self.known_usd - sum(other.usd for other in self.under_way)
             inputs = sum(other.price.input for other in waiting if other.price is not None)
             price, reason = call.price, ConvergenceReason.COST_BUDGET
             if price.input or price.output:
-                rooms.append(Room(reason, left, price.input, price.output, inputs, len(waiting)))
+                rooms.append(Room(reason, left, price.input, price.output, inputs, calls))
         return rooms
+
+    def least_reply(self, call: BudgetedCall) -> int:
+        """Return the output tokens without which a call does not start."""
+        return self.tally.shortest_reply(call.role, reasons=call.reasons)
+
+    def calls_expected(self, waiting: int) -> int:
+        """Return how many calls are to share what is left."""
+        return waiting
+
+    def count_cut_off(self, _call: BudgetedCall, _usage: TokenUsage) -> None:
+        """Count a reply that ended at the limit that the budget set."""
+        self.tally.cut_off += 1
 
     def _fits_by_cost(self, call: BudgetedCall) -> bool:
         """Return whether a call fits by the cost of earlier ones; raises `UnfinishedError` if none does."""
@@ -607,7 +665,7 @@ class Room:
     inputs: float
     """What the inputs of all waiting calls take."""
     calls: int
-    """How many calls wait."""
+    """How many calls share it."""
 
     @property
     def output(self) -> int:
@@ -616,7 +674,7 @@ class Room:
 
     @property
     def share(self) -> int:
-        """The output tokens that fit if all waiting calls get the same."""
+        """The output tokens that fit if all these calls get the same."""
         return self._tokens((self.left - self.inputs) / max(1, self.calls))
 
     def _tokens(self, amount: float) -> int:
@@ -743,8 +801,6 @@ class BudgetedCall:
         `text` is the reply; `cut_off` says that it ended at a limit.
         """
         tally = self._step.tally
-        if cut_off and self.limit is not None and self.limit != self.max_tokens:
-            tally.cut_off += 1
         if self._outer is not None:
             usage = self._outer.counted(usage, text, cut_off=cut_off)
         if tally.budget.tokens is None and tally.budget.usd is None:
@@ -760,6 +816,8 @@ class BudgetedCall:
             per_input = self.price.input / self.input_tokens if self.input_tokens else 0.0
             cost = usage.input_tokens * per_input + usage.output_tokens * self.price.output
             usage = replace(usage, cost_usd=cost)
+        if cut_off and self.limit is not None and self.limit != self.max_tokens:
+            self._step.count_cut_off(self, usage)
         return usage
 
     def __enter__(self) -> Self:
@@ -813,11 +871,111 @@ class BudgetedCall:
             return await self._outer.carry_out(fn, *args, **kwargs)
         except UnfinishedError as error:
             if error.reason is not None:
-                tally = self._step.tally
-                tally.exhausted = tally.exhausted or error.reason
+                tally, outer = self._step.tally, self._outer._step.tally  # noqa: SLF001 (the same class)
+                tally.end_by(outer, error)
                 tally.refused += 1
-                tally.needed = self._outer._step.tally.needed  # noqa: SLF001 (the same class)
+                tally.needed = outer.needed
             raise
+
+
+class SharedBudget(StepBudget):
+    """A budget that several runs share: it bounds what all of them have under way.
+
+    A `part` that needs more than is left is suspended, not ended: it raises `UnfinishedError`, and its stored
+    runs go on after their last step when they are resumed within a larger budget. So a run that lacked money
+    is never mistaken for a failed one. `ended` is the usage of the parts that ended in an earlier process,
+    and `suspended` that of its suspended parts, by their names.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        ended: Iterable[TokenUsage] = (),
+        suspended: Mapping[str, TokenUsage] | None = None,
+    ) -> None:
+        super().__init__(Tally(budget), "shared")
+        self.suspended = dict(suspended or {})
+        """The usage of the suspended parts, by their names."""
+        self._parts: set[StepBudget] = set()
+        self._ended_usd = 0.0
+        for usage in ended:
+            self._end(usage)
+        self._count()
+        if budget.seconds is not None:
+            self.deadline = asyncio.get_running_loop().time() + budget.seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is reached, or a call was not allowed."""
+        return self.tally.spent(self.used) is not None
+
+    def explain(self) -> str:
+        """Say what was used of a budget that is over, and what was too little; empty if none is over."""
+        reason = self.tally.spent(self.used)
+        return "" if reason is None else self.tally.stop(reason, self.used).detail
+
+    async def part(self, name: str, work: Callable[[], Awaitable[R]], usage: Callable[[R], TokenUsage]) -> R:
+        """Do some work within the budget; `usage` returns all that it used, from its result.
+
+        `name` is the same in each process that does this work. Raises `UnfinishedError` if it is suspended.
+        """
+        tally = Tally(NO_BUDGET, outer=self, suspends=True)
+
+        async def in_part() -> R:
+            if (part := enclosing_budget()) is None:
+                raise AssertionError("a part has a budget")
+            self._parts.add(part)
+            try:
+                result = await work()
+                self._end(usage(result))
+                self.suspended.pop(name, None)
+            except BaseException:
+                if part.used != NOTHING_USED:
+                    self.suspended[name] = self.suspended.get(name, NOTHING_USED) + part.used
+                raise
+            else:
+                return result
+            finally:
+                self._parts.remove(part)
+                self._count()
+
+        return await bounded(direct, tally)("part", object, in_part)  # pyright: ignore[reportReturnType] (the step returns what `in_part` does)
+
+    def _end(self, usage: TokenUsage) -> None:
+        self.tally.add("ended", usage)
+        self._ended_usd += usage.cost_usd or 0.0
+
+    def _count(self) -> None:
+        """Add up what suspended parts and those under way have used."""
+        suspended = self.suspended.values()
+        self.tally.by_role["suspended"] = sum(suspended, NOTHING_USED)
+        self.tally.known_usd = self._ended_usd + sum(one.cost_usd or 0.0 for one in suspended)
+        self.used = sum((part.used for part in self._parts), NOTHING_USED)
+        self.known_usd = sum(part.known_usd for part in self._parts)
+
+    def leave_time_after(self, moment: float) -> None:
+        """Do nothing: each part has a deadline, and what they share has none."""
+
+    def least_reply(self, call: BudgetedCall) -> int:
+        """Return the output tokens without which a call does not start: those of a whole reply."""
+        if call.role in self.tally.longest:
+            return self.tally.expected_reply(call.role, reasons=call.reasons)
+        return super().least_reply(call)
+
+    def calls_expected(self, waiting: int) -> int:
+        """Count the parts that are about to make their next call as well."""
+        return max(waiting, len(self._parts) - len(self.under_way))
+
+    def count_cut_off(self, call: BudgetedCall, usage: TokenUsage) -> None:
+        """Raise `UnfinishedError` for a reply that would have been longer within a larger budget."""
+        super().count_cut_off(call, usage)
+        if call.limit is None or call.limit >= self.tally.longest_reply(call.role, reasons=call.reasons):
+            return
+        budget = self.tally.budget
+        reason = ConvergenceReason.COST_BUDGET if budget.tokens is None else ConvergenceReason.TOKEN_BUDGET
+        error = self.over(reason, f"left {call.limit:,} tokens for a reply, which was cut off there.")
+        error.usage = usage
+        raise error
 
 
 def enclosing_budget() -> StepBudget | None:

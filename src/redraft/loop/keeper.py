@@ -89,7 +89,7 @@ async def _run_and_store(
         try:
             return await run.to_end(draft)
         except UnfinishedError as error:
-            if run.result is None and error.reason is not None:
+            if run.result is None and error.reason is not None and run.tally.suspended is None:
                 record.end_without_version(run.tally.stop(error.reason), run.tally)
             raise
         finally:

@@ -24,7 +24,7 @@ from redraft.errors import (
     UnfinishedError,
 )
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
-from redraft.loop.budget import NO_BUDGET, ROLES, Budget, StepBudget, Tally, bounded
+from redraft.loop.budget import NO_BUDGET, ROLES, Budget, StepBudget, Tally, bounded, enclosing_budget
 from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
 from redraft.loop.event_log import emitter, is_logging, log_event
@@ -110,8 +110,8 @@ class RunOptions:
     Models stream only if there is an `on_token`. `advice` is there from the start, before any advisor is
     asked. `candidates` asks for several first drafts. `choices` are the caller's options by their public
     names, for the record of the run. `output_type` is that of an agent with one. `within` is the budget of a
-    workflow in which the run is a step. `diagnostics` are known from the start. The runs of a pattern share
-    `last_run` and `first_drafts`.
+    workflow in which the run is a step; a budget that several runs share bounds the run in any case.
+    `diagnostics` are known from the start. The runs of a pattern share `last_run` and `first_drafts`.
     """
 
     until: Rule
@@ -163,6 +163,8 @@ class Run:
         self.best: ReflectionVersion | None = None
         self.result: ReflectionResult | None = None
         within = options.within
+        if within is None and (around := enclosing_budget()) is not None:
+            within = around.shared
         self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic, outer=within)
         self.notes = dict(options.diagnostics)
         self.draft_notes: dict[str, list[str]] = {}
@@ -386,6 +388,8 @@ class Run:
 
     async def _interrupted(self, error: Exception | asyncio.CancelledError) -> Stop:
         """Return why an error ends the run, or raise the error if the run has nothing to return."""
+        if self.tally.suspended is not None:  # it goes on within a larger budget, so it has not ended
+            raise error
         evaluator_has_worked = bool(self.versions)
         is_changed_run = isinstance(error, ChangedRunError)
         if self.pending is not None and not is_changed_run:

@@ -206,7 +206,7 @@ def usage_of(error: Exception) -> TokenUsage:
 def is_final(error: Exception) -> bool:
     """Return whether an error ends the run, whatever `on_error` says: the journal's, and a spent budget."""
     budget = enclosing_budget()
-    is_spent = budget is not None and budget.tally.exhausted is not None
+    is_spent = budget is not None and (budget.tally.exhausted or budget.tally.suspended) is not None
     return isinstance(error, ChangedRunError | StoreError) or (is_spent and over_budget(error))
 
 
