@@ -96,6 +96,7 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
     monkeypatch.delenv("REDRAFT_HOME")
     (tmp_path / "redraft.toml").write_text(
         'model = "local:y"\nreflection_model = "fast"\n[models]\nfast = "openai:z"\n'
+        '[prices]\n"openai:z" = [0.5, 2]\n'
     )
     monkeypatch.setenv("REDRAFT_REDACT_ALLOW", "Acme Corp, Ada")
     rows = {
@@ -114,6 +115,7 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
         "project": (None, "default"),
         "redact_allow": (["Acme Corp", "Ada"], "environment"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),
+        "prices": ({"openai:z": [0.5, 2]}, "redraft.toml"),
         "hook": ({}, "default"),
     }
     shown = redraft("settings").stdout.splitlines()
@@ -121,6 +123,7 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
     assert "Acme Corp, Ada" in shown[10]
     assert "fast = openai:z" in shown[11]
+    assert "openai:z = [0.5, 2]" in shown[12]
 
 
 def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):

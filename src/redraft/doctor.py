@@ -17,6 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from redraft._codec import to_json
 from redraft.errors import ConfigError, ModelError, SandboxError, StoreError
 from redraft.execution import Command
 from redraft.loop.cli import ask_one_token
@@ -151,7 +152,8 @@ def settings_rows(found: Sequence[SettingInForce]) -> Table:
 
 def _shown(value: Any) -> Text:
     if isinstance(value, dict):
-        return Text(", ".join(f"{name} = {entry}" for name, entry in value.items()) or "none")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType, reportUnknownMemberType] (a table of redraft.toml)
+        table = to_json(cast("dict[str, Any]", value))  # as the file has it
+        return Text(", ".join(f"{name} = {entry}" for name, entry in table.items()) or "none")
     if isinstance(value, tuple):
         return Text(", ".join(cast("tuple[str, ...]", value)) or "none")
     return Text("none" if value is None else str(value))

@@ -78,6 +78,15 @@ class Settings:
         default_factory=dict[str, str],
         metadata={"variable": None, "description": "Your own names for models, such as `fast`."},
     )
+    prices: dict[str, tuple[float, float]] = field(
+        default_factory=dict[str, tuple[float, float]],
+        metadata={
+            "variable": None,
+            "description": "What models cost by their full names, such as "
+            '`"openai-chat:my-model" = [0.5, 1.5]`: '
+            "US dollars for a million input and a million output tokens.",
+        },
+    )
     hook: dict[str, Any] = field(
         default_factory=dict[str, Any],
         metadata={
@@ -92,7 +101,7 @@ REMOVED = {
 }
 """What replaces the settings of earlier versions."""
 
-TABLES = ("models", "hook")
+TABLES = ("models", "prices", "hook")
 """The settings that are tables of `redraft.toml`, and have no variable."""
 
 
@@ -180,7 +189,21 @@ def _from_file(path: Path) -> dict[str, Any]:
     models: dict[str, Any] = values.get("models", {})
     if not all(isinstance(name, str) for name in models.values()):
         raise ConfigError(f"{path.name}: every entry of [models] must be a model name.")
+    if prices := cast("dict[str, object]", values.get("prices", {})):
+        values["prices"] = _checked_prices(prices, path.name)
     return values
+
+
+def _checked_prices(prices: dict[str, object], file: str) -> dict[str, tuple[float, float]]:
+    from redraft._validation import checked_price  # noqa: PLC0415 (few files have prices)
+
+    for name in prices:
+        if ":" not in name:
+            raise ConfigError(
+                f"{file}: [prices] must have the full names of models, such as 'openai-chat:my-model', got "
+                f"{name!r}."
+            )
+    return {name: checked_price(f"{file}: [prices] {name!r}", price) for name, price in prices.items()}
 
 
 def names_in(names: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -116,7 +117,9 @@ def test_a_budget_is_used_up_as_far_as_earlier_replies_fit(server):
     ],
 )
 def test_an_unknown_price_is_refused_before_the_first_call(models, server):
-    with pytest.raises(ConfigError, match=r"'openai-chat:my-own' is not known.*price=\(0.5, 1.5\)"):
+    with pytest.raises(
+        ConfigError, match=r"'openai-chat:my-own' is not known.*\[prices\].*price=\(0.5, 1.5\)"
+    ):
         run(budget_usd=1.0, **models)
     assert server.limits == []
 
@@ -127,6 +130,42 @@ def test_a_given_price_counts(server):
     assert result.token_usage.cost_usd == pytest.approx(server.usd)
     assert result.convergence_reason == "cost_budget"
     assert server.usd <= 1_000 * OUTPUT_USD + server.error[-1] * INPUT_USD
+
+
+@pytest.fixture
+def priced(tmp_path, monkeypatch):
+    (tmp_path / "redraft.toml").write_text(
+        # Pydantic AI calls its own object of this model "openai:my-own".
+        '[prices]\n"openai-chat:my-own" = [0.15, 0.6]\n"openai:my-own" = [0.15, 0.6]\n'
+    )
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("priced")
+def test_a_price_in_the_settings_counts_wherever_a_model_is_named(server, tmp_path):
+    budget = 1_000 * OUTPUT_USD
+    result = run(model="openai-chat:my-own", budget_usd=budget)
+    assert result.token_usage.cost_usd == pytest.approx(server.usd)
+    assert 0 < server.usd <= budget + server.error[-1] * INPUT_USD
+    server.usage.clear()
+    path = tmp_path / "teas.yaml"
+    path.write_text(WORKFLOW.format(model="openai-chat:my-own", budget=f"{{usd: {budget}}}"))
+    stopped = Workflow.from_file(path, keep=False).run_sync({"teas": ["oolong", "assam"] * 20})
+    assert stopped.status == "stopped"
+    assert 0 < server.usd <= budget + sum(server.error) * INPUT_USD
+
+
+@pytest.mark.usefixtures("priced")
+def test_a_price_in_the_settings_counts_for_an_agent_of_pydantic_ai(server):
+    from pydantic_ai import Agent as Wrapped
+
+    pattern = ReflectionPattern(quality_criteria=["clarity"], budget_usd=1_000 * OUTPUT_USD)
+    wrapped = Agent.from_pydantic_ai(Wrapped("openai-chat:my-own"), pattern=pattern, keep=False)
+    name = "openai-chat:my-own"
+    judged = replace(pattern, reflection_model=name)
+    result = wrapped.run_sync("Write.", pattern=judged)
+    assert result.token_usage.cost_usd == pytest.approx(server.usd)
+    assert 0 < server.usd <= 1_000 * OUTPUT_USD + sum(server.error) * INPUT_USD
 
 
 @pytest.mark.parametrize("price", [0.5, (1,), (-1, 2), ("1", "2"), (float("nan"), 1)])

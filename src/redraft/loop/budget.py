@@ -713,9 +713,9 @@ def price_of(model: object, input_tokens: int) -> Price | None:
     if given is None or more is None:
         raise ConfigError(
             f"The price of {model.name!r} is not known, so a budget in US dollars can't bound its calls. "
-            f"Give its price, in US dollars for a million input and output tokens: "
-            f"ProviderModel({model.name!r}, price=(0.5, 1.5)). "
-            "Or bound the run with a budget of tokens or seconds."
+            "Give its price, in US dollars for a million input and output tokens, under [prices] in "
+            f'redraft.toml: "{model.name}" = [0.5, 1.5]; or in Python: '
+            f"ProviderModel({model.name!r}, price=(0.5, 1.5)). Or use a budget of tokens or seconds."
         )
     return Price(given, (more - given) / MILLION)
 

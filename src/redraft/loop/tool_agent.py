@@ -387,11 +387,8 @@ class AgentSteps:
         if self._images and not count_responses(request.messages):
             tokens += IMAGE_TOKENS * len(self._images)
         own = (request.settings or {}).get("max_tokens")
-        budgeted = (
-            None
-            if within is None
-            else within.call(self.role, tokens, own, self.provider or ProviderModel(request.model))
-        )
+        provider = self.provider or ProviderModel(request.model)
+        budgeted = None if within is None else within.call(self.role, tokens, own, provider)
 
         async def call() -> ModelResponse:
             if self.fallback is None:
@@ -448,8 +445,8 @@ class AgentSteps:
                     f"model {self._requests}", ModelResponse, send, unanswered(request.messages)
                 )
                 used = usage_of(response)
-                if isinstance(self.provider, ProviderModel):
-                    used = self.provider.priced(used)
+                if isinstance(provider, ProviderModel):
+                    used = provider.priced(used)
                 if budgeted is not None:
                     budgeted.used(used)
         except ModelError as error:

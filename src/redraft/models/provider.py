@@ -14,13 +14,14 @@ from redraft._codec import from_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens
 from redraft._thoughts import ThoughtFilter
-from redraft._validation import is_number
+from redraft._validation import checked_price
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED
 from redraft.models.reply import alternatives_of, parsed_of
 from redraft.models.response import answered, no_answer, readable, reading, why_empty
 from redraft.protocols import ChatReply
+from redraft.settings import load_settings
 from redraft.text.characters import well_formed
 from redraft.types import NOTHING_USED, ImageMessage, Message, TokenUsage
 
@@ -61,9 +62,9 @@ class ProviderModel:
     Sends sampling settings only if a request has them and the model takes them. A schema is sent natively if
     the model is known to support it, else in the prompt; also to a server that refuses it, from then on. The
     provider's client makes one attempt per call; only `redraft._steps.retried` retries. The cost comes from
-    an installed price list, never from the network; it is None for calls whose usage was not reported, and
-    for models that are not on the list, unless their `price` is given: US dollars for a million input tokens
-    and for a million output tokens.
+    an installed price list, never from the network, unless there is a `price`: US dollars for a million input
+    tokens and for a million output tokens, by default that of `[prices]` in `redraft.toml`. It is None for
+    calls whose usage was not reported, and for models without any price.
 
     Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` if the provider's
     client is not installed, and `ModelError` if a call fails; that is retryable for statuses 408, 409, 429
@@ -71,15 +72,8 @@ class ProviderModel:
     """
 
     def __init__(self, model: str | Model, *, price: tuple[float, float] | None = None) -> None:
-        if price is not None and (
-            not isinstance(price, tuple | list)  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-            or len(price) != 2  # noqa: PLR2004 (input and output)
-            or not all(is_number(usd) and usd >= 0 for usd in price)
-        ):
-            raise ConfigError(
-                "price must be two amounts in US dollars, for a million input and a million output tokens, "
-                f"such as (0.5, 1.5); got {price!r}."
-            )
+        if price is not None:
+            price = checked_price("price", price)
         if isinstance(model, str):
             self.name, self._given = model, None
             self._fresh: Model | None = readable(_model_named(model))
@@ -91,7 +85,7 @@ class ProviderModel:
         self.takes_temperature = known is None or _takes_temperature(known)
         """Whether a temperature is sent: False if the model is known to refuse it."""
         self._streams = True
-        self._price = price
+        self._price = load_settings().prices.get(self.name) if price is None else price
         self._origin = None if known is None else (known.model_name, known.system, known.base_url)
         profile: Mapping[str, Any] = {} if known is None else known.profile
         self.reasons = bool(
@@ -115,8 +109,8 @@ class ProviderModel:
         )
 
     def priced(self, usage: TokenUsage) -> TokenUsage:
-        """Return the usage of a call with its cost by the `price`, if the price list has none."""
-        if usage.cost_usd is not None or self._price is None or not usage.total_tokens:
+        """Return the usage of a call with its cost by the `price`, if there is one."""
+        if self._price is None or not usage.total_tokens:
             return usage
         return replace(usage, cost_usd=self.cost_of(usage.input_tokens, usage.output_tokens))
 
