@@ -20,6 +20,7 @@ from redraft.lessons import Failure, Lessons
 from redraft.types import PlainTask
 from support.coding_agents import CRITERIA, PROGRAM, ClaudeCode, Cursor, git, repository
 from support.commands import redraft
+from support.counting_server import provider
 from support.pages import Page
 
 PAGE = Page("docs/coding-agents.md")
@@ -446,6 +447,32 @@ def test_a_budget_that_does_not_allow_the_judge_blocks_nothing(project, model):
     answer, stderr = stop()
     assert (model.requests, "decision" in answer) == ([], False)
     assert "'Names the price.': " in stderr
+
+
+@pytest.mark.parametrize(("budget", "calls"), [("budget_usd = 0.00001", False), ("budget_usd = 0.01", True)])
+def test_a_judge_that_cannot_fit_is_not_called(budget, calls, project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_MODEL", "openai-chat:gpt-4o-mini")
+    set_up(project, criteria=JUDGED, settings=f"[hook]\njudge = true\n{budget}\n")
+    edit(project, "x = 1\n" + "# word\n" * 300)()
+    with provider(monkeypatch) as server:
+        answer, stderr = stop()
+        assert (len(server.limits) > 0) == calls
+        assert server.usd <= 0.01
+    assert "decision" not in answer
+    if not calls:
+        assert "'Names the price.': budget_usd=1e-05 left no room" in stderr
+        assert "it takes about $0.0" in stderr
+
+
+def test_a_model_without_a_price_is_refused_before_the_first_call(project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_MODEL", "openai-chat:my-own")
+    set_up(project, criteria=JUDGED, settings="[hook]\njudge = true\nbudget_usd = 1.0\n")
+    edit(project, "x = 1\n")()
+    with provider(monkeypatch) as server:
+        answer, stderr = stop()
+        assert server.limits == []
+    assert "decision" not in answer
+    assert "The price of 'openai-chat:my-own' is not known" in stderr
 
 
 def test_a_model_that_fails_blocks_nothing(project, model):

@@ -18,6 +18,7 @@ from redraft.main import app
 from redraft.notes import Notes
 from redraft.stores.location import close_project_store
 from support.commands import THREE_A, redraft
+from support.counting_server import provider
 from support.mcp_clients import FAILURE, TOKEN, http_server, in_process, over_http, over_stdio
 from support.pages import Page
 
@@ -264,6 +265,37 @@ def test_a_model_judges_within_the_budget(project, monkeypatch):
             assert (broke["satisfactory"], broke["score"]) == (False, None)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("budget", "calls"),
+    [({"budget_usd": 0.00001}, 0), ({"budget_tokens": 100}, 0), ({"budget_usd": 0.01}, 1)],
+)
+@pytest.mark.usefixtures("project")
+def test_a_judge_that_cannot_fit_is_not_called(budget, calls, monkeypatch):
+    async def main():
+        async with in_process(model="openai-chat:gpt-4o-mini", **budget) as session:
+            return await session.call("check_draft", draft="Tea " * 300, criteria=["clarity"])
+
+    with provider(monkeypatch) as server:
+        answer = asyncio.run(main())
+        assert len(server.limits) == calls
+        assert server.usd <= 0.01
+    assert (answer["score"] is None) == (not calls)
+    if not calls:
+        assert "left no room for all model calls" in answer["error"]
+        assert "it takes about" in answer["error"]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_model_without_a_price_is_refused_before_the_first_call(monkeypatch):
+    async def main():
+        async with in_process(model="openai-chat:my-own", budget_usd=1.0) as session:
+            return await session.refused("check_draft", draft="Tea", criteria=["clarity"])
+
+    with provider(monkeypatch) as server:
+        assert "The price of 'openai-chat:my-own' is not known" in asyncio.run(main())
+        assert server.limits == []
 
 
 def test_a_hidden_criterion_stays_hidden(criteria):

@@ -456,7 +456,10 @@ async def _judged_by_model(
     result = await run_functions(task, revise=_never, draft=text, pattern=pattern)
     if result.error is not None and not _blocks(result.final_evaluation):
         raise result.error
-    return _of_text(result.final_evaluation, options.subject)
+    evaluation = result.final_evaluation
+    if evaluation.unjudged and (why := result.diagnostics.get("budget")):
+        evaluation = replace(evaluation, issues=(*evaluation.issues, Issue(why, evaluation.unjudged[0])))
+    return _of_text(evaluation, options.subject)
 
 
 def _never(output: str, _evaluation: ReflectionEvaluation) -> str:

@@ -186,6 +186,9 @@ class DraftVerdict(BaseModel):
             step = "It could not be judged; see 'error' and the criteria without a score."
         else:
             step = "Fix what the issues name, and check again; stop if the same issues come back."
+        error = "" if result.error is None else describe_error(result.error)
+        if not error and evaluation.overall_score is None:
+            error = result.diagnostics.get("budget", "")
         return cls(
             status="finished" if result.error is None else "failed",
             run_id=run_id,
@@ -196,7 +199,7 @@ class DraftVerdict(BaseModel):
             suggestions=list(evaluation.suggestions),
             tokens=result.token_usage.total_tokens,
             cost_usd=result.token_usage.cost_usd,
-            error="" if result.error is None else redactor.redact(describe_error(result.error)).text,
+            error=redactor.redact(error).text,
             reflection_due=bool(due),
             next_step=step,
         )
