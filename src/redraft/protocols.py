@@ -236,9 +236,19 @@ class Allowance(Protocol):
         ...
 
     def call(
-        self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, model: object = None, /
+        self,
+        role: ModelRole,
+        input_tokens: int,
+        max_tokens: int | None = None,
+        model: object = None,
+        /,
+        *,
+        is_sent: bool = False,
     ) -> ModelCall:
-        """Return a context in which to make a call of `model` with about `input_tokens` tokens."""
+        """Return a context in which to make a call of `model` with about `input_tokens` tokens.
+
+        `is_sent` says that the request has the limit `max_tokens` already, so a lower one does not help.
+        """
         ...
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
@@ -262,6 +272,15 @@ class ModelCall(Protocol):
     @property
     def reply_limit(self) -> int | None:
         """The limit on the reply's tokens to send with the call, once it has started."""
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """The tokens of a reply that would fit now; None if the budget bounds only time."""
+        ...
+
+    def check(self) -> None:
+        """Raise `UnfinishedError` if the call does not fit now, where it can't wait for others to end."""
         ...
 
     def lower_limit(self, error: ModelError, /) -> bool:

@@ -21,6 +21,7 @@ from redraft.integrations.openai_agents import reflecting
 from redraft.loop import Retry
 from redraft.stores.memory import MemoryStore
 from redraft.types import ConvergenceReason
+from support.counting_server import INPUT_USD, provider
 from support.pages import Page
 
 NUMBER = QualityCriterion("number", "Says how many.", evaluator="regex", evaluator_config={"pattern": r"\d"})
@@ -386,3 +387,60 @@ def test_what_can_not_work_is_said_before_anything_is_spent():
         reflecting(agent, pattern=pattern()).variant(system_prompt="Be rude.")
     assert reflecting(agent, pattern=pattern()).definition["tools"] == ("stock",)
     assert not model.calls
+
+
+def chat(server, query="How much tea is left?", model="gpt-4o-mini", max_tokens=None, **options):
+    """Run an agent whose model, one of OpenAI's by its name, is played by a server that counts."""
+
+    async def main():
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            models = agents.MultiProvider(openai_client=client, openai_use_responses=False)
+            settings = agents.ModelSettings(max_tokens=max_tokens)
+            agent = agents.Agent(name="shop", model=model, model_settings=settings)
+            wrapped = reflecting(agent, pattern=pattern(**options), keep=False)
+            return await wrapped.with_options(run_config=agents.RunConfig(model_provider=models)).run(query)
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with provider(monkeypatch) as server:
+        yield server
+
+
+@pytest.mark.parametrize("budget", [{"budget_tokens": 1_500}, {"budget_usd": 0.0006}])
+def test_a_reply_has_a_limit_that_fits_into_the_budget(budget, server):
+    server.wanted = lambda: 900
+    result = chat(server, **budget)
+    assert 0 < server.limits[0] < 1_500
+    if "budget_usd" in budget:
+        assert server.usd <= 0.0006 + sum(server.error) * INPUT_USD
+    else:
+        assert server.tokens <= 1_500 + sum(server.error)
+    assert result.token_usage.total_tokens == server.tokens
+
+
+@pytest.mark.parametrize("budget", [{}, {"budget_tokens": 10_000}])
+def test_a_lower_limit_of_the_agent_stays(budget, server):
+    chat(server, max_tokens=50, **budget)
+    assert set(server.limits) == {50}
+
+
+def test_without_a_budget_no_limit_is_sent(server):
+    chat(server)
+    assert set(server.limits) == {None}
+
+
+@pytest.mark.parametrize("budget", [{"budget_tokens": 100}, {"budget_usd": 0.00001}])
+def test_a_call_that_cannot_fit_does_not_start(budget, server):
+    with pytest.raises(UnfinishedError, match="the next call takes about"):
+        chat(server, "How much? " + "tea " * 300, **budget)
+    assert server.limits == []
+
+
+def test_an_unknown_price_is_refused_before_the_first_call(server):
+    with pytest.raises(ConfigError, match=r"'openai:my-own' is not known.*\[prices\]"):
+        chat(server, model="my-own", budget_usd=1.0)
+    assert server.limits == []

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._steps import allowance
+from redraft._texts import estimate_tokens
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
-from redraft.models.provider import with_list_price
+from redraft.models.provider import ListedModel
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
 try:
@@ -245,14 +246,23 @@ class GraphCalls(BaseCallbackHandler):
         self._over: UnfinishedError | None = None
         self._failed: BaseException | None = None
 
-    def on_chat_model_start(self, *_args: Any, **_options: Any) -> None:
-        """Stop before a call if the budget is spent."""
+    def on_chat_model_start(
+        self, _model: dict[str, Any], messages: list[list[BaseMessage]], **options: Any
+    ) -> None:
+        """Stop before a call if the budget is spent, or too small for what the call sends."""
         if reason := self._live.spent(self.role, self.used):
             self._over = UnfinishedError(
                 f"The {reason.value.replace('_', ' ')} was spent before the graph came to its answer.",
                 reason=reason,
             )
             raise self._over
+        if (within := allowance.get()) is not None:
+            tokens = sum(estimate_tokens(message.text) for several in messages for message in several)
+            try:
+                within.call(self.role, tokens, None, _priced(options.get("metadata") or {})).check()
+            except UnfinishedError as error:
+                self._over = error
+                raise
 
     def on_llm_end(self, response: LLMResult, **_options: Any) -> None:
         """Count what a call has used."""
@@ -264,7 +274,7 @@ class GraphCalls(BaseCallbackHandler):
                 used += TokenUsage(known["input_tokens"], known["output_tokens"], cached)
                 told = reply.response_metadata
                 if (provider := told.get("model_provider")) and (model := told.get("model_name")):
-                    used = with_list_price(used, provider, model)
+                    used = ListedModel(provider, model).priced(used)
         self.used += used
         if (within := allowance.get()) is not None:
             with within.call(self.role, 0) as call:
@@ -290,3 +300,12 @@ class GraphCalls(BaseCallbackHandler):
             conversation=conversation,
             usage=self.used,
         )
+
+
+def _priced(metadata: Mapping[str, Any]) -> ListedModel | None:
+    """Return the model of a call with its price, if LangChain's metadata name one whose price is known."""
+    provider, model = metadata.get("ls_provider"), metadata.get("ls_model_name")
+    if not (isinstance(provider, str) and isinstance(model, str)):
+        return None
+    priced = ListedModel(provider, model)
+    return None if priced.cost_of(1, 1) is None else priced

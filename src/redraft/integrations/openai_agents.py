@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._steps import allowance
@@ -11,11 +11,11 @@ from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
-from redraft.models.provider import with_list_price
+from redraft.models.provider import ListedModel
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
 try:
-    from agents import Agent, MultiProvider, RunConfig, RunContextWrapper, RunHooks, Runner
+    from agents import Agent, ModelSettings, MultiProvider, RunConfig, RunContextWrapper, RunHooks, Runner
     from agents.exceptions import UserError
     from openai import APIError
     from pydantic_core import to_jsonable_python
@@ -152,6 +152,7 @@ class OpenAIAdapter:
         items.append({"role": "user", "content": prompt})
         role = "generation" if run.attempt.number == 1 else "revision"
         calls = ModelCalls(live, role, self.context, items, self.run_config)
+        calls.limit_reply(agent, agent.instructions)
         try:
             within = allowance.get()
             running = self._run(agent, items, calls)
@@ -183,7 +184,7 @@ class OpenAIAdapter:
         self, agent: Agent[Any], items: list[Any], calls: ModelCalls
     ) -> RunResult | RunResultStreaming:
         version = version_text.get()
-        options: Any = {"context": calls.context, "hooks": calls, "run_config": self.run_config}
+        options: Any = {"context": calls.context, "hooks": calls, "run_config": calls.config}
         if self.max_turns is not None:
             options["max_turns"] = self.max_turns
         if version is None and self.on_event is None:
@@ -229,11 +230,15 @@ class ModelCalls(RunHooks[Any]):
         self.context = RunContextWrapper(context)
         self.role: ModelRole = role
         self._live = live
-        self._config = config or RunConfig()
+        config = config or RunConfig()
+        self._own = config.model_settings or ModelSettings()
+        # The SDK reads the settings anew before each call.
+        self.config = replace(config, model_settings=replace(self._own))
         self._items = [*items]
         self._requests = 0
         self._cost: float | None = 0.0
         self._call: ModelCall | None = None
+        self._limit: int | None = None
 
     @property
     def used(self) -> TokenUsage:
@@ -251,7 +256,7 @@ class ModelCalls(RunHooks[Any]):
     async def on_llm_start(
         self,
         context: RunContextWrapper[Any],  # noqa: ARG002 (the signature is the SDK's)
-        agent: Agent[Any],  # noqa: ARG002 (likewise)
+        agent: Agent[Any],
         system_prompt: str | None,
         input_items: list[TResponseInputItem],
     ) -> None:
@@ -265,10 +270,43 @@ class ModelCalls(RunHooks[Any]):
                 reason=reason,
             )
         if (within := allowance.get()) is not None:
-            tokens = estimate_tokens((system_prompt or "") + as_text(jsonable(input_items)))
-            call = within.call(self.role, tokens)
+            tokens, limit = self._input_tokens(system_prompt), self._limit
+            call = within.call(self.role, tokens, limit, self._priced(agent), is_sent=limit is not None)
             await call.carry_out(asyncio.sleep, 0)  # waits until the call fits
             self._call = call
+
+    def limit_reply(self, agent: Agent[Any], instructions: object = None) -> None:
+        """Limit the reply of the next call to what then fits, as far as its input is known by now."""
+        if (within := allowance.get()) is None:
+            return
+        text = instructions if isinstance(instructions, str) else ""
+        room = within.call(self.role, self._input_tokens(text), None, self._priced(agent)).room
+        if room is not None and self._requests:
+            room //= 2  # leaves as much for what tools return
+        own = self._own.max_tokens or agent.model_settings.max_tokens
+        limits = [limit for limit in (own, None if room is None else max(1, room)) if limit is not None]
+        self._limit = None if room is None else min(limits)
+        if (settings := self.config.model_settings) is not None:
+            settings.max_tokens = self._own.max_tokens if self._limit is None else self._limit
+
+    def _input_tokens(self, instructions: str | None) -> int:
+        return estimate_tokens((instructions or "") + as_text(jsonable(self._items)))
+
+    def _priced(self, agent: Agent[Any]) -> ListedModel | None:
+        """Return the model of an agent with its price, if a name says which it is."""
+        model = self.config.model or agent.model
+        # The SDK takes a name to be one of OpenAI's, unless another provider gives it a meaning.
+        is_named = isinstance(model, str) and isinstance(self.config.model_provider, MultiProvider)
+        return ListedModel("openai", model) if is_named else None
+
+    async def on_handoff(
+        self,
+        context: RunContextWrapper[Any],  # noqa: ARG002 (the signature is the SDK's)
+        from_agent: Agent[Any],  # noqa: ARG002 (likewise)
+        to_agent: Agent[Any],
+    ) -> None:
+        """Limit the reply of the agent that takes over."""
+        self.limit_reply(to_agent)
 
     async def on_llm_end(
         self,
@@ -280,16 +318,15 @@ class ModelCalls(RunHooks[Any]):
         usage = response.usage
         cached = usage.input_tokens_details.cached_tokens
         used = TokenUsage(usage.input_tokens, usage.output_tokens, cached, requests=1)
-        model = self._config.model or agent.model
-        # The SDK takes a name to be one of OpenAI's, unless another provider gives it a meaning.
-        if isinstance(model, str) and isinstance(self._config.model_provider, MultiProvider):
-            used = with_list_price(used, "openai", model)
+        if (priced := self._priced(agent)) is not None:
+            used = priced.priced(used)
         self._cost = None if self._cost is None or used.cost_usd is None else self._cost + used.cost_usd
         self._requests += 1
         self._items += response.to_input_items()
         if self._call is not None:
             self._call.used(used)
         self.end()
+        self.limit_reply(agent)
 
     def end(self) -> None:
         """Release what the call under way had reserved."""

@@ -462,10 +462,17 @@ class StepBudget:
             self.bound.reschedule(None)
 
     def call(
-        self, role: ModelRole, input_tokens: int, max_tokens: int | None = None, model: object = None, /
+        self,
+        role: ModelRole,
+        input_tokens: int,
+        max_tokens: int | None = None,
+        model: object = None,
+        /,
+        *,
+        is_sent: bool = False,
     ) -> BudgetedCall:
-        """Return a context in which to make a model call."""
-        return BudgetedCall(self, role, input_tokens, max_tokens, model)
+        """Return a context in which to make a model call; with `is_sent`, `max_tokens` can't be lowered."""
+        return BudgetedCall(self, role, input_tokens, max_tokens, model, is_sent=is_sent)
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
         """Await a part of the step, such as a free check; raises `UnfinishedError` when its time is spent."""
@@ -574,13 +581,15 @@ class StepBudget:
         limit = min(limit, tally.accepted.get(call.model, limit))
         least = min(limit, self.least_reply(call))
         enough = min(limit, tally.expected_reply(call.role, reasons=call.reasons))
-        rooms = self._rooms(call)
+        if call.is_sent:
+            least = enough = limit
+        rooms = self.rooms(call)
         for room in rooms:
             # While other calls are under way, waiting for what they don't use leaves more for this one.
             if room.output < (enough if self.under_way else least):
                 if self.under_way:
                     return False
-                raise self._refused(room, least)
+                raise self.refused(room, least)
             limit = min(limit, room.output, max(room.share, enough))
         if self.tally.budget.usd is not None and call.price is None and not self._fits_by_cost(call):
             return False
@@ -591,7 +600,7 @@ class StepBudget:
         self.under_way.add(call)
         return True
 
-    def _rooms(self, call: BudgetedCall) -> list[Room]:
+    def rooms(self, call: BudgetedCall) -> list[Room]:
         """Return what the budgets of tokens and US dollars leave for a call, if they bound it."""
         budget, tally, rooms = self.tally.budget, self.tally, list[Room]()
         waiting = [other for other, turn in self._waiting if not turn.done()]
@@ -634,7 +643,7 @@ class StepBudget:
             raise self.over(ConvergenceReason.COST_BUDGET, "is spent: no more calls are started.")
         return True
 
-    def _refused(self, room: Room, least: int) -> UnfinishedError:
+    def refused(self, room: Room, least: int) -> UnfinishedError:
         """Return the error for a call whose reply would certainly be cut off."""
         tally = self.tally
         tally.refused += 1
@@ -756,8 +765,12 @@ class BudgetedCall:
         input_tokens: int,
         max_tokens: int | None,
         model: object = None,
+        *,
+        is_sent: bool = False,
     ) -> None:
         self.role: ModelRole = role
+        self.is_sent = is_sent
+        """Whether the request has its limit already."""
         self.input_tokens = input_tokens
         own = getattr(model, "max_tokens", None) if max_tokens is None else max_tokens
         self.max_tokens: int | None = own if isinstance(own, int) else None
@@ -771,7 +784,11 @@ class BudgetedCall:
         self._step = step
         self._used = NOTHING_USED
         outer = step.outer
-        self._outer = None if outer is None else BudgetedCall(outer, role, input_tokens, max_tokens, model)
+        self._outer = (
+            None
+            if outer is None
+            else BudgetedCall(outer, role, input_tokens, max_tokens, model, is_sent=is_sent)
+        )
 
     @property
     def reply_limit(self) -> int | None:
@@ -870,12 +887,39 @@ class BudgetedCall:
         try:
             return await self._outer.carry_out(fn, *args, **kwargs)
         except UnfinishedError as error:
-            if error.reason is not None:
-                tally, outer = self._step.tally, self._outer._step.tally  # noqa: SLF001 (the same class)
-                tally.end_by(outer, error)
-                tally.refused += 1
-                tally.needed = outer.needed
+            self._end_by(self._outer, error)
             raise
+
+    def _end_by(self, outer: BudgetedCall, error: UnfinishedError) -> None:
+        """Note that the budget around the step's own did not allow the call."""
+        if error.reason is not None:
+            tally, around = self._step.tally, outer._step.tally
+            tally.end_by(around, error)
+            tally.refused += 1
+            tally.needed = around.needed
+
+    @property
+    def room(self) -> int | None:
+        """The tokens of a reply that fit now, if nothing else starts; None if only time is bounded."""
+        longest = self._step.tally.longest_reply(self.role, reasons=self.reasons)
+        rooms = [min(longest, room.output) for room in self._step.rooms(self)]
+        if self._outer is not None and (around := self._outer.room) is not None:
+            rooms.append(around)
+        return min(rooms, default=None)
+
+    def check(self) -> None:
+        """Raise `UnfinishedError` if the call does not fit now, where it can't wait for others to end."""
+        step = self._step
+        least = step.least_reply(self)
+        for room in step.rooms(self):
+            if room.output < least:
+                raise step.refused(room, least)
+        if self._outer is not None:
+            try:
+                self._outer.check()
+            except UnfinishedError as error:
+                self._end_by(self._outer, error)
+                raise
 
 
 class SharedBudget(StepBudget):

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -462,8 +462,31 @@ def usage_of(response: ModelResponse) -> TokenUsage:
     )
 
 
-def with_list_price(used: TokenUsage, provider: str, model: str) -> TokenUsage:
-    """Return the usage of one call with its cost by a provider's price list; None if the list lacks it."""
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model that a framework calls: its price is that of the settings, else of the provider's list."""
+
+    provider: str
+    model: str
+
+    @property
+    def name(self) -> str:
+        """The full name, as in the settings."""
+        return f"{self.provider}:{self.model}"
+
+    def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
+        """Return what a call costs in US dollars; None if no price is known."""
+        return self.priced(TokenUsage(input_tokens, output_tokens, requests=1)).cost_usd
+
+    def priced(self, used: TokenUsage) -> TokenUsage:
+        """Return the usage of one call with its cost; None if no price is known."""
+        if (price := load_settings().prices.get(self.name)) is None:
+            return _with_list_price(used, self.provider, self.model)
+        cost = (used.input_tokens * price[0] + used.output_tokens * price[1]) / 1_000_000
+        return replace(used, cost_usd=cost)
+
+
+def _with_list_price(used: TokenUsage, provider: str, model: str) -> TokenUsage:
     from genai_prices import Usage, calc_price  # noqa: PLC0415 (reads its data)
 
     tokens = Usage(
