@@ -156,7 +156,7 @@ def test_revision_tokens_limit_a_revision():
     pattern = ReflectionPattern(quality_criteria=[TEA], max_revision_tokens=500)
     Agent(model, pattern=pattern).run_sync("Write.")
     assert model.requests[0].max_tokens is None
-    assert model.requests[1].max_tokens == 500
+    assert 0 < model.requests[1].max_tokens < 500, "the prompt counts"
 
 
 def test_one_agent_serves_many_runs():

@@ -53,6 +53,18 @@ def test_a_run_exceeds_its_budget_by_the_error_of_its_input_estimates_at_most(se
     check_random_budget(server, seed)
 
 
+@pytest.mark.parametrize("revision_tokens", [120, 700, 1_500])
+def test_the_tokens_of_revisions_count_their_prompts(revision_tokens, server):
+    server.wanted = lambda: 300
+    result = run(max_revision_tokens=revision_tokens, max_iterations=9, plateau_iterations=9)
+    revisions = result.usage_by_role.get("revision")
+    assert result.convergence_reason == "token_budget"
+    assert (revisions.total_tokens if revisions else 0) <= revision_tokens + max(server.error)
+    assert "(max_revision_tokens)" in result.stop.detail
+    assert "What was left was too little for the next call: it takes about" in result.stop.detail
+    assert result.diagnostics["budget"].startswith(f"max_revision_tokens={revision_tokens} left no room")
+
+
 def test_a_server_that_ignores_the_limit_exceeds_the_budget_once(server):
     server.ignores, server.wanted = True, lambda: 9_000
     result = run(budget_tokens=2_000)

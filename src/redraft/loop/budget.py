@@ -120,6 +120,8 @@ class Tally:
     needed: str = ""
     accepted: dict[str, int] = field(default_factory=dict[str, int])
     cut_off: int = 0
+    is_out_of_revisions: bool = False
+    """Whether the tokens that were too few are those of revisions."""
     estimated_tokens: int = 0
     outer: StepBudget | None = None
     options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
@@ -232,6 +234,7 @@ class Tally:
             "cancelled": self.cancelled,
             "needed": self.needed,
             "cut_off": self.cut_off,
+            "is_out_of_revisions": self.is_out_of_revisions,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -243,6 +246,7 @@ class Tally:
             self.exhausted = ConvergenceReason(state["exhausted"])
             self.refused, self.cancelled = state["refused"], state["cancelled"]
             self.needed = state.get("needed", "")
+            self.is_out_of_revisions = state.get("is_out_of_revisions", False)
 
     def end_by(self, outer: Tally, error: UnfinishedError) -> None:
         """Note that the budget around this one did not allow something: it ends or suspends the run."""
@@ -260,6 +264,8 @@ class Tally:
             return f"{options['seconds']}={budget.seconds:g}"
         if reason is ConvergenceReason.COST_BUDGET:
             return f"{options['usd']}={budget.usd:g}"
+        if self.is_out_of_revisions:
+            return f"{options['revision_tokens']}={budget.revision_tokens}"
         return f"{options['tokens']}={budget.tokens}"
 
     def time_passed(self) -> str:
@@ -294,7 +300,8 @@ class Tally:
                     detail += self._too_little()
             return Stop(reason, detail, {"used": used.cost_usd, option: budget.usd})
         option, tokens, bound = options["tokens"], used.total_tokens, budget.tokens
-        if bound is not None and (tokens >= bound or self.exhausted is ConvergenceReason.TOKEN_BUDGET):
+        is_refused = self.exhausted is ConvergenceReason.TOKEN_BUDGET and not self.is_out_of_revisions
+        if bound is not None and (tokens >= bound or is_refused):
             detail = f"{tokens:,} of {bound:,} tokens were used ({option})."
             if tokens < bound:
                 detail += self._too_little()
@@ -302,6 +309,8 @@ class Tally:
         option, bound = options["revision_tokens"], budget.revision_tokens or 0
         tokens = self.by_role.get("revision", NOTHING_USED).total_tokens
         detail = f"Revisions used {tokens:,} of {bound:,} tokens ({option})."
+        if self.is_out_of_revisions:
+            detail += self._too_little()
         return Stop(reason, detail, {"used": tokens, option: bound})
 
     def _too_little(self) -> str:
@@ -611,6 +620,10 @@ class StepBudget:
             inputs = sum(other.input_tokens for other in waiting)
             reason = ConvergenceReason.TOKEN_BUDGET
             rooms.append(Room(reason, left, call.input_tokens, 1, inputs, calls))
+        if call.role == "revision" and (revisions_left := tally.revision_tokens_left()) is not None:
+            left = revisions_left - self.used.total_tokens - sum(other.tokens for other in self.under_way)
+            reason = ConvergenceReason.TOKEN_BUDGET
+            rooms.append(Room(reason, left, call.input_tokens, 1, call.input_tokens, 1, of_revisions=True))
         if budget.usd is not None and call.price is not None:
             left = budget.usd - tally.known_usd - self.known_usd - sum(other.usd for other in self.under_way)
             inputs = sum(other.price.input for other in waiting if other.price is not None)
@@ -654,6 +667,7 @@ class StepBudget:
                 f"leaves {left} tokens; the next call takes about {need}: {round(room.input):,} for its input"
             )
             tally.needed = f"it takes about {need} tokens, and {left} are left"
+            tally.is_out_of_revisions = room.of_revisions
         else:
             left, need = exact_usd(max(0.0, room.left)), exact_usd(needed)
             what = f"leaves {left}; the next call takes about {need}: {exact_usd(room.input)} for its input"
@@ -675,6 +689,8 @@ class Room:
     """What the inputs of all waiting calls take."""
     calls: int
     """How many calls share it."""
+    of_revisions: bool = False
+    """Whether it is the budget of revisions alone."""
 
     @property
     def output(self) -> int:

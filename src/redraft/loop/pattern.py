@@ -126,10 +126,11 @@ class ReflectionPattern(AgentPattern):
     critique are there, the other criteria decide, and if there are none, no version is satisfactory.
 
     Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
-    the budgets. `max_revision_tokens` bounds all revisions together; `budget_tokens`, `budget_usd` and
-    `budget_seconds` bound the run. A model call starts only if its input fits into what is left beside the
-    calls under way, and is sent with a limit on its reply that fits, too; `budget_usd` needs the price of
-    every model. When the seconds are spent, what is under way is cancelled.
+    the budgets. `max_revision_tokens` bounds all revisions together, prompts and replies, but not their
+    judgements; `budget_tokens`, `budget_usd` and `budget_seconds` bound the run. A model call starts only if
+    its input fits into what is left by the calls under way, and is sent with a limit on its reply that fits,
+    too; `budget_usd` needs the price of every model. When the seconds are spent, what is under way is
+    cancelled.
 
     Searching: `candidates=n` makes n first drafts at once, of which the best goes on to revision. The free
     checks judge all of them, and the judge scores those that no check distinguishes.
