@@ -116,10 +116,10 @@ def check_list(name: str, value: Any) -> None:
 
 def checked_price(where: str, price: Any) -> tuple[float, float]:
     """Return US dollars for a million input and a million output tokens; raises `ConfigError` for others."""
-    amounts = tuple(price) if isinstance(price, list | tuple) else ()
+    amounts: tuple[Any, ...] = tuple(cast("list[Any]", price)) if isinstance(price, list | tuple) else ()
     if len(amounts) != 2 or not all(is_number(usd) and usd >= 0 for usd in amounts):  # noqa: PLR2004 (input and output)
         raise ConfigError(
             f"{where} must be two amounts in US dollars, for a million input and a million output tokens, "
             f"such as (0.5, 1.5); got {price!r}."
         )
-    return amounts
+    return amounts[0], amounts[1]

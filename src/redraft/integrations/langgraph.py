@@ -247,7 +247,10 @@ class GraphCalls(BaseCallbackHandler):
         self._failed: BaseException | None = None
 
     def on_chat_model_start(
-        self, _model: dict[str, Any], messages: list[list[BaseMessage]], **options: Any
+        self,
+        serialized: dict[str, Any],  # noqa: ARG002 (the signature is LangChain's)
+        messages: list[list[BaseMessage]],
+        **options: Any,
     ) -> None:
         """Stop before a call if the budget is spent, or too small for what the call sends."""
         if reason := self._live.spent(self.role, self.used):

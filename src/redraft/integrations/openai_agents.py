@@ -296,8 +296,9 @@ class ModelCalls(RunHooks[Any]):
         """Return the model of an agent with its price, if a name says which it is."""
         model = self.config.model or agent.model
         # The SDK takes a name to be one of OpenAI's, unless another provider gives it a meaning.
-        is_named = isinstance(model, str) and isinstance(self.config.model_provider, MultiProvider)
-        return ListedModel("openai", model) if is_named else None
+        if isinstance(model, str) and isinstance(self.config.model_provider, MultiProvider):
+            return ListedModel("openai", model)
+        return None
 
     async def on_handoff(
         self,
