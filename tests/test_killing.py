@@ -15,6 +15,9 @@ RESULTS = {
     "workflows inside": lambda found: found == ["finished", [{"sent": "said", "by": "Ada"}] * 4, 8 * 5, 4],
     "cycle": lambda found: found == [2, "finished", ["first", "second"] * 2, 1, [1] * 4, 4],
     "evaluation": lambda found: found == [3, 1.0, 12],
+    "reflection": lambda found: found == [0, True, 1, 0, 1, 1],
+    "reflection in a later run": lambda found: found == [0, True, 1, 0, 1, 1],
+    "note": lambda found: (found[0], found[1]["requests"]) == (1, 2),
 }
 """What comes of each feature. Workers of a fleet are killed in `tests/fleet`."""
 

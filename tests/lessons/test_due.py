@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel, SqliteStore
-from redraft.errors import ReflectionDueError
-from redraft.lessons.due import DueReflection, resolve_due
+from redraft.errors import ReflectionDueError, StoreError
+from redraft.lessons.due import DueReflection, ReflectionWriter, resolve_due
+from redraft.loop.record import Process
 from support.learning_agents import REPLY, TASK, learning, run, writer
 
 TESTS = str(Path(__file__).parents[1])
@@ -50,17 +53,21 @@ def test_a_reflection_interrupted_by_a_kill_stays_due_and_is_written_once(tmp_pa
     assert process.returncode == -signal.SIGKILL
 
     async def main():
-        store = SqliteStore(tmp_path / "store.db")
-        choices = {"store": store, "model": writer()}
-        async with learning(tmp_path, **choices) as lessons:
-            lessons.clock.pass_time(minutes=4)
-            assert await lessons.due() == []  # the killed process may still be writing it
-            lessons.clock.pass_time(minutes=2)
+        store, model = SqliteStore(tmp_path / "store.db"), writer()
+        async with learning(tmp_path, store=store, auto=False) as lessons:
+            with pytest.raises(ReflectionDueError):
+                await run(lessons, 1.0)
+        async with learning(tmp_path, store=store, model=model) as lessons:
             [due] = await lessons.due()
-            await run(lessons, 1.0)
+            assert not due.is_being_written
+            prompts = []
+            await run(lessons, 1.0, prompts=prompts)
+            assert "next_cursor" in prompts[0]
             assert await lessons.due() == []
             [lesson] = await lessons.find()
             assert lesson.source == due.run_id
+            assert len(model.requests) == {"writing": 1, "filed": 0}[where]  # a reply is in the journal
+            assert await store.find("step") == []  # this store does not have the run
         await store.aclose()
 
     asyncio.run(main())
@@ -103,6 +110,37 @@ def test_concurrent_recalls_write_a_due_reflection_once(tmp_path):
             go_on.set()
             assert len(await first) == 1
             assert len(asked) == 1
+
+    asyncio.run(main())
+
+
+ELSEWHERE = Process("another machine", 1, "")
+
+
+@pytest.mark.parametrize(
+    ("writer", "is_at_work"),
+    [
+        (ReflectionWriter(ELSEWHERE, "", time.time() + 1_000), True),
+        (ReflectionWriter(ELSEWHERE, "", time.time() - 1), False),
+        (ReflectionWriter(replace(Process.this(), started="before"), "", time.time() + 1_000), False),
+        (ReflectionWriter(Process.this(), "of an attempt that failed", time.time() + 1_000), False),
+    ],
+    ids=["on another machine", "on another machine, silent", "dead", "this process, no longer"],
+)
+def test_a_process_that_writes_a_reflection_counts_for_as_long_as_it_lives(writer, is_at_work):
+    assert writer.is_at_work is is_at_work
+
+
+def test_a_reflection_that_could_not_be_written_is_free_at_once(tmp_path):
+    async def main():
+        async with learning(tmp_path, model=writer()) as lessons:
+            lessons._files.file = refuse
+            await run(lessons, 0.1)
+            [due] = await lessons.due()
+            assert due.writer is None
+
+    def refuse(*_, **__):
+        raise StoreError("The disk is full.")
 
     asyncio.run(main())
 

@@ -20,7 +20,7 @@ from redraft import (
     reflect_sync,
     reflected,
 )
-from redraft._steps import direct, inner_step, observed, retried
+from redraft._steps import answer, direct, inner_step, observed, retried
 from redraft.errors import ChangedRunError, OutputError, StoreError
 from redraft.events import StepFailed, StepFinished
 from redraft.loop import Retry
@@ -28,7 +28,7 @@ from redraft.loop.agent import Agent
 from redraft.loop.journal import STEP, Journalled, StepRecords
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
-from redraft.protocols import ReflectionCallbacks, ReflectionDecision
+from redraft.protocols import ChatRequest, Message, ReflectionCallbacks, ReflectionDecision
 from redraft.stores.memory import MemoryStore
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
@@ -380,6 +380,37 @@ def test_a_model_call_inside_a_step_is_not_paid_twice():
         inner = [step.data for step in await store.find(STEP) if step.key.count("/") == 2]
         assert inner[0]["given"][0]["messages"][-1]["content"] == "T"
         assert inner[0]["result"]["text"] == "the draft"
+
+    asyncio.run(main())
+
+
+def test_what_a_run_owes_is_done_once_and_is_not_in_the_way_of_another_attempt():
+    async def main():
+        store, replies = MemoryStore(), iter([ModelError("busy"), "a reply", "never asked for"])
+
+        def reply(request):
+            answer = next(replies)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        async def write():
+            text = (await answer(model, ChatRequest((Message("user", "Why?"),)))).text
+            if not is_ready:
+                raise OSError("The disk is full.")
+            return text
+
+        work, model, is_ready = Work(fails_at=3, error=KeyError("x")), ScriptedModel(reply), False
+        await work.run(store)
+        for error in (ModelError, OSError):
+            with pytest.raises(error):
+                await Journalled(store, "a run").owed("lesson", str, write)
+        is_ready = True
+        assert await Journalled(store, "a run").owed("lesson", str, write) == "a reply"
+        assert await Journalled(store, "a run").owed("lesson", str, write) == "a reply"
+        assert len(model.requests) == 2
+        result = await work.run(store)
+        assert result.error is None
 
     asyncio.run(main())
 

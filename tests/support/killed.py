@@ -11,8 +11,10 @@ from hashlib import sha256
 from redraft import (
     Agent,
     Draft,
+    Ensemble,
     EvalCase,
     Evaluation,
+    Lessons,
     QualityCriterion,
     ReflectionPattern,
     ScriptedModel,
@@ -22,16 +24,23 @@ from redraft import (
 from redraft._codec import to_json
 from redraft._steps import answer
 from redraft.cycles import CycleAgent, LongTermStorage, write_behind
+from redraft.lessons import files
+from redraft.lessons.due import DUE
 from redraft.loop.journal import Journalled
 from redraft.loop.runs import Runs
+from redraft.models.embed import ScriptedEmbedder
+from redraft.notes.store import NOTE, SqliteReflectionStore
+from redraft.notes.task import Task, TaskIdentity
 from redraft.protocols import ChatReply, ChatRequest, ReflectionCallbacks
 from redraft.protocols import ReflectionDecision as Decision
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
 from redraft.types import Message, PlainTask
 from redraft.workflow import Approvals, Workflow
+from support.ensembles import REPLY
 from support.killed_agent import AGENT
-from support.killing import watched
+from support.killing import effects, watched
+from support.learning_agents import SYSTEMIC
 
 USAGE = TokenUsage(3, 2, requests=1)
 
@@ -225,6 +234,23 @@ nodes:
 """
 
 
+def records_in(folder, kind, name="redraft.db"):
+    """Return the data of the records of a kind, read from the file of a store."""
+    if not (folder / name).exists():
+        return []
+    with closing(sqlite3.connect(folder / name)) as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
+            return []
+        rows = database.execute("SELECT data FROM records WHERE kind = ?", [kind]).fetchall()
+    return [json.loads(data) for (data,) in rows]
+
+
+def calls_in(folder):
+    """Return the requests of the model calls whose replies are in a store."""
+    steps = records_in(folder, "step")
+    return [one["given"][0] for one in steps if one["name"].startswith("model ") and "result" in one]
+
+
 class Items(Feature):
     """A workflow whose items call models at once, in a node and in a loop."""
 
@@ -237,15 +263,7 @@ class Items(Feature):
             (folder / name).write_text(text)
 
     def recorded(self, folder):
-        if not (folder / "redraft.db").exists():
-            return set()
-        with closing(sqlite3.connect(folder / "redraft.db")) as database:
-            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
-                return set()
-            rows = database.execute("SELECT data FROM records WHERE kind = 'step'").fetchall()
-        steps = [json.loads(data) for (data,) in rows]
-        calls = [step for step in steps if step["name"].startswith("model ") and "result" in step]
-        return {call["given"][0]["messages"][0]["content"].partition("\n")[0] for call in calls}
+        return {call["messages"][0]["content"].partition("\n")[0] for call in calls_in(folder)}
 
     async def run(self, folder, killer):
         async def model(request):
@@ -362,6 +380,89 @@ class Cases(Feature):
         return [len(report.tries), report.figures[0].mean_passed, report.usage.requests]
 
 
+TEA, LAMP = PlainTask("Order tea.", task_type="orders"), PlainTask("Order a lamp.", task_type="orders")
+IN_DIGITS = QualityCriterion("digits", evaluator="regex", evaluator_config={"pattern": r": \d+$"})
+
+
+class Reflection(Feature):
+    """A run that fails and has to be reflected on, then another one; both are resumed in this order."""
+
+    at_once = 1
+    is_resumed = True
+
+    def recorded(self, folder):
+        return {
+            f"{one.get('role', 'generation')} {'lamp' in one['messages'][-1]['content']}"
+            for one in calls_in(folder)
+        }
+
+    async def run(self, folder, killer):
+        async def model(request):
+            is_lamp = "lamp" in request.messages[-1].content
+            await killer.effect(f"{request.role} {is_lamp}")
+            replies = {"generation": "lamp: 1" if is_lamp else "tea: two", "reflection": json.dumps(SYSTEMIC)}
+            return ChatReply(replies[request.role], usage=USAGE)
+
+        def write(path, data):
+            killer.passes()
+            write_file(path, data)
+            killer.passes()
+
+        write_file, files._write = files._write, write
+        store, again = self.store(folder, killer), bool(effects(folder))
+        owed = len(records_in(folder, DUE))
+        lessons = Lessons(
+            folder / "memory", agent="clerk", store=store, embedder=ScriptedEmbedder(), trusted=True
+        )
+        hidden = owed - len(await lessons.due())
+        pattern = ReflectionPattern(max_iterations=0, quality_criteria=[IN_DIGITS])
+        agent = Agent(model, pattern=pattern, lessons=lessons, keep=store, name="clerk")
+        runs = [(TEA, "tea"), (LAMP, "lamp")]
+        if again and not self.is_resumed:
+            runs.reverse()
+        results = [await agent.run(task, run_id=run_id) for task, run_id in runs]
+        is_told = bool(results[0].advice) or not owed or self.is_resumed
+        filed, due, rules = await lessons.find(), await lessons.due(), (lessons._files.path / "rules.md")
+        steps = [one for one in records_in(folder, "step") if one["name"].startswith("lesson ")]
+        await lessons.aclose()
+        await store.aclose()
+        files._write = write_file
+        return [hidden, is_told, len(filed), len(due), rules.read_text().count("next_cursor"), len(steps)]
+
+
+class LaterReflection(Reflection):
+    """The same, but it is a later run that goes on from there."""
+
+    is_resumed = False
+
+
+class NoteOfARun(Feature):
+    """An ensemble of one task, whose note is written after its output is accepted."""
+
+    at_once = 1
+
+    def recorded(self, folder):
+        written = {"reflection"} if records_in(folder, NOTE, "notes.db") else set()
+        return {one.get("role", "generation") for one in calls_in(folder)} | written
+
+    async def run(self, folder, killer):
+        async def model(request):
+            await killer.effect(request.role)
+            note = REPLY.format(description="Report the sum of the table")
+            replies = {"generation": "The sum is 4.", "reflection": note}
+            return ChatReply(replies[request.role], usage=USAGE)
+
+        store = self.store(folder, killer)
+        notes = SqliteReflectionStore(folder / "notes.db")
+        task = Task("Report the sum.", expected_output="One sentence.", reflect=True)
+        ensemble = Ensemble(model, [task], notes, keep=store)
+        result = await ensemble.run(run_id="killed")
+        written = len(await notes.revisions(TaskIdentity.of(task)))
+        await store.aclose()
+        await notes.aclose()
+        return [written, to_json(result.usage)]
+
+
 # On a busy machine, a database that is late is not away.
 write_behind.OPEN_TIMEOUT = write_behind.SILENCE = 60.0
 
@@ -372,4 +473,7 @@ FEATURES = {
     "workflows inside": Inside,
     "cycle": Cycle,
     "evaluation": Cases,
+    "reflection": Reflection,
+    "reflection in a later run": LaterReflection,
+    "note": NoteOfARun,
 }

@@ -66,6 +66,12 @@ def watched(kind, killer, *arguments):
         async def put_if_absent(self, record):
             return await around(super().put_if_absent(record))
 
+        async def replace(self, record):
+            return await around(super().replace(record))
+
+        async def delete(self, kind, key):
+            return await around(super().delete(kind, key))
+
     async def around(write):
         killer.passes()
         stored = await write
@@ -186,7 +192,9 @@ def main(name, folder, points, database=""):
     whole.ended(whole.start())
     seconds = time.monotonic() - began
     [(expected, last)] = whole.results()
-    if feature.at_once:  # how effects overlap decides how many points there are, so not each run has the last
+    if (
+        feature.at_once > 1
+    ):  # how effects overlap decides how many points there are, so not each run has the last
         last = last * 3 // 4
     order, wrong, killed = effects(whole.folder), [], 0
     if points in ("some", "all"):

@@ -69,7 +69,8 @@ async def _stored(request: PageRequest) -> StoredRun:
 
 async def _with_reflections(request: PageRequest, stored: StoredRun) -> StoredRun:
     """Add what was spent on learning from the run, which happened after its record was written."""
-    calls = (one.exchange for step in stored.timeline if step.step.name == "observe" for one in step.inner)
+    learning = [one for one in stored.timeline if one.step.name.startswith(("observe", "lesson "))]
+    calls = (call.exchange for one in learning for call in one.inner)
     roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}
     key = RunKey(stored.record.run_id, request.project.store, resumes=True)
     if (learned := await checkpoint.load(key, "reflection", Learned)) is not None:

@@ -3,39 +3,78 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from time import time
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from redraft._codec import from_record, to_record
 from redraft._texts import shortened
 from redraft._validation import only
-from redraft.errors import ConfigError, ReflectionDueError
+from redraft.errors import ConfigError, ReflectionDueError, StoreError
+from redraft.lessons.guidance import digest_of
 from redraft.lessons.lesson import LessonKind
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.safety import Cleaner
-from redraft.lessons.writer import MOST_ISSUE, MOST_SHOWN, MOST_TRANSCRIPT
+from redraft.lessons.writer import (
+    MOST_ISSUE,
+    MOST_READ,
+    MOST_SHOWN,
+    MOST_TRANSCRIPT,
+    LessonReflection,
+    shortened_transcript,
+    write_reflection,
+)
+from redraft.loop.journal import OWED, STEP, Journalled, check_run_id
+from redraft.loop.record import Process
+from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
+from redraft.stores.run_index import RUN
 from redraft.text.characters import without_middle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
+    from collections.abc import AsyncGenerator, Sequence
 
+    from redraft.protocols import ChatModel
     from redraft.stores.base import Store
 
 DUE, SETTLED = "lesson_due", "lesson_settled"
 """Kinds of records. Due reflections are few and read before every run; settled ones are kept for good."""
-CLAIM_SECONDS = 300.0
-"""How long a process that writes a reflection keeps others from writing it; after that it counts as dead."""
+RENEWED = 10.0
+"""Seconds after which a process that writes a reflection says again that it does."""
+FORSAKEN = 3 * RENEWED
+"""Seconds without such a sign after which a process on another machine counts as dead."""
+
+_under_way: set[str] = set()
+"""The tokens of the reflections that this process is writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionWriter:
+    """The process that is writing a reflection."""
+
+    process: Process
+    token: str
+    """Of this attempt."""
+    until: float
+    """The time, in seconds since 1970, at which a process on another machine counts as dead."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it still is. On this machine, a process that was killed is seen at once."""
+        if self.process == Process.this():
+            return self.token in _under_way
+        return time() < self.until and not self.process.is_gone()
 
 
 @dataclass(frozen=True, slots=True)
 class DueReflection:
     """A reflection that a run must leave, and the run's outcome to reflect on.
 
-    `state` is `due` until the reflection is written (`lesson` is its id) or waived (`why` is the reason). A
-    process is writing it until `claimed_until`, in seconds since 1970.
+    `state` is `due` until the reflection is written (`lesson` is its id) or waived (`why` is the reason).
     """
 
     run_id: str
@@ -45,49 +84,101 @@ class DueReflection:
     outcome: Outcome | None = None
     lesson: str = ""
     why: str = ""
-    claimed_until: float = 0.0
+    writer: ReflectionWriter | None = None
+    """The last process that began to write it; it may have died since."""
+    task: str = ""
+    """The digest of the task as it was given; in the outcome, secrets are withheld."""
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether a living process is writing it."""
+        return self.writer is not None and self.writer.is_at_work
 
 
 class DueReflections:
     """The due reflections of one agent, in a store that other processes share.
 
-    Secrets in outcomes are withheld. `now` returns the time.
+    Secrets in outcomes are withheld. What a process paid for before it died is in the journal of the run, so
+    the next one to write the reflection goes on from there.
     """
 
-    def __init__(self, store: Store, agent: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, agent: str) -> None:
         self._store = store
         self._agent = agent
-        self._now = now
 
     async def add(self, outcome: Outcome) -> None:
         """Require a reflection on a run, unless it has been written or waived already."""
-        new = DueReflection(outcome.run_id, self._agent, outcome.content_type.kind)
+        kind = outcome.content_type.kind
+        new = DueReflection(outcome.run_id, self._agent, kind, task=digest_of(outcome.task))
         if await self._store.get(SETTLED, self._key(new.run_id, new.kind)) is None:
             bounded = await asyncio.to_thread(_bounded, outcome)
             await self._store.put_if_absent(self._record(DUE, replace(new, outcome=bounded)))
 
     async def list(self) -> list[DueReflection]:
-        """Return the due reflections that no process is writing."""
+        """Return the due reflections, those included that a process is writing."""
         found = await self._store.find(DUE, prefix=f"{self._agent}/")
-        reflections = [from_record(DueReflection, record.data) for record in intact(found)]
-        now = self._now().timestamp()
-        return [one for one in reflections if one.claimed_until <= now]
+        return [from_record(DueReflection, record.data) for record in intact(found)]
 
-    async def claim(self, outcome: Outcome) -> bool:
-        """Keep others from writing the reflection on a run; return False if it is not due, or is claimed."""
-        found = await self._store.get(DUE, self._key(outcome.run_id, outcome.content_type.kind))
-        now = self._now().timestamp()
-        if found is None or (due := from_record(DueReflection, found.data)).claimed_until > now:
-            return False
-        claimed = replace(due, claimed_until=now + CLAIM_SECONDS)
-        return await self._store.replace(replace(found, data=to_record(claimed))) is not None
+    @asynccontextmanager
+    async def writing(self, run_id: str, kind: LessonKind) -> AsyncGenerator[DueReflection | None]:
+        """Keep other processes from writing a due reflection.
 
-    async def release(self, outcome: Outcome) -> None:
-        """Give a claim back, so that others can write the reflection."""
-        found = await self._store.get(DUE, self._key(outcome.run_id, outcome.content_type.kind))
-        if found is not None:
-            released = replace(from_record(DueReflection, found.data), claimed_until=0.0)
-            await self._store.replace(replace(found, data=to_record(released)))
+        The value is None if the reflection is not due, or if a living process is writing it.
+        """
+        token = os.urandom(8).hex()
+        _under_way.add(token)
+        renewing: asyncio.Task[None] | None = None
+        try:
+            due = await self._claim(run_id, kind, token)
+            if due is not None:
+                renewing = asyncio.create_task(self._renew(run_id, kind, token))
+            yield due
+        except BaseException:
+            await self._release(run_id, kind, token)
+            raise
+        finally:
+            _under_way.discard(token)
+            if renewing is not None:
+                renewing.cancel()
+
+    async def reflection(self, outcome: Outcome, model: ChatModel) -> LessonReflection:
+        """Reflect on an outcome as a step of its run, which replays the calls that have finished."""
+        journal = Journalled(self._store, _journal_of(outcome.run_id))
+        name = f"lesson {outcome.content_type.kind}"
+        return await journal.owed(name, LessonReflection, lambda: write_reflection(outcome, model))
+
+    async def _claim(self, run_id: str, kind: LessonKind, token: str) -> DueReflection | None:
+        """Name this process as the writer; return None if there is nothing to write, or a living writer."""
+        found = await self._store.get(DUE, self._key(run_id, kind))
+        if found is None:
+            return None
+        due = from_record(DueReflection, found.data)
+        if due.is_being_written and (due.writer is None or due.writer.token != token):
+            return None
+        due = replace(due, writer=ReflectionWriter(Process.this(), token, time() + FORSAKEN))
+        is_ours = await self._store.replace(replace(found, data=to_record(due))) is not None
+        return due if is_ours else None
+
+    async def _release(self, run_id: str, kind: LessonKind, token: str) -> None:
+        """Let others write a reflection that this process could not write."""
+        key = self._key(run_id, kind)
+        try:
+            found = await self._store.get(DUE, key)
+            due = None if found is None else from_record(DueReflection, found.data)
+            if found is not None and due is not None and due.writer is not None and due.writer.token == token:
+                await self._store.replace(replace(found, data=to_record(replace(due, writer=None))))
+        except StoreError as error:
+            logger.warning(
+                "Others can write the reflection on the run %r in %g s: %s", run_id, FORSAKEN, error
+            )
+
+    async def _renew(self, run_id: str, kind: LessonKind, token: str) -> None:
+        while True:
+            await asyncio.sleep(RENEWED)
+            try:
+                await self._claim(run_id, kind, token)
+            except StoreError as error:  # the reflection is written all the same
+                logger.info("The reflection on the run %r is being written: %s", run_id, error)
 
     async def lesson_of(self, run_id: str, kind: LessonKind) -> str:
         """Return the id of the lesson of a kind that a run left, or an empty string."""
@@ -103,13 +194,17 @@ class DueReflections:
         found = await self._store.find(DUE, prefix=f"{self._key(run_id)}/")
         for record in found:
             due = from_record(DueReflection, record.data)
-            await self._settle(replace(due, state="waived", why=why, outcome=None, claimed_until=0.0))
+            await self._settle(replace(due, state="waived", why=why, outcome=None, writer=None))
         return len(found)
 
     async def _settle(self, reflection: DueReflection) -> None:
         record = self._record(SETTLED, reflection)
         await self._store.put(record)
         await self._store.delete(DUE, record.key)
+        journal = _journal_of(reflection.run_id)
+        if await self._store.get(RUN, journal) is None:  # no run's page would show its steps
+            for step in await self._store.find(STEP, prefix=f"{journal}/{OWED}lesson "):
+                await self._store.delete(STEP, step.key)
 
     def _record(self, kind: str, reflection: DueReflection) -> Record:
         return Record(kind, self._key(reflection.run_id, reflection.kind), to_record(reflection))
@@ -120,7 +215,7 @@ class DueReflections:
 
 
 async def all_due(store: Store) -> list[DueReflection]:
-    """Return the due reflections of all agents, oldest first, claimed ones included."""
+    """Return the due reflections of all agents, oldest first."""
     found = await store.find(DUE, newest_first=True)
     return [from_record(DueReflection, record.data) for record in reversed(intact(found))]
 
@@ -162,14 +257,31 @@ def due_error(due: Sequence[DueReflection]) -> ReflectionDueError:
     )
 
 
+def _journal_of(run_id: str) -> str:
+    """Return the id of the journal of a run, which for an id of a program's own may be a hash."""
+    try:
+        check_run_id(run_id)
+    except ConfigError:
+        return sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return run_id
+
+
 def _bounded(outcome: Outcome) -> Outcome:
-    """Return an outcome as a model is shown it: cut to size, with its secrets withheld."""
-    bounded = replace(
+    """Return an outcome as a model is shown it: with its secrets withheld, then cut to size."""
+    read = replace(
         outcome,
-        output=without_middle(outcome.output, MOST_SHOWN),
-        error=without_middle(outcome.error, MOST_SHOWN),
-        transcript=without_middle(outcome.transcript, MOST_TRANSCRIPT),
-        issues=tuple(without_middle(issue, MOST_ISSUE) for issue in outcome.issues),
-        failed_output=without_middle(outcome.failed_output, MOST_SHOWN),
+        output=without_middle(outcome.output, MOST_READ),
+        error=without_middle(outcome.error, MOST_READ),
+        transcript=without_middle(outcome.transcript, MOST_READ),
+        failed_output=without_middle(outcome.failed_output, MOST_READ),
     )
-    return replace(Cleaner().redactor.redact_object(bounded), run_id=outcome.run_id)
+    clean = Cleaner().redactor.redact_object(read)
+    return replace(
+        clean,
+        run_id=outcome.run_id,
+        output=without_middle(clean.output, MOST_SHOWN),
+        error=without_middle(clean.error, MOST_SHOWN),
+        transcript=shortened_transcript(clean.transcript, MOST_TRANSCRIPT),
+        issues=tuple(without_middle(issue, MOST_ISSUE) for issue in clean.issues),
+        failed_output=without_middle(clean.failed_output, MOST_SHOWN),
+    )

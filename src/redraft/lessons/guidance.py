@@ -115,16 +115,21 @@ class Guidance:
 
     async def quarantined(self, task: PlainTask) -> list[str]:
         """Return the ids of the quarantined lessons that this very task taught, newest first."""
-        found = await self._store.find(QUARANTINED, prefix=self._prefix(task), newest_first=True)
+        found = await self._store.find(
+            QUARANTINED, prefix=f"{self._folder}/{digest_of(task)}/", newest_first=True
+        )
         return [from_record(Quarantined, one.data).lesson for one in intact(found)]
 
-    async def add(self, lesson: Lesson, task: PlainTask, reflection: LessonReflection) -> None:
-        """Add the rule and the playbook of a new lesson; those of a quarantined one wait."""
+    async def add(self, lesson: Lesson, taught_by: str, reflection: LessonReflection) -> None:
+        """Add the rule and the playbook of a new lesson; those of a quarantined one wait.
+
+        `taught_by` is the digest of its task (see `digest_of`).
+        """
         quarantined = Quarantined(lesson.id, reflection.principle, reflection.replay)
         if lesson.status == "active":
             await self._use(lesson, quarantined)
             return
-        await self._keep(quarantined, self._prefix(task))
+        await self._keep(quarantined, f"{self._folder}/{taught_by}/")
 
     async def follow(self, lesson: Lesson) -> None:
         """Start or stop using the rule and the playbook of a lesson, as its status says."""
@@ -219,10 +224,11 @@ class Guidance:
         counters = await self._impact.all_counters()
         return frozenset(lesson for lesson, its in counters.items() if its.helped > its.hurt)
 
-    def _prefix(self, task: PlainTask) -> str:
-        # Hashed, because a task may contain secrets.
-        words = " ".join(task.description.split())
-        return f"{self._folder}/{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()}/"
+
+def digest_of(task: PlainTask) -> str:
+    """Return what identifies a task in keys: a hash, because its description may contain secrets."""
+    words = " ".join(task.description.split())
+    return sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _folder_of(lesson_id: str) -> str:

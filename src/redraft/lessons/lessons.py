@@ -22,7 +22,7 @@ from redraft.lessons.advice import advice_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.guidance import Guidance
+from redraft.lessons.guidance import Guidance, digest_of
 from redraft.lessons.impact import TRIED, Impact, ScoredRun, gain_of
 from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
@@ -135,7 +135,7 @@ class Lessons:
         self._folder = self._files.name
         self._index = LessonIndex(self._path, embedder)
         self._backlog = Backlog(self._index, self._files.path)
-        self._due = DueReflections(store, self._folder, self.clock)
+        self._due = DueReflections(store, self._folder)
         self._impact = Impact(store, self._folder)
         self._guidance = Guidance(
             self._path, self.agent, store, self._impact, self._today, trusted=self.trusted
@@ -230,7 +230,7 @@ class Lessons:
         lesson: Lesson | None = None
         if outcome is not None and model is not None:
             if outcome.is_mandatory:
-                lesson = await self._reflect_once(outcome, model)
+                lesson = await self._write_due(outcome.run_id, outcome.content_type.kind, model)
             elif self.successes and result.iterations_used:
                 lesson = await self._reflect_if_possible(
                     outcome, model, only_replicable=not outcome.is_mended
@@ -257,7 +257,7 @@ class Lessons:
         self._raised.add(outcome)
         await self._due.add(outcome)
         if model is not None and not isinstance(error, ModelError):
-            await self._reflect_once(outcome, model)
+            await self._write_due(run_id, outcome.content_type.kind, model)
 
     # --- learning by hand ----------------------------------------------------------------------------------
 
@@ -298,7 +298,9 @@ class Lessons:
                 return await self.get(known)
             return None
         else:
-            lesson = await self._reflect(outcome, model_of(self.model, load_settings()))
+            model = model_of(self.model, load_settings())
+            lesson = await self._write_due(run_id, expected.kind, model) if run_id else None
+            lesson = lesson or await self._reflect(outcome, model)
         await self._backlog.wait()
         return lesson
 
@@ -469,30 +471,28 @@ class Lessons:
     # --- due reflections and quarantined lessons -----------------------------------------------------------
 
     async def _still_due(self) -> list[DueReflection]:
-        """Write the due reflections if there is a model, and return those that remain."""
+        """Write the due reflections if there is a model, and return those that remain.
+
+        Those that another run is writing now are not among them.
+        """
         due, model = await self._due.list(), self._auto_model()
         if model is None:
-            return due
+            return [one for one in due if not one.is_being_written]
         remaining: list[DueReflection] = []
         for one in due:
             try:
-                if one.outcome is not None:
-                    await self._reflect_once(one.outcome, model)
-                    continue
+                await self._write_due(one.run_id, one.kind, model)
             except (StoreError, ModelError, OutputError) as error:
                 logger.warning("The run %r could not be reflected on: %s", one.run_id, error)
-            remaining.append(one)
+                remaining.append(one)
         return remaining
 
-    async def _reflect_once(self, outcome: Outcome, model: ChatModel) -> Lesson | None:
-        """Write the due reflection on a run, unless another process is writing it."""
-        if not await self._due.claim(outcome):
-            return None
-        try:
-            return await self._reflect(outcome, model)
-        except BaseException:
-            await self._due.release(outcome)
-            raise
+    async def _write_due(self, run_id: str, kind: LessonKind, model: ChatModel) -> Lesson | None:
+        """Write the due reflection on a run; return None if there is none, or if another run writes it."""
+        async with self._due.writing(run_id, kind) as due:
+            if due is None or due.outcome is None:
+                return None
+            return await self._file(due.outcome, await self._written(due.outcome, model), taught_by=due.task)
 
     async def _quarantined_of(self, task: PlainTask, k: int) -> list[FoundLesson]:
         """Return the quarantined lessons that this very task taught, for an attempt at it again."""
@@ -566,25 +566,40 @@ class Lessons:
 
         With `only_replicable`, only a lesson that other tasks can use, according to the model.
         """
-        reflection = await write_reflection(outcome, model)
+        reflection = await self._written(outcome, model)
+        if only_replicable and not reflection.principle and reflection.replay is None:
+            return None
+        return await self._file(outcome, reflection)
+
+    async def _written(self, outcome: Outcome, model: ChatModel) -> LessonReflection:
+        """Have a model write a reflection; a mandatory one is a step of its run."""
+        if outcome.is_mandatory and outcome.run_id:
+            reflection = await self._due.reflection(outcome, model)
+        else:
+            reflection = await write_reflection(outcome, model)
         if reflection.problem:
             about = f"the run {outcome.run_id!r}" if outcome.run_id else f"{outcome.task.description!r:.100}"
             logger.warning(
                 "The reflection on %s was completed without the model: %s", about, reflection.problem
             )
-        if only_replicable and not reflection.principle and reflection.replay is None:
-            return None
-        return await self._file(outcome, reflection)
+        return reflection
 
-    async def _file(self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False) -> Lesson:
-        """Store the lesson that an outcome teaches; it is active if written by hand, or of no doubt."""
+    async def _file(
+        self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False, taught_by: str = ""
+    ) -> Lesson:
+        """Store the lesson that an outcome teaches; it is active if written by hand, or of no doubt.
+
+        `taught_by` is the digest of the task if the outcome has it with its secrets withheld.
+        """
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
         lesson, is_new = await asyncio.to_thread(
             self._files.file, lesson, by_hand=by_hand, by_advice=reflection.names_requirements
         )
         is_same = lesson.content == reflection.content and lesson.status == "active"
-        if is_new:
-            await self._guidance.add(lesson, outcome.task, reflection)
+        # A process that died may have written the file, but not its rule and its playbook.
+        is_repeated = bool(outcome.run_id) and lesson.source == outcome.run_id and not by_hand
+        if is_new or (is_repeated and lesson.status in ("active", QUARANTINED)):
+            await self._guidance.add(lesson, taught_by or digest_of(outcome.task), reflection)
             if waits := waiting(lesson):
                 logger.info(waits)
         elif by_hand and lesson.source == outcome.run_id and not is_same:

@@ -30,6 +30,8 @@ STEP = "step"
 """The kind of the record of a step; its key is `RUN_ID/PLACE`."""
 VOID = "void"
 """The kind of a step's record that a later attempt replaced: paid for and shown, but not replayed."""
+OWED = "owed "
+"""The beginning of the places of steps that follow the end of a run, such as the lesson that it teaches."""
 LONGEST_ID = 200
 
 StepData: TypeAlias = Mapping[str, Any]
@@ -166,6 +168,15 @@ class Journalled:
         data = {"name": name, "given": [to_record(argument) for argument in args]}
         return await self._carry_out(place, data, returns, fn, *args, **kwargs)
 
+    async def owed(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]], /) -> R:
+        """Return the recorded result of a step that follows the end of the run, or carry it out.
+
+        Whichever process comes first carries it out: one that resumes the run, or a later run. A failure is
+        not recorded, so the next attempt tries again and replays the calls that had finished. The run need
+        not have begun here.
+        """
+        return await self.within(f"{OWED}{name}", name, returns, fn)
+
     def elapsed(self) -> float:
         """Return the seconds of work on the run, over all processes that worked on it."""
         return self._working_time() if self._under_way or self.is_closed else self._last["elapsed"]
@@ -183,17 +194,18 @@ class Journalled:
         it is not replayed either: they observe the run again when it ends otherwise.
         """
         recorded = await self._load()
-        steps = sorted(place for place in recorded if "/" not in place)
+        places = [place for place in recorded if not place.startswith(OWED)]
+        steps = sorted(place for place in places if "/" not in place)
         observed: list[str] = []
         while steps and recorded[steps[-1]]["name"] == OBSERVE:
             observed.append(steps.pop())
         last = steps[-1] if steps else ""
         if not last or "error" not in recorded[last]:
             return
-        if any(place.partition("/")[0] not in recorded for place in recorded):
+        if any(place.partition("/")[0] not in recorded for place in places):
             return  # the run survived it, and was interrupted in a later step: that one is resumed
         reason = recorded[last]["error"].get("reason")
-        inside = [] if reason else [place for place in recorded if place.startswith(f"{last}/")]
+        inside = [] if reason else [place for place in places if place.startswith(f"{last}/")]
         failed = {last, *(place for place in inside if "error" in recorded[place])}
         explained = {around for place in failed for around in _around(place)}
         again = [
@@ -201,7 +213,7 @@ class Journalled:
             for place in inside
             if place in failed or not explained.issuperset(failed & {*_around(place)})
         ]
-        after = [place for place in recorded if place.split("/")[0] in observed]
+        after = [place for place in places if place.split("/")[0] in observed]
         for place in (last, *again, *after):
             del recorded[place]
             key = f"{self.run_id}/{place}"
@@ -258,6 +270,8 @@ class Journalled:
             raise
         except Exception as error:
             if "/" in place and over_budget(error):  # it was not started, or cancelled: there is no result
+                raise
+            if place.startswith(OWED):
                 raise
             failure = error
         finally:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redraft._calls import awaited
+from redraft._steps import answer
 from redraft._telemetry import traced
 from redraft.errors import ConfigError, RedraftError
 from redraft.evaluate.criteria import criteria_of
+from redraft.loop.journal import Journalled
 from redraft.loop.keeper import RunKey
 from redraft.models.metered import MeteredModel
 from redraft.models.names import model_of
@@ -47,6 +49,7 @@ from redraft.types import (
 
 if TYPE_CHECKING:
     from redraft.notes.task import ReflectionStrategy
+    from redraft.protocols import ChatReply, ChatRequest
     from redraft.settings import Settings
     from redraft.types import PlainTask
 
@@ -114,6 +117,40 @@ class AcceptedRun:
     def score(self) -> float | None:
         """The score of the first version, None if it can't be compared with those of other runs."""
         return self.first_evaluation and self.first_evaluation.comparable_score
+
+
+@dataclass(slots=True)
+class JournalledModel:
+    """A `ChatModel` whose replies are recorded in the step under way; replayed ones count as used, too."""
+
+    model: MeteredModel
+    replayed: TokenUsage = NOTHING_USED
+
+    @property
+    def used(self) -> TokenUsage:
+        """The usage of all calls."""
+        return self.model.used + self.replayed
+
+    @property
+    def name(self) -> str:
+        """The name of the model that it calls."""
+        return self.model.name
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Return the reply; raises what the model raises."""
+        before = self.model.used
+        reply = await answer(self.model, request)
+        if self.model.used == before:
+            self.replayed += reply.usage
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenNote:
+    """A note as a strategy wrote it, and what that cost."""
+
+    reflection: TaskReflection
+    usage: TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +249,7 @@ class Learner:
 
     async def _learn(self, run: AcceptedRun) -> Learned:
         """Reflect on a run, and store the note."""
-        metered = None if self.model is None else MeteredModel(self.model)
+        metered = None if self.model is None else JournalledModel(MeteredModel(self.model))
         try:
             learned = await self._reflect(run, metered)
             await checkpoint.save(run.key, "reflection", learned, learned.usage)
@@ -228,7 +265,7 @@ class Learner:
         logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
         return problem
 
-    async def _reflect(self, run: AcceptedRun, metered: MeteredModel | None) -> Learned:
+    async def _reflect(self, run: AcceptedRun, metered: JournalledModel | None) -> Learned:
         identity, run_id, given, config = (
             TaskIdentity.of(self.task),
             run.key.run_id,
@@ -239,10 +276,16 @@ class Learner:
         strategy = config.strategy or self._default_strategy(metered)
         task, prior = self.task.plain(), await self.notebook.current(identity)
         subject = self._subject(run, task, prior)
-        reflection = storable(await awaited(strategy)(subject), subject)
+
+        async def write() -> WrittenNote:
+            reflection = storable(await awaited(strategy)(subject), subject)
+            used = NOT_REPORTED if config.strategy is not None or metered is None else metered.used
+            return WrittenNote(reflection, used)
+
+        written = await self._once(run.key, write)
         note, is_first = await self.notebook.append(
             task,
-            reflection,
+            written.reflection,
             run_id=run_id,
             based_on=given.in_force,
             name=self.task.name,
@@ -254,8 +297,13 @@ class Learner:
         if config.trial:
             settle = partial(self._settle_trial, identity, config.trial)
             rollback = await traced("settle_trial", self.task.title, run_id, settle)
-        used = NOT_REPORTED if config.strategy is not None or metered is None else metered.used
-        return Learned(note.reflection, note.version, is_first, rollback, used)
+        return Learned(note.reflection, note.version, is_first, rollback, written.usage)
+
+    async def _once(self, key: RunKey, write: Callable[[], Awaitable[WrittenNote]]) -> WrittenNote:
+        """Write a note as a step of its run, so that a process that resumes the run does not pay again."""
+        if key.store is None:
+            return await write()
+        return await Journalled(key.store, key.run_id, resumes=key.resumes).owed("note", WrittenNote, write)
 
     def _subject(self, run: AcceptedRun, task: PlainTask, prior: Note | None) -> ReflectionInput:
         """Return what a strategy reflects on, without what the next writer may not know."""
