@@ -286,6 +286,7 @@ FOREIGN = {
     "a cell too many": ("cases.csv", "task,target\na,b\nc,d,e\n", "line 3: expected 2 cells"),
     "a cell too few": ("cases.csv", "task,target\na,b\nc\n", "line 3: expected 2 cells"),
     "an open quote": ("cases.csv", 'task,target\n"a,b\nc,d\n', "this is not CSV"),
+    "no right answer": ("cases.yaml", "cases: [{task: a, match: exact, reference: []}]", "no reference to m"),
     "an empty text": ("cases.jsonl", '{"task": "a", "target": ["b", " "]}', "every answer includes an empty"),
 }
 
@@ -309,6 +310,15 @@ def test_the_caller_chooses_among_columns():
 def test_a_line_of_json_may_hold_any_separator(tmp_path):
     (case,) = read_cases(written(tmp_path, '{"task": "a\u2028b"}\n', "CASES.JSONL"))
     assert case.task.description == "a\u2028b"
+
+
+@pytest.mark.parametrize(
+    "text", ["a\u2028b\nc", "a\u2028b", "a\x85b\nc", "a\x0cb\nc\n", "a\rb\nc", "a\n\nb\n"]
+)
+def test_a_case_is_read_as_it_was_added(text, tmp_path):
+    path = tmp_path / "cases.yaml"
+    add_cases(path, [EvalCase("a", PlainTask("a", context=text))])
+    assert read_cases(path)[0].task.context == text
 
 
 def test_cases_are_added_to_yaml_only(tmp_path):

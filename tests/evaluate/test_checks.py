@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         ({"pattern": "x", "max_matches": 0}, "x", 0.0),
         ({"pattern": '"sky": "blue"'}, {"sky": "blue"}, 1.0),
         ({"pattern": "(?<=sky )blue"}, "sky blue", 1.0),
+        ({"pattern": "^$"}, "sky", 0.0),
+        ({"pattern": "^(?!.*sky)"}, "sky", 0.0),
     ],
 )
 def test_regex(config, output, score):
@@ -155,6 +157,10 @@ def test_regex_timeout_is_unknown():
         ({"pattern": "a", "max_matches": 1.5}, "whole number"),
         ({"pattern": "a", "max_matches": 10**9}, "whole number"),
         ({"pattern": "a", "min_matches": 0}, "asks for nothing"),
+        ({"pattern": "()"}, "matches every text"),
+        ({"pattern": "blue|"}, "matches every text"),
+        ({"pattern": "x*", "min_matches": 1}, "matches every text"),
+        ({"pattern": "x*", "must_match": False}, "matches every text"),
         ({"pattern": "a", "min_matches": 3, "max_matches": 2}, "is less than"),
         ({"pattern": "a", "min_matches": 1, "must_match": True}, "not both"),
     ],

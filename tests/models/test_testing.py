@@ -164,6 +164,8 @@ def test_compressed_cassette_is_read_only(path):
     packed = path.with_suffix(".jsonl.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert ask(Cassette(packed), asked()) == FULL
+    packed.write_bytes(gzip.compress(path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n"))
+    assert ask(Cassette(packed), asked()) == FULL
     with pytest.raises(ConfigError, match="compressed"):
         Cassette(packed, record=ScriptedModel([]))
 

@@ -28,6 +28,7 @@ F = "```"
         ("", "", 1),
         (f"Here it is:\n\n{F}python\nx = 1\n{F}\nDone.", "x = 1\n", 4),
         (f"{F}py\nx = 1\ny = 2\n{F}", "x = 1\ny = 2\n", 2),
+        (f"See\u2028this:\x0c\n{F}py\nx = '\x85'\n{F}", "x = '\x85'\n", 3),
         (f"{F}Python3 title=a\nx = 1\n{F}", "x = 1\n", 2),
         (f"{F}python\r\nx = 1\r\n{F}\r\n", "x = 1\r\n", 2),
         (f"{F}\nx = 1\n{F}", "x = 1\n", 2),

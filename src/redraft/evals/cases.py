@@ -85,7 +85,8 @@ class EvalCase:
             check_share(f"The case {self.id!r}: threshold", self.threshold)
         if self.match:
             check_choice(f"The case {self.id!r}: match", self.match, MATCHES)
-        if self.match and self.reference in (None, ""):
+        nothing = (None, "") if self.match == "json" else (None, "", [], ())
+        if self.match and self.reference in nothing:
             raise ConfigError(f"The case {self.id!r} has a match, but no reference to match.")
         if self.match == "includes" and not all(_accepted_texts(self.reference)):
             raise ConfigError(
@@ -467,7 +468,7 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
             f"{str(path)!r}: 'cases' must be the last key of the file, with its list in block style."
         )
     indent = _indent_of(text)
-    lines = [f"{indent}{line}" if line else "" for line in new.splitlines()]
+    lines = [f"{indent}{line}" if line else "" for line in new.rstrip("\n").split("\n")]
     whole = "\n".join([text.rstrip("\n"), *lines, ""])
     before, after = (load_yaml(one, str(path)) for one in (text, whole))
     if len(after["cases"]) != len(before["cases"] or ()) + len(added):
@@ -508,7 +509,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text and all(line == line.rstrip() for line in text.split("\n")) else None
+    lines = text.split("\n")
+    if any(len(line.splitlines()) > 1 for line in lines):  # only quotation marks preserve U+0085 and U+2028
+        style = '"'
+    else:
+        style = "|" if len(lines) > 1 and all(line == line.rstrip() for line in lines) else None
     return cast("Any", dumper).represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -184,6 +184,8 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     except ConfigError as error:
         raise invalid(criterion, str(error)) from error
     least, most = _bounds(criterion)
+    if (least == 1 or most == 0) and not _CONDITION.search(source) and pattern.spans("", 1):
+        raise invalid(criterion, f"the pattern {source!r} matches every text, even an empty one.")
     limit = least if most is None else most + 1
     purpose = f": {criterion.description}" if criterion.description else ""
     shown = repr(source).replace("\\\\", "\\")  # as it was written, on one line
@@ -217,6 +219,8 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     return check
 
 
+_CONDITION = re.compile(r"[\^$]|\\[bBAZz]|\(\?<?[=!]")
+"""What a pattern that matches an empty text may have in it to match no others."""
 _ANCHORS = re.compile(r"^(?:\^|\\A)|(?<!\\)\$$|\\Z$")
 
 

@@ -250,7 +250,7 @@ class _ProgramJudge:
     def _issues_in(self, printed: str, skipped: int) -> list[Issue]:
         """Read lines such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
         form = re.compile(rf"(?:\S*/)?{re.escape(self.file)}:(\d{{1,9}})(?::\d+)?:\s*(\S.*)")
-        lines = _ESCAPES.sub("", printed).splitlines()
+        lines = re.split(r"[\r\n]+", _ESCAPES.sub("", printed))
         found = [match for line in lines if (match := form.fullmatch(line.strip()))]
         return [
             Issue(match[2][:PRINTED], self.criterion.name, line=int(match[1]) + skipped)

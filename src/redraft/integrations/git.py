@@ -209,7 +209,7 @@ def _as_added(name: str, text: str) -> str:
 
 
 def _added_lines(name: str, text: str) -> Iterator[str]:
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n") if text else []
     yield f"diff --git a/{name} b/{name}"
     yield "new file mode 100644"
     yield "--- /dev/null"

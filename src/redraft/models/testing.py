@@ -202,7 +202,9 @@ def _calls_of(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         ) from error
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ConfigError(f"The cassette {str(path)!r} cannot be read: {error}.") from error
-    return [_call_of(line, f"{path}:{number}") for number, line in enumerate(text.split("\n"), 1) if line]
+    return [
+        _call_of(line, f"{path}:{number}") for number, line in enumerate(text.split("\n"), 1) if line.strip()
+    ]
 
 
 def _call_of(line: str, place: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -288,6 +288,8 @@ _DECODER = json.JSONDecoder(
 
 # A fence that is indented deeper is an example in a docstring, not the wrapping of an answer.
 _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^`]*")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+"""A line as Python and editors count them: U+2028 and a form feed do not end one."""
 _PYTHON = {"python", "py", "python3", "py3"}
 
 
@@ -300,7 +302,7 @@ def unfenced(text: str) -> tuple[str, int]:
     if not text.lstrip().startswith(("```", "~~~")):
         return text, 1
     before = text[: len(text) - len(text.lstrip())].count("\n")
-    lines = text.strip().splitlines(keepends=True)
+    lines: list[str] = _LINE.findall(text.strip())
     opening = _FENCE.fullmatch(lines[0].rstrip("\r\n"))
     if opening is None or len(lines) < 2 or _closing_fence(lines, 1, opening["marks"]) != len(lines) - 1:  # noqa: PLR2004 (two fences)
         return text, 1
@@ -318,7 +320,7 @@ def python_block(text: str) -> tuple[str, int]:
     A fence that is never closed, as in a truncated answer, extends to the end of the text.
     """
     text = text.removeprefix(BOM)  # Python source may begin with it in a file, but not in a text
-    lines = text.splitlines(keepends=True)
+    lines: list[str] = _LINE.findall(text)
     bare: tuple[str, int] | None = None
     at = 0
     while at < len(lines):
