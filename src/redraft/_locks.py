@@ -136,6 +136,22 @@ def check_regular(path: Path) -> bool:
     return True
 
 
+_REMEDIES = {
+    errno.ENOSPC: "Free some space, then try again.",
+    errno.EDQUOT: "Free some space of your quota, then try again.",
+    errno.EROFS: "Make it writable, or choose another folder.",
+    errno.EACCES: "Check its permissions, or choose another folder.",
+    errno.EPERM: "Check its permissions, or choose another folder.",
+    errno.ENOTDIR: "A file is in the place of a folder: move it away.",
+    errno.EEXIST: "A file is in the place of a folder: move it away.",
+}
+
+
+def remedy(error: OSError) -> str:
+    """What a person can do about an error of the file system; empty if that is unknown."""
+    return _REMEDIES.get(error.errno or 0, "")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder of mode 0700 that git ignores, unless it exists."""
     if folder.exists():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import asdict, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -100,6 +100,16 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
         assert "2026-05-04-change-a-flight " in shown
         assert "..." not in shown
         assert max(map(len, shown.splitlines())) <= width
+
+
+def test_a_list_says_which_files_are_not_in_use_and_why(seven):
+    path = seven / "booking" / "2026-05-04-change-a-flight.md"
+    path.write_text(f"<<<<<<< HEAD\n{path.read_text()}=======\nx\n>>>>>>> main\n")
+    (seven / "porter").write_text("not a folder")
+    assert f"Not in use: {FLIGHT}, line 1: There are conflict markers of git" in redraft("lessons").stderr
+    found = document(redraft("lessons", "--json"))
+    assert (found["broken"], [one["id"] for one in found["problems"]]) == (1, [FLIGHT])
+    assert "porter: This is a file where an agent's folder should be" in redraft("lessons", "doctor").stdout
 
 
 def test_json_has_all_fields_of_a_lesson(seven):
@@ -375,11 +385,9 @@ def test_add_takes_a_lesson_from_a_file(seven):
         "lessons", "add", "--file", file, "--agent", "reviewer", "--strategy", "x", "--why-it-worked", "y"
     )
     assert "not both" in both.stderr
-    file.write_text("---\nkind: procedure\nsure: 1\n---\n# x\n")
-    assert (
-        "mine.md, line 3: Unknown key 'sure'"
-        in redraft("lessons", "add", "--file", file, "--agent", "a").stderr
-    )
+    file.write_text("---\nauthor: Ada\n---\n### Strategy\nAsk twice.\n### Why it worked\nIt did.\n")
+    added = document(redraft("lessons", "add", "--file", file, "--agent", "a", "--json"))
+    assert added["others"] == '{"author": "Ada"}'
 
 
 def test_add_takes_a_lesson_from_the_editor(seven, editor):
@@ -583,7 +591,7 @@ def owing(project, monkeypatch):
     async def fail():
         store = project_store()
         for agent, status, number in (("porter", "failed", 1), ("clerk", "partial", 2)):
-            due = DueReflections(store, agent, lambda: datetime.now(UTC))
+            due = DueReflections(store, agent)
             error = f"E4031 password={'Sommer' + '4711x'}"
             outcome = Outcome(PlainTask(f"Carry {number} lamps"), status, error=error, run_id=f"run-{number}")
             await due.add(outcome)

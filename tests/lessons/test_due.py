@@ -1,6 +1,7 @@
 """Due reflections: one per run, even if processes are killed or share the store."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -13,9 +14,12 @@ import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel, SqliteStore
 from redraft.errors import ReflectionDueError, StoreError
+from redraft.lessons import files
 from redraft.lessons.due import DueReflection, ReflectionWriter, resolve_due
+from redraft.lessons.folder import LessonFolder
 from redraft.loop.record import Process
 from support.learning_agents import REPLY, TASK, learning, run, writer
+from support.lessons import FAILURE
 
 TESTS = str(Path(__file__).parents[1])
 FAIL_AND_DIE = """
@@ -141,6 +145,64 @@ def test_a_reflection_that_could_not_be_written_is_free_at_once(tmp_path):
 
     def refuse(*_, **__):
         raise StoreError("The disk is full.")
+
+    asyncio.run(main())
+
+
+def no_folder(memory, monkeypatch):
+    (memory / "reflections").mkdir()
+    (memory / "reflections" / "agent").write_text("not a folder")
+
+
+def no_folders(memory, monkeypatch):
+    (memory / "reflections").write_text("not a folder")
+
+
+def no_archive(memory, monkeypatch):
+    monkeypatch.setattr("redraft.lessons.folder.MOST_LESSONS", 0)
+    monkeypatch.setattr(LessonFolder.archive, "__defaults__", (0,))
+    (memory / "reflections" / "agent").mkdir(parents=True)
+    (memory / "reflections" / "agent" / "archive").write_text("not a folder")
+
+
+def failing(number):
+    def fault(_memory, monkeypatch):
+        def refuse(_path, _data):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(files, "_write", refuse)
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (no_folder, "A file is in the place of a folder: move it away"),
+        (no_folders, "A file is in the place of a folder: move it away"),
+        (no_archive, "A file is in the place of a folder: move it away"),
+        (failing(errno.ENOSPC), "No space left on device. Free some space"),
+        (failing(errno.EROFS), "Read-only file system. Make it writable"),
+        (failing(errno.EACCES), "Permission denied. Check its permissions"),
+    ],
+    ids=["file for folder", "file for folders", "file for archive", "full disk", "read-only", "permissions"],
+)
+def test_a_reflection_that_cannot_be_written_stays_due_and_is_not_paid_for_again(
+    fault, says, tmp_path, monkeypatch
+):
+    async def main():
+        model, memory = writer(), tmp_path / "memory"
+        memory.mkdir()
+        fault(memory, monkeypatch)
+        async with learning(memory, model=model) as lessons:
+            result = await run(lessons, 0.1)
+            assert [one.run_id for one in await lessons.due()] == [result.run_id]
+            if fault is not no_archive:  # the lesson has been written, so only the archive is missing
+                with pytest.raises(ReflectionDueError, match=says):
+                    await lessons.recall(TASK)
+                with pytest.raises(StoreError, match=says):
+                    await lessons.record(FAILURE, TASK)
+            assert len(model.requests) == 1
 
     asyncio.run(main())
 

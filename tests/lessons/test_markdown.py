@@ -1,3 +1,4 @@
+import json
 from dataclasses import fields, replace
 from datetime import date
 
@@ -5,7 +6,7 @@ import pytest
 
 from redraft.errors import LessonFileError
 from redraft.lessons.lesson import KINDS, Procedure, headings_of
-from redraft.lessons.markdown import TITLE, heading_in, parse, parse_draft, render, template
+from redraft.lessons.markdown import TITLE, heading_in, parse, parse_draft, render, template, unknown_keys
 from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 
 ID = "researcher-agent/2026-03-01-api-timeout-handling"
@@ -47,6 +48,11 @@ HOSTILE = [
     "\u4f60\u597d \U0001f600 \u00e9",
     "tabs\tand   spaces",
     "## Not a heading of ours",
+    "### What happened",
+    "# Strategy:",
+    "\\### What happened",
+    "<<<<<<< HEAD\nx\n=======\ny\n>>>>>>> main",
+    "\\<<<<<<< HEAD",
 ]
 
 
@@ -84,6 +90,34 @@ def test_a_line_of_spaces_like_a_heading_takes_linear_time():
     assert heading_in("## ##") == heading_in("# Tactical") == ""
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("heading", ["## {}", "### {}", "# {}", "###### {} ######", "## {}:", "##  {} "])
+def test_a_person_may_write_headings_in_another_form(heading, end):
+    names = [one.rstrip("?") for one in headings_of(type(FAILURE)).values()]
+    text = "".join(f"{heading.format(name)}\n\n{number}\n\n" for number, name in enumerate(names))
+    read = parse(text.replace("\n", end), ID, "a").content
+    assert [getattr(read, field.name) for field in fields(read)] == list("01234")
+
+
+def test_an_entry_of_the_front_matter_that_has_no_meaning_stays_in_the_file():
+    others = "author: Ada\nstauts: retired\ntags: [a, b]\n1: {x: null}\nwhen: 2026-03-01\n"
+    read = parse(TEXT.replace("kind:", f"{others}kind:", 1), ID, "researcher-agent")
+    assert read.status == "active"
+    assert unknown_keys(read)[:2] == [
+        "The key 'author' has no meaning here.",
+        "The key 'stauts' has no meaning here; did you mean 'status'?",
+    ]
+    again = parse(render(read), ID, "researcher-agent")
+    assert again == read
+    assert json.loads(again.others) == {
+        "author": "Ada",
+        "stauts": "retired",
+        "tags": ["a", "b"],
+        "1": {"x": None},
+        "when": "2026-03-01",
+    }
+
+
 def test_headings_are_enough():
     text = "\ufeff# Pages are not cursors\r\n\n" + "\r\n".join(
         f"## {heading} \r\n\r\nSomething.\r\n" for heading in headings_of(type(FAILURE)).values()
@@ -108,7 +142,6 @@ BROKEN = [
     (TEXT.replace("kind: failure", "kind: failed"), "line 2: Unknown kind 'failed'"),
     (TEXT.replace("status: active", "status: actve"), "'active'"),
     (TEXT.replace("confidence: 0.7", "confidence: 70"), "number in 0..1"),
-    (TEXT.replace("confidence: 0.7", "confidnce: 0.7"), "'confidence'"),
     (TEXT.replace("tools: [http_get]", "tools: http_get"), "list of names"),
     (TEXT.replace("task_type: web scraping", "task_type: 7"), "put it in quotes"),
     (TEXT.replace("task_type: web scraping", "task_type: &a [*a]"), "front matter"),
@@ -117,6 +150,8 @@ BROKEN = [
     (TEXT.replace("## What happened?", "## What happenend?"), "comes before the first heading"),
     (TEXT + "\n## What happened?\nagain", "Duplicate heading"),
     (TEXT + "\n## Strategy\nodd", "no heading 'strategy'"),
+    (TEXT.replace(FAILURE.why, "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> main"), "conflict markers of git"),
+    (f"<<<<<<< HEAD\r\n{TEXT}=======\r\n{TEXT}>>>>>>> main\r\n", "line 1: There are conflict markers"),
     (TEXT.replace(FAILURE.why, ""), "There is nothing under '## Why did it go wrong?'"),
     (TEXT.replace("# Reflection: 2026-03-01", "# Reflection: 2026-13-01"), "in the title is not a day"),
 ]
@@ -163,7 +198,7 @@ def test_a_draft_needs_only_the_headings():
     [
         (template("procedure", "a").replace(TITLE, "It"), "mine.md.*There is nothing under '## Strategy'"),
         (filled().replace("Ask for a seat", TITLE), "The title still says"),
-        ("---\nkind: procedure\nsure: 1\n---\n# x\n", "mine.md, line 3: Unknown key 'sure'"),
+        ("---\nkind: procedure\nstatus: 1\n---\n# x\n", "mine.md, line 3: Unknown status 1"),
         ("ab\n", "mine.md, line 1: 'ab' comes before the first heading"),
     ],
 )

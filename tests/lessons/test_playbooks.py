@@ -163,7 +163,7 @@ BROKEN = [
     ("", "'## Steps'"),
     (WHOLE.replace("## Strategy\n", "## Strategi\n"), "'## Strategy'"),
     (WHOLE.replace("Success", "Well"), "Expected Success or Failure"),
-    (WHOLE.replace("task_type:", "task_typ:"), "'task_type'"),
+    (WHOLE.replace("Follow", "<<<<<<< HEAD\nFollow\n=======\n>>>>>>> main\n"), "conflict markers"),
     (WHOLE.replace("[http_get]", "http_get"), "list of names"),
     (WHOLE.replace("task_type: web scraping", "task_type: 3"), "must be a text"),
     (WHOLE.replace("2026-03-01 - R", "2026-02-31 - R"), "not a day"),

@@ -213,6 +213,10 @@ def test_edits_by_hand_are_read_and_preserved(tmp_path):
         "researcher-agent/rules.md, line 15: '2026-02-31' is not a day (YYYY-MM-DD).",
         "researcher-agent/rules.md, line 16: There is no text in this rule.",
     ]
+    path.write_text(BY_HAND + "<<<<<<< HEAD\n- a\n=======\n- b\n>>>>>>> main\n")
+    with pytest.raises(LessonFileError, match="line 23: There are conflict markers"):
+        rules.active()
+    path.write_text(BY_HAND)
     rules.add(rule("send_mail"))
     new = f"- remember the milk\n- 2026-03-01: {rule('send_mail')}\n"
     assert path.read_text() == BY_HAND.replace("- remember the milk\n", new)

@@ -76,7 +76,7 @@ def test_files_are_readable_by_their_owner_only(path, store, umask):
 def test_an_unusable_path_is_reported_when_the_size_is_asked_for(path):
     path.parent.mkdir()
     path.symlink_to(path)
-    with pytest.raises(StoreError, match="check the permissions of the file and its folder"):
+    with pytest.raises(StoreError, match="heck the permissions of the file and its folder"):
         asyncio.run(SqliteStore(path).size())
 
 

@@ -126,6 +126,7 @@ async def list_lessons(
                 "path": str(library.path),
                 "payoff": payoff,
                 "broken": found.broken,
+                "problems": [to_json(one) for one in found.problems],
                 "archived": found.archived,
                 "lessons": [_document(one) for one in found.lessons],
             }
@@ -727,6 +728,10 @@ def _used(counters: Counters) -> str:
     return f"{counters.uses} +{counters.helped} -{counters.hurt}"
 
 
+MOST_PROBLEMS = 5
+"""How many of the files that can't be read a list names."""
+
+
 def _summary(found: Listing) -> str:
     counts = Counter(one.lesson.status for one in found.lessons)
     parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
@@ -735,8 +740,10 @@ def _summary(found: Listing) -> str:
     elif found.archived:
         parts.append(f"{found.archived} archived")
     line = f"{counted(len(found.lessons), 'lesson')}: {', '.join(parts)}." if parts else ""
-    broken = f"{counted(found.broken, 'file')} can't be read: `redraft lessons doctor` says why."
-    line = f"{line} {broken if found.broken else ''}".strip()
+    if found.broken:
+        line += f" {counted(found.broken, 'file')} can't be read: `redraft lessons doctor` says why."
+        line += "".join(f"\nNot in use: {visible(one.why)}" for one in found.problems[:MOST_PROBLEMS])
+    line = line.strip()
     if counts["quarantined"]:
         line += (
             "\nQuarantined lessons are on trial: used for the task that taught them, and tried in some"
@@ -791,6 +798,7 @@ def _search_results(found: Sequence[FoundLesson]) -> RenderableType:
 def _problems(problems: Sequence[Problem]) -> RenderableType:
     titles = {
         "broken": ("Broken: ignored until the file is fixed", BAD),
+        "ignored": ("Ignored: entries that have no meaning", QUIET),
         "duplicate": ("Near-duplicates: `redraft lessons merge` merges them", ""),
         "hidden": ("Hidden: not used", QUIET),
     }

@@ -242,11 +242,21 @@ def resolve_due(reference: str, due: Sequence[DueReflection]) -> DueReflection:
     return match
 
 
-def due_error(due: Sequence[DueReflection]) -> ReflectionDueError:
-    """Return the error that says which runs must be reflected on, and how."""
+def due_error(due: Sequence[DueReflection], problem: str = "") -> ReflectionDueError:
+    """Return the error that says which runs must be reflected on, and how.
+
+    `problem` says why a reflection could not be written.
+    """
     first = due[0]
     task = "" if first.outcome is None else shortened(first.outcome.task.description, 64)
     more = f" (and {len(due) - 1} more)" if len(due) > 1 else ""
+    if problem:
+        return ReflectionDueError(
+            f"The run {first.run_id!r}{more} has to be reflected on first, but its lesson could not be "
+            f"written: {problem} The next run tries again; `await lessons.waive({first.run_id!r}, why)` does "
+            "without.",
+            runs=[one.run_id for one in due],
+        )
     how = "was done in part" if first.kind == "partial" else "failed"
     return ReflectionDueError(
         f"The run {first.run_id!r}{more} {how}, and nobody has reflected on it: {task!r}. Give the lessons "

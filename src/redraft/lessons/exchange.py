@@ -27,7 +27,7 @@ from redraft.lessons.lesson import (
     words_in,
     words_of,
 )
-from redraft.lessons.markdown import one_line
+from redraft.lessons.markdown import check_merged, lines_of, one_line
 from redraft.lessons.rules import key_of
 from redraft.lessons.safety import LONGEST, Cleaner, violation, violation_in
 from redraft.settings import project_folder
@@ -150,6 +150,7 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
             text = read_text(target, name, of="a file of instructions")
             if "\0" in text:
                 raise LessonFileError("This is not a text file.", file=name)
+            check_merged(lines_of(text), name)
             day = datetime.fromtimestamp(target.stat().st_mtime, UTC).date()
             block = ManagedBlock.find(text, name)
             read = list(_items_in(clean(block.outside), name, agent, day))

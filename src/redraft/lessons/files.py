@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redraft._locks import check_regular, flock
+from redraft._locks import check_regular, flock, remedy
 from redraft.errors import LessonFileError, StoreError
 
 if TYPE_CHECKING:
@@ -92,13 +93,21 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def reporting(path: Path | str) -> Generator[None]:
-    """Turn an `OSError` about a path into a `StoreError` that names it."""
+    """Turn an `OSError` about a path into a `StoreError` that names it and says what to do."""
     try:
         yield
     except FileExistsError:  # part of the search for a free name
         raise
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}.") from error
+        raise StoreError(f"{path}: {error.strerror or error}. {remedy(error)}".rstrip()) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder unless it exists; raises `OSError`, as `NotADirectoryError` where there is a file."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error
 
 
 @contextmanager
@@ -109,7 +118,7 @@ def locked(folder: Path) -> Generator[None]:
     process holds it for longer than `LOCK_WAIT` seconds.
     """
     with reporting(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.files import ENDING, add_file, locked, read_text, replace_file, reporting
+from redraft.lessons.files import ENDING, add_file, locked, make_folder, read_text, replace_file, reporting
 from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, advice_lines, overlap, words_of
 from redraft.lessons.markdown import parse, render
 from redraft.text.characters import without_invisible
@@ -95,7 +95,7 @@ class LessonFolder:
         stem = lesson.id.partition("/")[2] or f"{lesson.day}-{short_title(lesson.name)}"
         place = self._archived(stem, lesson.day.year).parent if archived else self.path
         with reporting(place):
-            place.mkdir(parents=True, exist_ok=True)
+            make_folder(place)
             text = render(lesson).encode()
             name = add_file(place, stem, text, is_taken=self._is_taken)
         return replace(lesson, id=f"{self.name}/{name}")
@@ -184,7 +184,7 @@ class LessonFolder:
             for day, entry in group[: max(0, len(group) - keep)]:
                 target = self._archived(entry.path.stem, day.year)
                 with reporting(target), suppress(FileNotFoundError):  # another process was quicker
-                    target.parent.mkdir(parents=True, exist_ok=True)
+                    make_folder(target.parent)
                     entry.path.rename(target)
                     moved.append(entry.id)
         return moved
@@ -243,6 +243,14 @@ def agents_in(path: Path) -> list[str]:
     reflections = Path(path) / REFLECTIONS
     with reporting(reflections), suppress(FileNotFoundError), os.scandir(reflections) as folders:
         return sorted(one.name for one in folders if _is_folder(one) and not one.name.startswith("."))
+    return []
+
+
+def files_in_place_of_agents(path: Path) -> list[str]:
+    """Return the names of files where agents' folders are expected: those without an ending."""
+    reflections = Path(path) / REFLECTIONS
+    with reporting(reflections), suppress(FileNotFoundError), os.scandir(reflections) as entries:
+        return sorted(one.name for one in entries if "." not in one.name and not _is_folder(one))
     return []
 
 

@@ -153,6 +153,8 @@ class Lesson:
     source: str = ""
     title: str = ""
     id: str = ""
+    others: str = ""
+    """A JSON object with the entries of the front matter that have no meaning here; they stay in the file."""
 
     @property
     def kind(self) -> LessonKind:

@@ -172,8 +172,9 @@ class Lessons:
         in part, and can't be reflected on now.
         """
         task = _as_task(task)
-        if due := await self._still_due():
-            raise due_error(due)
+        due, problem = await self._still_due()
+        if due:
+            raise due_error(due, problem)
         lessons = await self._quarantined_of(task, k)
         if len(lessons) < k:
             found = await self.search(task, k - len(lessons))
@@ -470,22 +471,23 @@ class Lessons:
 
     # --- due reflections and quarantined lessons -----------------------------------------------------------
 
-    async def _still_due(self) -> list[DueReflection]:
-        """Write the due reflections if there is a model, and return those that remain.
+    async def _still_due(self) -> tuple[list[DueReflection], str]:
+        """Write the due reflections if there is a model; return those that remain, and why they do.
 
         Those that another run is writing now are not among them.
         """
         due, model = await self._due.list(), self._auto_model()
         if model is None:
-            return [one for one in due if not one.is_being_written]
-        remaining: list[DueReflection] = []
+            return [one for one in due if not one.is_being_written], ""
+        remaining, problem = list[DueReflection](), ""
         for one in due:
             try:
                 await self._write_due(one.run_id, one.kind, model)
             except (StoreError, ModelError, OutputError) as error:
                 logger.warning("The run %r could not be reflected on: %s", one.run_id, error)
+                problem = problem or str(error)
                 remaining.append(one)
-        return remaining
+        return remaining, problem
 
     async def _write_due(self, run_id: str, kind: LessonKind, model: ChatModel) -> Lesson | None:
         """Write the due reflection on a run; return None if there is none, or if another run writes it."""

@@ -27,7 +27,15 @@ from redraft.lessons.exchange import (
     export,
     read_items,
 )
-from redraft.lessons.folder import REFLECTIONS, RULES, LessonFolder, agents_in, folder_name, modified_ns
+from redraft.lessons.folder import (
+    REFLECTIONS,
+    RULES,
+    LessonFolder,
+    agents_in,
+    files_in_place_of_agents,
+    folder_name,
+    modified_ns,
+)
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.index import FoundLessons, LessonIndex
 from redraft.lessons.indexer import FOLDER as INDEX
@@ -38,6 +46,7 @@ from redraft.lessons.overview import Problem
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.rules import Rules
+from redraft.lessons.safety import Cleaner
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stats import payoff_of
@@ -78,11 +87,14 @@ class LessonDetails:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lessons, newest first; `broken` counts files that can't be parsed, `archived` those in the archive."""
+    """Lessons, newest first; `archived` counts those in the archive."""
 
     lessons: list[LessonDetails]
     broken: int = 0
+    """The number of files that can't be parsed, whose lessons are not in use."""
     archived: int = 0
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with these files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +231,7 @@ class LessonLibrary:
         if status is not None:
             check_choice("--status", status, STATUSES)
         found: list[LessonDetails] = []
-        broken = archived = 0
+        archived, problems = 0, list[Problem]()
         counters = await self._counters()
         for folder in self.folders():
             for entry in folder.entries():
@@ -228,15 +240,15 @@ class LessonLibrary:
                     continue
                 try:
                     lesson = folder.read_entry(entry)
-                except StoreError:
-                    broken += 1
+                except StoreError as error:
+                    problems.append(Problem(entry.id, "broken", str(error)))
                     continue
                 wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
                 if wanted and task_type in (None, lesson.task_type):
                     counted = counters.get(lesson.id, Counters())
                     found.append(LessonDetails(lesson, _relative(entry.path), entry.archived, counted))
         found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
-        return Listing(found, broken, archived)
+        return Listing(found, len(problems), archived, tuple(problems))
 
     async def payoff(self) -> Payoff:
         """Compare the latest runs that had lessons with those that had none, by agent and task type."""
@@ -290,13 +302,19 @@ class LessonLibrary:
             except LessonFileError as error:
                 problems = [Problem(error.file, "broken", str(error))]
             found |= {(one.id, one.what): one for one in problems}
+        for name in files_in_place_of_agents(self.path):
+            why = f"{name}: This is a file where an agent's folder should be: move it away."
+            found[name, "broken"] = Problem(name, "broken", why)
         if agents_in(self.path):
             index = LessonIndex(self.path, embedder_of(None, load_settings()))
             try:
-                refreshed = await index.refresh()
+                unread = (await index.refresh()).broken
+            except StoreError as error:  # the files say all the same what is wrong with them
+                unread = ()
+                found[INDEX, "broken"] = Problem(INDEX, "broken", str(error))
             finally:
                 await index.aclose()
-            for broken in refreshed.broken:
+            for broken in unread:
                 if self.agent is None or broken.id.partition("/")[0] == folder_name(self.agent):
                     found.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
         return list(found.values())
@@ -331,7 +349,11 @@ class LessonLibrary:
             )
         finally:
             await lessons.aclose()
-        return filed, filed.id not in before
+        is_new = filed.id not in before
+        if is_new and lesson.others:
+            folder, others = LessonFolder(self.path, lesson.agent), Cleaner().redact(lesson.others)
+            filed = await asyncio.to_thread(lambda: folder.change(filed.id, others=others))
+        return filed, is_new
 
     async def rate(self, lesson_id: str, *, helped: bool) -> None:
         """Record that a lesson helped or hurt; raises `ConfigError` without a store."""

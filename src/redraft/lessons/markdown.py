@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import fields
 from datetime import UTC, date, datetime
+from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
@@ -26,11 +27,13 @@ from redraft.text.characters import without_invisible
 from redraft.text.yaml import load_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 _FENCE = "---"
-_HEADING = re.compile(r"##\s+(\S.*)")
-_ESCAPED = re.compile(r"\\+##\s")
+_HEADING = re.compile(r"#{1,6}\s+(\S.*)")
+_CONFLICT = re.compile(r"(?:<{7}|>{7})(?:\s|$)")
+"""The first or the last line of a conflict that git could not merge."""
+_ESCAPED = re.compile(rf"\\+(?:#{{1,6}}\s|{_CONFLICT.pattern})")
 # Text that YAML reads as itself, without quotes.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
 _NOT_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
@@ -38,7 +41,9 @@ _NOT_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 
 def with_front(values: Mapping[str, Any], body: str) -> str:
     """Return a body with front matter before it, without empty values."""
-    front = "".join(f"{name}: {_scalar(value)}\n" for name, value in values.items() if value not in ("", []))
+    front = "".join(
+        f"{_scalar(name)}: {_scalar(value)}\n" for name, value in values.items() if value not in ("", [])
+    )
     return f"{_FENCE}\n{front}{_FENCE}\n{body}"
 
 
@@ -54,8 +59,16 @@ def one_line(text: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a file, with Windows line ends and a byte order mark removed."""
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    """Return the lines of a file, whatever they end with, without a byte order mark."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def check_merged(lines: Sequence[str], file: str) -> None:
+    """Raise `LessonFileError` with the line if a merge of git has left conflict markers in a file."""
+    marked = [number for number, line in enumerate(lines, 1) if _CONFLICT.match(line)]
+    if len(marked) > 1:
+        why = "There are conflict markers of git in this file: resolve the conflict."
+        raise LessonFileError(why, file=file, line=marked[0])
 
 
 def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) -> tuple[dict[str, Any], int]:
@@ -64,6 +77,7 @@ def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) ->
     `problem` returns what is wrong with a key and its value, or an empty string. Raises `LessonFileError`
     with the line.
     """
+    check_merged(lines, file)
     if lines[0].rstrip() != _FENCE:
         return {}, 0
     end = next((n for n, line in enumerate(lines) if n and line.rstrip() == _FENCE), None)
@@ -116,18 +130,24 @@ def sections_of(
 
 
 def heading_in(line: str) -> str:
-    """Return the text of a line that is a heading of the second level, casefolded; empty for any other."""
-    found = _HEADING.fullmatch(line)
-    return found[1].rstrip().rstrip("#").rstrip().casefold() if found else ""
+    """Return the text of a heading below the title, casefolded; empty for any other line."""
+    return "" if line.startswith("# ") else _heading_text(line)
+
+
+def _heading_text(line: str) -> str:
+    found = _HEADING.fullmatch(line.rstrip())
+    return found[1].rstrip("#").rstrip().casefold() if found else ""
 
 
 def _heading(line: str, headings: Collection[str]) -> str:
-    heading = heading_in(line)
-    return heading if heading in headings else ""
+    """Return which of the headings a line is, whatever punctuation it ends with; empty if it is none."""
+    heading = _heading_text(line).rstrip(" ?:.!")
+    return next((one for one in (heading, f"{heading}?") if one in headings), "") if heading else ""
 
 
 def _escaped(line: str, headings: Collection[str]) -> str:
-    return f"\\{line}" if _heading(line, headings) or _ESCAPED.match(line) else line
+    is_special = _heading(line, headings) or _ESCAPED.match(line) or _CONFLICT.match(line)
+    return f"\\{line}" if is_special else line
 
 
 def _scalar(value: Any) -> str:
@@ -173,7 +193,7 @@ def render(lesson: Lesson) -> str:
     protocol.
     """
     body = _body(lesson)
-    front = {
+    front: dict[str, Any] = {
         "kind": lesson.kind,
         "status": lesson.status,
         "outcome": OUTCOMES[lesson.kind],
@@ -181,6 +201,7 @@ def render(lesson: Lesson) -> str:
         "tools": list(lesson.tools),
         **{name: getattr(lesson, name) for name in _TEXTS},
         "hash": hash_of(body),
+        **(json.loads(lesson.others) if lesson.others else {}),
     }
     return with_front(front, body)
 
@@ -191,6 +212,15 @@ def _body(lesson: Lesson) -> str:
     for name, heading in headings_of(type(lesson.content)).items():
         parts.append(section(heading, getattr(lesson.content, name), _HEADINGS))
     return "\n\n".join(parts) + "\n"
+
+
+def unknown_keys(lesson: Lesson) -> list[str]:
+    """Say of each entry of a lesson's front matter that has no meaning, and which key may be meant."""
+    near = {key: get_close_matches(key, _KEYS, n=1) for key in json.loads(lesson.others or "{}")}
+    return [
+        f"The key {key!r} has no meaning here{f'; did you mean {meant[0]!r}?' if meant else '.'}"
+        for key, meant in near.items()
+    ]
 
 
 def hash_of(body: str) -> str:
@@ -218,6 +248,7 @@ def parse(text: str, lesson_id: str, agent: str, written: date | None = None) ->
     agent = front.get("agent", agent)
     summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
     named = stem[11:] if is_dated else stem
+    others = {str(key): value for key, value in front.items() if key not in _KEYS}
     return Lesson(
         content=content,
         agent=agent,
@@ -227,6 +258,7 @@ def parse(text: str, lesson_id: str, agent: str, written: date | None = None) ->
         confidence=front.get("confidence", CONFIDENCE),
         status=front.get("status", "active"),
         id=lesson_id,
+        others=json.dumps(others, ensure_ascii=False, default=str) if others else "",
         **{name: front[name] for name in _TEXTS if name in front and name != "agent"},
     )
 
@@ -242,8 +274,6 @@ def _day(text: str, where: str, file: str, line: int) -> date:
 
 def _problem(key: Any, value: Any) -> str:
     """Return what is wrong with an entry of the front matter, or an empty string."""
-    if key not in _KEYS:
-        return f"Unknown key {key!r}; {nearest(str(key), _KEYS)}"
     choices = {"kind": tuple(KINDS), "status": STATUSES, "trust": TRUSTS}.get(key)
     if choices is not None and value not in choices:
         return f"Unknown {key} {value!r}; {nearest(str(value), choices)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.folder import RULES, LessonFolder
 from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, overlap, words_of
+from redraft.lessons.markdown import unknown_keys
 from redraft.lessons.playbooks import PLAYBOOKS, Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules
 from redraft.lessons.safety import violation_in
@@ -23,11 +24,12 @@ class Problem:
     """A lesson that a person should look at, and why.
 
     `broken`: its file can't be parsed. `duplicate`: it nearly repeats the lesson `other`. `hidden`: it is not
-    used, because it is quarantined, retired or superseded, or says what no lesson may.
+    used, because it is quarantined, retired or superseded, or says what no lesson may. `ignored`: its front
+    matter has a key without a meaning.
     """
 
     id: str
-    what: Literal["broken", "duplicate", "hidden"]
+    what: Literal["broken", "duplicate", "hidden", "ignored"]
     why: str
     other: str = ""
 
@@ -95,6 +97,8 @@ class Overview:
 def _problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
     """Yield the lessons that are not used, and the active ones that nearly repeat an earlier one."""
     active = [lesson for lesson in lessons if lesson.status == "active"]
+    for lesson in lessons:
+        yield from (Problem(lesson.id, "ignored", why) for why in unknown_keys(lesson))
     for lesson in lessons:
         if lesson.status != "active":
             why = f"{lesson.status} by {lesson.superseded_by}" if lesson.superseded_by else lesson.status

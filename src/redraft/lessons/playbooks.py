@@ -12,9 +12,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.files import ENDING, add_file, locked, read_text, reporting
+from redraft.lessons.files import ENDING, add_file, locked, make_folder, read_text, reporting
 from redraft.lessons.folder import ARCHIVE, agent_path, folder_name, short_title
 from redraft.lessons.markdown import (
     front_of,
@@ -197,7 +196,7 @@ class Playbooks:
             stem = one.id.rpartition("/")[2]
             goal = self._archived(stem)
             with reporting(goal), suppress(FileNotFoundError):  # a person has just removed it
-                goal.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(goal.parent)
                 (self._folder / f"{stem}{ENDING}").rename(goal)
         return [one.id for one in playbooks]
 
@@ -327,8 +326,8 @@ def parse_playbook(text: str, file: str, agent: str) -> Playbook:
 
 
 def _problem(key: Any, value: Any) -> str:
-    if key not in _KEYS:
-        return f"Unknown key {key!r}; {nearest(str(key), _KEYS)}"
+    if key not in _KEYS:  # a playbook's file is never written again
+        return ""
     if key == "tools":
         return wrong_tools(value)
     return "" if isinstance(value, str) else f"{key} must be a text, got {value!r}; put it in quotes."

@@ -14,7 +14,7 @@ from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.files import locked, read_text, replace_file, reporting
 from redraft.lessons.folder import RULES, agent_path
 from redraft.lessons.lesson import is_empty
-from redraft.lessons.markdown import heading_in, lines_of, one_line
+from redraft.lessons.markdown import check_merged, heading_in, lines_of, one_line
 from redraft.lessons.safety import Cleaner, violation
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ class Rules:
     def _read(self) -> RulesFile:
         is_there = os.path.lexists(self._path)
         text = read_text(self._path, f"{self._folder.name}/{RULES}", of="rules") if is_there else ""
+        check_merged(lines_of(text), f"{self._folder.name}/{RULES}")
         return RulesFile(text, self.agent, self._today())
 
     @contextmanager
@@ -303,7 +304,7 @@ class RulesFile:
 
 
 def _status(line: str) -> RuleStatus | None:
-    return _STATUSES.get(heading_in(line))
+    return _STATUSES.get(heading_in(line).rstrip(" :"))
 
 
 def _has_day(line: str) -> bool:

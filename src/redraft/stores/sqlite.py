@@ -16,7 +16,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._hints import keyword_hints
-from redraft._locks import FileLock, check_regular, make_file, make_folder
+from redraft._locks import FileLock, check_regular, make_file, make_folder, remedy
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import (
     KindSize,
@@ -839,6 +839,7 @@ _DAMAGED = (
     "is damaged as a file, not in single records, and was left as it is: restore a backup, or save what can "
     "still be read with `sqlite3 FILE .recover`"
 )
+_CHECK = "Check the permissions of the file and its folder."
 _EXPLANATIONS = {
     "SQLITE_NOTADB": "is not a SQLite database, and was left unchanged: give the store another path, or "
     "restore a backup",
@@ -873,8 +874,6 @@ def explained(error: Exception, path: Path, wait: float) -> StoreError:
             return StoreError(
                 f"{error.filename} can't be used: {error.strerror}. Give the store another path."
             )
-        return StoreError(
-            f"{path} can't be used ({error}): check the permissions of the file and its folder."
-        )
+        return StoreError(f"{path} can't be used ({error}). {remedy(error) or _CHECK}")
     says = _EXPLANATIONS.get(primary_name(error), "can't be used")
     return StoreError(f"{path} {says} ({error}).")
