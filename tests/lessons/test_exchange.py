@@ -152,6 +152,30 @@ WHOLE = {
     "carriage returns": ("## A\ra\r## B\rb", {"A": "a", "B": "b"}),
     "a link below": ("## A\n[a]: b.md", {"A": "[a]: b.md"}),
     "an empty front matter": ("---\n---\nText.", {"": "Text."}),
+    "a lesson's title below another": (
+        "# Notes\na\n## Reflection: 2026-01-01 - b\nc",
+        {"Notes": "a", "Reflection: 2026-01-01 - b": "c"},
+    ),
+    "HTML": (
+        "## A\n<details>\n<summary>b</summary>\nc\n</details>",
+        {"A": "<details>\n<summary>b</summary>\nc\n</details>"},
+    ),
+    "tags": (
+        '<rules>\n<rule name="a">\nb\n</rule>\n</rules>',
+        {"": '<rules>\n<rule name="a">\nb\n</rule>\n</rules>'},
+    ),
+    "a table": (
+        "## A\n| a | b |\n|---|---|\n| c | <!-- d --> |",
+        {"A": "| a | b |\n|---|---|\n| c | <!-- d --> |"},
+    ),
+    "nested lists": ("## A\n- a\n  - b\n    1. c\n\n       d", {"A": "- a\n  - b\n    1. c\n\n       d"}),
+    "a footnote": ("## A\nb[^1]\n\n[^1]: c", {"A": "b[^1]\n\n[^1]: c"}),
+    "tabs": ("#\tA\n-\tb\n\tc", {"A": "-\tb\n\tc"}),
+    "a heading in a list": ("## A\n- # b\n  c", {"A": "- # b\n  c"}),
+    "headings of equal names": ("## A\na\n## B\nb\n## A\nc", {"A": "c", "B": "b"}),
+    "a line in between": ("## A\na\n\n---\n\nb", {"A": "a\n\n---\n\nb"}),
+    "a comment in a list": ("## A\n- a\n- <!-- b -->", {"A": "- a\n- <!-- b -->"}),
+    "front matter in the middle": ("## A\n\n---\nb: c\n---\nd", {"b: c": "d"}),
     "a line between two": ("---\nText.\n---\nMore.", {"Text.": "More."}),
 }
 
@@ -192,6 +216,8 @@ LEFT_OUT = {
     "": "There is no text in this file.",
     "# Never push to main": "There is no text below this heading.",
     "<!-- a\nb -->": "A comment: a b",
+    "---\ndescription: >-\n  Be\n  brief\n---\n": "There is no text below it: Be brief",
+    f"---\nmodel: {'x' * 200}\ntools: [a]\n---\n": "tools: ['a']",
     render(lesson(FAILURE)): "This is the file of a lesson: `redraft lessons add --file` adds it.",
 }
 
@@ -296,6 +322,19 @@ def test_secrets_are_withheld_in_what_is_refused(project, text):
     (item,) = run([project / f"{KEY}.md"])
     assert item.what == "refused"
     assert KEY[:12] not in str(item)
+
+
+def test_what_is_withheld_is_said_before_it_is_written(project):
+    (project / "AGENTS.md").write_text(f"## Keys\nNever use {KEY}.\n\n## Style\nBe brief.\n")
+    shown = " ".join(redraft("lessons", "import", "--agent", "clerk", "--dry-run").stdout.split())
+    assert "Withheld: " in shown
+    assert KEY[:12] not in shown
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "shift-jis"])
+def test_a_file_in_another_encoding_is_refused_with_advice(project, encoding):
+    (project / "AGENTS.md").write_bytes("# \u6587 \u201ca\u201d caf\u00e9".encode(encoding, "replace"))
+    assert "save it as UTF-8" in " ".join(redraft("lessons", "import", "--agent", "clerk").stdout.split())
 
 
 def test_the_usual_files_are_imported(project):

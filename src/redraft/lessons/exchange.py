@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -98,7 +99,16 @@ class ManagedBlock:
 
 # --- import: reading files ---------------------------------------------------------------------------------
 
-KNOWN_FILES = ("AGENTS.md", "CLAUDE.md", ".cursorrules", ".cursor/rules")
+KNOWN_FILES = (
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    ".cursorrules",
+    ".cursor/rules",
+    ".windsurfrules",
+    ".windsurf/rules",
+    ".github/copilot-instructions.md",
+)
 """What is imported from a project if no path is given."""
 ENDINGS = (".md", ".mdc")
 MOST_FILES = 500
@@ -194,10 +204,14 @@ def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportIte
     front, text = _front_of(text)
     about, settings = _about(front)
     if settings:
-        why = f"Settings of a tool: {shortened(', '.join(settings), _LONGEST_SUMMARY)}"
-        yield ImportItem(f"{name}: front matter", "left out", why=why)
+        listed = ", ".join(shortened(setting, _LONGEST_SUMMARY) for setting in settings)
+        yield ImportItem(f"{name}: front matter", "left out", why=f"Settings of a tool: {listed}")
     sections = list(_sections_of(text))
-    if any(_LESSON_TITLE.match(section.title) for section in sections):
+    if about and not any(section.body or section.title for section in sections):
+        why = f"There is no text below it: {about}"
+        yield ImportItem(f"{name}: front matter", "left out", why=why)
+    first = next((section for section in sections if section.title), None)
+    if first is not None and _LESSON_TITLE.match(first.title):
         why = "This is the file of a lesson: `redraft lessons add --file` adds it."
         yield ImportItem(name, "left out", why=why)
         return
@@ -232,9 +246,12 @@ def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportIte
             summary = shortened(f"{title}{suffix}", _LONGEST_SUMMARY) or "untitled"
             source = f"{place}{suffix}"
             lesson = Lesson(content, agent, day, summary, task, source=source)
-            yield ImportItem(source, "added", lesson)
+            withheld = Counter(_WITHHELD.findall(f"{task}\n{part}"))
+            names = ", ".join(f"{one} ({count})" if count > 1 else one for one, count in withheld.items())
+            yield ImportItem(source, "added", lesson, why=f"Withheld: {names}." if names else "")
 
 
+_WITHHELD = re.compile(r"\[withheld: ([^\]\n]+)\]")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _UNQUOTED = re.compile(r"^([\w-]+):[ \t]+([^\s\"'>|\[{].*)$(?!\n[ \t])", re.MULTILINE)
 """A value on one line, which Cursor writes without quotes even where YAML needs them, as in `*.ts`."""
@@ -373,7 +390,8 @@ def compared(items: Iterable[ImportItem], folder: LessonFolder, *, trusted: bool
         same = stored.get(text)
         if same is None:
             stored[text] = replace(lesson, id=item.place)
-            why = [f"In the archive: the agent has {MOST_LESSONS} {status} lessons."] if room <= 0 else []
+            why = [item.why] if item.why else []
+            why += [f"In the archive: the agent has {MOST_LESSONS} {status} lessons."] if room <= 0 else []
             if earlier := edited.get(lesson.source):
                 why.append(
                     f"{earlier} has an earlier text; `redraft lessons retire` or `supersede` stops it."

@@ -42,7 +42,7 @@ def read_text(path: Path | str, name: str, *, of: str) -> str:
         with reporting(path):
             return Path(path).read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise LessonFileError(f"This is not UTF-8: {error.reason}.", file=name) from error
+        raise LessonFileError(f"This is not UTF-8 ({error.reason}): save it as UTF-8.", file=name) from error
 
 
 def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
