@@ -216,7 +216,8 @@ def _body(lesson: Lesson) -> str:
 
 def unknown_keys(lesson: Lesson) -> list[str]:
     """Say of each entry of a lesson's front matter that has no meaning, and which key may be meant."""
-    near = {key: get_close_matches(key, _KEYS, n=1) for key in json.loads(lesson.others or "{}")}
+    others: dict[str, Any] = json.loads(lesson.others or "{}")
+    near = {key: get_close_matches(key, _KEYS, n=1) for key in others}
     return [
         f"The key {key!r} has no meaning here{f'; did you mean {meant[0]!r}?' if meant else '.'}"
         for key, meant in near.items()
