@@ -217,6 +217,7 @@ LEFT_OUT = {
     "# Never push to main": "There is no text below this heading.",
     "<!-- a\nb -->": "A comment: a b",
     "---\ndescription: >-\n  Be\n  brief\n---\n": "There is no text below it: Be brief",
+    "---\nname: shop\n---\n# Text comes here\n": "There is no text below it: shop",
     f"---\nmodel: {'x' * 200}\ntools: [a]\n---\n": "tools: ['a']",
     render(lesson(FAILURE)): "This is the file of a lesson: `redraft lessons add --file` adds it.",
 }

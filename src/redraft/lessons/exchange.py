@@ -207,9 +207,6 @@ def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportIte
         listed = ", ".join(shortened(setting, _LONGEST_SUMMARY) for setting in settings)
         yield ImportItem(f"{name}: front matter", "left out", why=f"Settings of a tool: {listed}")
     sections = list(_sections_of(text))
-    if about and not any(section.body or section.title for section in sections):
-        why = f"There is no text below it: {about}"
-        yield ImportItem(f"{name}: front matter", "left out", why=why)
     first = next((section for section in sections if section.title), None)
     if first is not None and _LESSON_TITLE.match(first.title):
         why = "This is the file of a lesson: `redraft lessons add --file` adds it."
@@ -217,6 +214,7 @@ def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportIte
         return
     levels = [section.level for section in sections]
     file_title = sections[1].title if levels.count(1) == 1 and levels[1] == 1 else ""
+    is_used = False
     for number, section in enumerate(sections):
         path = section.path[1:] if file_title and len(section.path) > 1 else section.path
         heading = " / ".join(filter(None, map(one_line, path)))
@@ -245,10 +243,13 @@ def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportIte
             content = Procedure(part, why) if section.is_steps else Decision(part, UNKNOWN, why)
             summary = shortened(f"{title}{suffix}", _LONGEST_SUMMARY) or "untitled"
             source = f"{place}{suffix}"
-            lesson = Lesson(content, agent, day, summary, task, source=source)
+            lesson, is_used = Lesson(content, agent, day, summary, task, source=source), True
             withheld = Counter(_WITHHELD.findall(f"{task}\n{part}"))
             names = ", ".join(f"{one} ({count})" if count > 1 else one for one, count in withheld.items())
             yield ImportItem(source, "added", lesson, why=f"Withheld: {names}." if names else "")
+    if about and not is_used:
+        why = f"There is no text below it: {about}"
+        yield ImportItem(f"{name}: front matter", "left out", why=why)
 
 
 _WITHHELD = re.compile(r"\[withheld: ([^\]\n]+)\]")
