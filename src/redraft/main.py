@@ -77,6 +77,7 @@ REMOVED = {
     "optimize": 'tune texts with GEPA over an Evaluation; docs/recipes.md has the program, "Tune a prompt"',
     "eval export": 'write the rows with a few lines of Python; docs/recipes.md has them, "Rows for training"',
     "eval --fleet": "leave it out: one process evaluates many cases at once, --at-once says how many",
+    "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
     "calibrate --wording": "change the criteria, which makes them another judge; docs/evals.md",
 }
 """The commands and options that earlier versions had, and what to do instead."""

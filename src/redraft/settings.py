@@ -41,7 +41,8 @@ class Settings:
     )
     memory: str = _setting(
         "REDRAFT_MEMORY",
-        "The folder for what agents learn, as files you can read, edit and keep in git.",
+        "The folder for what agents learn, as files you can read, edit and keep in git; with `database_url`, "
+        "only for the search index, and lessons are in the database.",
         "memory",
     )
     database_url: str | None = _setting(

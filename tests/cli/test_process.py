@@ -105,6 +105,7 @@ def test_the_help_cuts_off_no_line_and_doubles_no_brackets(name, monkeypatch):
         (("optimize", "cases.yaml"), "`redraft optimize` was removed: tune texts with GEPA"),
         (("eval", "export", "--pairs"), "`redraft eval export` was removed: write the rows"),
         (("eval", "c.yaml", "--fleet=app:fleet"), "`redraft eval --fleet` was removed: "),
+        (("lessons", "sync", "--watch"), "`redraft lessons sync` was removed: a project on PostgreSQL keeps"),
         (("calibrate", "stability", "--wording", "c.yaml"), "`redraft calibrate --wording` was removed: "),
         (("approve", "--reject"), "Say which question to answer"),
     ],

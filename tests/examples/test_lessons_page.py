@@ -37,8 +37,6 @@ def test_the_python_and_the_commands_run_in_order(printed):
         for command in commands.splitlines():
             program, *words = shlex.split(command, comments=True)
             assert program == "redraft"
-            if words == ["lessons", "sync"]:
-                continue  # with PostgreSQL, in tests/fleet/test_sharing.py
             if "quantities-in-digits" in words:
                 words[words.index("quantities-in-digits")] = file.stem
             result = redraft(*words)

@@ -7,8 +7,6 @@ import pytest
 
 from redraft.fleet import StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
-from redraft.lessons.shared_log import SHARED
-from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from support.dashboards import faults
 
@@ -19,13 +17,6 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fleet")
     (folder / "redraft.toml").touch()
     in_queue(folder, fill)
-    name = f"clerk/2026-03-01-{'why-orders-fail-' * 5}conflict.md"
-    in_store(
-        folder,
-        Record(
-            SHARED, f"{1:012}", {"name": name, "text": "x", "place": "", "machine": "here", "conflict": True}
-        ),
-    )
     return folder
 
 
@@ -38,19 +29,6 @@ def in_queue(folder, act):
             await store.aclose()
 
     # A browser of Playwright runs in the event loop of this thread.
-    thread = Thread(target=lambda: asyncio.run(main()))
-    thread.start()
-    thread.join()
-
-
-def in_store(folder, *records):
-    async def main():
-        store = SqliteStore(folder / ".redraft" / "redraft.db", "")
-        try:
-            await store.put_all(records)
-        finally:
-            await store.aclose()
-
     thread = Thread(target=lambda: asyncio.run(main()))
     thread.start()
     thread.join()

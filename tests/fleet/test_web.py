@@ -10,7 +10,6 @@ from redraft import MemoryStore
 from redraft.fleet import StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
 from redraft.fleet.spending import KEY, SPENDING, DailyBudget, SpendingState
-from redraft.lessons.shared_log import SHARED
 from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from support.dashboards import HOSTILE, Seen, pages
@@ -71,21 +70,6 @@ def test_the_spending_of_today_is_shown():
     assert "jobs wait for the next day." in words
     found = web.get("/fleet.json").json()["spending"]
     assert (found["spent_usd"], found["is_reached"], found["earlier"]) == (4.999, True, {"2020-01-01": 4.999})
-
-
-def test_the_last_change_of_shared_lessons_and_open_conflicts_are_shown():
-    store = MemoryStore()
-    filled(store)
-    name = "clerk/2026-03-01-a-conflict.md"
-    shared = {"name": name, "text": "x", "place": "", "machine": "here", "conflict": True}
-    asyncio.run(store.put(Record(SHARED, f"{1:012}", shared)))
-    web = pages(store)
-    words = Seen(web.get("/fleet").text).words
-    assert f"Lessons: {name} was changed just now on here." in words
-    assert f"{name} is the second version of a file that two machines have changed." in words
-    assert web.get("/fleet.json").json()["sharing"]["conflicts"] == [name]
-    asyncio.run(store.put(Record(SHARED, f"{2:012}", {"deleted": "abc", "machine": "there"})))
-    assert "Lessons: a file was deleted just now on there." in Seen(web.get("/fleet").text).words
 
 
 def test_jobs_are_cancelled_and_retried():

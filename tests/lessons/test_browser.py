@@ -109,7 +109,7 @@ def test_two_lessons_can_be_merged_by_keyboard(opened, project):
     page.get_by_text(f"Merged: {stays.id} supersedes {goes.id}.").wait_for()
     page.get_by_role("cell", name="✗ superseded").wait_for()
     assert [folder.read(one.id).status for one in (stays, goes)] == ["active", "superseded"]
-    folder.path_of(second.id).unlink()
+    folder.entry_of(second.id).path.unlink()
     folder.write(first)
 
 

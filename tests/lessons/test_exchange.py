@@ -10,6 +10,7 @@ import pytest
 
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError
+from redraft.lessons.documents import RULES
 from redraft.lessons.exchange import (
     MOST_SECTIONS,
     NO_ROOM,
@@ -22,7 +23,7 @@ from redraft.lessons.exchange import (
     front_matter,
     read_items,
 )
-from redraft.lessons.folder import MOST_LESSONS, RULES, LessonFolder
+from redraft.lessons.folder import MOST_LESSONS, LessonFolder
 from redraft.lessons.lesson import Decision, Procedure
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import render

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.folder import LessonFolder, agents_in, folder_name, short_title
+from redraft.lessons.documents import LessonFiles
+from redraft.lessons.folder import LessonFolder, folder_name, short_title
 from redraft.lessons.index import LessonIndex
 from redraft.lessons.ranking import LessonQuery
 from redraft.models.embed import ScriptedEmbedder
@@ -43,10 +44,10 @@ def test_files_with_equal_names_are_numbered(tmp_path):
 def test_a_lesson_is_changed_in_place(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
-    folder.path_of(filed.id).chmod(0o640)
+    folder.entry_of(filed.id).path.chmod(0o640)
     folder.write(replace(filed, status="retired", why="outdated"))
     assert folder.read(filed.id).why == "outdated"
-    assert folder.path_of(filed.id).stat().st_mode & 0o777 == 0o640
+    assert folder.entry_of(filed.id).path.stat().st_mode & 0o777 == 0o640
 
 
 def test_the_oldest_lessons_are_archived_by_year_and_keep_their_ids(tmp_path):
@@ -68,7 +69,7 @@ def test_the_oldest_lessons_are_archived_by_year_and_keep_their_ids(tmp_path):
 def test_a_broken_file_is_named_and_not_changed(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
-    path = folder.path_of(filed.id)
+    path = folder.entry_of(filed.id).path
     path.write_text("---\nkind: failure\n", "utf-8")
     with pytest.raises(LessonFileError, match=r"api-timeout-handling, line 1: .* not closed"):
         folder.read(filed.id)
@@ -81,7 +82,7 @@ def test_a_broken_file_is_named_and_not_changed(tmp_path):
 def test_folders_and_pipes_are_reported_and_do_not_affect_others(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
-    place = folder.path_of(filed.id).parent
+    place = folder.entry_of(filed.id).path.parent
     (place / "2026-03-02-folder.md").mkdir()
     os.mkfifo(place / "2026-03-02-pipe.md")
     entries = {entry.id.partition("/")[2]: entry for entry in folder.entries()}
@@ -94,14 +95,14 @@ def test_folders_and_pipes_are_reported_and_do_not_affect_others(tmp_path):
 def test_a_lesson_without_a_date_has_the_date_of_its_file(tmp_path):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson(summary="Named"))
-    text = folder.path_of(filed.id).read_text("utf-8").replace("# Reflection: 2026-03-01 - ", "# ")
-    by_hand = folder.path_of(filed.id).with_name("read-the-cursor.md")
+    text = folder.entry_of(filed.id).path.read_text("utf-8").replace("# Reflection: 2026-03-01 - ", "# ")
+    by_hand = folder.entry_of(filed.id).path.with_name("read-the-cursor.md")
     by_hand.write_text(text, "utf-8")
     os.utime(by_hand, (1_700_000_000, 1_700_000_000))
     found = folder.read("researcher-agent/read-the-cursor")
     assert (found.day, found.summary) == (date(2023, 11, 14), "researcher-agent - Named")
     assert folder.archive(keep=1) == [found.id]
-    assert folder.path_of(found.id).parent.name == "2023"
+    assert folder.entry_of(found.id).path.parent.name == "2023"
     assert [entry.id for entry in folder.entries() if entry.archived] == [found.id]
 
 
@@ -109,7 +110,7 @@ def test_a_lesson_without_a_date_has_the_date_of_its_file(tmp_path):
 def test_files_that_are_not_utf8_are_refused(tmp_path, data):
     folder = folder_in(tmp_path)
     filed = folder.add(lesson())
-    folder.path_of(filed.id).write_bytes(data)
+    folder.entry_of(filed.id).path.write_bytes(data)
     with pytest.raises(LessonFileError):
         folder.read(filed.id)
 
@@ -119,7 +120,7 @@ def test_links_are_not_followed(tmp_path):
     outside = tmp_path / "outside.md"
     outside.write_text("outside", "utf-8")
     filed = folder.add(lesson())
-    link = folder.path_of(filed.id).with_name("2026-03-02-link.md")
+    link = folder.entry_of(filed.id).path.with_name("2026-03-02-link.md")
     link.symlink_to(outside)
     (entry,) = [entry for entry in folder.entries() if entry.path == link]
     with pytest.raises(LessonFileError, match="link"):
@@ -155,11 +156,12 @@ def test_an_unwritable_folder_is_named_in_the_error(tmp_path):
 
 
 def test_agents_are_listed_by_their_folders(tmp_path):
-    assert agents_in(tmp_path) == []
+    assert LessonFiles(tmp_path).agents() == {}
     for agent in ("b", "a", "a/b"):
         LessonFolder(tmp_path, agent).add(lesson(agent=agent))
     (tmp_path / "reflections/.hidden").mkdir()
-    assert agents_in(tmp_path)[1:] == ["a-b-" + agents_in(tmp_path)[1][-8:], "b"]
+    found = list(LessonFiles(tmp_path).agents())
+    assert found == ["a", folder_name("a/b"), "b"]
 
 
 ADDING = """

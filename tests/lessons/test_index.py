@@ -162,7 +162,7 @@ def test_only_active_lessons_of_the_requested_kinds_are_found(tmp_path):
 
 def test_a_lesson_with_forbidden_content_is_not_found(tmp_path):
     (kept, edited) = file(tmp_path, lesson(), lesson(PARTIAL, summary="the other one"))
-    path = LessonFolder(tmp_path, AGENT).path_of(edited.id)
+    path = LessonFolder(tmp_path, AGENT).entry_of(edited.id).path
     path.write_text(path.read_text("utf-8").replace("Name files first.", "Skip the tests."), "utf-8")
     for embedder, agent in product((None, ScriptedEmbedder()), (AGENT, None)):
         refreshed, _, found = run(
@@ -216,7 +216,7 @@ def test_the_next_search_picks_up_changes_in_the_folders(tmp_path):
         assert summaries(await index.search(asked)) == summaries(await index.search(everyone)) == ["second"]
         assert folder.archive(keep=0) == [one.id]
         assert summaries(await index.search(asked)) == summaries(await index.search(everyone)) == ["second"]
-        path = folder.path_of(one.id)
+        path = folder.entry_of(one.id).path
         path.write_text(path.read_text("utf-8").replace("status: active", "status: retired"), "utf-8")
         os.utime(path.parent, ns=(1, 1))
         assert await index.search(asked) == await index.search(everyone) == []
@@ -230,7 +230,7 @@ def test_the_next_search_picks_up_changes_in_the_folders(tmp_path):
 
 def test_a_file_edited_in_place_is_read_again(tmp_path):
     (one,) = file(tmp_path, lesson())
-    path = LessonFolder(tmp_path, AGENT).path_of(one.id)
+    path = LessonFolder(tmp_path, AGENT).entry_of(one.id).path
     run(tmp_path, refresh)
     for folder in (path.parent, path):
         os.utime(folder, ns=(10**18, 10**18))
@@ -244,7 +244,7 @@ def test_a_file_edited_in_place_is_read_again(tmp_path):
 def test_a_refresh_counts_changes_and_names_broken_files(tmp_path):
     one, other = file(tmp_path, lesson(), lesson(PARTIAL))
     folder = LessonFolder(tmp_path, AGENT)
-    path = folder.path_of(one.id)
+    path = folder.entry_of(one.id).path
     text = path.read_text("utf-8")
     (path.parent / "2026-01-01-broken.md").write_text(f"no lesson, password={SECRET}", "utf-8")
     first, again = run(tmp_path, refresh, refresh)
@@ -254,7 +254,7 @@ def test_a_refresh_counts_changes_and_names_broken_files(tmp_path):
     assert SECRET not in first.broken[0].problem
     assert again == Refreshed(broken=first.broken)
     folder.write(replace(one, why="edited"))
-    folder.path_of(other.id).write_text("spoilt", "utf-8")
+    folder.entry_of(other.id).path.write_text("spoilt", "utf-8")
     (path.parent / "2026-01-01-broken.md").write_text(text, "utf-8")
     (changed,) = run(tmp_path, refresh)
     assert (changed.added, changed.changed, changed.removed) == (1, 1, 1)
@@ -287,7 +287,7 @@ def test_only_the_owner_can_read_the_index_and_git_ignores_it(tmp_path):
 
 def test_secrets_are_withheld_from_the_index(tmp_path):
     (one,) = file(tmp_path, lesson())
-    path = LessonFolder(tmp_path, AGENT).path_of(one.id)
+    path = LessonFolder(tmp_path, AGENT).entry_of(one.id).path
     text = (
         path.read_text("utf-8")
         .replace("next_cursor", SECRET)

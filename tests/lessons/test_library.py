@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from redraft import ConfigError, MemoryStore
-from redraft.lessons.folder import REFLECTIONS, LessonFolder
+from redraft.lessons.documents import REFLECTIONS
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.library import AgentCount, LessonLibrary
 from redraft.models.embed import FunctionEmbedder
 from support.lessons import (

@@ -33,7 +33,7 @@ def test_archived_lessons_are_read_on_request_and_always_counted(tmp_path):
 def test_a_file_is_parsed_again_only_after_a_change(tmp_path):
     filed = lessons_of(tmp_path)
     first = {one.id: one for one in Overview.read(tmp_path, AGENT).lessons}
-    path = LessonFolder(tmp_path, AGENT).path_of(filed["active"].id)
+    path = LessonFolder(tmp_path, AGENT).entry_of(filed["active"].id).path
     path.write_text(path.read_text().replace("next_cursor", "next_page"))
     changed = [one for one in Overview.read(tmp_path, AGENT).lessons if one is not first[one.id]]
     assert [one.id for one in changed] == [filed["active"].id]

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from redraft.lessons.folder import ARCHIVE, REFLECTIONS, LessonFolder
+from redraft.lessons.documents import ARCHIVE, REFLECTIONS
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Impact
 from redraft.lessons.rules import Rules
 from redraft.lessons.web import PAGE_SIZE
@@ -165,7 +166,7 @@ def test_a_file_edited_by_hand_is_read_again(memory):
     filed = lessons_of(memory)
     client = pages(MemoryStore())
     assert "Exporting customers" in client.get("/lessons").text
-    path = LessonFolder(memory, AGENT).path_of(filed["procedure"].id)
+    path = LessonFolder(memory, AGENT).entry_of(filed["procedure"].id).path
     path.write_text(path.read_text().replace("Exporting customers", "Exporting the customers' orders"))
     assert "Exporting the customers" in client.get("/lessons").text
 
@@ -398,14 +399,14 @@ def test_secrets_in_an_edit_are_withheld(memory, monkeypatch):
     assert (
         change(of, "edit", digest=mark(memory, of), **WORDS | {"why": f"It was {secret}."}).status_code == 200
     )
-    assert secret not in LessonFolder(memory, AGENT).path_of(of.id).read_text()
+    assert secret not in LessonFolder(memory, AGENT).entry_of(of.id).path.read_text()
 
 
 @pytest.mark.parametrize("said", ["the password is zeppelin-" + "mountain-42", "a\u202eb", "a\x07b"])
 def test_a_lesson_with_hidden_text_can_not_be_edited(memory, monkeypatch, said):
     monkeypatch.setenv("MY_API_KEY", "zeppelin-" + "mountain-42")
     of = lessons_of(memory)["active"]
-    path = LessonFolder(memory, AGENT).path_of(of.id)
+    path = LessonFolder(memory, AGENT).entry_of(of.id).path
     path.write_text(path.read_text().replace("The reply's next_cursor was not looked at.", said))
     page = read_one(of)
     assert "editing it on this page would lose that text" in Seen(page.text).words
@@ -439,7 +440,7 @@ def test_paths_never_leave_the_folder(memory, path):
 
 def test_a_broken_file_is_shown_with_its_problem(memory):
     of = lessons_of(memory)["active"]
-    path = LessonFolder(memory, AGENT).path_of(of.id)
+    path = LessonFolder(memory, AGENT).entry_of(of.id).path
     path.write_text(f"---\nkind: odd\n---\n{HOSTILE[0]}")
     page = read_one(of)
     assert "This file is broken" in Seen(page.text).words

@@ -483,3 +483,4 @@ def test_the_commands_say_what_they_did(project, monkeypatch):
     assert (refused.exit_code, "pg_dump" in refused.stderr) == (2, True)
     files = redraft("backup", "other.backup", "--files-only")
     assert "The database with the runs is not in it." in files.stdout
+    assert "The lessons are in that database, too." in files.stdout

@@ -117,6 +117,7 @@ def test_lessons_and_rules_that_cannot_be_read_are_named(project):
     assert "memory/reflections: Not a directory." in problems()["lessons"]
 
 
+@SQLITE
 def test_a_folder_of_lessons_that_cannot_be_read_is_named(project):
     asyncio.run(fill(project, PERSON))
     folder = project / "memory" / "reflections" / "closed"

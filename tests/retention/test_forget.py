@@ -272,6 +272,7 @@ def test_a_coding_session_that_ends_meanwhile_is_passed_over(project):
     assert sessions.erase(is_wanted, on_unreadable=pytest.fail) == ["c.json"]
 
 
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 def test_what_could_not_be_searched_is_named_and_all_else_is_erased(project):
     asyncio.run(fill(project, PERSON))
     (project / "quokka.txt").unlink()

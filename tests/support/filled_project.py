@@ -50,7 +50,7 @@ async def fill(folder, *people):
         lesson = Lesson(content, "clerk", DAY, f"Invoice {person}", task=what, source=f"letter-{slug}")
         filed, _ = await library.add(lesson)
         await library.rate(filed.id, helped=True)
-        Rules(folder / "memory", "clerk").add(
+        Rules(library.documents, "clerk").add(
             f"If {person} {('writes', 'is late')[number]} then {rule.lower()}", filed.id
         )
         await library.search("Invoice")

@@ -243,13 +243,6 @@ def _overview(found: FleetOverview) -> RenderableType:
         if spending.is_reached:
             text += "; jobs wait for the next day"
         lines.append(Text.assemble(("Spent    ", QUIET), (text, BAD if spending.is_reached else "")))
-    if (sharing := found.sharing) is not None:
-        what = f"{visible(sharing.name)} changed" if sharing.name else "a file deleted"
-        text = f"{what} {ago(sharing.at)} on {visible(sharing.machine)}"
-        lines.append(Text.assemble(("Lessons  ", QUIET), text))
-        for name in sharing.conflicts:
-            text = f"{visible(name)} is the second version of a file that two machines have changed"
-            lines.append(Text.assemble(("Conflict ", QUIET), (text, BAD)))
     lines += [
         Text(),
         _workers(found)

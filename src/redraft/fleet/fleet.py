@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
-from redraft._validation import check_flag, is_number, nearest
+from redraft._validation import is_number, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.limits import Limit
@@ -34,7 +34,7 @@ from redraft.loop.journal import STEP, check_run_id
 from redraft.loop.keeper import new_run_id
 from redraft.settings import load_settings
 from redraft.stores.base import FencedStore, Record, Store, intact, json_text
-from redraft.stores.location import project_place, project_store, required_project_store
+from redraft.stores.location import project_place, required_project_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -64,9 +64,6 @@ class Fleet:
     `budget_usd_per_day` bounds what all calls cost together on a day of `budget_zone`; then runs are handed
     back, and go on when the next day begins.
 
-    With PostgreSQL, the workers keep the lessons in the project's folder `memory` equal on all machines;
-    `share_lessons=False` leaves them to you.
-
     `version` names the code. A job that one version has begun is continued by workers of that version only;
     by default it is a fingerprint of the agents, their criteria, the workflows and the cycles. `tries` is how
     often a job is tried again after a failure that may pass, such as a provider that is down. A worker that
@@ -88,7 +85,6 @@ class Fleet:
         version: str = "",
         tries: int = 3,
         pick_up_after: float = 6.0,
-        share_lessons: bool = True,
         queue: Queue | None = None,
         store: Store | None = None,
     ) -> None:
@@ -118,8 +114,6 @@ class Fleet:
         self.version = version or fingerprint(self.programs)
         self.tries = tries
         self.pick_up_after = float(pick_up_after)
-        check_flag("share_lessons", share_lessons)
-        self.share_lessons = share_lessons
         self._store = store
         self._queue = StoreQueue(store) if queue is None and store is not None else queue
         for program in self.programs.values():
@@ -137,11 +131,6 @@ class Fleet:
         if not isinstance(self._store, FencedStore):
             raise ConfigError(f"A fleet needs a store that can fence writes; {self._store!r} can't.")
         return self._store
-
-    @property
-    def is_in_project_store(self) -> bool:
-        """Whether the runs are stored where the project keeps its records, and not elsewhere."""
-        return self._store is None or self._store is project_store()
 
     @property
     def queue(self) -> Queue:

@@ -11,7 +11,6 @@ from redraft._codec import to_json
 from redraft.fleet.limits import LimitState, limit_states
 from redraft.fleet.queue import FleetJob, QueueDepth, WorkerState
 from redraft.fleet.spending import SpendingState, spending_document, spending_state
-from redraft.lessons.shared_log import SharingState, sharing_state
 
 if TYPE_CHECKING:
     from redraft.fleet.queue import Queue
@@ -24,8 +23,7 @@ class FleetOverview:
 
     `jobs` are those that run and wait, in their order, then those that ended last; `failed` are those that
     failed or were poisoned, newest first. `limits` are those that workers have used, by the pattern of their
-    models. `spending` is that of today, if the fleet has a daily budget; `sharing` is the last change of
-    lessons that machines share.
+    models. `spending` is that of today, if the fleet has a daily budget.
     """
 
     depth: QueueDepth
@@ -34,7 +32,6 @@ class FleetOverview:
     failed: tuple[FleetJob, ...]
     limits: Mapping[str, LimitState]
     spending: SpendingState | None = None
-    sharing: SharingState | None = None
 
     @classmethod
     async def of(cls, queue: Queue, store: Store, *, limit: int = 20) -> FleetOverview:
@@ -46,7 +43,6 @@ class FleetOverview:
             tuple(await queue.find(("failed", "poisoned"), limit=limit)),
             await limit_states(store),
             await spending_state(store),
-            await sharing_state(store),
         )
 
     @property
@@ -77,7 +73,6 @@ class FleetOverview:
             "failed": to_json(self.failed),
             "limits": {models: limit_document(state) for models, state in self.limits.items()},
             "spending": None if self.spending is None else spending_document(self.spending),
-            "sharing": to_json(self.sharing),
         }
 
 

@@ -65,7 +65,6 @@ def fleet_page(view: FleetView) -> dict[str, Any]:
         "failed": [job_row(job) for job in found.failed],
         "limits": {models: limit_document(state) for models, state in found.limits.items()},
         "spending": found.spending,
-        "sharing": found.sharing,
     }
 
 
@@ -81,7 +80,7 @@ async def _fingerprint(request: PageRequest) -> str:
     workers = [(one.card.name, one.running, one.is_gone) for one in found.workers]
     jobs = [(job.run_id, found.state_of(job), job.claim) for job in (*found.jobs, *found.failed)]
     spent = None if found.spending is None else (round(found.spending.spent, 2), found.spending.is_reached)
-    return sha256(repr((dict(found.depth.jobs), workers, jobs, spent, found.sharing)).encode()).hexdigest()
+    return sha256(repr((dict(found.depth.jobs), workers, jobs, spent)).encode()).hexdigest()
 
 
 async def _cancel(form: Form) -> str:

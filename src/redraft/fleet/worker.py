@@ -32,7 +32,6 @@ from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, Heartbeat, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
 from redraft.fleet.spending import SharedSpending
-from redraft.lessons.sharing import project_sharing
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.redact.log import logger
 from redraft.types import render_usd
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
     from redraft.fleet.fleet import Fleet
     from redraft.fleet.monitor import Monitor
-    from redraft.lessons.sharing import LessonSharing
 
 POLL = 1.0
 """Seconds after which a worker looks for jobs even if it has not heard of any: delayed ones become due."""
@@ -63,8 +61,6 @@ TICK = 1.0
 """Seconds between two looks at the schedules."""
 LATE = 60.0
 """Seconds after which a time of a schedule counts as missed."""
-SHARING_WAIT = 5.0
-"""Seconds to wait in the end for the last lessons to be shared."""
 
 
 @dataclass(slots=True)
@@ -206,7 +202,6 @@ class FleetWorker:
         gate = self._spending or self._limits
         self._gate = gate if self._monitor is None else self._monitor.counted(gate)
         self._stuck: frozenset[str] = frozenset()
-        self._sharing = project_sharing() if fleet.share_lessons and fleet.is_in_project_store else None
 
     @property
     def running(self) -> int:
@@ -249,10 +244,6 @@ class FleetWorker:
                 if await self._begin_beating():
                     await self._work_beating(jobs, until_idle=until_idle)
         finally:
-            if self._sharing is not None and self._has_begun and not self._urgent.is_set():
-                with suppress(TimeoutError):  # then they are shared when a worker starts here again
-                    async with asyncio.timeout(SHARING_WAIT):
-                        await self._sharing.try_sync(settle=False)
             if self._spending is not None:
                 with suppress(StoreError):  # what was reserved then counts as spent
                     await self._spending.settle()
@@ -279,10 +270,6 @@ class FleetWorker:
         return True
 
     async def _work_beating(self, jobs: int | None, *, until_idle: bool) -> None:
-        sharing: asyncio.Task[None] | None = None
-        if self._sharing is not None:
-            await self._sharing.try_sync()  # so that the first run has the lessons of all machines
-            sharing = asyncio.create_task(self._share(self._sharing), name="redraft-sharing")
         every = self.fleet.pick_up_after / 4
         beating = [
             asyncio.create_task(self._repeat(self._pulse, every), name="redraft-heart"),
@@ -298,7 +285,7 @@ class FleetWorker:
                     task.result()
         finally:
             # What they do may be done again, so they need no time to clean up.
-            await end_tasks([*beating, sharing], within=1.0)
+            await end_tasks(beating, within=1.0)
 
     async def _work(self, jobs: int | None, *, until_idle: bool) -> None:
         begun = 0
@@ -561,13 +548,6 @@ class FleetWorker:
     def _clock(self) -> float:
         """Return the time of the queue, as of the last heartbeat."""
         return time() + self._clock_offset
-
-    async def _share(self, sharing: LessonSharing) -> None:
-        """Share lessons until cancelled; a fault in that must not end the worker."""
-        try:
-            await sharing.watch()
-        except Exception:
-            logger.exception("This worker no longer shares lessons; its runs go on.")
 
     async def _reap(self) -> None:
         if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:

@@ -537,8 +537,9 @@ async def begin(event: HookEvent, agent: str) -> str:
 
 
 def _has_lessons() -> bool:
-    """Return whether anything was ever learned here: most of the cost of a hook is to look."""
-    return (project_folder() / load_settings().memory / "reflections").is_dir()
+    """Return whether anything may have been learned here: most of the cost of a hook is to look."""
+    settings = load_settings()
+    return bool(settings.database_url) or (project_folder() / settings.memory / "reflections").is_dir()
 
 
 def _lessons(options: HookOptions) -> Lessons:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +18,10 @@ from redraft._codec import to_json
 from redraft._locks import check_regular
 from redraft._texts import counted, estimate_tokens, shortened
 from redraft._validation import check_choice
-from redraft.errors import ConfigError, LessonFileError
+from redraft.errors import ConfigError, LessonFileError, StoreError
+from redraft.lessons.documents import unused_files
 from redraft.lessons.exchange import FILES, KNOWN_FILES, ExportFile, section_of
-from redraft.lessons.files import replace_file, reporting
+from redraft.lessons.files import ENDING, replace_file, reporting
 from redraft.lessons.folder import MOST_LESSONS
 from redraft.lessons.lesson import (
     KINDS,
@@ -38,7 +38,7 @@ from redraft.lessons.markdown import parse_draft, template
 from redraft.lessons.safety import checked_content, lesson_redactor
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, confirm, handles_errors
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, deliver, emit, emit_json
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.options import edited
 from redraft.terminal.tables import plain_table, width_of
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from redraft.lessons.documents import Entry
     from redraft.lessons.due import DueReflection
     from redraft.lessons.exchange import Export, Form, ImportItem
     from redraft.lessons.impact import Counters
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing, Rebuilt
     from redraft.lessons.overview import Problem
-    from redraft.lessons.sharing import Synced
 
 Reference = Annotated[
     str,
@@ -123,7 +123,7 @@ async def list_lessons(
     if as_json:
         emit_json(
             {
-                "path": str(library.path),
+                "path": str(library.documents),
                 "payoff": payoff,
                 "broken": found.broken,
                 "problems": [to_json(one) for one in found.problems],
@@ -138,13 +138,15 @@ async def list_lessons(
         console.show(_table(found.lessons, console.width))
     elif {agent, kind, status, task_type} == {None}:
         console.say(
-            f"There are no lessons in {visible(str(library.path))} yet.\n"
+            f"There are no lessons in {visible(str(library.documents))} yet.\n"
             "An Agent with lessons=Lessons(agent=...) writes one when a run fails.\n"
             "`redraft lessons add` adds one by hand."
         )
     else:
-        console.say(f"No lesson in {visible(str(library.path))} matches.")
+        console.say(f"No lesson in {visible(str(library.documents))} matches.")
     CalmConsole(stderr=True).say(_summary(found))
+    if unused := unused_files(library.documents):
+        CalmConsole(stderr=True).say(unused)
 
 
 @lessons.command()
@@ -152,7 +154,7 @@ async def list_lessons(
 async def show(
     reference: Reference, agent: Agent = None, path: Folder = None, as_json: options.Json = False
 ) -> None:
-    """Show a lesson. Prints its file, whether it is in use, and whether it has helped."""
+    """Show a lesson. Prints its Markdown, whether it is in use, and whether it has helped."""
     async with _library(path, agent) as library:
         found = _redacted(await library.show(reference))
     deliver(_details(found), {**_document(found), "text": found.text}, as_json=as_json)
@@ -199,7 +201,7 @@ async def doctor(agent: Agent = None, path: Folder = None, as_json: options.Json
     """Check the lessons. Lists broken files (then it exits with 1), near-duplicates and unused lessons."""
     async with _library(path, agent) as library:
         found = _redacted(await library.problems())
-    deliver(_problems(found), {"path": str(library.path), "problems": found}, as_json=as_json)
+    deliver(_problems(found), {"path": str(library.documents), "problems": found}, as_json=as_json)
     is_broken = any(one.what == "broken" for one in found)
     raise typer.Exit(ExitCode.NOT_MET if is_broken else ExitCode.MET)
 
@@ -331,30 +333,46 @@ def _written_in_editor(kind: str | None, agent: str) -> Lesson:
 @lessons.command()
 @handles_errors
 async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -> None:
-    """Edit a lesson in your editor. An invalid edit is kept in a file beside it."""
+    """Edit a lesson's Markdown in your editor. What can't be saved stays in a file that is named."""
     async with _library(path, agent) as library:
         entry = library.resolve(reference)
         before = library.text_of(entry)
-        rejected = entry.path.with_name(f"{entry.path.name}.rejected")
+        rejected = _copy_of(entry, "rejected")
         with reporting(rejected):
             check_regular(rejected)  # before the editor opens: it is where a refused edit goes
         resumes = rejected.is_file() and not rejected.is_symlink()
-        text = edited(rejected.read_text("utf-8") if resumes else before, entry.path.name)
+        text = edited(rejected.read_text("utf-8") if resumes else before, f"{entry.stem}{ENDING}")
         if text == before:
             rejected.unlink(missing_ok=True)
             CalmConsole(stderr=True).say("Nothing was changed.")
             return
         try:
             lesson = await library.lessons_of(entry.id).edit_file(entry.id, text, before=before)
-        except (ConfigError, LessonFileError) as error:
-            _save_privately(rejected, text)
+        except (ConfigError, StoreError) as error:
+            is_newer = _has_changed(library, entry, before)
+            stays = _copy_of(entry, "conflict") if is_newer else rejected
+            _save_privately(stays, text)
+            opens = "opens the newer version" if is_newer else "resumes it"
             raise ConfigError(
-                f"{error} Nothing was saved. Your edit is in {str(rejected)!r}; "
-                f"`redraft lessons edit {reference}` resumes it."
+                f"{error} Nothing was saved. Your text is in {str(stays)!r}; "
+                f"`redraft lessons edit {reference}` {opens}."
             ) from error
         rejected.unlink(missing_ok=True)
     saved = _redacted(lesson)
     CalmConsole().show(_line(saved, Text.assemble("Saved. ", _status(saved))), soft_wrap=True)
+
+
+def _has_changed(library: LessonLibrary, entry: Entry, before: str) -> bool:
+    """Return whether a lesson has another text by now; False if that can't be read."""
+    with suppress(ConfigError, StoreError):
+        return library.text_of(library.resolve(entry.id)) != before
+    return False
+
+
+def _copy_of(entry: Entry, why: str) -> Path:
+    """Path of a text that was not saved: next to the lesson's file, or in the current folder."""
+    name = f"{entry.stem}{ENDING}.{why}"
+    return entry.path.with_name(name) if entry.file else Path(name)
 
 
 def _save_privately(path: Path, text: str) -> None:
@@ -385,7 +403,7 @@ async def approve(
 async def retire(
     reference: Reference, why: Why, agent: Agent = None, path: Folder = None, as_json: options.Json = False
 ) -> None:
-    """Stop using a lesson. The file stays, with the reason, and `approve` brings the lesson back."""
+    """Stop using a lesson. The lesson stays stored, with the reason, and `approve` brings the lesson back."""
     async with _library(path, agent) as library:
         lesson_id = library.resolve(reference).id
         lessons = library.lessons_of(lesson_id)
@@ -402,7 +420,7 @@ async def supersede(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Replace a lesson with another one. The file stays, and names its successor."""
+    """Replace a lesson with another one. The lesson stays stored, and names its successor."""
     async with _library(path, agent) as library:
         lesson_id, successor = library.resolve(reference).id, library.resolve(by).id
         lessons = library.lessons_of(lesson_id)
@@ -561,7 +579,7 @@ async def import_lessons(
         list[Path] | None,
         typer.Argument(
             metavar="PATH",
-            help=f"Files, or folders of Markdown. Default: {', '.join(KNOWN_FILES)}.",
+            help=f"Files, folders of Markdown, or a folder of lessons. Default: {', '.join(KNOWN_FILES)}.",
             show_default=False,
         ),
     ] = None,
@@ -595,51 +613,13 @@ async def import_lessons(
 
 @lessons.command()
 @handles_errors
-async def sync(
-    watch: Annotated[bool, typer.Option("--watch", help="Keep syncing, every second, until Ctrl-C.")] = False,
-    delete_missing: Annotated[
-        bool,
-        typer.Option(
-            "--delete-missing",
-            help="Delete on all machines what is missing here, even if it is most of a folder.",
-        ),
-    ] = False,
-    path: Folder = None,
-    as_json: options.Json = False,
-) -> None:
-    """Share lessons with other machines through PostgreSQL, in both directions.
-
-    The workers of a fleet do this by themselves; use it on machines without a worker.
-    """
-    from redraft.lessons.sharing import POLL, project_sharing
-
-    sharing = project_sharing(path)
-    if sharing is None:
-        raise ConfigError(
-            "Lessons are shared through PostgreSQL: set `database_url` in redraft.toml (or "
-            "REDRAFT_DATABASE_URL)."
-        )
-    console = CalmConsole(stderr=True)
-    with Warnings(console):
-        done = await sharing.sync(settle=False, delete_missing=delete_missing)
-        while done.is_waiting and not watch:  # a file is missing, perhaps for a moment only
-            await asyncio.sleep(POLL)
-            done = done.followed_by(await sharing.sync(settle=False))
-        deliver(_synced(done), _redacted(to_json(done)), as_json=as_json, soft_wrap=True)
-        if watch:
-            console.say(f"Sharing the lessons in {str(sharing.path)!r}. Ctrl-C stops it.")
-            await sharing.watch()
-
-
-@lessons.command()
-@handles_errors
 async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
-    """Rebuild the search index. It is derived from the files, and may be deleted at any time."""
+    """Rebuild the search index. It is derived from the lessons, and may be deleted at any time."""
     progress = CalmConsole(stderr=True)
     async with _library(path) as library:
         rebuilt = await library.rebuild_index(lambda count: progress.say(f"{count:,} lessons embedded"))
     document = {
-        "path": str(library.path),
+        "path": str(library.documents),
         "lessons": rebuilt.found.added,
         "embedded": rebuilt.embedded,
         "embedder": rebuilt.embedder,
@@ -824,14 +804,6 @@ def _due_table(found: Sequence[DueReflection]) -> RenderableType:
                 line = shortened(visible(text), LONGEST_SUMMARY)
                 parts += [Padding(Text(line, style), INDENT)] if line else []
     return Group(*parts) if parts else Text("No reflection is due.", GOOD)
-
-
-def _synced(done: Synced) -> Text:
-    text = f"{counted(done.received, 'change')} received, {counted(done.sent, 'change')} sent"
-    text += f" ({counted(done.deleted, 'deletion')})." if done.deleted else "."
-    for name in done.conflicts:
-        text += f"\nConflict: the version of this machine is kept as {visible(name)}."
-    return Text(text)
 
 
 def _rebuilt(rebuilt: Rebuilt) -> Text:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from redraft._texts import estimate_tokens, shortened
 from redraft._validation import check_count
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.files import locked, read_text, replace_file
-from redraft.lessons.folder import MOST_LESSONS, REJECTED, RULES
+from redraft.lessons.documents import PLAYBOOKS, RULES, text_of
+from redraft.lessons.files import read_text, replace_file
+from redraft.lessons.folder import MOST_LESSONS, REJECTED, folder_name
 from redraft.lessons.lesson import (
     NEAR_DUPLICATE,
     Decision,
@@ -28,15 +30,17 @@ from redraft.lessons.lesson import (
     words_in,
     words_of,
 )
-from redraft.lessons.markdown import check_merged, lines_of, one_line
+from redraft.lessons.markdown import check_merged, lines_of, one_line, parse
+from redraft.lessons.playbooks import parse_playbook
 from redraft.lessons.rules import key_of
-from redraft.lessons.safety import LONGEST, Cleaner, violation, violation_in
+from redraft.lessons.safety import LONGEST, Cleaner, lesson_redactor, violation, violation_in
 from redraft.settings import project_folder
 from redraft.text.yaml import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from redraft.lessons.documents import Documents, Entry, LessonFiles
     from redraft.lessons.folder import LessonFolder
     from redraft.lessons.lesson import Content, LessonKind
     from redraft.lessons.rules import Rule
@@ -437,9 +441,56 @@ def _advice_of(content: Content) -> list[str]:
 
 def add_imported(folder: LessonFolder, item: ImportItem, lesson: Lesson) -> Lesson:
     """Write an imported lesson to a new file; it is quarantined."""
-    with locked(folder.path):
+    with folder.documents.locked(folder.name):
         new = replace(lesson, status="quarantined", trust="untrusted", why=UNVERIFIED)
         return folder.add(new, archived=item.is_archived)
+
+
+# --- import: a folder of lessons ----------------------------------------------------------------------------
+
+
+def copied(
+    source: LessonFiles, target: Documents, agent: str | None, *, dry_run: bool
+) -> Iterator[ImportItem]:
+    """Copy the lessons, playbooks and rules of a folder as they are, without secrets; yield each.
+
+    They keep their ids, their status and their place in the archive. A document that is there with another
+    text is never replaced. `agent` limits this to one agent.
+    """
+    clean = lesson_redactor().redact
+    for name in source.agents():
+        if agent is not None and name != folder_name(agent):
+            continue
+        own = [*source.entries(name), *source.entries(f"{name}/{PLAYBOOKS}")]
+        rules = source.entry(f"{name}/{RULES}")
+        with nullcontext() if dry_run else target.locked(name):
+            for entry, text in source.texts([*own, *filter(None, [rules])], of="a lesson"):
+                yield _copied(
+                    name, entry, text if isinstance(text, StoreError) else clean(text).text, target, dry_run
+                )
+
+
+def _copied(agent: str, entry: Entry, text: str | StoreError, target: Documents, dry_run: bool) -> ImportItem:
+    lesson: Lesson | None = None
+    try:
+        if isinstance(text, StoreError):
+            raise text
+        if folder_name(agent) != agent:
+            raise LessonFileError(f"The lessons of this agent belong in {folder_name(agent)!r}.", file=agent)
+        if entry.id.count("/") > 1:
+            parse_playbook(text, entry.id, agent)
+        elif entry.stem != RULES:
+            lesson = parse(text, entry.id, agent, entry.day)
+        there = target.entry(entry.id)
+        if there is not None and text_of(target, there, of="a lesson") != text:
+            raise LessonFileError("Another version is stored already; merge the two by hand.", file=entry.id)
+    except StoreError as error:
+        return ImportItem(entry.file, "refused", lesson, str(error))
+    if there is not None:
+        return ImportItem(entry.file, "already there", lesson, entry.id)
+    if not dry_run:
+        target.add(entry.id, text, year=int(entry.path.parent.name) if entry.archived else None)
+    return ImportItem(entry.file, "added", lesson, is_archived=entry.archived)
 
 
 # --- export ------------------------------------------------------------------------------------------------

@@ -28,12 +28,7 @@ def read_text(path: Path | str, name: str, *, of: str) -> str:
     Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte, or one that is not
     UTF-8, and `StoreError` if it can't be read.
     """
-    with reporting(path):
-        found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):  # it may lead anywhere
-        raise LessonFileError("This is a link, and links are not followed.", file=name)
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe would never end
-        raise LessonFileError("This is not a file.", file=name)
+    found = check_file(path, name)
     if found.st_size > MOST_BYTES:
         raise LessonFileError(
             f"The file has {found.st_size:,} bytes, which is too large for {of}.", file=name
@@ -43,6 +38,17 @@ def read_text(path: Path | str, name: str, *, of: str) -> str:
             return Path(path).read_bytes().decode()
     except UnicodeDecodeError as error:
         raise LessonFileError(f"This is not UTF-8 ({error.reason}): save it as UTF-8.", file=name) from error
+
+
+def check_file(path: Path | str, name: str) -> os.stat_result:
+    """Return the state of a regular file; raises `LessonFileError` for a link, a pipe or a folder."""
+    with reporting(path):
+        found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):  # it may lead anywhere
+        raise LessonFileError("This is a link, and links are not followed.", file=name)
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe would never end
+        raise LessonFileError("This is not a file.", file=name)
+    return found
 
 
 def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from redraft._codec import from_record, to_record
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.folder import RULES, LessonFolder, folder_name
+from redraft.lessons.documents import RULES
+from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.lesson import headings_of
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules, key_of
@@ -20,8 +21,8 @@ from redraft.stores.base import Record, Store, intact
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
-    from pathlib import Path
 
+    from redraft.lessons.documents import Documents
     from redraft.lessons.impact import Impact
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.writer import LessonReflection
@@ -45,14 +46,14 @@ class Quarantined:
 class Guidance:
     """The rules and playbooks of one agent, each of which follows the status of its lesson.
 
-    They are files beside the lessons while the lesson is active. Otherwise they wait in the store: those of a
-    quarantined lesson by the task that taught it. A file that can't be read or written is logged, and left
-    out.
+    While the lesson is active, they are documents like the lesson. Otherwise they wait in the store: those of
+    a quarantined lesson by the task that taught it. A document that can't be read or written is logged, and
+    left out.
     """
 
     def __init__(
         self,
-        path: Path,
+        documents: Documents,
         agent: str,
         store: Store,
         impact: Impact,
@@ -61,13 +62,13 @@ class Guidance:
         trusted: bool = False,
     ) -> None:
         self._trusted = trusted
-        self._path = path
+        self._documents = documents
         self._folder = folder_name(agent)
         self._store = store
         self._impact = impact
         self._today = today
-        self._rules = Rules(path, agent, today=today)
-        self._playbooks = Playbooks(path, agent, today=today)
+        self._rules = Rules(documents, agent, today=today)
+        self._playbooks = Playbooks(documents, agent, today=today)
 
     def rules(self) -> tuple[list[Rule], list[Rule]]:
         """Return the rules in force: those that may be told as the agent's own, and all others.
@@ -91,7 +92,7 @@ class Guidance:
         return lesson is not None and lesson.trust == "vouched" and (self._trusted or _says(lesson, rule))
 
     def _lesson(self, lesson_id: str) -> Lesson | None:
-        folder = LessonFolder(self._path, lesson_id.partition("/")[0] or self._folder)
+        folder = LessonFolder(self._documents, lesson_id.partition("/")[0] or self._folder)
         try:
             return folder.read(lesson_id)
         except LessonFileError:  # it is deleted, or its rule was written by hand
@@ -207,10 +208,10 @@ class Guidance:
 
     def _rules_of(self, lesson_id: str) -> Rules:
         """Return the rules beside a lesson, which may be another agent's."""
-        return Rules(self._path, _folder_of(lesson_id), today=self._today)
+        return Rules(self._documents, _folder_of(lesson_id), today=self._today)
 
     def _playbooks_of(self, lesson_id: str) -> Playbooks:
-        return Playbooks(self._path, _folder_of(lesson_id), today=self._today)
+        return Playbooks(self._documents, _folder_of(lesson_id), today=self._today)
 
     async def _remove(self, lesson_id: str) -> Quarantined | None:
         """Remove the record of a lesson and return it to one caller only; None if there is none."""

@@ -1,4 +1,4 @@
-"""The search index over lessons, in a SQLite database that is derived from their files."""
+"""The search index over lessons, in a SQLite database that is derived from their documents."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from redraft.errors import StoreError
-from redraft.lessons.folder import LessonFolder, folder_name, modified_ns
+from redraft.lessons.documents import documents_at
+from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.indexer import (
     WAIT,
     Indexer,
@@ -33,7 +33,9 @@ from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from redraft.lessons.documents import Documents
     from redraft.models.embed import NamedEmbedder
     from redraft.redact.redactor import Redactor
 
@@ -69,13 +71,14 @@ class FoundLessons(list[FoundLesson]):
 class LessonIndex:
     """Find lessons by task type, tool, words and meaning.
 
-        index = LessonIndex("memory", embedder)
+        index = LessonIndex(Path("memory"), embedder)
         await index.fill()
         found = await index.search(LessonQuery("Fetch the price list", agent="researcher"))
 
-    `path` is the folder of all agents' lessons (`memory`). The index is in its subfolder `.index`, which only
-    its owner can read and git ignores; if it is missing or damaged, the next use rebuilds it from the files,
-    while other processes wait. It never changes a lesson's file, and it redacts texts before it writes them.
+    `place` is where the documents of all agents are; a path is that of a folder such as `memory`. The index
+    is in `memory/.index`, which only its owner can read and git ignores; if it is missing or damaged, the
+    next use rebuilds it, while other processes wait. It never changes a document, and it redacts texts before
+    it writes them.
 
     Lessons are searched by meaning once `fill` has embedded them; until then, and without an `embedder`, by
     full text.
@@ -86,13 +89,13 @@ class LessonIndex:
 
     def __init__(
         self,
-        path: str | Path,
+        place: Documents | Path | str,
         embedder: NamedEmbedder | None = None,
         *,
         redactor: Redactor | None = None,
     ) -> None:
-        self._path = Path(path).absolute()
-        self._indexer = Indexer(self._path, redactor)
+        self._documents = documents_at(place)
+        self._indexer = Indexer(self._documents, redactor)
         self._vectors = LessonVectors(embedder)
         self._worker = Worker("redraft-lessons", partial(IndexSession, self._indexer.folder))
         self._agents: dict[int, AgentLessons] = {}
@@ -107,8 +110,9 @@ class LessonIndex:
         Only lessons of the query's status are found, archived ones included, and one of several
         near-duplicates. If the embedder fails, a warning is logged and full text alone is searched.
 
-        Files that were added, replaced, deleted or archived are noticed by the modification times of the
-        agents' folders. A file edited in place is noticed when its lesson is found, or by `refresh`.
+        Changed records are noticed. Files that were added, replaced, deleted or archived are noticed by the
+        modification times of the agents' folders; a file edited in place, when its lesson is found, or by
+        `refresh`.
         """
         vector = await self._vectors.of_question(query.text)
         return await self._do(self._search, query, vector, effects)
@@ -203,7 +207,7 @@ class LessonIndex:
             "SELECT id, file_hash, searched FROM lessons WHERE number = ?", (candidate.number,)
         ).fetchone()
         agent = lesson_id.partition("/")[0]
-        folder = LessonFolder(self._path, agent)
+        folder = LessonFolder(self._documents, agent)
         try:
             entry = folder.entry_of(lesson_id)
             text = folder.text_of(entry)
@@ -274,10 +278,11 @@ class Backlog:
     logged, and those lessons are found by full text until something else is learned.
     """
 
-    def __init__(self, index: LessonIndex, folder: Path) -> None:
+    def __init__(self, index: LessonIndex, documents: Documents, agent: str) -> None:
         self._index = index
-        self._folder = folder
-        self._folder_ns = 0
+        self._documents = documents
+        self._folder = folder_name(agent)
+        self._state = 0
         self._task: asyncio.Task[None] | None = None
         self._is_behind = True  # an earlier process may have ended too soon
 
@@ -291,16 +296,19 @@ class Backlog:
     async def catch_up(self, agent: str | None) -> None:
         """Embed a few lessons of an agent, or of all agents, unless the task is running.
 
-        Lessons that people or other machines have added to the `folder` of the agent are noticed.
+        Lessons that people or other machines have added are noticed.
         """
         if not self._is_running():
-            self._is_behind = self._is_behind or modified_ns(self._folder) != self._folder_ns
+            self._is_behind = self._is_behind or await self._current_state() != self._state
             await self._work_off(EMBEDDED_FIRST, agent)
 
     async def wait(self) -> None:
         """Wait for the task, if it was started in this event loop."""
         if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([self._task])
+
+    async def _current_state(self) -> int:
+        return await asyncio.to_thread(self._documents.state, self._folder)
 
     def _is_running(self) -> bool:
         task = self._task
@@ -309,7 +317,7 @@ class Backlog:
     async def _work_off(self, most: int, agent: str | None = None) -> None:
         while self._is_behind:
             self._is_behind = False
-            self._folder_ns = modified_ns(self._folder)
+            self._state = await self._current_state()
             try:
                 await self._index.fill(most, agent)
             except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The indexer: reads the files of lessons into the database that searches use."""
+"""The indexer: reads the documents of lessons into the database that searches use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redraft._locks import FileLock, make_file, make_folder
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.folder import REFLECTIONS, Entry, LessonFolder, agents_in, modified_ns
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.full_text import searchable
 from redraft.lessons.markdown import parse
 from redraft.lessons.safety import lesson_redactor, violation_in
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from sqlite3 import Connection
 
+    from redraft.lessons.documents import Documents, Entry
     from redraft.lessons.lesson import Lesson, Status
     from redraft.redact.redactor import Redactor
     from redraft.stores.worker import Job
 
-FOLDER = ".index"
 SERIES, VERSION = 1, 4
 """The series is raised with each change of the schema; databases of another one are left alone.
 
@@ -103,23 +103,22 @@ class Refreshed:
 
 
 class Indexer:
-    """Keep the database in step with the files under `path`, the folder of all agents' lessons.
+    """Keep the database in step with the documents of all agents.
 
-    A file counts as unchanged while its modification time and size are the same, a lesson while the hash of
-    its file is. One process updates the database at a time. Texts are redacted before they are written.
+    A document counts as unchanged while its modification time and size are the same, a lesson while the hash
+    of its text is. One process updates the database at a time. Texts are redacted before they are written.
     """
 
-    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
-        self.folder = path / FOLDER
-        self._path = path
+    def __init__(self, documents: Documents, redactor: Redactor | None = None) -> None:
+        self.folder = documents.index
+        self._documents = documents
         self._given_redactor = redactor
 
     def update(self, connection: Connection, folder: str | None) -> None:
-        """Index the folders whose modification time has changed: that of an agent, or of all agents."""
+        """Index the folders whose state has changed: that of an agent, or of all agents."""
         known = dict(connection.execute("SELECT folder, changed_ns FROM agents").fetchall())
-        folders = {*agents_in(self._path), *known} if folder is None else {folder}
-        reflections = f"{self._path / REFLECTIONS}/"
-        changed = [name for name in folders if modified_ns(reflections + name) != known.get(name, 0)]
+        folders = {*self._documents.agents(), *known} if folder is None else {folder}
+        changed = [name for name in folders if self._documents.state(name) != known.get(name, 0)]
         if changed:
             with exclusive(self.folder):
                 for name in changed:
@@ -159,15 +158,15 @@ class Indexer:
     def _index_all(self, connection: Connection) -> Refreshed:
         known = [folder for (folder,) in connection.execute("SELECT folder FROM agents")]
         counts: Counter[str] = Counter()
-        for name in sorted({*agents_in(self._path), *known}):
+        for name in sorted({*self._documents.agents(), *known}):
             counts += self._index_folder(connection, name)
         broken = connection.execute("SELECT id, problem FROM lessons WHERE problem != '' ORDER BY id")
         return Refreshed(**counts, broken=tuple(Broken(*row) for row in broken))
 
     def _index_folder(self, connection: Connection, name: str) -> Counter[str]:
         """Index the files of an agent, and count the lessons added, changed and removed."""
-        folder = LessonFolder(self._path, name)
-        changed_ns = _trusted_time(modified_ns(self._path / REFLECTIONS / name))
+        folder = LessonFolder(self._documents, name)
+        changed_ns = _trusted_time(self._documents.state(name))
         agent, known = _known_files(connection, name)
         entries: dict[str, Entry] = {}
         problem = (
@@ -190,9 +189,8 @@ class Indexer:
         counts: Counter[str] = Counter()
         for start in range(0, len(changed), BATCH):
             # Parsed and redacted before the transaction, which blocks other processes.
-            batch = [
-                self._read(folder, entry, known.get(entry.id)) for entry in changed[start : start + BATCH]
-            ]
+            texts = self._documents.texts(changed[start : start + BATCH], of="a lesson")
+            batch = [self._read(folder, entry, text, known.get(entry.id)) for entry, text in texts]
             counts += _write(connection, agent, list(filter(None, batch)), known)
         removed = [file for file in known.values() if file.id not in entries]
         with transaction(connection):
@@ -207,17 +205,20 @@ class Indexer:
         counts["removed"] += sum(not file.problem for file in removed)
         return counts
 
-    def _read(self, folder: LessonFolder, entry: Entry, known: _File | None) -> tuple[_File, IndexRow] | None:
-        """Read a file; None if it has just been removed, which the next update will find."""
+    def _read(
+        self, folder: LessonFolder, entry: Entry, text: str | StoreError, known: _File | None
+    ) -> tuple[_File, IndexRow] | None:
+        """Parse a text; None if the document has just been removed, which the next update will notice."""
         file = _File(entry.id, max(0, _trusted_time(entry.changed_ns)), entry.size, b"")
         try:
-            text = folder.text_of(entry)
+            if isinstance(text, StoreError):
+                raise text
             file = file._replace(file_hash=digest_of(text))
             if known is not None and known.file_hash == file.file_hash:
                 return file._replace(problem=known.problem), IndexRow()
             return file, row_of(parse(text, entry.id, folder.agent, entry.day), self._redactor)
         except StoreError as error:
-            if not isinstance(error, LessonFileError) and not entry.path.exists():
+            if not isinstance(error, LessonFileError) and self._documents.entry(entry.id) is None:
                 return None
             return file._replace(problem=self._redactor.redact(str(error)).text), IndexRow()
 

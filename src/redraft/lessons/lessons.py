@@ -19,14 +19,14 @@ from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.evaluate.requirements import requirements_of
 from redraft.lessons.advice import advice_of
+from redraft.lessons.documents import documents_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
-from redraft.lessons.files import locked
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance, digest_of
 from redraft.lessons.impact import TRIED, Impact, ScoredRun, gain_of
 from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
-from redraft.lessons.markdown import parse
+from redraft.lessons.markdown import parse, render
 from redraft.lessons.outcome import (
     CONTENT_TYPES,
     Outcome,
@@ -53,7 +53,7 @@ from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
 from redraft.protocols import ChatModel, Embedder, ModelChoice
 from redraft.redact.log import logger
-from redraft.settings import load_settings, project_folder
+from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.stores.location import project_store
 from redraft.stores.memory import MemoryStore
@@ -83,15 +83,16 @@ def _utc_now() -> datetime:
 @keyword_hints()
 @dataclass(eq=False)  # compared by identity: it stands for files that others change, too
 class Lessons:
-    """The lessons of one agent: an advisor of its runs, and files that people may edit.
+    """The lessons of one agent: an advisor of its runs, and Markdown that people may edit.
 
-    Lessons are files in `<path>/reflections/<agent>/`. The default `path` is the setting `memory`. Counters
-    and due reflections are stored in `store`: True is the project's, False one that lasts as long as the
-    process. `model`, a name or a `ChatModel`, writes reflections; the default is the model of the agent that
-    has these lessons, else that of the settings. `embedder` finds lessons by meaning; the default is that of
-    the settings, else the offline one if it is installed, else full text alone is searched. `semantic`
-    searches the lessons of all agents, by meaning first. A run gets at most `max_tokens` of advice. `clock`
-    returns the time with its zone.
+    Without a `path`, lessons are records in `store` if that is on PostgreSQL, which many machines share, and
+    otherwise files in the project's folder `memory` (a setting). With a `path`, they are files in
+    `<path>/reflections/<agent>/`. Counters and due reflections are always in `store`: True is the project's,
+    False one that lasts as long as the process. `model`, a name or a `ChatModel`, writes reflections; the
+    default is the model of the agent that has these lessons, else that of the settings. `embedder` finds
+    lessons by meaning; the default is that of the settings, else the offline one if it is installed, else
+    full text alone is searched. `semantic` searches the lessons of all agents, by meaning first. A run gets
+    at most `max_tokens` of advice. `clock` returns the time with its zone.
 
     An `Agent(..., lessons=...)` learns by itself. With `auto`, a failed or partly failed run is reflected on
     when it ends or, if that is interrupted, before the next run. Without a model the reflection stays due,
@@ -130,15 +131,15 @@ class Lessons:
         embedder = embedder_of(self.embedder, settings)
         store = (project_store() if self.store else None) if isinstance(self.store, bool) else self.store
         store = store or MemoryStore()
-        self._path = Path(self.path).absolute() if self.path else project_folder() / settings.memory
-        self._files = LessonFolder(self._path, self.agent)
+        self._documents = documents_of(self.path, store)
+        self._files = LessonFolder(self._documents, self.agent)
         self._folder = self._files.name
-        self._index = LessonIndex(self._path, embedder)
-        self._backlog = Backlog(self._index, self._files.path)
+        self._index = LessonIndex(self._documents, embedder)
+        self._backlog = Backlog(self._index, self._documents, self.agent)
         self._due = DueReflections(store, self._folder)
         self._impact = Impact(store, self._folder)
         self._guidance = Guidance(
-            self._path, self.agent, store, self._impact, self._today, trusted=self.trusted
+            self._documents, self.agent, store, self._impact, self._today, trusted=self.trusted
         )
         self._raised = RaisedErrors()
         self.requirements: tuple[str, ...] = ()
@@ -354,7 +355,7 @@ class Lessons:
     # --- the lessons themselves ----------------------------------------------------------------------------
 
     async def get(self, lesson_id: str) -> Lesson:
-        """Read a lesson; raises `LessonFileError` if there is no such file, or if it is broken."""
+        """Read a lesson; raises `LessonFileError` if there is none, or if it is broken."""
         return await asyncio.to_thread(self._folder_of(lesson_id).read, lesson_id)
 
     async def find(
@@ -430,21 +431,22 @@ class Lessons:
         return lesson
 
     async def edit_file(self, lesson_id: str, text: str, *, before: str) -> Lesson:
-        """Replace the text of a lesson's file, which may be broken; secrets in it are withheld.
+        """Replace the Markdown of a lesson, which may be broken; secrets in it are withheld.
 
         A change of its status applies to its rule and playbook, too. `before` is the text that was edited.
         Raises `LessonFileError` with the line if the text is not a lesson, and `ConfigError` for content that
-        no lesson may contain, and if the file has been changed in the meantime.
+        no lesson may contain, and if the lesson has been changed in the meantime.
         """
         folder = self._folder_of(lesson_id)
 
         def write() -> Lesson:
-            entry = folder.entry_of(lesson_id)
-            lesson = checked_lesson(parse(text, lesson_id, folder.agent, entry.day))
-            with locked(folder.path):
+            lesson = checked_lesson(parse(text, lesson_id, folder.agent, folder.entry_of(lesson_id).day))
+            with self._documents.locked(folder.name):
+                entry = folder.entry_of(lesson_id)
                 if folder.text_of(entry) != before:
-                    raise ConfigError(f"{lesson_id}: the file has been changed in the meantime.")
-                return folder.write(lesson)
+                    raise ConfigError(f"{lesson_id}: the lesson has been changed in the meantime.")
+                self._documents.replace(entry, render(lesson))
+            return lesson
 
         lesson = await asyncio.to_thread(write)
         await self._follow(lesson)
@@ -462,7 +464,7 @@ class Lessons:
 
     async def problems(self) -> list[Problem]:
         """Return broken files, near-duplicates, and lessons that are not in use."""
-        return list((await asyncio.to_thread(Overview.read, self._path, self.agent)).problems)
+        return list((await asyncio.to_thread(Overview.read, self._documents, self.agent)).problems)
 
     async def aclose(self) -> None:
         """Close the search index; the next use opens it again. The store is the caller's."""
@@ -715,7 +717,7 @@ class Lessons:
     def _folder_of(self, lesson_id: str) -> LessonFolder:
         """Return the folder of a lesson, which with `semantic` may be another agent's."""
         folder = lesson_id.partition("/")[0]
-        return self._files if folder == self._folder else LessonFolder(self._path, folder)
+        return self._files if folder == self._folder else LessonFolder(self._documents, folder)
 
     def _today(self) -> date:
         return self.clock().date()

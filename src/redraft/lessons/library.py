@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
+from redraft.lessons.documents import REFLECTIONS, RULES, LessonFiles, documents_of
 from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.exchange import (
     KNOWN_FILES,
@@ -24,21 +25,13 @@ from redraft.lessons.exchange import (
     ImportItem,
     add_imported,
     compared,
+    copied,
     export,
     read_items,
 )
-from redraft.lessons.folder import (
-    REFLECTIONS,
-    RULES,
-    LessonFolder,
-    agents_in,
-    files_in_place_of_agents,
-    folder_name,
-    modified_ns,
-)
+from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.index import FoundLessons, LessonIndex
-from redraft.lessons.indexer import FOLDER as INDEX
 from redraft.lessons.indexer import Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
@@ -58,7 +51,7 @@ from redraft.types import PlainTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from redraft.lessons.folder import Entry
+    from redraft.lessons.documents import Entry
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.rules import Rule
     from redraft.stats import Payoff
@@ -71,9 +64,9 @@ MOST_SUGGESTED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LessonDetails:
-    """A lesson with its counters and its file, relative to the working directory if it is below it.
+    """A lesson with its counters and its file, relative to the working directory, or record.
 
-    `text` is the text of the file, and `has_run` says whether the run that taught it is stored, if that was
+    `text` is its Markdown, and `has_run` says whether the run that taught it is stored, if that was
     looked up.
     """
 
@@ -129,40 +122,46 @@ class ErasedLessons:
 class LessonLibrary:
     """The lessons of all agents, or of one `agent`.
 
-    `path` is their folder, by default the project's. `store` has counters and due reflections: True is the
-    project's, False none. Methods raise `ConfigError` if the `agent` has no lessons.
+    `path` is their folder; by default they are where the project keeps its lessons (see `Lessons`). `store`
+    has counters and due reflections: True is the project's, False none. Methods raise `ConfigError` if the
+    `agent` has no lessons.
     """
 
     def __init__(
         self, path: str | Path | None = None, *, agent: str | None = None, store: bool | Store = True
     ) -> None:
-        self.path = Path(path) if path else project_folder() / load_settings().memory
         self.agent = agent
+        self._path = path
         self._store = (project_store() if store else None) if isinstance(store, bool) else store
+        self.documents = documents_of(path, self._store)
         self._lessons: dict[str, Lessons] = {}
 
     def folders(self) -> list[LessonFolder]:
         """Return the agents' folders."""
-        names = agents_in(self.path)
+        names = list(self.documents.agents())
         if self.agent is None:
             # A folder whose name no agent could have is reported by `problems`.
-            return [LessonFolder(self.path, name) for name in names if folder_name(name) == name]
+            return [LessonFolder(self.documents, name) for name in names if folder_name(name) == name]
         if folder_name(self.agent) not in names:
             known = f"; {nearest(self.agent, names)}" if names else "."
-            raise ConfigError(f"The agent {self.agent!r} has no lessons in {str(self.path)!r}{known}")
-        return [LessonFolder(self.path, self.agent)]
+            raise ConfigError(f"The agent {self.agent!r} has no lessons in {self.place}{known}")
+        return [LessonFolder(self.documents, self.agent)]
+
+    @property
+    def place(self) -> str:
+        """Where the lessons are, for people: a folder in quotes, or a database."""
+        return repr(str(self.documents)) if isinstance(self.documents, LessonFiles) else str(self.documents)
 
     def agents(self) -> list[str]:
         """Return the names of the agents' folders, most recently changed first."""
-        names = [name for name in agents_in(self.path) if folder_name(name) == name]
-        reflections = self.path / REFLECTIONS
-        return sorted(names, key=lambda name: (-modified_ns(f"{reflections}/{name}"), name))
+        changed = {name: at for name, at in self.documents.agents().items() if folder_name(name) == name}
+        return sorted(changed, key=lambda name: (-changed[name], name))
 
     def lessons_of(self, lesson_id: str) -> Lessons:
         """Return the lessons of an agent, by its name or by the id of one of its lessons."""
         agent = lesson_id.partition("/")[0]
         if agent not in self._lessons:
-            self._lessons[agent] = Lessons(self.path, agent=agent, store=self._store or False, auto=False)
+            self._lessons[agent] = self._made(agent)
         return self._lessons[agent]
 
     async def aclose(self) -> None:
@@ -196,10 +195,10 @@ class LessonLibrary:
 
     def _not_found(self, reference: str, known: Sequence[str]) -> str:
         if not known:
-            return f"There are no lessons in {str(self.path)!r} yet."
+            return f"There are no lessons in {self.place} yet."
         near = get_close_matches(reference, sorted(known, key=_stem)[-MOST_SUGGESTED:], cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "`redraft lessons` lists them."
-        return f"There is no lesson {reference!r} in {str(self.path)!r}; {hint}"
+        return f"There is no lesson {reference!r} in {self.place}; {hint}"
 
     def text_of(self, entry: Entry) -> str:
         """Return the text of a lesson's file."""
@@ -214,7 +213,7 @@ class LessonLibrary:
         if self._store is not None and lesson.source:
             run = await listed(self._store, RUN, lesson.source)
         return LessonDetails(
-            lesson, _relative(entry.path), entry.archived, counters, self.text_of(entry), run is not None
+            lesson, _relative(entry), entry.archived, counters, self.text_of(entry), run is not None
         )
 
     async def find(
@@ -234,19 +233,17 @@ class LessonLibrary:
         archived, problems = 0, list[Problem]()
         counters = await self._counters()
         for folder in self.folders():
-            for entry in folder.entries():
-                archived += entry.archived
-                if entry.archived and not with_archive:
-                    continue
-                try:
-                    lesson = folder.read_entry(entry)
-                except StoreError as error:
-                    problems.append(Problem(entry.id, "broken", str(error)))
+            entries = list(folder.entries())
+            archived += sum(entry.archived for entry in entries)
+            chosen = [entry for entry in entries if with_archive or not entry.archived]
+            for entry, _, lesson in folder.read_all(chosen):
+                if isinstance(lesson, StoreError):
+                    problems.append(Problem(entry.id, "broken", str(lesson)))
                     continue
                 wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
                 if wanted and task_type in (None, lesson.task_type):
                     counted = counters.get(lesson.id, Counters())
-                    found.append(LessonDetails(lesson, _relative(entry.path), entry.archived, counted))
+                    found.append(LessonDetails(lesson, _relative(entry), entry.archived, counted))
         found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
         return Listing(found, len(problems), archived, tuple(problems))
 
@@ -260,7 +257,7 @@ class LessonLibrary:
 
     def count(self, agent: str) -> AgentCount:
         """Count the lessons of an agent, without opening a file."""
-        entries = list(LessonFolder(self.path, agent).entries())
+        entries = list(LessonFolder(self.documents, agent).entries())
         days = [str(entry.day) for entry in entries if not entry.archived]
         return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
@@ -276,8 +273,8 @@ class LessonLibrary:
             return result
         wanted = LessonQuery(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
-        indexes = [LessonIndex(self.path, embedder)]
-        indexes += [LessonIndex(self.path)] if embedder is not None else []
+        indexes = [LessonIndex(self.documents, embedder)]
+        indexes += [LessonIndex(self.documents)] if embedder is not None else []
         found: dict[str, FoundLesson] = {}
         effects = {lesson: its.effect for lesson, its in (await self._counters()).items() if its.effect}
         for index in indexes:
@@ -302,11 +299,11 @@ class LessonLibrary:
             except LessonFileError as error:
                 problems = [Problem(error.file, "broken", str(error))]
             found |= {(one.id, one.what): one for one in problems}
-        for name in files_in_place_of_agents(self.path):
+        for name in self.documents.misplaced():
             why = f"{name}: This is a file where an agent's folder should be: move it away."
             found[name, "broken"] = Problem(name, "broken", why)
-        if agents_in(self.path):
-            index = LessonIndex(self.path, embedder_of(None, load_settings()))
+        if self.documents.agents():
+            index = LessonIndex(self.documents, embedder_of(None, load_settings()))
             try:
                 unread = (await index.refresh()).broken
             except StoreError as error:  # the files say all the same what is wrong with them
@@ -327,7 +324,7 @@ class LessonLibrary:
             if not self.agent.strip():
                 raise ConfigError("--agent needs a name.")
             return self.agent
-        known = agents_in(self.path)
+        known = list(self.documents.agents())
         if len(known) != 1:
             there = f"lessons belong to {', '.join(known)}" if known else "no agent has lessons yet"
             raise ConfigError(f"Whose lessons are they? Give --agent NAME; {there}.")
@@ -335,9 +332,9 @@ class LessonLibrary:
 
     async def add(self, lesson: Lesson, *, confidence: float | None = None) -> tuple[Lesson, bool]:
         """Store a lesson that a person wrote; return it or its near-duplicate, and whether it is new."""
-        before = {entry.id for entry in LessonFolder(self.path, lesson.agent).entries()}
+        before = {entry.id for entry in LessonFolder(self.documents, lesson.agent).entries()}
         task = PlainTask(lesson.task or lesson.summary, task_type=lesson.task_type, tools=lesson.tools)
-        lessons = Lessons(self.path, agent=lesson.agent, store=self._store or False, auto=False)
+        lessons = self._made(lesson.agent)
         try:
             filed = await lessons.record(
                 lesson.content,
@@ -380,40 +377,33 @@ class LessonLibrary:
         self,
         is_wanted: Callable[[str, str], bool],
         *,
-        on_unreadable: Callable[[Path, StoreError], None],
+        on_unreadable: Callable[[str, StoreError], None],
         check: bool = False,
     ) -> ErasedLessons:
-        """Delete the files for which `is_wanted(text, run)`, and the rules and playbooks that they taught.
+        """Delete the lessons for which `is_wanted(text, run)`, and the rules and playbooks that they taught.
 
-        The archive and broken files are included; `run` is the one that taught a lesson, empty if unknown.
-        Afterwards no byte of them is left in the search index. With `check`, nothing is changed.
-        `on_unreadable` gets each file or folder that is left out, and why. Raises `StoreError` where a file
-        can't be deleted or changed.
+        The archive and broken documents are included; `run` is the one that taught a lesson, empty if
+        unknown. Afterwards no byte of them is left in the search index. With `check`, nothing is changed.
+        `on_unreadable` gets the place of each document or folder that is left out, and why. Raises
+        `StoreError` where a document can't be deleted or changed.
         """
         erased, rules = ErasedLessons(), 0
         try:
             folders = self.folders()
         except StoreError as error:
-            on_unreadable(self.path / REFLECTIONS, error)
+            on_unreadable(self.documents.place(""), error)
             return erased
         for folder in folders:
             gone: dict[str, Entry] = {}
             try:
-                entries = list(folder.entries())
+                for entry, text, lesson in folder.read_all(folder.entries()):
+                    if not text and isinstance(lesson, StoreError):  # a link, say, which leads elsewhere
+                        on_unreadable(entry.place, lesson)
+                    elif is_wanted(text, lesson.source if isinstance(lesson, Lesson) else ""):
+                        gone[entry.id] = entry
             except StoreError as error:
-                on_unreadable(folder.path, error)
+                on_unreadable(self.documents.place(folder.name), error)
                 continue
-            for entry in entries:
-                try:
-                    text = folder.text_of(entry)
-                except StoreError as error:  # a link, say, which leads elsewhere
-                    on_unreadable(entry.path, error)
-                    continue
-                lesson = None
-                with suppress(LessonFileError):
-                    lesson = folder.read_entry(entry)
-                if is_wanted(text, "" if lesson is None else lesson.source):
-                    gone[entry.id] = entry
 
             def is_taught(text: str, run: str, lesson: str, gone: Collection[str] = gone) -> bool:
                 return lesson in gone or is_wanted(text, run)
@@ -421,16 +411,16 @@ class LessonLibrary:
             def is_rule(text: str, lesson: str, gone: Collection[str] = gone) -> bool:
                 return lesson in gone or is_wanted(text, "")
 
-            playbooks = Playbooks(self.path, folder.name).erase(
+            playbooks = Playbooks(self.documents, folder.name).erase(
                 is_taught, on_unreadable=on_unreadable, check=check
             )
-            file = Rules(self.path, folder.name)
+            own_rules = Rules(self.documents, folder.name)
             try:
-                found = file.erase(is_rule, check=True)
+                found = own_rules.erase(is_rule, check=True)
             except StoreError as error:
-                on_unreadable(folder.path / RULES, error)
+                on_unreadable(self.documents.place(f"{folder.name}/{RULES}"), error)
             else:
-                rules += found if check else file.erase(is_rule)
+                rules += found if check else own_rules.erase(is_rule)
             if not check:
                 for entry in gone.values():
                     folder.delete(entry)
@@ -446,17 +436,17 @@ class LessonLibrary:
 
     async def _purge(self) -> None:
         """Leave nothing of deleted lessons in the index."""
-        if (self.path / INDEX).exists():  # also if an earlier erasure was interrupted here
-            index = LessonIndex(self.path)
+        if self.documents.index.exists():  # also if an earlier erasure was interrupted here
+            index = LessonIndex(self.documents)
             try:
                 await index.purge()
             finally:
                 await index.aclose()
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
-        """Index every file anew and embed all lessons; `on_progress` gets the number embedded so far."""
+        """Index every document anew and embed all lessons; `on_progress` gets the number embedded so far."""
         embedder = embedder_of(None, load_settings())
-        index = LessonIndex(self.path, embedder)
+        index = LessonIndex(self.documents, embedder)
         try:
             found, embedded = await index.rebuild(), 0
             while some := await index.fill(EMBEDDED_PER_STEP):
@@ -479,7 +469,7 @@ class LessonLibrary:
         for folder in self.folders():
             lessons += folder.lessons()
             with suppress(StoreError):
-                rules[folder.name] = Rules(self.path, folder.name).permanent()
+                rules[folder.name] = Rules(self.documents, folder.name).permanent()
         most = MAX_TOKENS[form] if max_tokens is None else max_tokens
         return await asyncio.to_thread(export, lessons, rules, most, outside)
 
@@ -493,20 +483,41 @@ class LessonLibrary:
         changes. New lessons are quarantined, unless a person vouches for them: `trusted` approves them, and
         those from an earlier import. More lessons than the agent keeps go to the archive. A `dry_run` writes
         nothing. Raises `ConfigError` for a missing file.
+
+        A path that is a folder of lessons, such as `memory`, is copied as it is: all lessons, playbooks and
+        rules with their status, so it has to be `trusted`.
         """
         project = project_folder()
         there = [project / name for name in KNOWN_FILES if (project / name).exists()]
         chosen = [Path(path) for path in paths] or there
         if not chosen:
             raise ConfigError(f"None of {', '.join(KNOWN_FILES)} was found in {str(project)!r}; give a PATH.")
-        folder = LessonFolder(self.path, self.only_agent())
+        memories = [LessonFiles(one) for one in chosen if (one / REFLECTIONS).is_dir()]
+        if memories and not trusted and not dry_run:
+            raise ConfigError(
+                f"{str(memories[0])!r} is a folder of lessons, which are copied with their status and their "
+                "rules: add --trusted (trusted=True) to vouch for them."
+            )
+        copies = await asyncio.to_thread(
+            lambda: [
+                one
+                for memory in memories
+                for one in copied(memory, self.documents, self.agent, dry_run=dry_run)
+            ]
+        )
+        chosen = [one for one in chosen if not (one / REFLECTIONS).is_dir()]
+        if not chosen:
+            return copies
+        folder = LessonFolder(self.documents, self.only_agent())
 
         def compare() -> list[ImportItem]:
             items = read_items(chosen, folder.agent, project)
             return list(compared(items, folder, trusted=trusted))
 
         items = await asyncio.to_thread(compare)
-        return items if dry_run else [await self._import(item, folder, trusted=trusted) for item in items]
+        if not dry_run:
+            items = [await self._import(item, folder, trusted=trusted) for item in items]
+        return copies + items
 
     async def _import(self, item: ImportItem, folder: LessonFolder, *, trusted: bool) -> ImportItem:
         lesson = item.lesson
@@ -520,8 +531,11 @@ class LessonLibrary:
 
     # --- helpers -------------------------------------------------------------------------------------------
 
+    def _made(self, agent: str) -> Lessons:
+        return Lessons(self._path, agent=agent, store=self._store or False, auto=False)
+
     def _folder_of(self, lesson_id: str) -> LessonFolder:
-        return LessonFolder(self.path, lesson_id.partition("/")[0])
+        return LessonFolder(self.documents, lesson_id.partition("/")[0])
 
     async def _counters(self) -> dict[str, Counters]:
         found: dict[str, Counters] = {}
@@ -531,9 +545,9 @@ class LessonLibrary:
         return found
 
 
-def _relative(path: Path) -> str:
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+def _relative(entry: Entry) -> str:
+    relative = os.path.relpath(entry.file) if entry.file else ".."
+    return entry.place if relative.startswith("..") else relative
 
 
 def _matches(lesson_id: str, part: str) -> bool:

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.folder import RULES, LessonFolder
+from redraft.lessons.documents import PLAYBOOKS, RULES
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, overlap, words_of
 from redraft.lessons.markdown import unknown_keys
-from redraft.lessons.playbooks import PLAYBOOKS, Playbook, Playbooks
+from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules
 from redraft.lessons.safety import violation_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from redraft.lessons.documents import Documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +51,29 @@ class Overview:
     playbooks: tuple[Playbook, ...]
 
     @classmethod
-    def read(cls, path: Path, agent: str, *, archived: int = 0, compared: int | None = None) -> Overview:
-        """Read the files of an agent under the folder of all agents.
+    def read(
+        cls, place: Documents | Path | str, agent: str, *, archived: int = 0, compared: int | None = None
+    ) -> Overview:
+        """Read the documents of an agent.
 
         Reads at most `archived` lessons of the archive, the newest by their names. Duplicates are looked for
         among the newest `compared` lessons, by default among all but the archived ones. Raises `StoreError`
         if the folder can't be read.
         """
-        folder = LessonFolder(path, agent)
+        folder = LessonFolder(place, agent)
         entries = list(folder.entries())
         archive = sorted((one for one in entries if one.archived), key=lambda one: one.id, reverse=True)
         archived_ids = frozenset(one.id for one in archive)
         lessons: list[Lesson] = []
         problems: list[Problem] = []
-        for entry in [*(one for one in entries if not one.archived), *archive[:archived]]:
-            try:
-                lessons.append(folder.read_entry(entry))
-            except StoreError as error:
-                problems.append(_broken(error, entry.id))
+        chosen = [*(one for one in entries if not one.archived), *archive[:archived]]
+        for entry, _, lesson in folder.read_all(chosen):
+            if isinstance(lesson, StoreError):
+                problems.append(_broken(lesson, entry.id))
+            else:
+                lessons.append(lesson)
         lessons.sort(key=lambda one: (one.id not in archived_ids, one.day, one.id), reverse=True)
-        rules, playbooks = Rules(path, agent), Playbooks(path, agent)
+        rules, playbooks = Rules(folder.documents, agent), Playbooks(folder.documents, agent)
         for files, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
             try:
                 problems += [_broken(error, f"{folder.name}/{name}") for error in files.broken()]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import lru_cache
-from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.files import ENDING, add_file, locked, make_folder, read_text, reporting
-from redraft.lessons.folder import ARCHIVE, agent_path, folder_name, short_title
+from redraft.lessons.documents import PLAYBOOKS, documents_at
+from redraft.lessons.folder import folder_name, short_title
 from redraft.lessons.markdown import (
     front_of,
     lines_of,
@@ -27,11 +24,13 @@ from redraft.lessons.markdown import (
 from redraft.lessons.safety import Cleaner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from redraft.lessons.documents import Documents, Entry
 
 Ending = Literal["success", "failure"]
 
-PLAYBOOKS = "playbooks"
 MOST_PLAYBOOKS = 100
 """Active playbooks of an agent."""
 LIFE: dict[Ending, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
@@ -45,8 +44,8 @@ class Playbook:
     """Steps to replay or, if they ended in a failure, to avoid.
 
     `title` names the lesson or its task, `strategy` the idea behind the steps. `lesson` is the id of its
-    lesson, `source` that of the run. `id` is `<agent>/playbooks/<file name without .md>`, empty until the
-    playbook has a file. Raises `ConfigError` without steps or strategy.
+    lesson, `source` that of the run. `id` is `<agent>/playbooks/<stem>`, empty until the playbook is stored.
+    Raises `ConfigError` without steps or strategy.
     """
 
     title: str
@@ -73,38 +72,37 @@ class Playbook:
 
 
 class Playbooks:
-    """The playbooks of one agent, in files in `<path>/reflections/<agent>/playbooks/`.
+    """The playbooks of one agent, as documents in the folder `<agent>/playbooks`.
 
-    At most a hundred are active, successes for four weeks and failures for eight; then they move to the
-    archive of their year. Writes are atomic, and many processes may write at once. `today` returns the day.
-    Raises `StoreError` if a file can't be read or written.
+    `place` is where the documents of all agents are; a path is that of a folder such as `memory`. At most a
+    hundred are active, successes for four weeks and failures for eight; then they move to the archive of
+    their year. Writes are atomic, and many processes may write at once. `today` returns the day. Raises
+    `StoreError` if a document can't be read or written.
     """
 
-    def __init__(self, path: Path, agent: str, *, today: Callable[[], date] = date.today) -> None:
+    def __init__(
+        self, place: Documents | Path | str, agent: str, *, today: Callable[[], date] = date.today
+    ) -> None:
         self.agent = agent
-        self.name = folder_name(agent)
-        self._folder = agent_path(path, agent) / PLAYBOOKS
+        self._documents = documents_at(place)
+        self._folder = f"{folder_name(agent)}/{PLAYBOOKS}"
         self._today = today
 
     def add(self, playbook: Playbook) -> Playbook:
-        """Write a playbook to a new file, its secrets withheld; return it, or the same one if it is known.
+        """Write a playbook, its secrets withheld; return it, or the same one if it is known.
 
         Archives others to make room. Raises `ConfigError` for content that no lesson may contain, and
         `LessonFileError` if the folder is not a folder.
         """
         clean = _checked(playbook)
-        if self._problem():
-            raise LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")
-        stem = f"{clean.day}-{short_title(clean.title)}"
-        with locked(self._folder):
+        with self._documents.locked(self._folder):
             for known in self._playbooks():
                 if _is_same(known, clean):
                     return known
-            with reporting(self._folder):
-                data = render_playbook(clean).encode()
-                name = add_file(self._folder, stem, data, is_taken=lambda one: self._archived(one).exists())
+            stem = f"{clean.day}-{short_title(clean.title)}"
+            name = self._documents.add(f"{self._folder}/{stem}", render_playbook(clean))
             self._archive()
-        return replace(clean, id=self._id(name))
+        return replace(clean, id=name)
 
     def active(self) -> list[Playbook]:
         """Return the unexpired playbooks, newest first."""
@@ -123,23 +121,24 @@ class Playbooks:
         return chosen
 
     def broken(self) -> list[LessonFileError]:
-        """Return an error for each file that is not a playbook."""
-        if self._problem():
-            return [LessonFileError(self._problem(), file=f"{self.name}/{PLAYBOOKS}")]
-        return [one for one in self._files() if isinstance(one, LessonFileError)]
+        """Return an error for each document that is not a playbook, or for the folder."""
+        try:
+            return [one for _, _, one in self._read() if isinstance(one, LessonFileError)]
+        except LessonFileError as error:
+            return [error]
 
     def archive(self) -> list[str]:
         """Archive expired playbooks, and the oldest beyond a hundred; return their ids."""
-        if self._problem() or not self._folder.exists():
+        if not self._playbooks():
             return []
-        with locked(self._folder):
+        with self._documents.locked(self._folder):
             return self._archive()
 
     def drop(self, lesson: str) -> list[Playbook]:
         """Archive the playbooks of a lesson, and return them."""
-        if self._problem() or not self._folder.exists():
+        if not self._playbooks():
             return []
-        with locked(self._folder):
+        with self._documents.locked(self._folder):
             taught = [one for one in self._playbooks() if lesson and one.lesson == lesson]
             self._move(taught)
         return taught
@@ -148,42 +147,31 @@ class Playbooks:
         self,
         is_wanted: Callable[[str, str, str], bool],
         *,
-        on_unreadable: Callable[[Path, StoreError], None],
+        on_unreadable: Callable[[str, StoreError], None],
         check: bool = False,
     ) -> list[str]:
-        """Delete each file for which `is_wanted(text, run, lesson)`, archived or broken ones included.
+        """Delete each document for which `is_wanted(text, run, lesson)`, archived or broken ones included.
 
-        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each file that is left out, or
-        the folder.
+        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each document that is left
+        out, or the folder.
         """
-        if problem := self._problem():
-            on_unreadable(self._folder, LessonFileError(problem, file=f"{self.name}/{PLAYBOOKS}"))
-            return []
-        if not self._folder.exists():
-            return []
+        found: list[Entry] = []
         try:
-            with reporting(self._folder):
-                self._entries()
-        except StoreError as error:
-            on_unreadable(self._folder, error)
-            return []
-        found: list[str] = []
-        with locked(self._folder):
-            for path in sorted(self._folder.rglob(f"*{ENDING}")):
-                file = self._id(path.stem)
-                try:
-                    text = read_text(path, file, of="a playbook")
-                except StoreError as error:
-                    on_unreadable(path, error)
+            for entry, text, known in self._read(archived=True):
+                if not text and isinstance(known, StoreError):
+                    on_unreadable(entry.place, known)
                     continue
-                known = self._read(path)
-                taught = ("", "") if isinstance(known, LessonFileError) else (known.source, known.lesson)
+                taught = (known.source, known.lesson) if isinstance(known, Playbook) else ("", "")
                 if is_wanted(text, *taught):
-                    found.append(file)
-                    if not check:
-                        with reporting(path):
-                            path.unlink(missing_ok=True)
-        return found
+                    found.append(entry)
+        except StoreError as error:
+            on_unreadable(self._documents.place(self._folder), error)
+            return []
+        if found and not check:
+            with self._documents.locked(self._folder):
+                for entry in found:
+                    self._documents.delete(entry)
+        return sorted(one.id for one in found)
 
     def _archive(self) -> list[str]:
         playbooks = self._playbooks()
@@ -193,54 +181,32 @@ class Playbooks:
 
     def _move(self, playbooks: list[Playbook]) -> list[str]:
         for one in playbooks:
-            stem = one.id.rpartition("/")[2]
-            goal = self._archived(stem)
-            with reporting(goal), suppress(FileNotFoundError):  # a person has just removed it
-                make_folder(goal.parent)
-                (self._folder / f"{stem}{ENDING}").rename(goal)
+            entry = self._documents.entry(one.id)
+            if entry is not None:  # a person may just have removed it
+                self._documents.archive(entry, one.day.year)
         return [one.id for one in playbooks]
 
     def _playbooks(self) -> list[Playbook]:
         """Return the playbooks outside the archive, newest first."""
-        return [one for one in self._files() if isinstance(one, Playbook)]
+        with suppress(LessonFileError):  # `broken` returns it
+            return [one for _, _, one in self._read() if isinstance(one, Playbook)]
+        return []
 
-    def _files(self) -> list[Playbook | LessonFileError]:
-        """Return the playbook or the error in each file, newest first."""
-        found: list[tuple[tuple[str, int], Playbook | LessonFileError]] = []
-        with reporting(self._folder):
-            for entry in self._entries():
-                with suppress(FileNotFoundError):  # it was archived just now
-                    age = entry.name[:10], entry.stat(follow_symlinks=False).st_mtime_ns
-                    found.append((age, self._read(Path(entry.path))))
-        return [one for _, one in sorted(found, key=itemgetter(0), reverse=True)]
-
-    def _problem(self) -> str:
-        """Return what is wrong with the folder, or an empty string; it may not exist yet."""
-        if self._folder.is_symlink():  # it may lead anywhere
-            return "This is a link, and links are not followed."
-        return "This is not a folder." if self._folder.exists() and not self._folder.is_dir() else ""
-
-    def _entries(self) -> list[os.DirEntry[str]]:
-        if self._problem() or not self._folder.is_dir():
-            return []
-        with os.scandir(self._folder) as entries:
-            return [one for one in entries if one.name.endswith(ENDING) and not one.name.startswith(".")]
-
-    def _read(self, path: Path) -> Playbook | LessonFileError:
-        file = self._id(path.stem)
-        try:
-            return parse_playbook(read_text(path, file, of="a playbook"), file, self.agent)
-        except LessonFileError as error:
-            return error
+    def _read(self, *, archived: bool = False) -> Iterator[tuple[Entry, str, Playbook | StoreError]]:
+        """Yield documents, newest first, with their texts and playbooks, or why one can't be read."""
+        entries = list(self._documents.entries(self._folder, archived=archived))
+        entries.sort(key=lambda one: (one.stem[:10], one.changed_ns), reverse=True)
+        for entry, text in self._documents.texts(entries, of="a playbook"):
+            if isinstance(text, StoreError):
+                yield entry, "", text
+                continue
+            try:
+                yield entry, text, parse_playbook(text, entry.id, self.agent)
+            except LessonFileError as error:
+                yield entry, text, error
 
     def _has_expired(self, playbook: Playbook) -> bool:
         return self._today() >= playbook.day + LIFE[playbook.outcome]
-
-    def _id(self, stem: str) -> str:
-        return f"{self.name}/{PLAYBOOKS}/{stem}"
-
-    def _archived(self, stem: str) -> Path:
-        return self._folder / ARCHIVE / stem[:4] / f"{stem}{ENDING}"
 
 
 def _checked(playbook: Playbook) -> Playbook:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError
-from redraft.lessons.files import locked, read_text, replace_file, reporting
-from redraft.lessons.folder import RULES, agent_path
+from redraft.lessons.documents import RULES, documents_at, text_of
+from redraft.lessons.folder import folder_name
 from redraft.lessons.lesson import is_empty
 from redraft.lessons.markdown import check_merged, heading_in, lines_of, one_line
 from redraft.lessons.safety import Cleaner, violation
@@ -20,6 +19,8 @@ from redraft.lessons.safety import Cleaner, violation
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
+
+    from redraft.lessons.documents import Documents, Entry
 
 RuleStatus = Literal["tactical", "proposed", "permanent"]
 
@@ -43,18 +44,23 @@ RULE_LIFE = timedelta(weeks=4)
 
 
 class Rules:
-    """The rules of one agent, in the file `<path>/reflections/<agent>/rules.md`, which a person may edit.
+    """The rules of one agent, in the document `<agent>/rules.md`, which a person may edit.
+
+    `place` is where the documents of all agents are; a path is that of a folder such as `memory`.
 
     There are at most ten tactical rules, of which the oldest makes room for the newest; each expires after
     four weeks. Permanent rules are those that a person moved under that heading. Writes are atomic, and many
-    processes may write at once. `today` returns the day. Raises `StoreError` if the file can't be read or
-    written.
+    processes may write at once. `today` returns the day. Raises `StoreError` if the document can't be
+    read or written.
     """
 
-    def __init__(self, path: Path, agent: str, *, today: Callable[[], date] = date.today) -> None:
+    def __init__(
+        self, place: Documents | Path | str, agent: str, *, today: Callable[[], date] = date.today
+    ) -> None:
         self.agent = agent
-        self._folder = agent_path(path, agent)
-        self._path = self._folder / RULES
+        self._documents = documents_at(place)
+        self._folder = folder_name(agent)
+        self._name = f"{self._folder}/{RULES}"
         self._today = today
 
     def permanent(self) -> list[Rule]:
@@ -77,8 +83,7 @@ class Rules:
 
     def broken(self) -> list[LessonFileError]:
         """Return an error for each line that is not a rule."""
-        file = f"{self._folder.name}/{RULES}"
-        return [LessonFileError(why, file=file, line=line) for line, why in self._read().broken()]
+        return [LessonFileError(why, file=self._name, line=line) for line, why in self._read().broken()]
 
     def add(self, text: str, source: str = "", *, is_needed: Callable[[Rule], bool] | None = None) -> Rule:
         """Add a tactical rule that the lesson `source` taught, as it is written, with its secrets withheld.
@@ -117,7 +122,7 @@ class Rules:
                 if key_of(rule.text) == key_of(text):
                     return file.move(rule, "permanent")
             near = nearest(text, [rule.text for rule in candidates])
-            raise LessonFileError(f"There is no rule {text!r}; {near}", file=f"{self._folder.name}/{RULES}")
+            raise LessonFileError(f"There is no rule {text!r}; {near}", file=self._name)
 
     def drop(self, source: str) -> list[Rule]:
         """Remove the rules that a lesson taught, except permanent ones, and return them."""
@@ -133,7 +138,7 @@ class Rules:
         Permanent rules are no exception. Returns how many rules and lines there were; with `check`, nothing
         is changed.
         """
-        if not os.path.lexists(self._path):
+        if self._documents.entry(self._name) is None:
             return 0
         if check:
             return self._read().erase(is_wanted)
@@ -143,22 +148,24 @@ class Rules:
     def _has_expired(self, rule: Rule) -> bool:
         return rule.day is not None and self._today() >= rule.day + RULE_LIFE
 
-    def _read(self) -> RulesFile:
-        is_there = os.path.lexists(self._path)
-        text = read_text(self._path, f"{self._folder.name}/{RULES}", of="rules") if is_there else ""
-        check_merged(lines_of(text), f"{self._folder.name}/{RULES}")
+    def _read(self, entry: Entry | None = None) -> RulesFile:
+        entry = entry or self._documents.entry(self._name)
+        text = "" if entry is None else text_of(self._documents, entry, of="rules")
+        check_merged(lines_of(text), self._name)
         return RulesFile(text, self.agent, self._today())
 
     @contextmanager
     def _editing(self) -> Generator[RulesFile]:
-        """Lock the file, and write it if it is changed."""
-        with locked(self._folder):
-            file = self._read()
+        """Lock the folder, and write the document if it is changed."""
+        with self._documents.locked(self._folder):
+            entry = self._documents.entry(self._name)
+            file = self._read(entry)
             before = file.text
             yield file
-            if file.text != before:
-                with reporting(self._path):
-                    replace_file(self._path, file.text.encode())
+            if file.text != before and entry is None:
+                self._documents.add(self._name, file.text)
+            elif file.text != before and entry is not None:
+                self._documents.replace(entry, file.text)
 
 
 def _end(file: RulesFile, rule: Rule, is_needed: Callable[[Rule], bool] | None) -> None:

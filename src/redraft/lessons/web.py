@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.folder import Entry, LessonFolder
+from redraft.lessons.documents import Entry, documents_of
+from redraft.lessons.files import check_file
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Counters, Impact, Use
 from redraft.lessons.lesson import KINDS, STATUSES, TRUST_MEANS, Lesson, headings_of, lesson_document
 from redraft.lessons.lessons import approval
 from redraft.lessons.library import AgentCount, LessonLibrary
+from redraft.lessons.markdown import render
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule, Rules
@@ -27,6 +30,7 @@ from redraft.web.rendering import digest
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from redraft.lessons.documents import Documents
     from redraft.lessons.lessons import Lessons
     from redraft.web.project import Project
 
@@ -199,9 +203,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LessonView:
-    """A lesson with its rules and playbooks, or the `problem` and the `text` of a broken file.
+    """A lesson with its rules and playbooks, or the `problem` and the `text` of a broken document.
 
-    `stored` are those of its runs that have a page. `digest` identifies the state of its file. `is_editable`
+    `file` is the place of its document. `stored` are those of its runs that have a page. `digest` identifies
+    its text. `is_editable`
     says that all of its text can be shown, so that nothing is lost when the text is written back.
     """
 
@@ -231,7 +236,7 @@ async def lesson(request: PageRequest) -> LessonView:
     """Read a lesson from its file."""
     project = request.project
     entry = await _entry(project, request.path["agent"], request.path["name"])
-    folder = LessonFolder(project.memory, request.path["agent"])
+    folder = LessonFolder(_documents(project), request.path["agent"])
     impact = Impact(project.store, folder.agent)
     latest = await impact.latest(entry.id, LATEST_USES)
     overview = await _overview(project, folder.agent)
@@ -245,7 +250,7 @@ async def lesson(request: PageRequest) -> LessonView:
     parts = () if found is None else _parts(found)
     view = LessonView(
         entry.id,
-        file=str(entry.path),
+        file=entry.place,
         archived=entry.archived,
         counters=await impact.counters(entry.id),
         latest=latest,
@@ -264,12 +269,15 @@ async def lesson(request: PageRequest) -> LessonView:
 
 
 async def _entry(project: Project, agent: str, name: str) -> Entry:
-    """Return the file of a lesson; raise `NotFoundError` if there is no such lesson."""
+    """Return the document of a lesson; raise `NotFoundError` if there is none, or only a link, say."""
     await _check_agent(project, agent)
     try:
-        return await asyncio.to_thread(LessonFolder(project.memory, agent).entry_of, f"{agent}/{name}")
+        entry = await asyncio.to_thread(LessonFolder(_documents(project), agent).entry_of, f"{agent}/{name}")
+        if entry.file:
+            check_file(entry.file, entry.id)
     except LessonFileError as error:
         raise NotFoundError(str(error)) from error
+    return entry
 
 
 def _parts(lesson: Lesson) -> tuple[Part, ...]:
@@ -301,7 +309,7 @@ async def _lesson_to_change(form: Form) -> AsyncGenerator[tuple[Lessons, Entry]]
     async with aclosing(_library(form.project)) as library:
         try:
             yield library.lessons_of(entry.id), entry
-        except LessonFileError as error:  # the file is broken, not the store
+        except LessonFileError as error:  # the lesson is broken, not the store
             raise ConfigError(str(error)) from error
 
 
@@ -314,9 +322,7 @@ async def _approve(form: Form) -> str:
 async def _retire(form: Form) -> str:
     async with _lesson_to_change(form) as (lessons, entry):
         await lessons.retire(entry.id, form.text("why").strip())
-    return (
-        "The lesson is retired: no run is given it any more. Its file stays, and approving it brings it back."
-    )
+    return "The lesson is retired: no run is given it any more. It stays, and approving it brings it back."
 
 
 async def _merge(form: Form) -> str:
@@ -338,15 +344,18 @@ async def _rate(form: Form) -> str:
 
 async def _edit(form: Form) -> str:
     async with _lesson_to_change(form) as (lessons, entry):
-        before = await lessons.get(entry.id)
         text = await asyncio.to_thread(_library(form.project).text_of, entry)
         if digest(text) != form.text("digest"):
             raise ConfigError(
                 "Not saved: the lesson has changed since this page was loaded. Reload the page."
             )
+        before = await lessons.get(entry.id)
         content = type(before.content)
         texts = {name: form.text(name).replace("\r\n", "\n") for name in headings_of(content)}
-        after = await lessons.edit(entry.id, content(**texts))
+        edited = replace(before, content=content(**texts))
+        after = before
+        if edited != before:  # `before` guards against a change since the digest was compared
+            after = await lessons.edit_file(entry.id, await asyncio.to_thread(render, edited), before=text)
     return "There was nothing to save." if after == before else "Saved."
 
 
@@ -354,7 +363,9 @@ async def _make_permanent(form: Form) -> str:
     agent = form.path["agent"]
     await _check_agent(form.project, agent)
     try:
-        rule = await asyncio.to_thread(Rules(form.project.memory, agent).make_permanent, form.text("rule"))
+        rule = await asyncio.to_thread(
+            Rules(_documents(form.project), agent).make_permanent, form.text("rule")
+        )
     except LessonFileError as error:  # there is no such rule, or the file is broken
         raise ConfigError(str(error)) from error
     return f"This rule is permanent: {rule.text}"
@@ -367,11 +378,15 @@ def _choice(form: Form, name: str, *choices: str) -> str:
     return chosen
 
 
-# --- reading files --------------------------------------------------------------------------------------
+# --- reading documents ----------------------------------------------------------------------------------
 
 
 def _library(project: Project) -> LessonLibrary:
-    return LessonLibrary(project.memory, store=project.store)
+    return LessonLibrary(store=project.store)
+
+
+def _documents(project: Project) -> Documents:
+    return documents_of(None, project.store)
 
 
 async def _check_agent(project: Project, agent: str) -> None:
@@ -382,7 +397,7 @@ async def _check_agent(project: Project, agent: str) -> None:
 
 async def _overview(project: Project, agent: str, *, archived: int = 0) -> Overview:
     return await asyncio.to_thread(
-        Overview.read, project.memory, agent, archived=archived, compared=MAX_COMPARED
+        Overview.read, _documents(project), agent, archived=archived, compared=MAX_COMPARED
     )
 
 

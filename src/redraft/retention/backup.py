@@ -23,6 +23,7 @@ from redraft._codec import to_json
 from redraft._locks import make_folder
 from redraft._texts import counted
 from redraft.errors import ConfigError, StoreError
+from redraft.lessons.documents import INDEX
 from redraft.lessons.files import replace_file
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
 from redraft.stores.location import DATABASE, project_place
@@ -40,8 +41,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 STORE, HOOKS, MEMORY = "store", "hooks", "memory"
 """The folders in a backup."""
-INDEX = ".index"
-"""The search index of lessons, which is derived from their files."""
 LEFT_OUT = (INDEX, ".git")
 STAGING = ".redraft-"
 """How the name begins of a folder in which a backup is made or unpacked."""
@@ -209,6 +208,9 @@ def _missing(*, files_only: bool) -> tuple[str, ...]:
     remarks: list[str] = []
     if files_only:
         remarks.append("The database with the runs is not in it.")
+        place = project_place()
+        if place is not None and isinstance(place.database, str):
+            remarks.append("The lessons are in that database, too.")
     if load_settings().long_term_storage:
         remarks.append(
             "The memory of agents in the long-term storage is not in it: back that up with pg_dump."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 import time
 from contextlib import suppress
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft._texts import counted
-from redraft.errors import LessonFileError, StoreError
+from redraft.errors import StoreError
+from redraft.lessons.documents import REFLECTIONS, documents_of, unused_files
 from redraft.lessons.files import TEMPORARY, reporting
-from redraft.lessons.folder import REFLECTIONS, LessonFolder, agents_in
+from redraft.lessons.folder import LessonFolder
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.rules import Rules
 from redraft.models.local import PART
@@ -20,7 +22,7 @@ from redraft.retention.backup import STAGING
 from redraft.retention.survey import survey_of
 from redraft.settings import cache_folder, load_settings, project_folder
 from redraft.stores.base import ManagedStore
-from redraft.stores.location import project_place, required_project_store
+from redraft.stores.location import project_place, project_store, required_project_store
 from redraft.stores.sqlite import schema_version
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ async def check_data(*, whole: bool = False) -> list[DataFinding]:
         if is_current:
             await _check_store(required_project_store("runs"), found, whole=whole)
         _check_permissions(place, found)
-    _check_lessons(project_folder() / load_settings().memory, found)
+    await asyncio.to_thread(_check_lessons, found)
     _check_leftovers(found)
     return found
 
@@ -124,27 +126,25 @@ def _check_permissions(place: Place, found: list[DataFinding]) -> None:
         found.append(DataFinding("permissions", is_fine=True, says="only their owner can read these files"))
 
 
-def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
-    """Find lessons, rules and playbooks that can't be parsed."""
+def _check_lessons(found: list[DataFinding]) -> None:
+    """Find lessons, rules and playbooks that can't be parsed, and files that are not used."""
+    documents = documents_of(None, project_store())
     count, broken, agents = 0, list[str](), list[str]()
     try:
-        agents = agents_in(memory)
+        agents = list(documents.agents())
     except StoreError as error:
         broken.append(str(error))
     for agent in agents:
-        folder = LessonFolder(memory, agent)
+        folder = LessonFolder(documents, agent)
         try:
-            entries = list(folder.entries())
+            for entry, _, lesson in folder.read_all(folder.entries()):
+                count += 1
+                if isinstance(lesson, StoreError):
+                    broken.append(f"{entry.id}: {lesson}")
         except StoreError as error:
             broken.append(str(error))
             continue
-        for entry in entries:
-            count += 1
-            try:
-                folder.read_entry(entry)
-            except (LessonFileError, StoreError) as error:
-                broken.append(f"{entry.id}: {error}")
-        for part in (Rules(memory, agent), Playbooks(memory, agent)):
+        for part in (Rules(documents, agent), Playbooks(documents, agent)):
             try:
                 broken += map(str, part.broken())
             except StoreError as error:
@@ -154,6 +154,8 @@ def _check_lessons(memory: Path, found: list[DataFinding]) -> None:
         found.append(DataFinding("lessons", is_fine=False, says=says))
     elif count:
         found.append(DataFinding("lessons", is_fine=True, says=f"{counted(count, 'lesson')} can be read"))
+    if says := unused_files(documents):
+        found.append(DataFinding("lesson files", is_fine=False, says=says))
 
 
 def _check_leftovers(found: list[DataFinding]) -> None:

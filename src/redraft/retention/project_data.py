@@ -18,15 +18,13 @@ from redraft.cycles import storage as cycle_storage
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.fleet.queue import STATES, StoreQueue
 from redraft.integrations.hook import Sessions
+from redraft.lessons.documents import INDEX, REFLECTIONS, LessonFiles
 from redraft.lessons.files import reporting
-from redraft.lessons.folder import REFLECTIONS
 from redraft.lessons.library import LessonLibrary
-from redraft.lessons.shared_log import is_shared
-from redraft.lessons.sharing import LessonSharing
 from redraft.loop.event_log import erase_events, is_event_log
 from redraft.loop.runs import LAST, Runs
 from redraft.notes.store import NoteStore
-from redraft.retention.backup import HOOKS, INDEX
+from redraft.retention.backup import HOOKS
 from redraft.retention.survey import LABELLED, NAMES, StoredGroup, Survey, survey_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import FencedStore, ManagedStore
@@ -97,8 +95,8 @@ class Pruned:
 class ProjectData:
     """The data of a project: its store, the memory of its agents, its lessons, its event logs.
 
-    `store`, `memory` (the folder of all agents' lessons) and `folder` (where event logs and copies of a text
-    are looked for) default to those of the project in the working folder. Raises `ConfigError` if the
+    `store`, `memory` (the folder of lessons that are files) and `folder` (where event logs and copies of a
+    text are looked for) default to those of the project in the working folder. Raises `ConfigError` if the
     settings store nothing.
     """
 
@@ -110,7 +108,7 @@ class ProjectData:
     ) -> None:
         self._is_project = store is None
         self._store = required_project_store("runs") if store is None else store
-        self._memory = Path(memory or project_folder() / load_settings().memory)
+        self._memory = memory
         self._folder = Path(folder or project_folder())
 
     # --- forgetting ----------------------------------------------------------------------------------------
@@ -191,10 +189,7 @@ class ProjectData:
             return run in family or (pattern is not None and pattern.is_in(text))
 
         library = LessonLibrary(self._memory, store=self._store)
-        sharing = LessonSharing(self._memory, self._store) if await is_shared(self._store) else None
         try:
-            if sharing is not None and not check:
-                await sharing.sync(settle=False)  # so that what only other machines have is found, too
             lessons = await library.erase(is_lesson, on_unreadable=unread.add, check=True)
             beside = [*survey.images_of(family), *survey.about(family, lessons.lessons)]
             parts = survey.parts_of(family)
@@ -216,8 +211,6 @@ class ProjectData:
                 for identity, versions in notes.items():
                     await store.erase(identity, None if identity in survey.noted else versions)
                 await library.erase(is_lesson, on_unreadable=unread.add)
-                if sharing is not None:
-                    await sharing.sync(settle=False, delete_missing=True)
                 await self._erase_jobs(family, check=False)
                 await self._delete(parts)
                 remarks = await self._scrub()
@@ -404,7 +397,10 @@ class ProjectData:
     def _copies(self, pattern: TextPattern, unread: _Unread, *, check: bool) -> tuple[str, ...]:
         """Return the files of the project with a text; with `check`, leave out those to be erased from."""
         home = self._folder / load_settings().home
-        own = {home / HOOKS, self._memory / REFLECTIONS, self._memory / INDEX}
+        memory = Path(self._memory or project_folder() / load_settings().memory)
+        own = {home / HOOKS, memory / INDEX}
+        if isinstance(LessonLibrary(self._memory, store=self._store).documents, LessonFiles):
+            own.add(memory / REFLECTIONS)
 
         def is_erased_from(path: Path) -> bool:
             is_database = path.parent == home and path.suffix in DATABASES
@@ -444,8 +440,9 @@ class _Unread:
         files = [f"{name}: {reason}" for name, reason in sorted(self._files.items())]
         return (*files, *self._records)
 
-    def add(self, path: Path, error: OSError | StoreError) -> None:
-        """Add a file or folder."""
+    def add(self, place: Path | str, error: OSError | StoreError) -> None:
+        """Add a file, a folder or a record."""
+        path = Path(place)
         name = str(path.relative_to(self._folder) if path.is_relative_to(self._folder) else path)
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         reason = str(cause)

@@ -22,10 +22,10 @@ from redraft.fleet.limits import LIMIT
 from redraft.fleet.queue import JOB, WAITING, WORKER
 from redraft.fleet.schedule import SCHEDULE
 from redraft.fleet.spending import SPENDING
+from redraft.lessons.documents import LESSON, LOCK
 from redraft.lessons.due import DUE, SETTLED
 from redraft.lessons.guidance import QUARANTINED
 from redraft.lessons.impact import SCORED_RUN, TRIAL, VERDICT
-from redraft.lessons.shared_log import SHARED
 from redraft.loop.claim import CLAIM
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.keeper import IMAGE
@@ -74,7 +74,7 @@ WITH_PARENT = (RUN, INNER_WORKFLOW)
 ABOUT_LESSONS = (LESSON_USE, VERDICT, QUARANTINED, SETTLED)
 """The kinds of records that name a lesson, which may quote what the lesson is about."""
 
-STATE = (AGENT, WORKER, LIMIT, SPENDING, SCHEDULE)
+STATE = (AGENT, WORKER, LIMIT, SPENDING, SCHEDULE, LOCK)
 """The kinds that hold no content of runs, and that the project needs to work: they are never deleted."""
 
 NAMES = {
@@ -90,7 +90,6 @@ NAMES = {
     VERDICT: "lesson verdict",
     QUARANTINED: "quarantined lesson",
     TRIAL: "lesson trial",
-    SHARED: "shared file",
     DUE: "due reflection",
     SETTLED: "settled reflection",
     NOTED_TASK: "task with notes",
@@ -234,7 +233,7 @@ class Survey:
             self.noted.add(_identity(record))
         elif is_hit and record.kind in STATE:
             self.state.add(record.kind)
-        elif is_hit:
+        elif is_hit and record.kind != LESSON:  # `LessonLibrary.erase` also knows what a lesson taught
             self.hits.add(key)
             # Of an evaluation, only the attempts are erased that contain the text, with their runs.
             self.wanted.update(runs[1:] if record.kind == TRY else runs)

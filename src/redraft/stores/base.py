@@ -266,6 +266,31 @@ class ManagedStore(Store, Protocol):
         ...
 
 
+class RecordVersion(NamedTuple):
+    """Which version of a record is stored; with its key, this identifies the data."""
+
+    key: str
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    matches: bool
+    """Whether the record has the fields that were asked for."""
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A `Store` on a server, which many machines share: it also lists records without their data.
+
+    So a reader fetches only what has changed since it looked last.
+    """
+
+    async def versions(
+        self, kind: str, /, *, prefix: str = "", where: Where | None = None
+    ) -> list[RecordVersion]:
+        """Return the version of each record of a kind, ordered by key; `where` only sets `matches`."""
+        ...
+
+
 LONGEST_NAME = 1000
 """Maximum bytes of a kind, a key or a space, so that every database can index it."""
 
@@ -302,9 +327,9 @@ class Row(NamedTuple):
         if isinstance(key, bytes):  # SQLite puts anything into any column
             key = key.decode("utf-8", "backslashreplace")
         try:
-            created = updated = _EPOCH + timedelta(microseconds=self.created_at)
+            created = updated = time_of(self.created_at)
             if self.updated_at != self.created_at:
-                updated = _EPOCH + timedelta(microseconds=self.updated_at)
+                updated = time_of(self.updated_at)
             if data is None:
                 data = self._read()
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -345,6 +370,11 @@ def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any)
 
 def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+
+
+def time_of(microseconds: int) -> datetime:
+    """Return the time of microseconds since 1970 in UTC."""
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def microseconds(time: datetime) -> int:

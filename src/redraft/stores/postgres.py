@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from psycopg import AsyncConnection
 
-    from redraft.stores.base import KindSize, Record, Where
+    from redraft.stores.base import KindSize, Record, RecordVersion, Where
     from redraft.stores.postgres_sql import Connection, Steps
 
 T = TypeVar("T")
@@ -58,7 +58,8 @@ class PostgresStore:
         self._writer = self._server.writer
 
     def __repr__(self) -> str:
-        return f"PostgresStore({self._server.name}, space {self._space.name!r})"
+        isolated = ", isolated" if self._server.isolated is not None else ""
+        return f"PostgresStore({self._server.name}, space {self._space.name!r}{isolated})"
 
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""
@@ -139,6 +140,14 @@ class PostgresStore:
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
         return await self._read(partial(sql.find, self._space, query))
+
+    async def versions(
+        self, kind: str, /, *, prefix: str = "", where: Where | None = None
+    ) -> list[RecordVersion]:
+        """Return the version of each record of a kind, ordered by key; `where` only sets `matches`."""
+        return await self._read(
+            partial(sql.versions, self._space, Query.of(kind, prefix=prefix, where=where))
+        )
 
     async def delete(self, kind: str, key: str, /) -> bool:
         """Delete a record; return whether there was one."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 
 from redraft.stores.base import (
     KindSize,
+    RecordVersion,
     Row,
     after_all_with,
     json_text,
+    time_of,
 )
 from redraft.stores.run_index import INDEXED, removals, writes
 
@@ -111,6 +113,8 @@ WHERE {_ONE} AND revision = %(revision)s AND %(created_before)s IN (0, created_a
 _SELECT = f"SELECT {_COLUMNS} FROM redraft_records WHERE"  # noqa: S608 (made of constants)
 _DELETE = f"DELETE FROM redraft_records WHERE {_ONE} RETURNING 1"  # noqa: S608 (made of constants)
 
+_VERSIONS = """
+SELECT key, revision, created_at, updated_at, {matches} FROM redraft_records WHERE {condition} ORDER BY key"""
 _KINDS = """
 SELECT kind, count(*), sum(octet_length(data))::bigint
 FROM redraft_records WHERE space = %(space)s GROUP BY kind ORDER BY kind"""
@@ -208,6 +212,18 @@ def find(space: Space, query: Query, connection: Connection) -> Steps[list[Recor
     sql = f"{_SELECT} {condition} ORDER BY {order} LIMIT %(limit)s::bigint"
     rows = yield from _rows(space, connection, sql, values)
     return [row.record() for row in rows]
+
+
+def versions(space: Space, query: Query, connection: Connection) -> Steps[list[RecordVersion]]:
+    """Return the versions of the records that match a query but for its fields, which are compared."""
+    condition, values = _condition(query._replace(fields={}))
+    of_fields, values_of_fields = _field_conditions(query)
+    sql = _VERSIONS.format(matches=" AND ".join(of_fields) or "true", condition=condition)
+    rows = yield from _fetched(space, connection, sql, values | values_of_fields)
+    return [
+        RecordVersion(key, revision, time_of(created_at), time_of(updated_at), matches)
+        for key, revision, created_at, updated_at, matches in rows
+    ]
 
 
 def _values(row: Row, fields: list[str]) -> dict[str, Any]:

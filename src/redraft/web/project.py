@@ -6,17 +6,13 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from redraft.redact.data import redact_object
 from redraft.redact.redactor import Redactor, redactor_of_environment
-from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Store
 from redraft.stores.location import project_place, required_project_store
 from redraft.web.rendering import LONGEST, clipped, cut_note
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 T = TypeVar("T")
 
@@ -59,11 +55,6 @@ class Project:
         if make not in self._shared:
             self._shared[make] = make(self)
         return cast("T", self._shared[make])
-
-    @property
-    def memory(self) -> Path:
-        """The folder of the lessons of all agents (the setting `memory`)."""
-        return project_folder() / load_settings().memory
 
     async def stored_runs(self, run_ids: Iterable[str]) -> frozenset[str]:
         """Return those of these runs that are stored, and so have a page to link to."""
