@@ -24,7 +24,9 @@ from redraft.lessons.rules import Rules
 from redraft.retention.checkup import check_data
 from redraft.stores import PostgresStore, location
 from redraft.stores.base import Record
+from redraft.web.rendering import digest
 from support.commands import document, redraft
+from support.dashboards import TOKEN, guarded
 from support.learning_agents import TASK
 from support.lessons import DECISION, FAILURE, PARTIAL, lesson
 
@@ -354,6 +356,33 @@ def test_commands_read_and_change_records(project, monkeypatch):
     assert known in redraft("lessons", "search", "price list").stdout
     assert "cursor" in redraft("lessons", "export", "--file", "-").stdout
     assert "1 lesson can be read" in redraft("doctor", "--data").stdout
+
+
+WORDS = {
+    "what_happened": "It failed.",
+    "what_went_wrong": "The cursor was not read.",
+    "why": "The page has no number.",
+    "do_differently": "Read the cursor.",
+    "rule": "Always read the cursor.",
+}
+
+
+def test_pages_show_and_change_records(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    documents = LessonRecords(store, tmp_path / "memory")
+    filed = LessonFolder(documents, AGENT).add(lesson())
+    Rules(documents, AGENT).add("Ask for `next_cursor` first.", filed.id)
+    client, _ = guarded(store)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    assert filed.name in client.get(f"/lessons?agent={AGENT}", headers=headers).text
+    page = client.get(f"/lessons/{filed.id}", headers=headers).text
+    assert f"record {filed.id}" in page
+    assert "Ask for `next_cursor` first." in page
+    old = digest(text_of(documents, documents.entry(filed.id), of="a lesson"))
+    for answer in ({"message": "Saved."}, {"error": "Not saved: the lesson has changed"}):
+        said = client.post(f"/lessons/{filed.id}/edit", json={"digest": old, **WORDS}, headers=headers).json()
+        assert all(said[name].startswith(text) for name, text in answer.items())
+    assert LessonFolder(documents, AGENT).read(filed.id).content.why == WORDS["why"]
 
 
 CHANGED = """

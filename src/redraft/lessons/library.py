@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import REFLECTIONS, RULES, LessonFiles, documents_of
+from redraft.lessons.documents import INDEX, REFLECTIONS, RULES, LessonFiles, documents_of
 from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.exchange import (
     KNOWN_FILES,
@@ -229,29 +229,33 @@ class LessonLibrary:
             check_choice("--kind", kind, tuple(KINDS))
         if status is not None:
             check_choice("--status", status, STATUSES)
-        found: list[LessonDetails] = []
-        archived, problems = 0, list[Problem]()
         counters = await self._counters()
-        for folder in self.folders():
-            entries = list(folder.entries())
-            archived += sum(entry.archived for entry in entries)
-            chosen = [entry for entry in entries if with_archive or not entry.archived]
-            for entry, _, lesson in folder.read_all(chosen):
-                if isinstance(lesson, StoreError):
-                    problems.append(Problem(entry.id, "broken", str(lesson)))
-                    continue
-                wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
-                if wanted and task_type in (None, lesson.task_type):
-                    counted = counters.get(lesson.id, Counters())
-                    found.append(LessonDetails(lesson, _relative(entry), entry.archived, counted))
-        found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
-        return Listing(found, len(problems), archived, tuple(problems))
+
+        def read() -> Listing:
+            found: list[LessonDetails] = []
+            archived, problems = 0, list[Problem]()
+            for folder in self.folders():
+                entries = list(folder.entries())
+                archived += sum(entry.archived for entry in entries)
+                chosen = [entry for entry in entries if with_archive or not entry.archived]
+                for entry, _, lesson in folder.read_all(chosen):
+                    if isinstance(lesson, StoreError):
+                        problems.append(Problem(entry.id, "broken", str(lesson)))
+                        continue
+                    wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
+                    if wanted and task_type in (None, lesson.task_type):
+                        counted = counters.get(lesson.id, Counters())
+                        found.append(LessonDetails(lesson, _relative(entry), entry.archived, counted))
+            found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
+            return Listing(found, len(problems), archived, tuple(problems))
+
+        return await asyncio.to_thread(read)
 
     async def payoff(self) -> Payoff:
         """Compare the latest runs that had lessons with those that had none, by agent and task type."""
         groups: list[tuple[list[float], list[float]]] = []
         if self._store is not None:
-            for folder in self.folders():
+            for folder in await asyncio.to_thread(self.folders):
                 groups += await Impact(self._store, folder.name).groups()
         return payoff_of(groups)
 
@@ -269,7 +273,7 @@ class LessonLibrary:
         if not query.strip():
             raise ConfigError("QUERY is empty; say what to search for.")
         result = FoundLessons()
-        if not self.folders():  # so that no index is created
+        if not await asyncio.to_thread(self.folders):  # so that no index is created
             return result
         wanted = LessonQuery(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
@@ -293,16 +297,16 @@ class LessonLibrary:
     async def problems(self) -> list[Problem]:
         """Return broken files, near-duplicates, and lessons not in use; of the archive, only broken files."""
         found: dict[tuple[str, str], Problem] = {}
-        for folder in self.folders():
+        for folder in await asyncio.to_thread(self.folders):
             try:
                 problems = await self.lessons_of(folder.name).problems()
             except LessonFileError as error:
                 problems = [Problem(error.file, "broken", str(error))]
             found |= {(one.id, one.what): one for one in problems}
-        for name in self.documents.misplaced():
+        for name in await asyncio.to_thread(self.documents.misplaced):
             why = f"{name}: This is a file where an agent's folder should be: move it away."
             found[name, "broken"] = Problem(name, "broken", why)
-        if self.documents.agents():
+        if await asyncio.to_thread(self.documents.agents):
             index = LessonIndex(self.documents, embedder_of(None, load_settings()))
             try:
                 unread = (await index.refresh()).broken
@@ -540,7 +544,7 @@ class LessonLibrary:
     async def _counters(self) -> dict[str, Counters]:
         found: dict[str, Counters] = {}
         if self._store is not None:
-            for folder in self.folders():
+            for folder in await asyncio.to_thread(self.folders):
                 found |= await Impact(self._store, folder.name).all_counters()
         return found
 
