@@ -20,6 +20,7 @@ from redraft import (
     reflected,
 )
 from redraft._hints import keyword_hints
+from redraft.fleet import Fleet
 from redraft.notes import InMemoryReflectionStore
 
 NOT_TO_HINT_AT = {
@@ -210,3 +211,8 @@ def test_a_decorated_function_looks_as_it_did():
 def test_a_removed_option_says_what_replaced_it(call):
     with pytest.raises(TypeError, match=r"argument 'choose'\. Checks choose among candidates"):
         call()
+
+
+def test_a_fleet_says_where_shared_lessons_are():
+    with pytest.raises(TypeError, match=r"argument 'share_lessons'\. With PostgreSQL, lessons are records"):
+        Fleet(share_lessons=False)

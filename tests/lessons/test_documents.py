@@ -342,7 +342,7 @@ def test_commands_read_and_change_records(project, monkeypatch):
     assert not (project / "memory" / "reflections").exists()
     listed = document(redraft("lessons", "list", "--json"))
     assert [one["id"] for one in listed["lessons"]] == [known]
-    assert listed["path"].startswith("PostgresStore(")
+    assert listed["path"].startswith("the PostgreSQL database ")
     shown = redraft("lessons", "show", "last")
     assert f"record {known}" in shown.stdout
     assert "## What happened?" in shown.stdout

@@ -61,6 +61,9 @@ class PostgresStore:
         isolated = ", isolated" if self._server.isolated is not None else ""
         return f"PostgresStore({self._server.name}, space {self._space.name!r}{isolated})"
 
+    def __str__(self) -> str:
+        return f"the PostgreSQL database {self._server.name} (project {self._space.name!r})"
+
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""
         new, fields = _new(record)
