@@ -27,7 +27,7 @@ from redraft.stores.base import Record
 from redraft.web.rendering import digest
 from support.commands import document, redraft
 from support.dashboards import TOKEN, guarded
-from support.learning_agents import TASK
+from support.learning_agents import SYSTEMIC, TASK, learning, run, writer
 from support.lessons import DECISION, FAILURE, PARTIAL, lesson
 
 AGENT = "researcher-agent"
@@ -277,6 +277,28 @@ def test_the_place_follows_the_path_then_the_store(store, tmp_path, monkeypatch)
     kept = documents_of(None, store).index
     assert kept.is_relative_to(tmp_path / "memory" / ".index")
     assert kept != documents_of(None, PostgresStore("postgresql:///x")).index
+
+
+def test_a_run_recalls_what_a_run_on_another_machine_has_learned(store, postgres, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    other, _ = elsewhere(postgres, tmp_path)
+
+    async def main():
+        prompts = []
+        async with learning(None, store=store, agent="clerk", model=writer(SYSTEMIC), trusted=True) as first:
+            await run(first, 0.0, prompts=prompts)
+        async with learning(None, store=other, agent="clerk", trusted=True) as second:
+            await run(second, 0.0, prompts=prompts)
+            [found] = await second.find()
+            assert len(await second.due()) == 1  # its own, which no model writes here
+        await other.aclose()
+        return prompts, found
+
+    prompts, found = asyncio.run(main())
+    assert [SYSTEMIC["do_differently"] in prompt for prompt in prompts] == [False, True]
+    assert SYSTEMIC["principle"] in prompts[1]
+    assert found.source
+    assert not list((tmp_path / "memory").rglob("*.md"))
 
 
 WRITER = """
