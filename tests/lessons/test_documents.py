@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from datetime import date, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -424,16 +423,33 @@ path.write_text(path.read_text().replace("page 3", "page 4"))
     ],
     ids=["not a lesson", "a newer version"],
 )
-def test_what_cannot_be_saved_stays_in_a_named_file(project, monkeypatch, script, says, stays):
+@pytest.mark.parametrize("place", ["", "memory/reflections/researcher-agent"], ids=["record", "file"])
+def test_what_cannot_be_saved_stays_in_a_named_file(project, monkeypatch, script, says, stays, place):
+    if place:
+        monkeypatch.delenv("REDRAFT_DATABASE_URL")
     known = learn()
     before = text_of(LessonLibrary().documents, LessonLibrary().documents.entry(known), of="a lesson")
     editor(monkeypatch, project / "editor", script.replace("{known!r}", repr(known)))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     refused = redraft("lessons", "edit", "last")
-    kept = Path(f"{known.partition('/')[2]}.md.{stays}")
-    assert (refused.exit_code != 0, says in refused.stderr, str(kept) in refused.stderr) == (True, True, True)
-    assert kept.read_text() != before
+    rest = project / place / f"{known.partition('/')[2]}.md.{stays}"
+    name = str(rest) if place else rest.name
+    assert (refused.exit_code != 0, says in refused.stderr, name in refused.stderr) == (True, True, True)
+    assert rest.read_text() != before
     assert "page 4" not in redraft("lessons", "show", "last").stdout
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/etc/passwd")])
+def test_only_regular_files_are_edited(project, monkeypatch, make):
+    monkeypatch.delenv("REDRAFT_DATABASE_URL")
+    path = project / "memory/reflections" / AGENT / "2026-03-02-odd.md"
+    path.parent.mkdir(parents=True)
+    make(path)
+    editor(monkeypatch, project / "editor", f"Path({str(project / 'opened')!r}).touch()")
+    refused = redraft("lessons", "edit", "odd")
+    assert refused.exit_code != 0
+    assert "This is a link" in refused.stderr or "This is not a file" in refused.stderr
+    assert not (project / "opened").exists()
 
 
 def test_a_folder_of_lessons_moves_into_the_store_by_one_command(project):
