@@ -85,8 +85,8 @@ class EvalCase:
             check_share(f"The case {self.id!r}: threshold", self.threshold)
         if self.match:
             check_choice(f"The case {self.id!r}: match", self.match, MATCHES)
-        nothing = (None, "") if self.match == "json" else (None, "", [], ())
-        if self.match and self.reference in nothing:
+        is_missing = self.reference in (None, "")
+        if self.match and (is_missing or (self.match != "json" and self.reference in ([], ()))):
             raise ConfigError(f"The case {self.id!r} has a match, but no reference to match.")
         if self.match == "includes" and not all(_accepted_texts(self.reference)):
             raise ConfigError(

@@ -352,7 +352,7 @@ class LessonLibrary:
             await lessons.aclose()
         is_new = filed.id not in before
         if is_new and lesson.others:
-            folder, others = LessonFolder(self.path, lesson.agent), Cleaner().redact(lesson.others)
+            folder, others = LessonFolder(self.documents, lesson.agent), Cleaner().redact(lesson.others)
             filed = await asyncio.to_thread(lambda: folder.change(filed.id, others=others))
         return filed, is_new
 
