@@ -196,7 +196,7 @@ def test_links_and_binary_files_are_not_read(tmp_path):
     assert sorted(str(one).rpartition(": ")[2].split(".")[0] for one in playbooks.broken()) == [
         "The file has 1,000,001 bytes, which is too large for a playbook",
         "This is a link, and links are not followed",
-        "invalid start byte",
+        "save it as UTF-8",
     ]
     assert len(playbooks.active()) == 1
 
