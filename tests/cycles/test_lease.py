@@ -281,6 +281,38 @@ def test_a_lease_that_cannot_be_released_expires(monkeypatch):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_a_release_comes_after_a_renewal_under_way(is_confirmed):
+    class Slow(MemoryStore):
+        """A store that writes a renewal, and answers late or never."""
+
+        renewals = 0
+
+        async def replace(self, record):
+            self.renewals += 1
+            found = await super().replace(record)
+            if self.renewals == 1:
+                renewed.set()
+                if is_confirmed:
+                    await asyncio.sleep(0.01)
+                else:
+                    raise StoreError("the connection was cut")
+            return found
+
+    async def main():
+        store = Slow()
+        first, second = lease(store, duration=0.03), lease(store)
+        await first.acquire()
+        await renewed.wait()
+        await first.release()
+        assert (await store.get(LEASE, LEASE)).data["is_free"]
+        await second.acquire()
+        await second.release()
+
+    renewed = asyncio.Event()
+    asyncio.run(main())
+
+
 def test_a_check_waits_for_the_renewal_under_way():
     class Distant(MemoryStore):
         async def replace(self, record):

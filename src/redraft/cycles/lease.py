@@ -26,7 +26,7 @@ LEASE = "lease"
 """The kind and key of the record."""
 DURATION = 30.0
 """Seconds for which a lease is valid; it is renewed three times as often."""
-RELEASE_TIMEOUT = 1.0
+RELEASE_TIMEOUT = 3.0
 """Seconds to tell the store that the lease is free; otherwise it expires."""
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 CHECK_TIMEOUT = 3.0
@@ -148,19 +148,26 @@ class Lease:
     async def release(self) -> None:
         """Let another process acquire it at once, or when it expires if the store is out of reach."""
         renewing, self._renewing = self._renewing, None
-        await end_tasks([renewing])
-        async with self._lock:
-            held, self._held = self._held, None
-            if held is not None:
-                self.generation = 0
-                try:
-                    async with asyncio.timeout(RELEASE_TIMEOUT):
-                        await self._store.replace(replace(held, data={**held.data, "is_free": True}))
-                except (
-                    StoreError,
-                    TimeoutError,
-                ):  # it expires; in this process it is free at once
-                    _released.add(self._id)
+        try:
+            # A renewal under way ends first: it would be written even if it were cancelled.
+            async with asyncio.timeout(RELEASE_TIMEOUT), self._lock:
+                held, self._held = self._held, None
+                if held is not None:
+                    self.generation = 0
+                    await self._free(held)
+        except (StoreError, TimeoutError):  # it expires; in this process it is free at once
+            self.generation, self._held = 0, None
+            _released.add(self._id)
+        finally:
+            await end_tasks([renewing])
+
+    async def _free(self, held: Record) -> None:
+        """Store that the lease is free, unless another process has it."""
+        there: Record | None = held
+        while there is not None and there.data.get("id") == self._id:
+            if await self._store.replace(replace(there, data={**there.data, "is_free": True})) is not None:
+                return
+            there = await self._store.get(LEASE, LEASE)  # a renewal was written, but not confirmed
 
     async def _acquire(self) -> None:
         """Store that this process holds the lease, unless another one holds it, or has held it since."""
