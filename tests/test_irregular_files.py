@@ -9,7 +9,6 @@ import pytest
 
 from redraft import Agent, ConfigError, ScriptedModel, SqliteStore
 from redraft._locks import FileLock, make_file
-from redraft.cycles.write_behind import _open_locked
 from redraft.errors import StoreError
 from redraft.evals.cases import EvalCase, add_cases, place_of
 from redraft.evals.cli import _prepare
@@ -95,7 +94,6 @@ USES = {
     "a restored database": lambda path: restore_database(path, whole_database(path.with_name("copy"))),
     "events": EventLog,
     "a cassette": lambda path: Cassette(path, record=ScriptedModel(["x"])),
-    "a spool": _open_locked,
     "an output": lambda path: write_output(path, "text", force=True),
     "an option for an output": lambda path: _prepare("--csv", path),
     "cases": lambda path: add_cases(path, [EvalCase("a", PlainTask("Write."))]),

@@ -12,7 +12,9 @@ from redraft.cycles.journal import JOURNAL
 from redraft.cycles.mail import ring, ring_count, wait_for_ring
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.journal import STEP
+from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
+from redraft.stores.run_index import CYCLE
 from support.monitor import MONITOR, Clock, World, monitor, run
 from support.redact_corpus import Maker, person
 
@@ -155,7 +157,7 @@ def test_the_next_process_reads_the_stored_memory():
     result, journals, steps = run(main())
     assert result.number == 6
     assert [item["cycle"] for item in result.state["memory"]["recentActions"]] == [4, 5, 6]
-    assert [record.data["cycle"] for record in journals] == [6]
+    assert [record.data["cycle"] for record in journals] == [result.id]
     assert steps == []
 
 
@@ -219,6 +221,56 @@ def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigger():
         return [(one.data["trigger"], one.data["status"]) for one in await store.find("cycle")]
 
     assert run(main()) == [("message", "finished")] * 2
+
+
+def test_a_cycle_that_was_killed_early_resumes_under_its_id_and_trigger():
+    store, left, later = MemoryStore(), {}, MemoryStore()
+
+    class Killed(World):
+        def lower(self, level, idempotency_key):
+            left.update(store._rows)  # as a process leaves them that is killed here
+            return super().lower(level, idempotency_key)
+
+    async def main():
+        first, second = Killed(), World()
+        async with monitor(first, storage=store) as agent:
+            killed = await agent.run_cycle("message")
+        later._rows = {key: row for key, row in left.items() if key[0] != "lease"}
+        assert await later.find("cycle") == []
+        async with monitor(second, storage=later) as agent:
+            assert (await agent.open()).unfinished.trigger == "message"
+            result = await agent.run_cycle()
+        assert (result.id, result.number, result.trigger) == (killed.id, 1, "message")
+        assert first.keys == second.keys
+
+    run(main())
+
+
+def test_an_unfinished_cycle_of_an_earlier_version_is_begun_anew():
+    async def main():
+        store, world = MemoryStore(), World()
+        old = {"started_at": "2026-11-01T10:00:00+00:00", "trigger": "cron"}
+        await store.put_all(
+            [
+                Record(CYCLE, "0000000001", {"number": 1, "status": "finished", **old}),
+                Record(CYCLE, "0000000002", {"number": 2, "status": "running", **old}),
+                Record(JOURNAL, JOURNAL, {"cycle": 2, "steps": {"00001": {"name": "sense"}}}),
+            ]
+        )
+        async with monitor(world, storage=store) as agent:
+            result = await agent.run_cycle()
+        async with await Agents().get("monitor") as handle:
+            assert [(one.number, one.status) for one in await handle.cycles()] == [
+                (3, "finished"),
+                (2, "failed"),
+                (1, "finished"),
+            ]
+            assert "an earlier version of Redraft began it" in (await handle.cycle(2)).error
+            assert (await handle.cycle(result.id)).number == 3
+            assert [one.number for one in await handle.cycles(before=3)] == [2, 1]
+        assert (world.looks, len(world.keys)) == (1, 1)
+
+    run(main())
 
 
 def test_an_unfinished_cycle_of_another_file_is_given_up():
@@ -292,7 +344,7 @@ def test_cycle_records_are_bounded_and_redacted(monkeypatch):
         return result, await store.find("cycle"), await store.find("memory")
 
     result, cycles, memory = run(main())
-    assert [record.key for record in cycles] == [f"{number:010d}" for number in (4, 5, 6)]
+    assert [record.data["number"] for record in cycles] == [4, 5, 6]
     assert "correct-horse-battery" in str(result.state["derivedData"])
     assert "correct-horse" not in str(cycles) + str(memory)
     assert len(str(cycles[0].data)) < 30_000

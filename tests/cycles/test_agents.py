@@ -6,10 +6,12 @@ import pytest
 
 from redraft.cycles import Agents
 from redraft.cycles.cycle import CycleWaiting
-from redraft.cycles.records import CycleRecord, cycle_from, cycle_key, stored_cycle
+from redraft.cycles.mail import Feedback, mail_record
+from redraft.cycles.memory import stamp_of
+from redraft.cycles.records import CycleRecord, new_id, stored_cycle
 from redraft.errors import ConfigError
 from redraft.stores.memory import MemoryStore
-from redraft.stores.run_index import CYCLE
+from support.kept_agents import CONTROLLED
 from support.monitor import MONITOR, World, monitor, run
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -209,9 +211,30 @@ def test_a_resumed_wait_keeps_its_deadline(later, decision, ended):
         assert result.number == 1
         assert result.state["derivedData"]["governance"]["authority"]["decision"] == decision
         assert withins == pytest.approx([60, max(0, 60 - later)], abs=0.5)
-        assert cycle_from(await store.get(CYCLE, cycle_key(1))).waits_until is None
+        async with await Agents().get("patient") as handle:
+            assert (await handle.cycle(1)).waits_until is None
 
     run(main())
+
+
+def test_a_verdict_decides_on_no_other_cycle_of_the_same_number():
+    async def main():
+        store, waits = MemoryStore(), asyncio.Event()
+        lost = CycleRecord(1, NOON, status="waiting", id=new_id())
+        verdict = Feedback("f1", "approve", "go on", stamp_of(NOON), 1, cycle_id=lost.id)
+        await store.put(mail_record(verdict))  # the database was restored, or the record was never stored
+
+        def hear(event):
+            if isinstance(event, CycleWaiting):
+                waits.set()
+
+        text = CONTROLLED.replace("mode: controlled", "mode: supervised, timeoutMs: 50, default: reject", 1)
+        async with monitor(World(9), text=text, storage=store, on_event=hear) as agent:
+            return await agent.run_cycle()
+
+    result = run(main())
+    assert result.number == 1
+    assert result.state["derivedData"]["governance"]["authority"]["decision"] == "default"
 
 
 def test_agents_receive_the_topics_they_listen_to():

@@ -374,7 +374,7 @@ def cycle_with(memory, prompt_tokens):
         {}, lambda name: None, None, None, Path(), lambda: datetime.now(UTC), lambda value: value
     )
     state = CycleState(memory=memory)
-    return Cycle(spec, 7, datetime.now(UTC), state, runtime, direct)
+    return Cycle(spec, "7", 7, datetime.now(UTC), state, runtime, direct)
 
 
 def item(number, confidence=None, text="x"):

@@ -6,13 +6,15 @@ import pytest
 from redraft._steps import inner_step
 from redraft.cycles.cycle import SubstageFinished
 from redraft.cycles.journal import JOURNAL, CycleSteps
+from redraft.cycles.records import CycleRecord
 from redraft.cycles.write_behind import WriteBehind
 from redraft.stores.memory import MemoryStore
+from support.cycles import NOON
 from support.monitor import monitor, run
 
 
 class Gate(MemoryStore):
-    """A store whose writes end on request, or after a delay."""
+    """A store whose writes end on request, or after a delay; that a cycle begins is written at once."""
 
     def __init__(self, *, delay=None):
         super().__init__()
@@ -21,7 +23,8 @@ class Gate(MemoryStore):
 
     async def put_all(self, records):
         if self.delay is None:
-            await self.is_open.wait()
+            if records[0].data["steps"]:
+                await self.is_open.wait()
         else:
             await asyncio.sleep(self.delay)
         return await super().put_all(records)
@@ -34,23 +37,37 @@ class Gate(MemoryStore):
     @property
     def cycle(self):
         """The number of the cycle that wrote them."""
-        return self._written["cycle"]
+        return self._written["begun"]["number"]
 
     @property
     def _written(self):
-        row = self._rows.get((JOURNAL, JOURNAL))
-        return {"cycle": 0, "steps": {}} if row is None else json.loads(row.data)
+        return json.loads(self._rows[JOURNAL, JOURNAL].data)
 
 
 def steps_of(store, silence=None):
     write_behind = WriteBehind(MemoryStore(), "a", remote=False)
     write_behind.silence = silence
-    return CycleSteps(store, 1, write_behind)
+    return CycleSteps(store, CycleRecord(1, NOON, id="A"), write_behind)
 
 
 async def soon():
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+def test_the_id_of_a_cycle_is_written_before_its_first_step():
+    seen = []
+
+    async def main():
+        store = Gate(delay=0.01)
+
+        async def look():
+            seen.append(store._written)
+
+        await steps_of(store).journal(resumes=False)("sense", type(None), look)
+
+    asyncio.run(main())
+    assert [(one["cycle"], one["begun"]["id"], one["steps"]) for one in seen] == [("A", "A", {})]
 
 
 @pytest.mark.parametrize("name", ["actuate/act/first", "sense/claim"])

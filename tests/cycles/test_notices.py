@@ -38,6 +38,7 @@ def test_a_webhook_gets_the_notice_as_json():
             "severity": "warning",
             "url": "",
             "details": {},
+            "cycle_id": TOLD.cycle_id,
         },
     }
 
@@ -111,8 +112,7 @@ def test_what_can_not_work_is_refused_before_the_first_cycle(notify, message, mo
 
 
 def test_a_page_has_an_address_if_the_dashboard_has_one(monkeypatch):
-    assert page_url("a", 7) == ""
+    assert page_url("a", "7") == ""
     monkeypatch.setenv("REDRAFT_DASHBOARD_URL", "https://redraft.example.org/")
-    assert page_url("a/ b", 7) == "https://redraft.example.org/agents/a%2F%20b?cycle=7#cycle"
-    assert page_url("a", 7, "waiting") == "https://redraft.example.org/agents/a?cycle=7#waiting"
-    assert page_url("a", 5_000_000_001) == "https://redraft.example.org/agents/a"
+    assert page_url("a/ b", "7") == "https://redraft.example.org/agents/a%2F%20b?cycle=7#cycle"
+    assert page_url("a", "7", "waiting") == "https://redraft.example.org/agents/a?cycle=7#waiting"

@@ -237,7 +237,7 @@ def test_a_plan_that_waits_is_told_with_its_page_and_deadline(hook, monkeypatch)
     assert body["type"] == "agent.waiting"
     data = body["data"]
     assert data["title"] == "teller is waiting for you: tell"
-    assert data["url"] == "https://redraft.example.org/agents/teller?cycle=1#waiting"
+    assert data["url"] == f"https://redraft.example.org/agents/teller?cycle={data['cycle_id']}#waiting"
     assert [one["action"] for one in data["details"]["plan"]] == ["tell"]
     assert data["details"]["default"] == "approve"
     assert data["details"]["waits_until"] is not None

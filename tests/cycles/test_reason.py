@@ -244,7 +244,7 @@ def test_modified_actions_are_checked_against_the_constraints(cost, approved, co
 
 def test_waits_until_every_action_is_decided():
     _, bus = authorized(CONTROLLED, [verdict("approve", "buy"), verdict("approve", "stop", name="f2")])
-    assert bus.waits == [(7, None, []), (7, None, ["f1"])]
+    assert bus.waits == [("7", None, []), ("7", None, ["f1"])]
     _, bus = authorized(SUPERVISED, [verdict("approve")])
     [(_, within, _)] = bus.waits
     assert 4 < within <= 5

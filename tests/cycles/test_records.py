@@ -7,8 +7,10 @@ from redraft.cycles.memory import Memory, MemoryChange, differences
 from redraft.cycles.records import (
     MEMORY,
     CycleRecord,
+    is_id,
     memory_at,
     memory_record,
+    new_id,
     stored_memory,
 )
 from redraft.cycles.reflect import next_memory
@@ -44,6 +46,13 @@ def test_the_memory_is_stored_after_each_cycle():
             assert alike(await stored_memory(store), again.memory)
 
     run(main())
+
+
+def test_ids_of_cycles_sort_in_the_order_in_which_they_are_made():
+    made = [new_id() for _ in range(2_000)]
+    assert made == sorted(set(made))
+    assert all(map(is_id, made))
+    assert not any(map(is_id, ["", "7", made[0].lower(), made[0][1:], "I" * 26]))
 
 
 @pytest.mark.parametrize("cycles", [1, 2, 5])
@@ -132,7 +141,7 @@ def run_cycles(learnings, clocks=()):
     memories, records = [Memory()], []
     for number, learned in enumerate(learnings, 1):
         cycle = reflecting(memory=memories[-1].items)
-        cycle.number, cycle.learnings = number, [("patterns", learned)]
+        cycle.id, cycle.number, cycle.learnings = str(number), number, [("patterns", learned)]
         moment = at(clocks[number - 1] if clocks else number)
         following = next_memory(cycle, {"patterns": KEPT}, moment)
         memories.append(following.memory)

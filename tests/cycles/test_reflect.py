@@ -489,7 +489,7 @@ LEARNINGS = some.sampled_from(
 
 def learn_patterns(learned, known=KNOWN, rendered=(), redact=lambda value: value):
     drafted = KeyDraft(known)
-    patterns = Patterns(drafted, 7, LATER, count(1), redact)
+    patterns = Patterns(drafted, reflecting(), LATER, count(1), redact)
     patterns.update(learned, set(rendered))
     items = list(drafted.finish())
     changes = differences(Memory({"patterns": known}), Memory({"patterns": items}))

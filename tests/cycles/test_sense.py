@@ -119,7 +119,7 @@ def test_a_source_that_acts_is_asked_once_under_its_key_and_within_its_limit():
         assert keys == [None, cycle.idempotency_key("sense/claim")]
 
         later, _ = cycle_of(spec)
-        later.number, later.runtime = 8, cycle.runtime
+        later.id, later.runtime = "8", cycle.runtime
         run(sense(spec.stages.sense, later))
         [error] = later.state.environmental_data["errors"]
         assert error["source"] == "claim"

@@ -7,8 +7,7 @@ import pytest
 from redraft._steps import answer
 from redraft.cycles import trace
 from redraft.cycles.agents import Agents, spent_text
-from redraft.cycles.trace import KEPT, renumbered, trace_record
-from redraft.cycles.write_behind import Reconciliation
+from redraft.cycles.trace import trace_record
 from redraft.errors import ModelError
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, ChatRequest, Message
@@ -145,14 +144,6 @@ def test_a_trace_is_bounded(monkeypatch):
     record = trace_record(7, [call("a" * 500), call("b" * 5_000), call("c" * 100)])
     assert [one["given"][0][0] for one in record.data["calls"]] == ["a", "c"]
     assert record.data["left_out"] == 1
-
-
-def test_a_provisional_cycle_takes_its_trace_along():
-    record = trace_record(5_000_000_001, [call("a")])
-    moved = Reconciliation(41).apply(record)
-    assert (moved.key, moved.data["cycle"]) == ("042", 42)
-    assert moved == renumbered(record, 42)
-    assert KEPT == 100
 
 
 @pytest.mark.parametrize("storage", [None, MemoryStore()], ids=["process", "store"])

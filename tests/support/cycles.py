@@ -74,7 +74,7 @@ def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=dir
         {**{key: {} for key in DERIVED}, **state.get("derived", {})},
         state.get("memory", {}),
     )
-    return Cycle(spec, 7, NOON, data, runtime, step), model
+    return Cycle(spec, "7", 7, NOON, data, runtime, step), model
 
 
 async def no_lease():

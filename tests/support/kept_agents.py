@@ -39,12 +39,15 @@ def project(tmp_path, monkeypatch):
 
 def learning(cycle):
     """Return what the model learns in a cycle; the fourth deprecates what the first one learned."""
-    said = (
+    new = {"description": _description(cycle), "type": "drift", "confidence": 0.5}
+    found = {"newPatterns": [new], "reinforcedPatterns": [_description(cycle - 1)]}
+    return json.dumps(found | ({"deprecatedPatterns": [_description(1)]} if cycle == 4 else {}))
+
+
+def _description(cycle):
+    return (
         f"{['Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday'][cycle % 5]} has press {cycle * 37} idle"
     )
-    new = {"description": said, "type": "drift", "confidence": 0.5}
-    found = {"newPatterns": [new], "reinforcedPatterns": [f"p{cycle - 1}-1"]}
-    return json.dumps(found | ({"deprecatedPatterns": ["p1-1"]} if cycle == 4 else {}))
 
 
 async def ran_cycles(cycles, name="monitor", *, world=None, text=MONITOR, replies=None, storage="project"):

@@ -156,7 +156,7 @@ async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cyc
     if isinstance(action, AlertAction):
         alert = {"agent": cycle.spec.name, "cycle": cycle.number, "alert": action.name, **data}
         now = stamp_of(cycle.runtime.clock())
-        notice = alert_notice(cycle.spec.name, cycle.number, action.name, action.severity, message, now)
+        notice = alert_notice(cycle, action.name, action.severity, message, now)
         await cycle.runtime.bus.notify(notice)
         if not await cycle.runtime.bus.publish(ALERTS, cycle.runtime.redact(alert), key):
             return {**data, QUEUED: True}

@@ -37,8 +37,15 @@ from redraft.cycles.mail import check_feedback, ring
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after, stamp_of
 from redraft.cycles.notices import Webhook, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
-from redraft.cycles.records import AgentCard, CycleRecord, data_redactor
-from redraft.cycles.reflect import feedback_item, learn, metrics_config, metrics_of, update_state
+from redraft.cycles.records import AgentCard, CycleRecord, data_redactor, new_id
+from redraft.cycles.reflect import (
+    feedback_item,
+    learn,
+    metrics_config,
+    metrics_of,
+    retention_of,
+    update_state,
+)
 from redraft.cycles.sense import sense
 from redraft.cycles.session import Session, SessionManager
 from redraft.cycles.spec import (
@@ -127,6 +134,7 @@ class CycleAgent:
         self._webhook = None if spec.notify is None else Webhook(spec.notify, spec.env)
         self._keys = memory_keys(spec)
         self._metrics = metrics_config(spec)
+        self._retention = retention_of(spec)
         self._sessions = SessionManager(spec.name, self._new_session)
         self._record: CycleRecord | None = None
         self.failed_cycles = 0
@@ -302,7 +310,13 @@ class CycleAgent:
         record = self._record if self._record is not None and self._record.number == cycle else None
         check_feedback(verdict, action, changes, session.card, record)
         feedback = await session.mailbox.feedback(
-            verdict, message, cycle=cycle, action=action, changes=changes, by=by
+            verdict,
+            message,
+            cycle=cycle,
+            cycle_id="" if record is None else record.id,
+            action=action,
+            changes=changes,
+            by=by,
         )
         session.bus.add_own(feedback)
         ring(self.name)
@@ -347,6 +361,7 @@ class CycleAgent:
             cycles=self.spec.memory.cycles,
             webhook=self._webhook,
             redact=self._redact,
+            retention=self._retention,
             clock=self._clock,
             on_wait=self._note_wait,
         )
@@ -390,7 +405,7 @@ class CycleAgent:
         """Return the record of the next cycle, or of the one that is to be resumed."""
         if session.unfinished is not None:
             return replace(session.unfinished, status="running")
-        return CycleRecord(session.number + 1, self._clock(), trigger)
+        return CycleRecord(session.number + 1, self._clock(), trigger, id=new_id())
 
     async def _new_cycle(self, session: Session, record: CycleRecord) -> Cycle:
         runtime = Runtime(
@@ -404,12 +419,12 @@ class CycleAgent:
         )
         cycle = Cycle(
             self.spec,
+            record.id,
             record.number,
             record.started_at,
             CycleState(),
             runtime,
-            session.step(record.number),
-            agent_id=session.card.id,
+            session.step(record),
             memory=session.memory,
             waits_until=record.waits_until,
         )
@@ -430,7 +445,7 @@ class CycleAgent:
         with suppress(StoreError):  # that the lease is lost is raised when the cycle ends
             await session.note(record)
 
-    async def _note_wait(self, number: int, status: CycleStatus, within: float | None) -> None:
+    async def _note_wait(self, status: CycleStatus, within: float | None) -> None:
         """Store that a cycle waits for a person, at most so many seconds, or runs again."""
         if self._record is None or self._sessions.current is None:
             return
@@ -439,9 +454,9 @@ class CycleAgent:
         notice = None
         if status == "waiting":
             notice = waiting_notice(self._record, self.name, self._default_decision(), stamp_of(now))
-            self._emit(CycleWaiting(self.name, number, within, notice.url))
+            self._emit(CycleWaiting(self.name, self._record.number, within, notice.url))
         else:
-            await session.outbox.withdraw(number)
+            await session.outbox.withdraw(self._record.id)
         await session.note(self._record, notice)
 
     def _default_decision(self) -> str:
@@ -461,6 +476,7 @@ class CycleAgent:
             stages=record.stages,
             trigger=record.trigger,
             error=record.error,
+            id=record.id,
         )
 
     def _model_for(self, name: str | None) -> ChatModel:

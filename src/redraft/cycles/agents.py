@@ -19,7 +19,7 @@ from redraft.cycles.records import (
     CycleRecord,
     card_of,
     cycle_from,
-    cycle_key,
+    cycle_prefix,
     data_redactor,
     listed_cycle,
     memory_at,
@@ -30,7 +30,7 @@ from redraft.cycles.storage import AgentLocation, known_locations, prune
 from redraft.cycles.trace import TRACE, trace_key
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.runs import Exchange, StoredStep
-from redraft.stores.base import listed, reading
+from redraft.stores.base import reading
 from redraft.stores.run_index import CYCLE, Totals, run_index
 from redraft.types import render_usd
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
     from redraft.cycles.outbox import Undelivered
+    from redraft.stores.base import Record
     from redraft.web.people import Person
 
 UNDER_WAY = ("running", "waiting")
@@ -172,7 +173,7 @@ class AgentHandle:
         A cycle whose record is damaged is included, with the status `damaged`.
         """
         after = None
-        if before is not None and (after := await listed(self._store, CYCLE, cycle_key(before))) is None:
+        if before is not None and (after := await self._record(before)) is None:
             raise ConfigError(
                 f"The agent {self.name!r} has no cycle {before} here, so there are no cycles before it."
             )
@@ -187,12 +188,19 @@ class AgentHandle:
         """Add up what all stored cycles that have ended used."""
         return total(await self.spend())
 
-    async def cycle(self, number: int) -> CycleRecord:
-        """Return one cycle by its number; raises `ConfigError` if it is not stored."""
-        record = await self._store.get(CYCLE, cycle_key(number))
+    async def cycle(self, name: int | str) -> CycleRecord:
+        """Return one cycle by its number or its id; raises `ConfigError` if it is not stored."""
+        record = await self._record(name)
         if record is None:
-            raise ConfigError(f"The agent {self.name!r} has no cycle {number} here, or it was deleted.")
+            raise ConfigError(f"The agent {self.name!r} has no cycle {name} here, or it was deleted.")
         return self._as_shown(cycle_from(record))
+
+    async def _record(self, name: int | str) -> Record | None:
+        if isinstance(name, str):
+            found = await self._store.find(CYCLE, where={"id": name}, limit=1)
+        else:
+            found = await self._store.find(CYCLE, prefix=cycle_prefix(name), limit=1)
+        return found[0] if found else None
 
     async def trace(self, number: int) -> CycleTrace:
         """Return the prompts and replies of a cycle that has ended; those of the newest 100 are kept."""
@@ -241,13 +249,18 @@ class AgentHandle:
         if cycle is None:
             newest = await self.cycles(limit=1)
             cycle = newest[0].number if newest and newest[0].is_undecided else None
-        record = None if cycle is None else await self._store.get(CYCLE, cycle_key(cycle))
-        check_feedback(
-            verdict, action, changes, await self.card(), None if record is None else cycle_from(record)
-        )
+        stored = None if cycle is None else await self._record(cycle)
+        record = None if stored is None else cycle_from(stored)
+        check_feedback(verdict, action, changes, await self.card(), record)
         mailbox = Mailbox(self._store, data_redactor(also=()))
         feedback = await mailbox.feedback(
-            verdict, message, cycle=cycle, action=action, changes=changes, by=by
+            verdict,
+            message,
+            cycle=cycle,
+            cycle_id="" if record is None else record.id,
+            action=action,
+            changes=changes,
+            by=by,
         )
         ring(self.name)
         return feedback
@@ -371,6 +384,7 @@ def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
     """Return how a cycle went as JSON data, without what it was about."""
     return {
         "number": cycle.number,
+        "id": cycle.id,
         "status": cycle.status,
         "trigger": cycle.trigger,
         "started_at": cycle.started_at.isoformat(),
@@ -398,6 +412,7 @@ def result_document(result: CycleResult) -> dict[str, Any]:
     """Return a cycle that has just ended as JSON data: with what was sensed, without the whole memory."""
     return {
         "number": result.number,
+        "id": result.id,
         "status": result.status,
         "trigger": result.trigger,
         "metrics": to_json(result.metrics),

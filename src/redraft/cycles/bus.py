@@ -27,7 +27,6 @@ from redraft.cycles.mail import (
 )
 from redraft.cycles.records import card_of
 from redraft.cycles.storage import known_locations
-from redraft.cycles.write_behind import PATIENCE
 from redraft.errors import LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from redraft.cycles.write_behind import WriteBehind
     from redraft.stores.base import Where
 
+PATIENCE = 0.015
+"""Seconds that a cycle waits for feedback from a database; a later look has it."""
 MAX_FEEDBACK = 1_000
 """How much feedback one cycle takes at most."""
 PAGE = 100
@@ -61,8 +62,8 @@ class AgentBus:
     are queued with the agent's own records, and sent later, by a later process if need be. Notices to people
     go through its `outbox`.
 
-    `on_wait` is called when a cycle starts or stops waiting for a person: with its number, its status
-    (`waiting` or `running`), and the seconds that it waits at most (None: without limit).
+    `on_wait` is called when the cycle starts or stops waiting for a person: with its status (`waiting` or
+    `running`), and the seconds that it waits at most (None: without limit).
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class AgentBus:
         outbox: Outbox,
         write_behind: WriteBehind,
         egress: Egress,
-        on_wait: Callable[[int, CycleStatus, float | None], Awaitable[None]],
+        on_wait: Callable[[CycleStatus, float | None], Awaitable[None]],
     ) -> None:
         self._location = location
         self._network = network
@@ -157,20 +158,20 @@ class AgentBus:
 
     async def verdict(
         self,
-        cycle: int,
+        cycle: str,
         within: float | None,
         known: Collection[str] = (),
         /,
     ) -> Feedback | None:
-        """Wait for a person's verdict on the plan of a cycle; None after `within` seconds."""
-        await self._on_wait(cycle, "waiting", within)
+        """Wait for a person's verdict on the plan of a cycle, by its id; None after `within` seconds."""
+        await self._on_wait("waiting", within)
         found = await self._next_verdict(cycle, within, known)
         # Not after a cancellation: the wait continues when the cycle is resumed.
-        await self._on_wait(cycle, "running", None)
+        await self._on_wait("running", None)
         return found
 
     async def _next_verdict(
-        self, cycle: int, seconds: float | None, known: Collection[str]
+        self, cycle: str, seconds: float | None, known: Collection[str]
     ) -> Feedback | None:
         end = None if seconds is None else monotonic() + seconds
         while True:
@@ -182,12 +183,12 @@ class AgentBus:
                 return None
             await wait_for_ring(self._location.agent, rings, left)
 
-    async def _find_verdict(self, cycle: int, known: Collection[str]) -> Feedback | None:
+    async def _find_verdict(self, cycle: str, known: Collection[str]) -> Feedback | None:
         for one in self._own:
-            if one.cycle == cycle and one.id not in known:
+            if one.cycle_id == cycle and one.id not in known:
                 return one
         try:
-            where: Where = {"status": PENDING, "cycle": (cycle, self._write_behind.stored_number(cycle))}
+            where: Where = {"status": PENDING, "cycle_id": cycle}
             found = intact(await self._location.store.find(FEEDBACK, where=where))
         except StoreError:  # away; it may be back in time
             return None

@@ -71,9 +71,9 @@ class Bus(Protocol):
         ...
 
     async def verdict(
-        self, cycle: int, within: float | None, known: Collection[str] = (), /
+        self, cycle: str, within: float | None, known: Collection[str] = (), /
     ) -> Feedback | None:
-        """Wait for a person's verdict on the plan of a cycle; None after `within` seconds.
+        """Wait for a person's verdict on the plan of a cycle, by its id; None after `within` seconds.
 
         `known` are the ids of earlier verdicts: a person may decide on one action after another.
         """
@@ -103,8 +103,8 @@ class Cycle:
     """One cycle under way.
 
     Every effect (a source, a model call, an action, a wait) goes through `step`, so that a cycle that was
-    interrupted repeats nothing that had finished. `agent_id` tells an agent from another one of the same
-    name: it is as old as its store.
+    interrupted repeats nothing that had finished. Whatever has to be unique derives from `id`, a ULID;
+    `number` is for people.
 
     `pending` is the feedback since the last cycle, and `taken` the messages that this cycle took:
     `update-state` commits them. `rendered` are the ids of the memory items that prompts of Reason showed.
@@ -118,12 +118,12 @@ class Cycle:
     """
 
     spec: AgentSpec
+    id: str
     number: int
     started_at: datetime
     state: CycleState
     runtime: Runtime
     step: Step
-    agent_id: str = ""
     memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
     pending: tuple[Feedback, ...] = ()
     taken: list[AgentMessage] = field(default_factory=list[AgentMessage])
@@ -138,8 +138,12 @@ class Cycle:
 
     def idempotency_key(self, *place: str | int) -> str:
         """Return the key of an effect; the same when a killed cycle resumes, another one in other cycles."""
-        parts = json.dumps([self.spec.name, self.agent_id, self.number, *place])
+        parts = json.dumps([self.spec.name, self.id, *place])
         return sha256(parts.encode()).hexdigest()[:32]
+
+    def item_id(self, position: int) -> str:
+        """Return the id of a memory item; it ends the ULID, since prompts have no room for all of it."""
+        return f"{self.id[-10:]}-{position}"
 
     def scopes(self, action: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the names that a condition or a message sees, with those of a planned `action`."""
@@ -172,6 +176,8 @@ class CycleResult:
     stages: Mapping[str, float] | None = None
     trigger: str = "manual"
     error: str = ""
+    id: str = ""
+    """The ULID of the cycle."""
 
     @property
     def success(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from redraft._codec import from_record, to_record
 from redraft._steps import direct, inner_step
+from redraft.cycles.records import CycleRecord
 from redraft.cycles.trace import calls_in, recorder
 from redraft.errors import LeaseError, StoreError
 from redraft.loop.journal import Journalled, StepData
@@ -14,7 +15,7 @@ from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable
 
     from redraft.cycles.write_behind import WriteBehind
     from redraft.protocols import Step
@@ -27,32 +28,39 @@ JOURNAL = "journal"
 """The kind and the key of the record that holds the steps; each cycle overwrites those of the one before."""
 QUICK = 0.02
 """Seconds within which a quick step is written."""
-CHECKS_AGAIN = 0.05
-"""Seconds between two checks whether a slow store is known to be away by now."""
+
+
+async def begun_cycle(store: Store) -> CycleRecord | None:
+    """Return the last cycle that was journalled, finished or not; None if there is none with an id."""
+    record = await store.get(JOURNAL, JOURNAL)
+    begun = None if record is None else record.data.get("begun")
+    return None if begun is None else from_record(CycleRecord, begun)
 
 
 class CycleSteps:
-    """Keep the steps of one cycle together in one record: the `StepLog` of cycles.
+    """Keep a cycle and its steps together in one record: the `StepLog` of cycles.
 
-    What cost money, took time or changed the world, a model call, an action or a source that acts, is written
-    before the next step begins or a listener hears of it (`settled`), with everything before it. Sensing, and
-    thinking that takes less time than a write, is written within 20 ms, with the next step or alone; a cycle
-    that is killed before then does it again. Nothing is written before the end of the previous cycle is,
-    whose steps it replaces, and no effect begins once another process runs the agent: that raises
-    `LeaseError`.
+    That a cycle has begun, under which id, is written before its first step. What cost money, took time or
+    changed the world, a model call, an action or a source that acts, is written before the next step begins
+    or a listener hears of it (`settled`), with everything before it. Sensing, and thinking that takes less
+    time than a write, is written within 20 ms, with the next step or alone; a cycle that is killed before
+    then does it again. Nothing is written before the end of the previous cycle is, whose steps it replaces,
+    and no effect begins once another process runs the agent: that raises `LeaseError`.
 
     A cycle waits for its journal, however slow the store is. It goes on without one only while the store is
-    away, which `write_behind` knows, or learns here when a write fails or is not answered for its `silence`.
+    away, which `write_behind` knows.
     """
 
-    def __init__(self, store: Store, number: int, write_behind: WriteBehind) -> None:
+    def __init__(self, store: Store, cycle: CycleRecord, write_behind: WriteBehind) -> None:
         self.trouble = ""
         # The journal serves a process that is killed, not a machine that fails: only a file is waited for.
         self._store = store.hasty() if isinstance(store, PostgresStore) else store
-        self._number = number
+        self._id = cycle.id
+        self._begun = to_record(cycle)
         self._write_behind = write_behind
         self._steps: dict[str, StepData] = {}
-        self._stored = 0
+        self._stored = -1
+        """How many steps are written; -1: not even that the cycle has begun."""
         self._is_broken = self._is_clear = False
         self._turn = asyncio.Lock()
         self._soon: asyncio.TimerHandle | None = None
@@ -65,8 +73,10 @@ class CycleSteps:
         return calls_in(self._steps)
 
     def journal(self, *, resumes: bool) -> Journalled:
-        """Return the journal that writes here; `resumes` if an earlier process may have begun the cycle."""
-        return Journalled(self._store, f"cycle-{self._number}", resumes=resumes, log=self)
+        """Return the journal that writes here; `resumes` if the cycle has begun earlier."""
+        if not resumes:
+            self._due = self._write()
+        return Journalled(self._store, f"cycle-{self._id}", resumes=resumes, log=self)
 
     async def ready(self, place: str, /) -> None:
         """Wait until everything that must be written is; raises `LeaseError` if the agent is not ours now."""
@@ -75,10 +85,11 @@ class CycleSteps:
         await self._write_behind.check_lease()
 
     async def load(self) -> dict[str, StepData]:
-        """Return the steps of this cycle that an earlier process wrote."""
-        found = await self._store.get(JOURNAL, JOURNAL)
-        if found is not None and found.data.get("cycle") == self._number:
-            self._steps = dict(found.data["steps"])
+        """Return the steps of this cycle that were written earlier."""
+        record = await self._store.get(JOURNAL, JOURNAL)
+        if record is not None and record.data.get("cycle") == self._id:
+            self._steps = dict(record.data["steps"])
+            self._stored = len(self._steps)
         return dict(self._steps)
 
     async def look_up(self, _place: str, /) -> StepData | None:
@@ -102,35 +113,27 @@ class CycleSteps:
         """Wait until what must be written before anything else begins is written."""
         due, self._due = self._due, None
         if due is not None:
-            await self._wait_for({due})
+            await self._wait_for(due)
 
     async def written(self) -> None:
         """Write all finished steps, and wait until they are, for as long as the store may take."""
         self._write()
         if self._writing:
-            await self._wait_for(self._writing)
+            await self._wait_for(*self._writing)
 
     def close(self) -> None:
         """Write no more: the results of the steps are kept elsewhere now."""
         self._is_broken = True
         self._cancel_soon()
 
-    async def _wait_for(self, writing: Collection[asyncio.Task[Any]]) -> None:
+    async def _wait_for(self, *writing: asyncio.Task[Any]) -> None:
         """Wait until steps are written, or the store is known to be away."""
-        loop, silence = asyncio.get_running_loop(), self._write_behind.silence
-        late: set[asyncio.Task[Any]] = {*writing}
-        ends = inf if silence is None else loop.time() + silence
-        while late and not self._write_behind.is_away:
-            if loop.time() >= ends:
-                self._write_behind.mark_away(f"it has not answered for {silence:g} s")
-                break
-            # Whoever keeps the memory may be the first to learn that the store does not answer.
-            _, late = await asyncio.wait(late, timeout=CHECKS_AGAIN)
-        self._is_broken = self._is_broken or bool(late)
+        if not await self._write_behind.written(*writing):
+            self._is_broken = True
 
     def _write(self) -> asyncio.Task[Any] | None:
         self._cancel_soon()
-        if not self._steps or self._is_broken or self._write_behind.is_away:
+        if self._is_broken or self._write_behind.is_away:
             return None
         writing = asyncio.ensure_future(self._put())
         self._writing.add(writing)
@@ -146,7 +149,7 @@ class CycleSteps:
             if len(self._steps) == self._stored or self._is_broken or self._write_behind.is_away:
                 return
             steps = dict(self._steps)
-            record = Record(JOURNAL, JOURNAL, {"cycle": self._number, "steps": steps})
+            record = Record(JOURNAL, JOURNAL, {"cycle": self._id, "begun": self._begun, "steps": steps})
             await self._write_behind.write_now([record], self._store)
             self._stored = len(steps)
 

@@ -59,6 +59,8 @@ class Feedback:
     changes: Mapping[str, Any] | None = None
     by: str = ""
     proof: str = ""
+    cycle_id: str = ""
+    """The ULID of the cycle, if that is stored or under way: a verdict decides on no other cycle."""
 
 
 FEEDBACK, MESSAGE = "feedback", "message"
@@ -182,6 +184,7 @@ class Mailbox:
         message: str = "",
         *,
         cycle: int | None = None,
+        cycle_id: str = "",
         action: str | None = None,
         changes: Mapping[str, Any] | None = None,
         by: str | Person = "",
@@ -204,6 +207,7 @@ class Mailbox:
             None if changes is None else self.redact(to_json(dict(changes))),
             self.redact(by) if isinstance(by, str) else by.name,
             "" if isinstance(by, str) else by.token_id,
+            cycle_id,
         )
         await (self.save or self.store.put)(mail_record(feedback))
         return feedback

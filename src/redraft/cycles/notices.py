@@ -15,7 +15,7 @@ from redraft._codec import to_json
 from redraft._texts import as_text, counted, shortened
 from redraft.cycles.cycle import render, render_text
 from redraft.cycles.memory import stamp_of
-from redraft.cycles.records import PROVISIONAL, objects_in, values_in
+from redraft.cycles.records import objects_in, values_in
 from redraft.cycles.spec import NoticeEvent
 from redraft.cycles.webhook import ID, secret_key, signed_headers
 from redraft.errors import ConfigError
@@ -28,6 +28,7 @@ from redraft.text.templates import TemplateError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.cycles.cycle import Cycle
     from redraft.cycles.records import CycleRecord
     from redraft.cycles.spec import Notify
 
@@ -52,6 +53,8 @@ class Notice:
     severity: str = "warning"
     url: str = ""
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    cycle_id: str = ""
+    """The ULID of the cycle."""
 
     def document(self) -> dict[str, Any]:
         """Return the notice as JSON data, the default body of a webhook."""
@@ -89,8 +92,9 @@ def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: st
         _title(f"{agent} is waiting for you: {names}"),
         _text(lines),
         now,
-        url=page_url(agent, record.number, "waiting"),
+        url=page_url(agent, record.id, "waiting"),
         details={"plan": plan, "waits_until": until, "default": default},
+        cycle_id=record.id,
     )
 
 
@@ -106,8 +110,9 @@ def failure_notice(
         _title(f"{agent}: {begun[0]}"),
         _text(lines),
         now,
-        url=page_url(agent, record.number),
+        url=page_url(agent, record.id),
         details={"status": record.status, "failures": list(failures)},
+        cycle_id=record.id,
     )
 
 
@@ -121,36 +126,38 @@ def recovery_notice(record: CycleRecord, agent: str, steps: Sequence[str], now: 
         _text([f"By cycle {record.number} of {agent}, these no longer fail:", "", *map(_line, steps)]),
         now,
         "info",
-        page_url(agent, record.number),
+        page_url(agent, record.id),
         {"steps": list(steps)},
+        record.id,
     )
 
 
-def alert_notice(agent: str, cycle: int, alert: str, severity: str, message: str, now: str) -> Notice:
+def alert_notice(cycle: Cycle, alert: str, severity: str, message: str, now: str) -> Notice:
     """Return the notice of an alert that an agent raised."""
+    agent = cycle.spec.name
     return Notice(
         "alert",
         agent,
-        cycle,
+        cycle.number,
         _title(f"{agent}: {message}"),
         message,
         now,
         severity,
-        page_url(agent, cycle),
+        page_url(agent, cycle.id),
         {"alert": alert},
+        cycle.id,
     )
 
 
-def page_url(agent: str, cycle: int, part: Literal["cycle", "waiting"] = "cycle") -> str:
-    """Return the address of a cycle on the dashboard; empty without the setting `dashboard_url`.
+def page_url(agent: str, cycle: str, part: Literal["cycle", "waiting"] = "cycle") -> str:
+    """Return the address of a cycle, by its id, on the dashboard; empty without `dashboard_url`.
 
     `part` is what it shows first: the cycle, or the form to decide on its plan.
     """
     base = load_settings().dashboard_url
     if not base:
         return ""
-    page = f"{base.rstrip('/')}/agents/{quote(agent, safe='')}"
-    return page if cycle > PROVISIONAL else f"{page}?cycle={cycle}#{part}"
+    return f"{base.rstrip('/')}/agents/{quote(agent, safe='')}?cycle={cycle}#{part}"
 
 
 def _title(text: str) -> str:

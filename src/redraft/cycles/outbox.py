@@ -59,7 +59,6 @@ class Undelivered:
     @property
     def record(self) -> Record:
         """The record in which it is stored."""
-        # The renumbering of cycles after an outage looks for `cycle` here, and in `data`.
         fields = to_record(self)
         data = {**fields, "data": fields.pop("notice"), "cycle": self.notice.cycle}
         return Record(NOTICE, self.key, data)
@@ -174,7 +173,7 @@ class Outbox:
             return []
         title, text, details = self._redact([notice.title, notice.text, dict(notice.details)])
         notice = replace(notice, title=title, text=text, details=details)
-        parts = (notice.agent, notice.cycle, notice.event, notice.title, notice.text)
+        parts = (notice.agent, notice.cycle_id, notice.event, notice.title, notice.text)
         key = sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
         if key in self._notices:
             return []
@@ -190,15 +189,15 @@ class Outbox:
                 one.is_over = True
         return [one.record for one in (*excess, entered)]
 
-    async def withdraw(self, cycle: int) -> None:
+    async def withdraw(self, cycle: str) -> None:
         """Stop delivering that a cycle waits: a person has decided."""
         for one in self._waiting():
-            if one.notice.cycle == cycle and one.notice.event == "waiting":
+            if one.notice.cycle_id == cycle and one.notice.event == "waiting":
                 await self._end(one)
 
-    def forget(self, cycle: int) -> list[Record]:
-        """Forget the notices that are over, up to a cycle that is over, too; return their records."""
-        over = [one for one in self._notices.values() if one.is_over and one.notice.cycle <= cycle]
+    def forget(self, unfinished: str = "") -> list[Record]:
+        """Forget the notices that are over, except those of an unfinished cycle; return their records."""
+        over = [one for one in self._notices.values() if one.is_over and one.notice.cycle_id != unfinished]
         for one in over:
             del self._notices[one.key]
         return [one.record for one in over]

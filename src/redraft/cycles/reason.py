@@ -229,7 +229,7 @@ async def _wait_for_verdicts(
     end = None if config.mode == CONTROLLED else monotonic() + _seconds(config, cycle)
     while undecided:
         within = None if end is None else max(0.0, round(end - monotonic(), 3))
-        verdict = await cycle.runtime.bus.verdict(cycle.number, within, [one.id for one in verdicts])
+        verdict = await cycle.runtime.bus.verdict(cycle.id, within, [one.id for one in verdicts])
         if verdict is None:
             break
         verdicts.append(verdict)

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from secrets import randbits
+from threading import Lock
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from uuid import uuid4
 
@@ -65,9 +68,9 @@ class CycleRecord:
     """One cycle: what triggered it, what came of it, and what it changed in the memory.
 
     A cycle that is `waiting` waits for a person, at most until `waits_until` (None: without limit). One that
-    is `running`, `waiting` or `abandoned` when its process is gone resumes under its number. Only the number
-    of a `damaged` one is known, and `error` says what to do. `derived_data` is redacted, and for a cycle
-    under way it is what there is so far; `stages` has the milliseconds of each stage.
+    is `running`, `waiting` or `abandoned` when its process is gone resumes under its id. Only the number and
+    the id of a `damaged` one are known, and `error` says what to do. `derived_data` is redacted, and for a
+    cycle under way it is what there is so far; `stages` has the milliseconds of each stage.
     """
 
     number: int
@@ -83,6 +86,8 @@ class CycleRecord:
     changes: tuple[MemoryChange, ...] = ()
     error: str = ""
     waits_until: datetime | None = None
+    id: str = ""
+    """A ULID, from which all keys of the cycle derive; empty in the records of versions that had none."""
 
     @property
     def is_undecided(self) -> bool:
@@ -91,21 +96,35 @@ class CycleRecord:
 
     @property
     def key(self) -> str:
-        """The key of its record."""
-        return cycle_key(self.number)
+        """The key of its record: its number, by which records are listed, and its id."""
+        return f"{cycle_prefix(self.number)}-{self.id}" if self.id else cycle_prefix(self.number)
 
-
-PROVISIONAL = 5_000_000_000
-"""Cycles are numbered from here while the number of the last one can't be read; once it can, they get the
-numbers that follow it."""
 
 UNFINISHED = ("running", "waiting", "abandoned")
 """The statuses of a cycle that resumes when the agent is restarted."""
 
 
-def cycle_key(number: int) -> str:
-    """Return the key of a cycle's record: the number in ten digits."""
+def cycle_prefix(number: int) -> str:
+    """Return how the key of a cycle's record begins: with the number, in ten digits."""
     return f"{number:010d}"
+
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_id_lock = Lock()
+_last_id = 0
+
+
+def new_id() -> str:
+    """Return a ULID: 48 bits of time and 80 random ones, later than all others of this process."""
+    global _last_id  # noqa: PLW0603 (ids of one process are in order)
+    with _id_lock:
+        _last_id = value = max(time_ns() // 1_000_000 << 80 | randbits(80), _last_id + 1)
+    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def is_id(text: str) -> bool:
+    """Return whether a text has the form of a cycle's id."""
+    return len(text) == 26 and set(text) <= {*_ALPHABET}  # noqa: PLR2004 (the length of a ULID)
 
 
 EXECUTION = "execution"
@@ -133,8 +152,10 @@ def listed_cycle(record: Record) -> CycleRecord:
         return cycle_from(record)
     except DamagedRecordError as error:
         began = record.created_at or datetime.now(UTC)
-        number = int(record.key) if record.key.isdecimal() else 0
-        return CycleRecord(number, began, status="damaged", error=str(error))
+        number, _, cycle_id = record.key.partition("-")
+        return CycleRecord(
+            int(number) if number.isdecimal() else 0, began, status="damaged", error=str(error), id=cycle_id
+        )
 
 
 def redacted_cycle(cycle: CycleRecord, redact: Callable[[Any], Any]) -> CycleRecord:
@@ -170,9 +191,8 @@ def _bounded(value: Any) -> Any:
 
 CACHED_TEXTS, CACHED_LENGTH = 4_096, 400
 """How many redacted texts are cached, and of at most how many characters."""
-_HARMLESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?|5\d{9}-\d{1,3}", re.ASCII)
-"""A timestamp, or the number of a cycle or action (provisional ones included): new in every cycle, never
-secret."""
+_HARMLESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?", re.ASCII)
+"""A timestamp, or the number of a cycle or action: new in every cycle, never secret."""
 
 
 def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._texts import short_repr
 from redraft.cycles.actuate import QUEUED
 from redraft.cycles.calls import ask_model
+from redraft.cycles.cycle import Cycle
 from redraft.cycles.memory import (
     CONSTRAINTS,
     FEEDBACK,
@@ -28,6 +29,7 @@ from redraft.cycles.memory import (
     differences,
     moment_of,
     redacted_and_truncated,
+    retained,
     stamp_of,
     truncated,
 )
@@ -40,7 +42,6 @@ from redraft.text.replies import json_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from redraft.cycles.cycle import Cycle
     from redraft.cycles.mail import Feedback
     from redraft.cycles.memory import Item
     from redraft.cycles.spec import AgentSpec, Learn, Retention
@@ -143,10 +144,10 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     named = {*STANDARD_KEYS, *cycle.memory.items, *cycle.state.memory, *retention}
     keys = dict.fromkeys([*cycle.memory.items, *sorted(named | {key for key, _ in cycle.learnings})])
     drafts = {key: KeyDraft(cycle.memory.of(key)) for key in keys}
-    redact, derived = cycle.runtime.redact, cycle.state.derived_data
-    for item in action_items(cycle.number, derived, redact, now):
+    redact = cycle.runtime.redact
+    for item in action_items(cycle, redact, now):
         drafts[RECENT_ACTIONS].append(item)
-    for item in violation_items(cycle.number, derived, redact, now):
+    for item in violation_items(cycle, redact, now):
         drafts[CONSTRAINTS].append(item)
     for feedback in cycle.pending:
         drafts[FEEDBACK].append(feedback_item(feedback, redact, now))
@@ -156,15 +157,38 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     return NextMemory(memory, differences(cycle.memory, memory), tuple(refusals))
 
 
+def joined(
+    memory: Memory,
+    changes: Iterable[MemoryChange],
+    cycle: int,
+    retention: Mapping[str, Retention],
+    now: datetime,
+) -> Memory:
+    """Return a memory with changes that were made to another one, as those of `cycle`, within retention."""
+    items = {key: {str(item.get("id")): item for item in found} for key, found in memory.items.items()}
+    for change in changes:
+        of_key = items.setdefault(change.key, {})
+        if change.after is None:
+            of_key.pop(change.id, None)
+        elif change.before is None:
+            of_key[change.id] = {**change.after, "cycle": cycle}
+        elif change.id in of_key:  # it may have been dropped since
+            of_key[change.id] = change.after
+    bounded = {
+        key: retained(list(found.values()), *_bounds(retention.get(key), now)) for key, found in items.items()
+    }
+    return Memory(bounded, cycle)
+
+
 def _merge_learnings(cycle: Cycle, drafts: Mapping[str, KeyDraft], now: datetime) -> list[str]:
     """Merge what was learned; return what was refused, and why."""
     ids = count(1)
     refusals: list[str] = []
     for key, learned in cycle.learnings:
         stamp, redact = stamp_of(now), cycle.runtime.redact
-        Patterns(drafts[key], cycle.number, stamp, ids, redact, refusals).update(learned, cycle.rendered)
+        Patterns(drafts[key], cycle, stamp, ids, redact, refusals).update(learned, cycle.rendered)
         if INSIGHTS in cycle.state.memory:
-            insights = Patterns(drafts[INSIGHTS], cycle.number, stamp, ids, redact, refusals)
+            insights = Patterns(drafts[INSIGHTS], cycle, stamp, ids, redact, refusals)
             insights.add(learned.get(INSIGHTS))
     return refusals
 
@@ -183,26 +207,32 @@ def _bounds(retention: Retention | None, now: datetime) -> tuple[int | None, dat
         return max_items, None
 
 
-def action_items(number: int, derived: Mapping[str, Any], redact: Redact, now: datetime) -> list[Item]:
+def action_items(cycle: Cycle, redact: Redact, now: datetime) -> list[Item]:
     """Return an item for each action: why it was planned, its outcome, and whether the cycle worked."""
+    derived = cycle.state.derived_data
     planned = {one.get("id"): one for one in objects_in(derived, "plan", "actions")}
     worked = as_object(derived.get("evaluation")).get("success")
     items: list[Item] = []
-    for place, done in enumerate(objects_in(derived, "execution", "actions"), 1):
+    for position, done in enumerate(objects_in(derived, "execution", "actions"), 1):
         plan = _pick(planned.get(done.get("id"), {}), PLAN_FIELDS)
         fields = _redacted(_pick({**plan, **done}, ACTION_FIELDS), redact)
         if isinstance(worked, bool):
             fields["success"] = worked
         stamp = moment_of(str(done.get("startedAt"))) or now
-        items.append(_item(str(done.get("id") or f"{number}-{place}"), stamp, number, fields))
+        items.append(_item(cycle.item_id(position), stamp, cycle.number, fields))
     return items
 
 
-def violation_items(number: int, derived: Mapping[str, Any], redact: Redact, now: datetime) -> list[Item]:
+def violation_items(cycle: Cycle, redact: Redact, now: datetime) -> list[Item]:
     """Return an item for each violation of a constraint."""
     return [
-        _item(f"v{number}-{count}", now, number, _redacted(_pick(violation, VIOLATION_FIELDS), redact))
-        for count, violation in enumerate(objects_in(derived, "governance", "violations"), 1)
+        _item(
+            f"v{cycle.item_id(count)}",
+            now,
+            cycle.number,
+            _redacted(_pick(violation, VIOLATION_FIELDS), redact),
+        )
+        for count, violation in enumerate(objects_in(cycle.state.derived_data, "governance", "violations"), 1)
     ]
 
 
@@ -291,7 +321,7 @@ class Patterns:
     """
 
     items: KeyDraft
-    cycle: int
+    cycle: Cycle
     now: str
     ids: Iterator[int]
     redact: Callable[[Any], Any]
@@ -350,7 +380,11 @@ class Patterns:
         if (similar := self._find_similar(pattern)) is not None:
             self._reinforce(*similar, pattern.get("confidence"))
             return
-        ours = {"id": f"p{self.cycle}-{next(self.ids)}", "timestamp": self.now, "cycle": self.cycle}
+        ours = {
+            "id": f"p{self.cycle.item_id(next(self.ids))}",
+            "timestamp": self.now,
+            "cycle": self.cycle.number,
+        }
         self.items.append({**ours, **pattern, "confidence": confidence_of(pattern), "count": 1})
 
     def _pattern_of(self, found: Any) -> dict[str, Any] | None:

@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus
 from redraft.cycles.egress import EGRESS, Egress
-from redraft.cycles.journal import CycleSteps, unjournalled
+from redraft.cycles.journal import CycleSteps, begun_cycle, unjournalled
 from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
-from redraft.cycles.memory import Memory
+from redraft.cycles.memory import Memory, differences
 from redraft.cycles.notices import FAILURES, Failures
 from redraft.cycles.outbox import Outbox
 from redraft.cycles.records import (
     UNFINISHED,
+    CycleRecord,
     card_of,
-    cycle_key,
     data_redactor,
     listed_cycle,
     memory_record,
+    new_id,
     redacted_cycle,
     stored_cycle,
+    stored_memory,
 )
-from redraft.cycles.storage import prune, register
+from redraft.cycles.reflect import joined
+from redraft.cycles.storage import drop_cycles, prune, register
 from redraft.cycles.trace import trace_record
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
@@ -33,18 +36,24 @@ from redraft.stores.base import Record
 from redraft.stores.run_index import CYCLE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
+    from redraft.cycles.memory import MemoryChange
     from redraft.cycles.notices import Notice, Webhook
-    from redraft.cycles.records import AgentCard, CycleRecord, CycleStatus
+    from redraft.cycles.records import AgentCard, CycleStatus
+    from redraft.cycles.spec import Retention
     from redraft.cycles.storage import AgentLocation
     from redraft.loop.journal import StepData
     from redraft.protocols import Step
 
 DELETE_BATCH = 100
 """How many obsolete records are deleted at once, and after how many cycles excess mail is."""
+OUTAGE = "outage"
+"""The trigger in the record of all cycles that an agent ran before it could read its stored memory."""
+NOT_RESUMED = "it was not resumed, since an earlier version of Redraft began it, which gave cycles no id"
+ORPHANED = "its process ended, and the agent was restarted while its database was unreachable"
 
 
 class SessionManager:
@@ -139,7 +148,11 @@ class Session:
 
     `number` is that of the last cycle that has ended, `unfinished` a cycle to be resumed, and `last_started`
     when the last cycle before this session began, if that is known. `redact` withholds the secrets in plain
-    data.
+    data; `retention` bounds the keys of the memory.
+
+    A session that opens while the store is away begins with an empty memory, and counts its cycles from 1.
+    Once the store is back, the stored memory is loaded, what this session learned is added to it, and one
+    record of a cycle stands for all that have ended meanwhile.
     """
 
     def __init__(
@@ -151,8 +164,9 @@ class Session:
         cycles: int,
         webhook: Webhook | None,
         redact: Callable[[Any], Any],
+        retention: Mapping[str, Retention],
         clock: Callable[[], datetime],
-        on_wait: Callable[[int, CycleStatus, float | None], Awaitable[None]],
+        on_wait: Callable[[CycleStatus, float | None], Awaitable[None]],
     ) -> None:
         self.location = location
         self.card = card
@@ -170,10 +184,15 @@ class Session:
         self.unfinished: CycleRecord | None = None
         self._cycles = cycles
         self._redact = redact
+        self._retention = retention
         self._clock = clock
+        self._current: CycleRecord | None = None
+        self._provisional: CycleRecord | None = None
+        """Adds up the cycles that have ended before the stored memory could be read."""
         self._steps: CycleSteps | None = None
         self._calls: list[StepData] = []
-        self._may_resume = True
+        self._excess = 0
+        """About how many more cycles are stored than the agent's file says."""
         self._is_registered = False
         """Whether the agent's card is stored, and its recent effects and failing steps are read."""
         self._obsolete: list[tuple[str, str]] = []
@@ -186,28 +205,18 @@ class Session:
         `StoreError` if something can't be read for another reason than an outage. Call `aclose` even then:
         the lease would block the next attempt.
         """
-        self.memory = await self.write_behind.load() or self.location.memory
-        if self.write_behind.is_away:
-            self.number = self.write_behind.last_provisional_number
+        self.memory = await self.write_behind.load(self._catch_up) or self.location.memory
+        if self.write_behind.is_provisional:
             return
-        if newest := await self.location.store.find(CYCLE, newest_first=True, limit=1):
-            last = listed_cycle(newest[0])
-            is_unfinished = self.location.is_durable and last.status in UNFINISHED
-            self.unfinished = last if is_unfinished else None
-            self.number = last.number - is_unfinished
-            self.last_started = last.started_at
+        if given_up := self._continue_after(await self._last_cycle()):
+            await self.write_behind.write_now(given_up)
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
         await self._exchange_mail()
 
     async def begin_cycle(self) -> None:
-        """Get ready for a cycle: after an outage, continue from what is stored."""
-        if (found := self.write_behind.reconciliation()) is not None:
-            self.memory = found.merge(self.memory)
-            self.number = found.number(self.number)
-            if self.unfinished is not None:
-                self.unfinished = found.cycle(self.unfinished)
+        """Get ready for a cycle: after an outage at the start, let others find the agent."""
         if not self._is_registered and not self.write_behind.is_away:
             try:
                 await self._register()
@@ -217,15 +226,14 @@ class Session:
             except StoreError as error:
                 logger.info("The card of the agent %r can't be stored yet: %s", self.location.agent, error)
 
-    def step(self, number: int) -> Step:
+    def step(self, record: CycleRecord) -> Step:
         """Return the step for the effects of a cycle: a journal if that would outlive the process."""
+        self._current = record
         if not self.location.is_durable or self.write_behind.is_away:
             self._steps, self._calls = None, []
             return unjournalled(self.write_behind, self._calls)
-        self._steps = CycleSteps(self.location.store, number, self.write_behind)
-        # Only an earlier process, or an abandoned cycle, can have left steps of this cycle.
-        resumes, self._may_resume = self._may_resume, False
-        return self._steps.journal(resumes=resumes)
+        self._steps = CycleSteps(self.location.store, record, self.write_behind)
+        return self._steps.journal(resumes=self.unfinished is not None)
 
     async def steps_written(self) -> None:
         """Wait until every step that must not be repeated is written."""
@@ -234,10 +242,11 @@ class Session:
 
     async def note(self, record: CycleRecord, notice: Notice | None = None) -> None:
         """Store a cycle under way, with a notice of it: its approvers must see the plan."""
+        stored = [] if self.write_behind.is_provisional else [self._stored(record)]
         if notice is not None:
-            await self.outbox.notify(notice, self._stored(record))
-        elif self.location.is_durable or record.status == "waiting":
-            await self.write_behind.save([self._stored(record)])
+            await self.outbox.notify(notice, *stored)
+        elif stored and (self.location.is_durable or record.status == "waiting"):
+            await self.write_behind.save(stored)
 
     async def end_cycle(self, cycle: Cycle, record: CycleRecord) -> None:
         """Store a cycle that has ended, atomically: its record and trace, the memory, and mail it took."""
@@ -245,13 +254,16 @@ class Session:
         if cycle.next_memory is not None:
             taken += [mail_record(one, TAKEN) for one in cycle.pending]
             self.bus.remove(cycle.pending)
-        self.memory = cycle.next_memory or replace(self.memory, cycle=record.number)
         more: list[Record] = []
         if calls := self._calls if self._steps is None else self._steps.calls:
             trace = trace_record(record.number, calls)
             if self.location.is_durable:  # which takes a while for a long prompt
                 trace = replace(trace, data=await asyncio.to_thread(self._redact, dict(trace.data)))
             more.append(trace)
+        memory = cycle.next_memory or replace(cycle.memory, cycle=record.number)
+        if cycle.memory is not self.memory:  # which was loaded meanwhile, after an outage at the start
+            record.changes, memory = self._joined(cycle.changes, record.number)
+        self.memory = memory
         if self.location.is_durable:
             more.append(memory_record(self.memory))
         else:
@@ -272,7 +284,7 @@ class Session:
             return
         if self._steps is not None:
             await self._steps.written()
-        self.unfinished, self._may_resume = record, True
+        self.unfinished, self._current = record, None
         await self.note(record)
 
     async def deliver(self, topic: str, data: Any, delivery: str, sender: str) -> bool:
@@ -299,7 +311,8 @@ class Session:
         """Write everything, release the lease, and close the store if it is the agent's own."""
         await self.bus.aclose()
         await self.outbox.aclose()
-        self._obsolete += [(one.kind, one.key) for one in self.outbox.forget(self.number)]
+        unfinished = "" if self.unfinished is None else self.unfinished.id
+        self._obsolete += [(one.kind, one.key) for one in self.outbox.forget(unfinished)]
         if self._steps is not None:
             self._steps.close()
         if self._deleting is not None:
@@ -308,6 +321,57 @@ class Session:
         await self.write_behind.aclose()
         if self.location.kind == "project":
             await self.location.store.aclose()
+
+    async def _last_cycle(self) -> CycleRecord | None:
+        """Read the last cycle; if its process was killed early, only the journal has it."""
+        newest = await self.location.store.find(CYCLE, newest_first=True, limit=1)
+        last = listed_cycle(newest[0]) if newest else None
+        begun = await begun_cycle(self.location.store) if self.location.is_durable else None
+        is_newer = begun is not None and begun.number > (0 if last is None else last.number)
+        return begun if is_newer else last
+
+    def _continue_after(self, last: CycleRecord | None) -> list[Record]:
+        """Continue after the last cycle, or resume it; return the record of one that can't be resumed."""
+        if last is None:
+            return []
+        self.number, self.last_started = last.number, last.started_at
+        if not self.location.is_durable or last.status not in UNFINISHED:
+            return []
+        if not last.id:
+            return [stored_cycle(replace(last, status="failed", error=NOT_RESUMED))]
+        self.number, self.unfinished = last.number - 1, last
+        return []
+
+    async def _catch_up(self) -> list[Record]:
+        """Load the stored memory after an outage at the start; return what this session adds to it."""
+        stored = await stored_memory(self.location.store) or Memory()
+        last = await self._last_cycle()
+        # From here on without waiting, since a cycle may end meanwhile.
+        learned, self.memory = self.memory, stored
+        own, self.unfinished = self._current or self.unfinished, None
+        records = self._continue_after(last)
+        if own is None and self._provisional is None:
+            return records
+        if (orphan := self.unfinished) is not None:  # newer cycles have been run
+            self.unfinished, self.number = None, orphan.number
+            records.append(stored_cycle(replace(orphan, status="failed", error=ORPHANED)))
+        if self._provisional is not None:
+            self.number += 1
+            changes, self.memory = self._joined(differences(Memory(), learned), self.number)
+            ended = replace(self._provisional, id=new_id(), number=self.number, changes=changes)
+            records += [memory_record(self.memory), stored_cycle(ended)]
+        if own is not None:
+            own.number = self.number + 1
+            records.append(self._stored(own))
+            self.unfinished = own if self._current is None else None
+        return records
+
+    def _joined(
+        self, changes: Sequence[MemoryChange], number: int
+    ) -> tuple[tuple[MemoryChange, ...], Memory]:
+        """Apply changes to the memory, as those of a cycle; return what that changes, and the memory."""
+        memory = joined(self.memory, changes, number, self._retention, self._clock())
+        return differences(self.memory, memory), memory
 
     async def _register(self) -> None:
         """Store the card, let others find the agent, and read its recent effects and failing steps."""
@@ -328,34 +392,49 @@ class Session:
         return stored_cycle(redacted_cycle(record, self._redact) if self.location.is_durable else record)
 
     async def _end(self, record: CycleRecord, taken: Sequence[Record], *memory: Record) -> None:
-        self.number, self.unfinished = record.number, None
+        self.number, self.unfinished, self._current = record.number, None, None
         notices: list[Notice] = []
         state = self.egress.take_record()
         if self.outbox.sends("failure", "recovery"):
             notices, failing = self.failures.report(record, self._clock())
             state += failing
         entered = [stored for notice in notices for stored in self.outbox.enter(notice)]
-        await self.write_behind.save([*memory, self._stored(record), *taken, *state, *entered])
+        if self.write_behind.is_provisional:
+            self._add_provisional(record)
+            ended: list[Record] = []
+        else:
+            ended = [*memory, self._stored(record)]
+        await self.write_behind.save([*ended, *taken, *state, *entered])
         self.outbox.wake()
         if self._steps is not None:
+            await self._steps.settled()
             self._steps.close()
             self._steps = None
-        self._obsolete += [(mail.kind, mail.key) for mail in (*taken, *self.outbox.forget(record.number))]
-        if record.number > self._cycles:
-            self._obsolete.append((CYCLE, cycle_key(record.number - self._cycles)))
+        self._obsolete += [(mail.kind, mail.key) for mail in (*taken, *self.outbox.forget())]
+        self._excess += record.number > self._cycles
         is_time = record.number % DELETE_BATCH == 0
-        is_much = len(self._obsolete) >= (DELETE_BATCH if self.location.is_durable else 1)
+        is_much = len(self._obsolete) + self._excess >= (DELETE_BATCH if self.location.is_durable else 1)
         if (is_much or is_time) and (self._deleting is None or self._deleting.done()):
             self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=is_time))
 
+    def _add_provisional(self, record: CycleRecord) -> None:
+        self.write_behind.provisional_cycles += 1
+        if self._provisional is None:
+            self._provisional = CycleRecord(0, record.started_at, OUTAGE, "finished")
+        self._provisional.finished_at = record.finished_at
+        self._provisional.usage += record.usage
+
     async def _delete_obsolete(self, *, excess_mail: bool = False) -> None:
-        if not self._obsolete and not excess_mail:
+        if not (self._obsolete or self._excess or excess_mail):
             return
         await self.write_behind.flush()  # mail must be stored as taken before it is deleted
         if self.write_behind.is_away or await self.is_lost():
             return
         obsolete, self._obsolete = self._obsolete, []
+        excess, self._excess = self._excess, 0
         try:
+            if excess:
+                await drop_cycles(self.location.store, self.number - self._cycles, excess)
             await asyncio.gather(*(self.location.store.delete(kind, key) for kind, key in obsolete))
             if excess_mail:
                 await drop_excess_mail(self.location.store)

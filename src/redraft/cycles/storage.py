@@ -8,7 +8,6 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
@@ -21,7 +20,7 @@ from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, drop_excess_mail
 from redraft.cycles.memory import Memory
 from redraft.cycles.records import CARD, MEMORY, listed_cycle, memory_from, memory_record
 from redraft.cycles.trace import TRACE
-from redraft.cycles.write_behind import Spool, WriteBehind
+from redraft.cycles.write_behind import WriteBehind
 from redraft.errors import ConfigError
 from redraft.settings import load_settings, without_password
 from redraft.stores.base import ManagedStore, Record, Store, intact
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 DIRECTORY = "agents"
 """The space whose sessions see the cards of all agents, and nothing else."""
 MAX_NAME = 100
-"""Characters of an agent's name in the name of a space or file; longer names are hashed."""
+"""Characters of an agent's name in the name of a space; longer names are hashed."""
 _CARDS = "SELECT data FROM redraft_agent_records WHERE kind = 'agent' AND starts_with(space, %s)"
 
 _SPACES = "SELECT space FROM redraft_agent_records WHERE kind = 'agent' AND starts_with(space, 'agent:')"
@@ -56,14 +55,13 @@ class LongTermStorage:
     """The memory of a network's agents in PostgreSQL, where no agent sees that of another.
 
     Creating one registers it: from then on, all agents of the `network` keep their memory there. `dsn` is
-    `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`; tables are created on first use. `spool` is a folder for
-    what can't be written while the database is away, so that it survives the end of the process.
+    `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`; tables are created on first use.
 
     Raises `ConfigError` if the network has one already, and for an invalid database URL. Needs
     `redraft[postgres]`.
     """
 
-    def __init__(self, dsn: str, *, network: str = "default", spool: str | Path | None = None) -> None:
+    def __init__(self, dsn: str, *, network: str = "default") -> None:
         self.network = network
         self._dsn = dsn
         if (there := _registered.get(network)) is not None:
@@ -71,7 +69,6 @@ class LongTermStorage:
                 f"The network {network!r} already has a long-term storage, {there}, which all its agents "
                 "share. Close that storage first (aclose), or use another network."
             )
-        self._spool = None if spool is None else Path(spool)
         # The stores of all agents share its connections.
         self._directory = PostgresStore(dsn, DIRECTORY, isolated=True)
         self._stores: dict[str, PostgresStore] = {}
@@ -98,12 +95,6 @@ class LongTermStorage:
     def location_of(self, agent: str) -> AgentLocation:
         """Return the location of an agent of the network."""
         return AgentLocation(agent, self.store_for(agent), "network", self)
-
-    def spool_for(self, agent: str) -> Spool | None:
-        """Return the file for what an agent can't write while the database is away, if there is a folder."""
-        if self._spool is None:
-            return None
-        return Spool(self._spool / f"{_safe_name(self.network)}.{_safe_name(agent)}.jsonl")
 
     async def agents(self) -> list[str]:
         """Return the names of the agents that have run in this network, sorted."""
@@ -161,7 +152,7 @@ def storage_of(network: str = "default") -> LongTermStorage | None:
 
 
 def _safe_name(name: str) -> str:
-    """Return a unique form of a name that can be a part of the name of a space or file."""
+    """Return a unique form of a name that can be a part of the name of a space."""
     quoted = quote(name, safe="")
     return quoted if len(quoted) <= MAX_NAME else f"#{sha256(name.encode()).hexdigest()}"
 
@@ -195,8 +186,7 @@ class AgentLocation:
     def write_behind(self) -> WriteBehind:
         """Return what writes the agent's records; it takes the lease when it loads."""
         lease = Lease(self.store, self.agent) if self.is_durable else None
-        spool = None if self.storage is None else self.storage.spool_for(self.agent)
-        return WriteBehind(self.store, self.agent, spool, lease=lease, remote=self.storage is not None)
+        return WriteBehind(self.store, self.agent, lease=lease, remote=self.storage is not None)
 
 
 _in_process: WeakValueDictionary[tuple[str, str], AgentLocation] = WeakValueDictionary()
@@ -286,6 +276,13 @@ async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
             await asyncio.gather(*(store.delete(kind, record.key) for record in found))
     counts["mail"] += await drop_excess_mail(store)
     return counts
+
+
+async def drop_cycles(store: Store, last: int, count: int) -> None:
+    """Delete the oldest cycles, up to the number `last`; `count` is about how many there are."""
+    limit = max(1, min(count, BATCH))
+    while old := [one for one in await store.find(CYCLE, limit=limit) if listed_cycle(one).number <= last]:
+        await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
 
 
 async def _last_stored(store: Store, cycles: int) -> Record | None:

@@ -67,9 +67,4 @@ def trace_record(number: int, calls: Iterable[StepData]) -> Record:
             room, left_out = room + size, left_out + 1
         else:
             kept.append(call)
-    return renumbered(Record(TRACE, "", {"calls": kept, "left_out": left_out}), number)
-
-
-def renumbered(record: Record, number: int) -> Record:
-    """Return the record of a trace as that of another cycle."""
-    return Record(TRACE, trace_key(number), {**record.data, "cycle": number})
+    return Record(TRACE, trace_key(number), {"calls": kept, "left_out": left_out, "cycle": number})

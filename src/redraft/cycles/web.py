@@ -34,7 +34,7 @@ from redraft.cycles.agents import (
 )
 from redraft.cycles.mail import DECISIONS, VERDICTS, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
-from redraft.cycles.records import UNFINISHED, CycleRecord, as_object, objects_in, values_in
+from redraft.cycles.records import UNFINISHED, CycleRecord, as_object, is_id, objects_in, values_in
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.runs import Exchange
 from redraft.stores.run_index import Totals
@@ -262,11 +262,12 @@ async def _handle(name: str) -> AgentHandle:
 
 
 async def _chosen(handle: AgentHandle, request: PageRequest) -> CycleRecord | None:
-    number = _number("cycle", request.query.get("cycle", ""))
-    if number is None:
+    name = request.query.get("cycle", "").strip()
+    if not name:
         return None
+    number = None if is_id(name) else _number("cycle", name)
     try:
-        return await handle.cycle(number)
+        return await handle.cycle(name if number is None else number)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
 
