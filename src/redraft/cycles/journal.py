@@ -65,7 +65,8 @@ class CycleSteps:
         self._turn = asyncio.Lock()
         self._soon: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[Any]] = set()
-        self._due: asyncio.Task[Any] | None = None
+        self._is_due = False
+        """Whether something is to be written before the next step begins."""
 
     @property
     def calls(self) -> list[StepData]:
@@ -75,7 +76,8 @@ class CycleSteps:
     def journal(self, *, resumes: bool) -> Journalled:
         """Return the journal that writes here; `resumes` if the cycle has begun earlier."""
         if not resumes:
-            self._due = self._write()
+            self._is_due = True
+            self._write()
         return Journalled(self._store, f"cycle-{self._id}", resumes=resumes, log=self)
 
     async def ready(self, place: str, /) -> None:
@@ -103,42 +105,41 @@ class CycleSteps:
             return data
         if "/" in place:  # a model call: the step that asked goes on at once
             await self.written()
-        elif not _is_repeatable(data):
-            self._due = self._write()
-        elif self._soon is None:
+            return data
+        self._is_due = self._is_due or not _is_repeatable(data)
+        if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(QUICK, self._write)
         return data
 
     async def settled(self) -> None:
         """Wait until what must be written before anything else begins is written."""
-        due, self._due = self._due, None
-        if due is not None:
-            await self._wait_for(due)
+        if self._is_due:
+            self._is_due = False
+            await self.written()
 
     async def written(self) -> None:
         """Write all finished steps, and wait until they are, for as long as the store may take."""
         self._write()
-        if self._writing:
-            await self._wait_for(*self._writing)
+        if not await self._write_behind.written(*self._writing):
+            self._is_broken = True
 
     def close(self) -> None:
-        """Write no more: the results of the steps are kept elsewhere now."""
+        """Begin no more writes: the results of the steps are stored with the cycle."""
         self._is_broken = True
         self._cancel_soon()
 
-    async def _wait_for(self, *writing: asyncio.Task[Any]) -> None:
-        """Wait until steps are written, or the store is known to be away."""
-        if not await self._write_behind.written(*writing):
-            self._is_broken = True
+    async def aclose(self) -> None:
+        """End what is being written, so that the next cycle's journal comes after it."""
+        self.close()
+        await self._write_behind.written(*self._writing)
 
-    def _write(self) -> asyncio.Task[Any] | None:
+    def _write(self) -> None:
         self._cancel_soon()
         if self._is_broken or self._write_behind.is_away:
-            return None
+            return
         writing = asyncio.ensure_future(self._put())
         self._writing.add(writing)
         writing.add_done_callback(self._ended)
-        return writing
 
     async def _put(self) -> None:
         """Write all steps that have finished by now, one write after another."""

@@ -399,6 +399,8 @@ class Session:
             notices, failing = self.failures.report(record, self._clock())
             state += failing
         entered = [stored for notice in notices for stored in self.outbox.enter(notice)]
+        if self._steps is not None:
+            self._steps.close()
         if self.write_behind.is_provisional:
             self._add_provisional(record)
             ended: list[Record] = []
@@ -407,8 +409,7 @@ class Session:
         await self.write_behind.save([*ended, *taken, *state, *entered])
         self.outbox.wake()
         if self._steps is not None:
-            await self._steps.settled()
-            self._steps.close()
+            await self._steps.aclose()
             self._steps = None
         self._obsolete += [(mail.kind, mail.key) for mail in (*taken, *self.outbox.forget())]
         self._excess += record.number > self._cycles
