@@ -490,7 +490,8 @@ def cycle_view(record: CycleRecord, pending: Sequence[Feedback] = ()) -> CycleVi
 
     Data of an unexpected shape, from the agent's functions and models, is left out.
     """
-    feedback = [one for one in pending if one.cycle == record.number]
+    of_number = [one for one in pending if one.cycle == record.number]
+    feedback = [one for one in of_number if one.cycle_id in ("", record.id)]
     derived = record.derived_data
     violations = objects_in(derived, "governance", "violations")
     actions = tuple(
