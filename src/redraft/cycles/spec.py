@@ -555,8 +555,8 @@ class CronTrigger(CamelCase):
     expression: str = Field(
         min_length=1,
         max_length=200,
-        description="Minute, hour, day of month, month, day of week: `30 7 * * mon-fri`. With six fields, "
-        "the first is the second.",
+        description="Minute, hour, day of month, month, day of week: `30 7 * * mon-fri`; or a name such as "
+        "`@daily`. With six fields, the first is the second.",
     )
     timezone: str = Field(
         default="UTC", description="The time zone of the expression, such as `Europe/Vienna`."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Protocol, TypeAlias
 from zoneinfo import ZoneInfo
 
+from redraft._texts import short_repr
 from redraft.cycles.mail import POLL_SECONDS, ring_count, wait_for_ring
 from redraft.cycles.spec import (
     CronTrigger,
@@ -134,11 +135,29 @@ class CronWatch:
         return next_time(self._trigger.expression, self._trigger.timezone, moment)
 
 
+CRON_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""What these names stand for, in lower case, in place of the fields of a cron expression."""
+MAX_EXPRESSION = 200
+"""Characters of a cron expression."""
+_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+
+
 def next_time(expression: str, timezone: str, after: datetime) -> datetime:
     """Return the first time of a cron expression after a moment, in UTC.
 
-    An expression has five fields, in the form of Debian's cron, or six with the seconds first. A time that
-    the clocks skip in spring is moved to the end of the gap; one that they repeat in autumn counts once.
+    An expression is one of `CRON_NICKNAMES`, or has five fields as in Debian's cron, or six with the seconds
+    first. If neither minute nor hour begins with `*`, its times are fixed: when clocks are put forward, a
+    skipped time moves to the end of the gap; when they are put back, a repeated time counts once, the first
+    time. Other expressions follow the clock: they match nothing in the gap, and both repetitions.
+
     Raises `ConfigError` for an unknown time zone, and for an expression that is invalid or has no such time.
     """
     try:
@@ -148,22 +167,62 @@ def next_time(expression: str, timezone: str, after: datetime) -> datetime:
 
     try:
         zone = ZoneInfo(timezone)
-    except (ValueError, OSError, KeyError) as error:
+    except (TypeError, ValueError, OSError, KeyError) as error:
         raise ConfigError(
             f"Unknown time zone {timezone!r}; expected a name from the IANA database, such as "
             "'Europe/Vienna'."
         ) from error
-    try:
-        return next(CronSim(expression, after.astimezone(zone))).astimezone(UTC)
-    except CronSimError as error:
+    if not isinstance(expression, str) or len(expression) > MAX_EXPRESSION:  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
         raise ConfigError(
-            f"Invalid cron expression {expression!r} ({str(error).lower()}); expected minute, hour, day of "
-            "month, month and day of week, such as '30 7 * * mon-fri'."
-        ) from error
-    except StopIteration:
-        raise ConfigError(
-            f"The cron expression {expression!r} matches no time in the next 50 years."
-        ) from None
+            f"A cron expression must be a text of at most {MAX_EXPRESSION} characters, got "
+            f"{short_repr(expression)}."
+        )
+    fields = CRON_NICKNAMES.get(expression.strip().lower(), expression)
+    is_fixed = not any(field.startswith("*") for field in fields.split()[-5:-3])
+    # CronSim computes in wall-clock time, in which every day has 24 hours. Between two changes of the
+    # offset from UTC, that differs from UTC by a constant.
+    start = after.astimezone(UTC).replace(microsecond=0)
+    offset = _utc_offset(start, zone)
+    while True:
+        try:
+            wall = next(CronSim(fields, (start + offset).replace(tzinfo=None)))
+        except CronSimError as error:
+            raise ConfigError(
+                f"Invalid cron expression {expression!r} ({str(error).lower()}); expected minute, hour, day "
+                "of month, month and day of week, such as '30 7 * * mon-fri', or a name such as '@daily'."
+            ) from error
+        except StopIteration:
+            raise ConfigError(
+                f"The cron expression {expression!r} matches no time in the next 50 years."
+            ) from None
+        found = wall.replace(tzinfo=UTC) - offset
+        change = _offset_change(zone, offset, start, found)
+        if change is None:
+            if not is_fixed or not found.astimezone(zone).fold:
+                return found
+            start = found
+            continue
+        next_offset = _utc_offset(change, zone)
+        if is_fixed and found - change < next_offset - offset:  # the gap skips it
+            return change
+        start, offset = change - _SECOND, next_offset
+
+
+def _utc_offset(moment: datetime, zone: ZoneInfo) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta()
+
+
+def _offset_change(zone: ZoneInfo, offset: timedelta, start: datetime, end: datetime) -> datetime | None:
+    """Return the first moment after `start`, up to `end`, that has another offset from UTC."""
+    while start < end:
+        last = min(start + _DAY, end)
+        if _utc_offset(last, zone) != offset:
+            while last - start > _SECOND:
+                middle = start + (last - start) // (2 * _SECOND) * _SECOND
+                start, last = (middle, last) if _utc_offset(middle, zone) == offset else (start, middle)
+            return last
+        start = last
+    return None
 
 
 class MessageWatch:

@@ -31,9 +31,8 @@ LONGEST_NAME = 100
 class Schedule:
     """Submit a task at the times of a cron expression.
 
-    `cron` has five fields, as in Debian's cron, or six with the seconds first; its times are those of `zone`,
-    a name of the IANA database. When clocks are put forward, a time that they skip moves to the end of the
-    gap; when they are put back, one that they repeat counts once.
+    `cron` is an expression as in the `cron` trigger of an agent file (`next_time`); its times are those of
+    `zone`, a name of the IANA database.
 
     `missed` says what happens to times at which no worker was there: `one` job for all of them, `all` (the
     latest 100), or `none`. A schedule that is new begins with its next time.
