@@ -8,7 +8,16 @@ import pytest
 
 from redraft.cycles import memory
 from redraft.cycles.mail import Feedback
-from redraft.cycles.memory import MAX_ITEMS, KeyDraft, Memory, MemoryChange, differences, stamp_of, truncated
+from redraft.cycles.memory import (
+    MAX_ITEMS,
+    KeyDraft,
+    Memory,
+    MemoryChange,
+    differences,
+    moment_of,
+    stamp_of,
+    truncated,
+)
 from redraft.cycles.records import CycleMetrics
 from redraft.cycles.reflect import (
     MAX_DESCRIPTION,
@@ -35,7 +44,7 @@ from support.properties import given, some
 
 def retained(items, retention, now):
     """Return the items that are kept by a retention policy."""
-    return memory.retained(items, *_bounds(retention, now))
+    return memory.retained(items, *_bounds(retention, now), now)
 
 
 LOOP = []
@@ -488,7 +497,7 @@ LEARNINGS = some.sampled_from(
 
 
 def learn_patterns(learned, known=KNOWN, rendered=(), redact=lambda value: value):
-    drafted = KeyDraft(known)
+    drafted = KeyDraft(known, moment_of(LATER))
     patterns = Patterns(drafted, reflecting(), LATER, count(1), redact)
     patterns.update(learned, set(rendered))
     items = list(drafted.finish())
@@ -730,7 +739,7 @@ def test_retaining_everything_returns_the_same_list():
     assert retained(items, Retention(max_items=2, ttl_ms=10), NOON) is items
 
 
-MOMENTS = some.integers(-3 * DAY, 3 * DAY)
+MOMENTS = some.integers(-6 * DAY, -2 * DAY)
 ITEMS = some.lists(MOMENTS, max_size=40).map(
     lambda moments: [item(f"i{place}", moment) for place, moment in enumerate(moments)]
 )

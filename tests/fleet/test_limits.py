@@ -9,6 +9,7 @@ from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, Scr
 from redraft.errors import ConfigError, ModelError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
 from redraft.fleet.limits import LIMIT, LimitState, SharedLimits, limit_states, reserve
+from redraft.fleet.overview import limit_document
 from redraft.loop import Retry
 from redraft.types import TokenUsage
 
@@ -218,3 +219,11 @@ def test_a_storm_of_rate_limits_loses_no_run():
         assert all(result.success for result in results)
 
     asyncio.run(main())
+
+
+def test_times_from_a_wrong_clock_hold_nothing_back():
+    ahead = 90_000_000.0
+    state = LimitState(ahead, ahead, ahead, {"gone": (4, 4, ahead)})
+    limit = Limit("*", requests_per_minute=60, tokens_per_minute=600, at_once=4)
+    assert spread(limit, [1, 1], state=state)[1] == [1000.0, 1001.0]
+    assert limit_document(state, 1000.0) == {"at_once": 0, "wait_seconds": 0.0, "blocked_seconds": 0.0}

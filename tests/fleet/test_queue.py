@@ -342,3 +342,19 @@ def test_waiting_ends_when_a_job_comes(open_queue):
             await asyncio.wait_for(waiting, 10)
 
     asyncio.run(main())
+
+
+def test_a_sign_of_life_from_the_future_does_not_keep_a_dead_worker(monkeypatch):
+    async def main():
+        dead, alive = StoreQueue(MemoryStore()), None
+        alive = StoreQueue(dead._store)
+        await dead.register(WorkerCard("dead", "here", 1, "v1", ("clerk",), 4))
+        await dead.submit(job("a"))
+        await dead.claim()
+        now = datetime.now(UTC)
+        monkeypatch.setattr("redraft.fleet.queue._now", lambda: now - timedelta(days=1_000))
+        await alive.register(WorkerCard("alive", "here", 1, "v1", ("clerk",), 4))
+        assert [one.seconds_silent for one in await alive.workers()] == [0, 0]
+        assert await alive.reap(30) == ["a"]
+
+    asyncio.run(main())

@@ -163,3 +163,21 @@ def test_the_schedules_of_a_fleet_are_checked():
     ]:
         with pytest.raises(ConfigError, match=message):
             fleet(*schedules)
+
+
+def test_a_schedule_goes_on_after_a_clock_from_the_future():
+    async def main():
+        store = MemoryStore()
+        queue = StoreQueue(store)
+        schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.")
+
+        async def submit(now):
+            return await submit_due(schedule, "clerk", queue, store, at(now), LATE)
+
+        assert await submit("2026-11-23 08:30") == []
+        assert await submit("2029-11-23 08:30") == ["hourly-20291123T0800Z"]
+        assert await submit("2026-11-23 08:31") == []
+        assert await submit("2026-11-23 08:50") == []
+        assert await submit("2026-11-23 09:00") == ["hourly-20261123T0900Z"]
+
+    asyncio.run(main())

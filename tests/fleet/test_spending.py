@@ -3,6 +3,7 @@
 import asyncio
 import random
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -341,3 +342,14 @@ async def _when_idle(store):
             return found
         await asyncio.sleep(0.1)
     raise AssertionError(found)
+
+
+def test_spending_counts_today_after_a_clock_from_the_future():
+    budget, years = DailyBudget(1.0), 90_000_000.0
+    before = state(spent=0.5, earlier={"2026-11-22": 0.2})
+    wrong = replace(before.on(budget, NOON + years), spent=0.25)
+    wrong = replace(wrong, reserved={"c": (0.05, NOON + years + HELD_FOR)})
+    after = wrong.on(budget, NOON)
+    assert (after.day, after.earlier) == ("2026-11-23", {"2026-11-22": 0.2})
+    assert (after.spent, after.under_way) == (0.75, 0.05)
+    assert after.on(budget, NOON + 3 * HELD_FOR).spent == pytest.approx(0.8)

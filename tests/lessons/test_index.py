@@ -375,6 +375,22 @@ def test_vectors_survive_a_rebuild_and_belong_to_their_embedder(tmp_path):
     assert "similarity" in again[0].reason
 
 
+def test_a_lesson_from_the_future_is_as_new_as_one_of_today(tmp_path):
+    _, proven = file(
+        tmp_path,
+        lesson(procedure("walls of stone"), summary="future", task_type="fruit", day=date(2029, 1, 1)),
+        lesson(procedure("pears"), summary="proven", task_type="fruit", day=date(2026, 11, 22)),
+    )
+    wanted = LessonQuery("Something else", "fruit", agent=AGENT)
+    effects = {proven.id: 0.01}
+
+    def found(query):
+        return summaries(run(tmp_path, lambda index: index.search(query, effects))[0])
+
+    assert found(wanted) == ["future", "proven"]
+    assert found(replace(wanted, today=date(2026, 11, 22))) == ["proven", "future"]
+
+
 def test_the_newest_lessons_are_embedded_first(tmp_path):
     for when, agent in ((1_000_000, "early"), (3_000_000, "late"), (2_000_000, "between")):
         folder = LessonFolder(tmp_path, agent)

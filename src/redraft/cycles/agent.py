@@ -371,9 +371,10 @@ class CycleAgent:
 
     async def _run_cycle(self, session: Session, trigger: str) -> CycleResult:
         resumed = session.unfinished is not None
+        previous_start = session.last_started if self._record is None else self._record.started_at
         self._record = record = self._next_record(session, trigger)
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
-        cycle = await self._new_cycle(session, record)
+        cycle = await self._new_cycle(session, record, previous_start)
         record.derived_data = cycle.state.derived_data  # so that others can see how far it is
         if _telemetry.current is not None:
             cycle.step = _telemetry.current.step(cycle.step)
@@ -407,7 +408,9 @@ class CycleAgent:
             return replace(session.unfinished, status="running")
         return CycleRecord(session.number + 1, self._clock(), trigger, id=new_id())
 
-    async def _new_cycle(self, session: Session, record: CycleRecord) -> Cycle:
+    async def _new_cycle(
+        self, session: Session, record: CycleRecord, previous_start: datetime | None
+    ) -> Cycle:
         runtime = Runtime(
             functions=self._functions,
             model_for=self._model_for,
@@ -427,6 +430,7 @@ class CycleAgent:
             session.step(record),
             memory=session.memory,
             waits_until=record.waits_until,
+            previous_start=previous_start,
         )
         await self._show_memory(session, cycle)
         return cycle

@@ -15,7 +15,7 @@ from redraft._codec import to_json
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
 from redraft.cycles.cycle import render
-from redraft.cycles.memory import confidence_of
+from redraft.cycles.memory import confidence_of, past_stamps
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError
 from redraft.evaluate.ask import ask
 from redraft.models.metered import MeteredModel
@@ -27,6 +27,7 @@ from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
     from redraft.cycles.memory import Item
@@ -147,20 +148,20 @@ def prompt_scopes(cycle: Cycle, template: Template, *, reasoning: bool = False) 
     if any(len(path) == 1 for path in paths):  # the memory as a whole
         keys |= set(memory)
     available = {key: memory.get(key, ()) for key in sorted(keys)}
-    shown = _select(available, cycle.spec.memory.prompt_tokens)
+    shown = _select(available, cycle.spec.memory.prompt_tokens, cycle.runtime.clock())
     if reasoning:
         cycle.rendered |= {str(item["id"]) for items in shown.values() for item in items if "id" in item}
     return {**cycle.scopes(), "memory": {**memory, **shown}}, _left_out_note(available, shown)
 
 
-def _select(available: Mapping[str, Sequence[Item]], budget: int) -> dict[str, list[Item]]:
+def _select(available: Mapping[str, Sequence[Item]], budget: int, now: datetime) -> dict[str, list[Item]]:
     """Return the items of each key that fit into the tokens together; one too long does not block others."""
     may_all_fit = MIN_ITEM_TOKENS * sum(map(len, available.values())) <= budget
     if may_all_fit and estimate_tokens(_as_json(available)) <= budget:
         return {key: list(items) for key, items in available.items()}
     chosen: dict[str, set[int]] = {key: set() for key in available}
     left, misses = budget, 0
-    for _, _, position, key in _best_first(available):
+    for _, _, position, key in _best_first(available, now):
         if left < MIN_ITEM_TOKENS or misses == MAX_MISSES:
             break
         tokens = estimate_tokens(_as_json(available[key][position]))
@@ -172,13 +173,13 @@ def _select(available: Mapping[str, Sequence[Item]], budget: int) -> dict[str, l
     return {key: [items[position] for position in sorted(chosen[key])] for key, items in available.items()}
 
 
-def _best_first(available: Mapping[str, Sequence[Item]]) -> Iterator[Ranked]:
+def _best_first(available: Mapping[str, Sequence[Item]], now: datetime) -> Iterator[Ranked]:
     """Yield the best item of each key, then the second best of each, and so on."""
     ranked = [
         sorted(
             (
-                (confidence_of(item), str(item.get("timestamp", "")), position, key)
-                for position, item in enumerate(items)
+                (confidence_of(item), stamp, position, key)
+                for position, (item, stamp) in enumerate(zip(items, past_stamps(items, now), strict=True))
             ),
             reverse=True,
         )

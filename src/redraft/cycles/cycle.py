@@ -114,7 +114,8 @@ class Cycle:
     key that its new patterns go to. `update-state` turns it all into `next_memory` (None: it did not run, and
     nothing is written) and lists the differences in `changes`.
 
-    `waits_until` is the deadline of a wait for a person that an earlier process began.
+    `waits_until` is the deadline of a wait for a person that an earlier process began, and `previous_start`
+    when the previous cycle began, if that is known.
     """
 
     spec: AgentSpec
@@ -135,6 +136,7 @@ class Cycle:
     next_memory: Memory | None = None
     changes: tuple[MemoryChange, ...] = ()
     waits_until: datetime | None = None
+    previous_start: datetime | None = None
 
     def idempotency_key(self, *place: str | int) -> str:
         """Return the key of an effect; the same when a killed cycle resumes, another one in other cycles."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from redraft._clock import SKEW
 from redraft._texts import counted
 from redraft.cycles.memory import moment_after, moment_of, stamp_of
 from redraft.cycles.spec import ActionLimit
@@ -80,6 +81,7 @@ class Egress:
     def _check_limits(self, effect: AgentEffect) -> None:
         now = stamp_of(self._clock())
         for name, limit in effect.limits.items():
+            self._clamp(name, limit)
             counting = {key: until for key, until in self._runs.get(name, {}).items() if until > now}
             if effect.key in counting or len(counting) < limit.max_runs:
                 continue
@@ -92,6 +94,15 @@ class Egress:
                 f"the limit of {name!r} is reached: {counted(limit.max_runs, 'run')} in "
                 f"{limit.per_ms / 1000:,g} s{then}"
             )
+
+    def _clamp(self, name: str, limit: ActionLimit) -> None:
+        """Let what a clock from the future counted end as if it happened now."""
+        end = moment_after(self._clock(), limit.per_ms / 1000)
+        latest = FOR_EVER if end is None else moment_after(end, SKEW.total_seconds()) or FOR_EVER
+        for key, until in self._runs.get(name, {}).items():
+            if end is not None and until > stamp_of(latest):
+                self._runs[name][key] = stamp_of(end)
+                self._is_changed = True
 
     # Between processes
 

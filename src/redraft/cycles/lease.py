@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from redraft._clock import is_future
 from redraft._tasks import end_tasks
 from redraft.errors import LeaseError, StoreError
 from redraft.loop.record import Process
@@ -26,6 +27,8 @@ LEASE = "lease"
 """The kind and key of the record."""
 DURATION = 30.0
 """Seconds for which a lease is valid; it is renewed three times as often."""
+MAX_DURATION = timedelta(hours=1)
+"""No lease is valid for longer."""
 RELEASE_TIMEOUT = 3.0
 """Seconds to tell the store that the lease is free; otherwise it expires."""
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -249,7 +252,9 @@ def live_holder(data: Mapping[str, Any]) -> str:
     try:
         process = Process(data["host"], data["pid"], data["started"])
         is_here = data["machine"] == _machine()
-        is_over = _now() >= datetime.fromisoformat(data["until"])
+        now, until = _now(), datetime.fromisoformat(data["until"])
+        # No lease is valid for that long, so the clock of its holder was wrong.
+        is_over = now >= until or is_future(until, now + MAX_DURATION)
         _ = data["generation"]
         is_free = data["is_free"] or data.get("id") in _released
     except (KeyError, TypeError, ValueError) as error:

@@ -114,9 +114,11 @@ async def drop_excess_mail(store: Store) -> int:
     Old deliveries are forgotten.
     """
     count = 0
-    before = datetime.now(UTC) - DELIVERY_AGE
+    now = datetime.now(UTC)
     while old := [
-        one for one in await store.find(DELIVERY, limit=PAGE) if one.created_at and one.created_at < before
+        one
+        for one in await store.find(DELIVERY, limit=PAGE)
+        if one.created_at and abs(now - one.created_at) > DELIVERY_AGE
     ]:
         await asyncio.gather(*(store.delete(DELIVERY, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):

@@ -9,6 +9,7 @@ from math import isfinite
 from operator import is_
 from typing import Any, TypeAlias, cast
 
+from redraft._clock import SKEW
 from redraft.text.characters import without_invisible
 
 Item: TypeAlias = Mapping[str, Any]
@@ -92,44 +93,70 @@ MAX_ITEMS = 10_000
 """Items that a key keeps if its policy sets no number: an unbounded file must not fill a disk."""
 
 
-def retained(items: Sequence[Item], max_items: int | None, oldest: datetime | None) -> Sequence[Item]:
+def retained(
+    items: Sequence[Item], max_items: int | None, oldest: datetime | None, now: datetime
+) -> Sequence[Item]:
     """Return the items that are kept, in their order; `items` itself if all are.
 
     `max_items` keeps the most recent by their timestamps; of two with the same timestamp the later one in the
-    sequence counts as newer. Items older than `oldest` are dropped.
+    sequence counts as newer. Items older than `oldest` are dropped. `past_stamps` says which time counts.
     """
     limit = MAX_ITEMS if max_items is None else max_items
+    if oldest is None and len(items) <= limit:
+        return items
+    stamps = past_stamps(items, now)
     first = "" if oldest is None else stamp_of(oldest)
-    stamps = [item.get("timestamp", "") for item in items] if first else []  # they sort as the times do
-    if min(stamps, default=first) < first:
-        items = [item for item, stamp in zip(items, stamps, strict=True) if stamp >= first]
-    return items if len(items) <= limit else _newest(items, limit)
+    kept = [position for position, stamp in enumerate(stamps) if stamp >= first]
+    if len(kept) > limit:
+        kept = sorted(sorted(kept, key=stamps.__getitem__)[len(kept) - limit :])
+    return items if len(kept) == len(items) else [items[position] for position in kept]
 
 
-def _newest(items: Sequence[Item], limit: int) -> list[Item]:
-    stamps = [item.get("timestamp", "") for item in items]
-    if stamps == sorted(stamps):  # the usual case: none was renewed
-        return list(items[len(items) - limit :])
-    by_age = sorted(range(len(items)), key=stamps.__getitem__)
-    return [items[position] for position in sorted(by_age[len(items) - limit :])]
+def past_stamps(items: Sequence[Item], now: datetime) -> list[str]:
+    """Return the timestamps of items as they count now; they sort as the times do.
+
+    One from the future, which a wrong clock wrote, counts as the next one in the sequence, or as now.
+    """
+    stamps: list[str] = [item.get("timestamp", "") for item in items]
+    latest = latest_stamp(now)
+    if max(stamps, default="") > latest:
+        following = stamp_of(now)
+        for position in reversed(range(len(stamps))):
+            if stamps[position] > latest:
+                stamps[position] = following
+            following = stamps[position]
+    return stamps
+
+
+def latest_stamp(now: datetime) -> str:
+    """Return the stamp after which a stored one is from the future."""
+    return stamp_of(moment_after(now, SKEW.total_seconds()) or now)
 
 
 class KeyDraft:
-    """The items under one key while they are added to, replaced and removed.
+    """The items under one key while they are added to, replaced and removed, at the time `now`.
 
     Iterating yields each item with its position, which stays the same whatever is removed.
     """
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[Item], now: datetime) -> None:
         self._items: list[Item | None] = list(items)
+        self._now = now
+        self._latest = latest_stamp(now)
 
     def __iter__(self) -> Iterator[tuple[int, Item]]:
         return ((position, item) for position, item in enumerate(self._items) if item is not None)
 
     def append(self, item: Item) -> None:
-        """Add an item; its timestamp is never before that of the last one, even if the clock was set back."""
+        """Add an item; its timestamp is not before the last one, unless that is from the future."""
         last = next((str(one.get("timestamp", "")) for one in reversed(self._items) if one is not None), "")
-        self._items.append(item if item["timestamp"] >= last else {**item, "timestamp": last})
+        is_ordered = item["timestamp"] >= last or last > self._latest
+        self._items.append(item if is_ordered else {**item, "timestamp": last})
+
+    def renewed_stamp(self, item: Item) -> str:
+        """Return the timestamp of an item that is renewed now."""
+        now = stamp_of(self._now)
+        return now if item["timestamp"] > self._latest else max(now, item["timestamp"])
 
     def replace(self, position: int, item: Item) -> None:
         """Replace an item by one with the same id."""
@@ -141,7 +168,7 @@ class KeyDraft:
 
     def finish(self, max_items: int | None = None, oldest: datetime | None = None) -> Sequence[Item]:
         """Return the items that are `retained`."""
-        return retained([item for _, item in self], max_items, oldest)
+        return retained([item for _, item in self], max_items, oldest, self._now)
 
 
 def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:

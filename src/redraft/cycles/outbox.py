@@ -11,6 +11,7 @@ from random import uniform
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._tasks import end_tasks
 from redraft._texts import counted
@@ -73,8 +74,10 @@ class Undelivered:
 
     def seconds(self) -> float:
         """Return in how many seconds it is due."""
-        due = moment_of(self.due)
-        return 0.0 if due is None else max(0.0, (due - datetime.now(UTC)).total_seconds())
+        due, now = moment_of(self.due), datetime.now(UTC)
+        if due is None or is_future(due, now + timedelta(seconds=MAX_RETRY)):
+            return 0.0
+        return max(0.0, (due - now).total_seconds())
 
 
 async def stored_notices(store: Store) -> list[Undelivered]:

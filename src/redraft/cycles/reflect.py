@@ -51,6 +51,8 @@ INSIGHTS = "insights"
 ACTION_FIELDS = ("action", "type", "status", "params", "reason", "result", "error", "durationMs")
 PLAN_FIELDS = ("params", "reason")
 VIOLATION_FIELDS = ("constraint", "action", "message", "blocked")
+MAX_PAUSE = timedelta(days=365)
+"""A cycle that begins later after the previous one may have a wrong clock."""
 MAX_ITEM = 2_000
 """Characters of an item, approximately."""
 
@@ -143,7 +145,7 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     """
     named = {*STANDARD_KEYS, *cycle.memory.items, *cycle.state.memory, *retention}
     keys = dict.fromkeys([*cycle.memory.items, *sorted(named | {key for key, _ in cycle.learnings})])
-    drafts = {key: KeyDraft(cycle.memory.of(key)) for key in keys}
+    drafts = {key: KeyDraft(cycle.memory.of(key), now) for key in keys}
     redact = cycle.runtime.redact
     for item in action_items(cycle, redact, now):
         drafts[RECENT_ACTIONS].append(item)
@@ -152,7 +154,10 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     for feedback in cycle.pending:
         drafts[FEEDBACK].append(feedback_item(feedback, redact, now))
     refusals = _merge_learnings(cycle, drafts, now)
-    items = {key: draft.finish(*_bounds(retention.get(key), now)) for key, draft in drafts.items()}
+    # What a wrong clock makes old must not be deleted; if the clock is right, the next cycle deletes it.
+    before = cycle.previous_start
+    aged = now if before is None or now - before <= MAX_PAUSE else before
+    items = {key: draft.finish(*_bounds(retention.get(key), aged)) for key, draft in drafts.items()}
     memory = Memory(items, cycle.number)
     return NextMemory(memory, differences(cycle.memory, memory), tuple(refusals))
 
@@ -417,7 +422,7 @@ class Patterns:
             position,
             {
                 **item,
-                "timestamp": max(self.now, item["timestamp"]),
+                "timestamp": self.items.renewed_stamp(item),
                 "since": known_since,
                 "confidence": clamped(sure),
                 "count": item.get("count", 1) + 1,

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Protocol, TypeAlias
 from zoneinfo import ZoneInfo
 
+from redraft._clock import is_future
 from redraft._texts import short_repr
 from redraft.cycles.mail import POLL_SECONDS, ring_count, wait_for_ring
 from redraft.cycles.spec import (
@@ -118,21 +119,27 @@ class CronWatch:
     def __init__(self, trigger: CronTrigger, now: Callable[[], datetime], since: datetime | None) -> None:
         self._trigger = trigger
         self._now = now
-        self._due = self._after(since or now())
+        self._last = since or now()
+        self._due = self._next()
 
     async def fires(self) -> bool:
         """Return whether a time has passed since the last call."""
-        if (now := self._now()) < self._due:
+        now = self._now()
+        if is_future(self._last, now):  # the clock was set back
+            self._last = now
+            self._due = self._next()
+        if now < self._due:
             return False
-        self._due = self._after(now)
+        self._last = now
+        self._due = self._next()
         return True
 
     def seconds(self) -> float:
         """Return the seconds until the next time, or until the time of day is to be looked at again."""
         return min(MAX_WAIT, (self._due - self._now()).total_seconds())
 
-    def _after(self, moment: datetime) -> datetime:
-        return next_time(self._trigger.expression, self._trigger.timezone, moment)
+    def _next(self) -> datetime:
+        return next_time(self._trigger.expression, self._trigger.timezone, self._last)
 
 
 CRON_NICKNAMES = {

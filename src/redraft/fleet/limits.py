@@ -31,6 +31,8 @@ AHEAD = 1.0
 """Seconds of calls that a worker reserves at a time."""
 SHARE_FOR = 10.0
 """Seconds after which the calls at once of a worker that is gone go to others."""
+MOST_AHEAD = 86_400.0
+"""Seconds; a time that lies further ahead was written by a wrong clock, and counts as now."""
 FULL_WAIT = 0.1
 REFUSED_WAIT = 1.0
 """Seconds that a rate limit without a Retry-After holds."""
@@ -90,6 +92,15 @@ class LimitState:
         shares = {name: (one[0], one[1], one[2]) for name, one in data["shares"].items()}
         return cls(data["requests_at"], data["tokens_at"], data["blocked_until"], shares)
 
+    def at(self, now: float) -> LimitState:
+        """Return the state without times from a wrong clock, and without workers that are gone."""
+        latest = now + MOST_AHEAD
+        times = (self.requests_at, self.tokens_at, self.blocked_until)
+        return LimitState(
+            *(now if time > latest else time for time in times),
+            shares={name: share for name, share in (self.shares or {}).items() if now < share[2] <= latest},
+        )
+
     def data(self) -> dict[str, Any]:
         """Return the state as JSON data."""
         return {
@@ -108,7 +119,8 @@ def reserve(
     `waiting` has the tokens that each waiting call is expected to use, `running` is how many calls of the
     worker are under way.
     """
-    shares = {name: one for name, one in (state.shares or {}).items() if one[2] > now and name != worker}
+    state = state.at(now)
+    shares = {name: one for name, one in (state.shares or {}).items() if name != worker}
     room = len(waiting)
     if limit.at_once is not None:
         wanted = running + len(waiting)
@@ -316,6 +328,7 @@ class SharedLimit:
 
         def reserved(state: LimitState) -> LimitState:
             nonlocal times
+            state = state.at(self._clock())
             if self.limit.tokens_per_minute:
                 # What was used beyond the estimate delays later calls, also after a pause.
                 start = max(state.tokens_at, self._clock()) if correction > 0 else state.tokens_at

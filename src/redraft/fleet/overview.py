@@ -86,9 +86,9 @@ def stranded_jobs(depth: QueueDepth, versions: Collection[str]) -> dict[str, int
 def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any]:
     """Return a limit as JSON data: calls under way, and the seconds until the next call may begin."""
     now = time.time() if now is None else now
-    shares = [share for share in (state.shares or {}).values() if share[2] > now]
+    state = state.at(now)
     return {
-        "at_once": sum(share[0] for share in shares),
+        "at_once": sum(share[0] for share in (state.shares or {}).values()),
         "wait_seconds": max(0.0, state.requests_at - now, state.tokens_at - now, state.blocked_until - now),
         "blocked_seconds": max(0.0, state.blocked_until - now),
     }

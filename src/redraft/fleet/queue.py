@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 from uuid import uuid4
 
+from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, StoreError
@@ -340,8 +341,13 @@ class StoreQueue:
     async def reap(self, silent: float, /) -> list[str]:
         """Make the jobs of workers available that were silent for that many seconds; return their ids."""
         workers = intact(await self._store.find(WORKER))
-        deadline = _now() - timedelta(seconds=silent)
-        alive = {one.key: one for one in workers if one.updated_at is None or one.updated_at > deadline}
+        now, deadline = _now(), _now() - timedelta(seconds=silent)
+        # A sign of life from the future came before the clock was set back; a live worker soon sends another.
+        alive = {
+            one.key
+            for one in workers
+            if one.updated_at is None or (one.updated_at > deadline and not is_future(one.updated_at, now))
+        }
         versions = {one.key: str(one.data["version"]) for one in workers}
         reaped: list[str] = []
         for job in await self._jobs({"state": "running"}):
@@ -355,7 +361,7 @@ class StoreQueue:
 
             if await self._change_claimed(job, waiting):
                 reaped.append(job.run_id)
-        for gone in versions.keys() - alive.keys():
+        for gone in versions.keys() - alive:
             await self._store.delete(WORKER, gone)
         return reaped
 
@@ -394,7 +400,7 @@ class StoreQueue:
                 from_record(WorkerCard, one.data),
                 running.get(one.key, 0),
                 seen := one.updated_at or now,
-                (now - seen).total_seconds(),
+                max(0.0, (now - seen).total_seconds()),
             )
             for one in intact(await self._store.find(WORKER))
         ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from redraft._clock import is_future
 from redraft._hints import keyword_hints
 from redraft.cycles.triggers import next_time
 from redraft.errors import ConfigError
@@ -116,6 +117,9 @@ async def submit_due(
     if is_new:
         return []
     since = datetime.fromisoformat(record.data["until"])
+    if is_future(since, now):  # the clock was set back
+        await store.replace(replace(record, data={**record.data, "until": now.isoformat()}))
+        return []
     if schedule.next_after(since) > now:
         return []
     ids: list[str] = []

@@ -115,13 +115,20 @@ class SpendingState:
         day, state = budget.day(now), replace(self, budget=budget.usd, zone=budget.zone)
         if day != self.day:
             earlier = {**self.earlier, self.day: self.spent} if self.day else {}
-            earlier = dict(sorted(earlier.items())[-DAYS:])
-            state = replace(state, day=day, spent=0.0, refused=0.0, unpriced=0, rates={}, earlier=earlier)
+            # After a clock that was ahead, what it counted belongs to today, whose total was put away.
+            spent = sum(usd for of, usd in earlier.items() if of >= day)
+            earlier = dict(sorted((of, usd) for of, usd in earlier.items() if of < day)[-DAYS:])
+            state = replace(state, day=day, spent=spent, refused=0.0, unpriced=0, rates={}, earlier=earlier)
         if self.budget != budget.usd:
             state = replace(state, refused=0.0)
         gone = {worker: usd for worker, (usd, until) in state.reserved.items() if until <= now}
-        if gone:
-            kept = {worker: one for worker, one in state.reserved.items() if worker not in gone}
+        latest = now + 2 * HELD_FOR  # a reservation that is believed longer was made by a wrong clock
+        if gone or any(until > latest for _, until in state.reserved.values()):
+            kept = {
+                worker: (usd, min(until, latest))
+                for worker, (usd, until) in state.reserved.items()
+                if worker not in gone
+            }
             state = replace(state, spent=state.spent + sum(gone.values()), reserved=kept)
         return state
 

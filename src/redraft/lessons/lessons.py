@@ -209,7 +209,14 @@ class Lessons:
         await self._backlog.catch_up(agent)
         return await self._index.search(
             LessonQuery(
-                task.description, task.task_type, task.tools, error, agent, k, requirements=self.requirements
+                task.description,
+                task.task_type,
+                task.tools,
+                error,
+                agent,
+                k,
+                requirements=self.requirements,
+                today=self._today(),
             ),
             {one: its.effect for one, its in (await self._impact.all_counters()).items() if its.effect},
         )
@@ -525,6 +532,7 @@ class Lessons:
             None,
             QUARANTINED,
             self.requirements,
+            self._today(),
         )
         for found in await self._index.search(query):
             if await self._impact.takes_trial(task.task_type):

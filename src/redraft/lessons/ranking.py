@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from datetime import date
 from heapq import nlargest
 from itertools import islice
 from math import sqrt
@@ -39,7 +40,8 @@ class LessonQuery:
     of the run ask for (`requirements_of`). Of an `agent`'s lessons, those about the same type of task come
     first, then those about its tools, then those that name one of the requirements, then the nearest in
     meaning. Without an agent, the lessons of all agents are searched by meaning. `kinds` limits the search to
-    some kinds of lessons, `status` to active or to quarantined ones.
+    some kinds of lessons, `status` to active or to quarantined ones. A lesson of a day after `today` counts
+    as written today, since its clock was wrong.
     """
 
     task: str
@@ -51,6 +53,7 @@ class LessonQuery:
     kinds: Collection[LessonKind] | None = None
     status: Literal["active", "quarantined"] = "active"
     requirements: tuple[str, ...] = ()
+    today: date | None = None
 
     def __post_init__(self) -> None:
         check_count("k", self.k, 1)
@@ -132,6 +135,7 @@ class Search:
 
     def _candidates(self, most: int) -> Iterator[Candidate]:
         """Yield the lessons with the same type, tools or requirements, and `most` of the nearest others."""
+        latest = (self._query.today or date.max).toordinal()
         for number in {
             *self._same_type,
             *self._tools,
@@ -143,7 +147,7 @@ class Search:
             if self._query.kinds is None or features.kind in self._query.kinds:
                 yield Candidate(
                     number,
-                    features.day,
+                    min(features.day, latest),
                     number in self._same_type,
                     self._tools.get(number, ()),
                     self._similarities.get(number),
