@@ -144,6 +144,24 @@ def test_rejects_invalid_feedback(feedback, message):
         run(monitor().send_feedback(**feedback))
 
 
+@pytest.mark.parametrize("cycle", [2, 999, 0, -1, True, 1.0, "1"])
+@pytest.mark.parametrize("storage", [None, "project"])
+def test_rejects_feedback_on_a_cycle_that_the_agent_never_had(project, storage, cycle):
+    async def main():
+        async with monitor(storage=storage) as agent:
+            with pytest.raises(ConfigError, match="but none has run yet"):
+                await agent.send_feedback("approve", cycle=cycle)
+            await agent.run_cycle()
+            handle = await Agents().get("monitor")
+            for sender in (agent, handle):
+                with pytest.raises(ConfigError, match=f"has no cycle {cycle!r} .* from 1 to 1"):
+                    await sender.send_feedback("approve", cycle=cycle)
+                assert (await sender.send_feedback("approve", cycle=1)).cycle == 1
+            assert len(await handle.pending()) == 2
+
+    run(main())
+
+
 def test_the_next_process_reads_the_stored_memory():
     async def main():
         store = MemoryStore()

@@ -115,6 +115,27 @@ def test_the_next_cycle_remembers_feedback_from_the_command(heater):
     assert (item["changes"], item["by"], item["action"]) == ({"level": 3}, "Ola", "heat")
 
 
+@pytest.mark.parametrize("number", ["999", "-1", "0"])
+def test_feedback_on_a_cycle_that_never_was_is_an_error(heater, number):
+    cycles("run", "agent.yaml", "--cycles", 1)
+    ran = cycles("feedback", "heater", "--reject", "--cycle", number)
+    assert ran.exit_code == 2
+    assert f"The agent 'heater' has no cycle {number} to give feedback on" in ran.stderr
+
+
+def test_a_long_name_leaves_the_status_readable(heater, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "heater-of-the-third-room-on-the-left-of-the-second-floor-of-the-old-house"
+    for name in (long, "heater"):
+        Path("agent.yaml").write_text(AGENT.replace("name: heater", f"name: {name}", 1))
+        cycles("run", "agent.yaml", "--cycles", 1)
+    head, *rows = cycles("status").stdout.splitlines()
+    assert head.split()[:4] == ["agent", "status", "cycle", "began"]
+    assert all(len(row) <= 80 for row in rows)
+    assert rows[0].split()[1:3] == ["finished", "1"]
+    assert "".join(row.split()[0] for row in rows).removesuffix(long) == "heater"
+
+
 def test_a_failed_cycle_exits_with_1(heater):
     agent = AGENT.replace("function: look}", "function: look, required: true}")
     Path("agent.yaml").write_text(agent)

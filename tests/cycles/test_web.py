@@ -321,6 +321,8 @@ def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
         ({"verdict": "modify", "changes": "[1]"}, 400, "got '[1]'"),
         ({"verdict": "modify", "changes": "[" * 100_000}, 400, "The parameters must be a JSON object"),
         ({"verdict": "approve", "cycle": "7"}, 400, "no cycle 7 here"),
+        ({"verdict": "approve", "cycle": "0"}, 400, "no cycle 0 here"),
+        ({"verdict": "approve", "cycle": "-1"}, 400, "cycle must be the number of a cycle, got '-1'"),
         ({"verdict": "approve", "cycle": "one"}, 400, "cycle must be the number of a cycle, got 'one'."),
         ({"verdict": "approve", "message": "x" * 4_001}, 400, "Feedback is limited to 4,000 characters"),
         ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a string, got 3."),

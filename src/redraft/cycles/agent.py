@@ -33,7 +33,7 @@ from redraft.cycles.cycle import (
     SubstageFinished,
     error_line,
 )
-from redraft.cycles.mail import check_feedback, ring
+from redraft.cycles.mail import check_cycle, check_feedback, ring
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after, stamp_of
 from redraft.cycles.notices import Webhook, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
@@ -301,12 +301,14 @@ class CycleAgent:
         It concerns `cycle`, by default the one that waits for a decision, if any; `action` narrows it to one
         action, by name or id. A `modify` has `changes`, which replace planned parameters. `by` is who says
         so: a name, or a `Person` whom a token has proved to be that. While the database is away, the feedback
-        is held in this process, where cycles see it. Raises `ConfigError` for an
-        invalid verdict, such as one on an action or parameter that the agent does not have.
+        is held in this process, where cycles see it. Raises `ConfigError` for an invalid verdict, such as one
+        on a cycle, an action or a parameter that the agent does not have.
         """
         session = await self.open()
         if cycle is None and self._record is not None and self._record.is_undecided:
             cycle = self._record.number
+        numbers = [one.number for one in (self._record, session.unfinished) if one is not None]
+        check_cycle(self.name, cycle, max([session.number, *numbers]))
         record = self._record if self._record is not None and self._record.number == cycle else None
         check_feedback(verdict, action, changes, session.card, record)
         feedback = await session.mailbox.feedback(

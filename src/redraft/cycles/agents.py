@@ -11,7 +11,7 @@ from redraft._codec import to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._validation import nearest
 from redraft.cycles.lease import LEASE, live_holder
-from redraft.cycles.mail import Feedback, Mailbox, check_feedback, pending_mail, ring
+from redraft.cycles.mail import Feedback, Mailbox, check_cycle, check_feedback, pending_mail, ring
 from redraft.cycles.memory import differences
 from redraft.cycles.outbox import stored_notices
 from redraft.cycles.records import (
@@ -246,9 +246,10 @@ class AgentHandle:
         by: str | Person = "",
     ) -> Feedback:
         """Send a person's verdict; see `CycleAgent.send_feedback`."""
-        if cycle is None:
-            newest = await self.cycles(limit=1)
-            cycle = newest[0].number if newest and newest[0].is_undecided else None
+        newest = await self.cycles(limit=1)
+        check_cycle(self.name, cycle, newest[0].number if newest else 0)
+        if cycle is None and newest and newest[0].is_undecided:
+            cycle = newest[0].number
         stored = None if cycle is None else await self._record(cycle)
         record = None if stored is None else cycle_from(stored)
         check_feedback(verdict, action, changes, await self.card(), record)

@@ -463,7 +463,8 @@ def agent_rows(found: Sequence[tuple[AgentSummary, Totals]], width: int) -> Tabl
         "spent": [spent_text(spent) or NONE for _, spent in found],
         "triggers": [", ".join(one.card.triggers) or NONE for one in agents],
     }
-    return plain_table(_fitted(columns, width, ("triggers", "began", "spent")), right=("cycle",))
+    fitted = _fitted(columns, width, ("triggers", "began", "spent"))
+    return plain_table(fitted, right=("cycle",), wrap=("agent",))
 
 
 def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
@@ -549,7 +550,7 @@ def _fitted(
 ) -> dict[str, list[str | Text]]:
     """Drop columns, in the order of `dropped`, until the rest fits."""
     for name in dropped:
-        if width_of(columns) > width:
+        if width_of(columns, "agent") > width:
             del columns[name]
     return columns
 

@@ -137,6 +137,17 @@ async def drop_excess_mail(store: Store) -> int:
     return count
 
 
+def check_cycle(agent: str, cycle: int | None, last: int) -> None:
+    """Raise `ConfigError` for feedback on a cycle that an agent, which has begun `last` cycles, never had."""
+    if cycle is None or (type(cycle) is int and 1 <= cycle <= last):
+        return
+    numbers = f"from 1 to {last}" if last else "but none has run yet"
+    raise ConfigError(
+        f"The agent {agent!r} has no cycle {cycle!r} to give feedback on; expected the number of a cycle, "
+        f"{numbers}, or None for the agent in general."
+    )
+
+
 def check_feedback(
     verdict: str,
     action: str | None,

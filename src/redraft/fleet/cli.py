@@ -273,6 +273,7 @@ def _workers(found: FleetOverview) -> RenderableType:
             "runs": [visible(", ".join(one.card.programs)) for one in found.workers],
         },
         right=["jobs"],
+        wrap=["worker"],
     )
 
 
@@ -287,6 +288,7 @@ def _jobs(found: FleetOverview, jobs: Sequence[FleetJob]) -> RenderableType:
             "worker": [visible(job.worker) if job.state == "running" else "" for job in jobs],
         },
         right=["prio"],
+        wrap=["job"],
     )
 
 

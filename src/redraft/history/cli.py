@@ -373,7 +373,7 @@ def run_table(found: Sequence[TableRow], width: int, *, is_utf8: bool = True) ->
             after.pop(least, None)
     room = max(LEAST_TASK, width - width_of(columns | after))
     columns["task"] = [shortened(visible(row.task), room) for row in found]
-    return plain_table(columns | after, right=NUMBERS)
+    return plain_table(columns | after, right=NUMBERS, wrap=("run",))
 
 
 def _curve(record: RunRecord, longest: int | None = None) -> str:

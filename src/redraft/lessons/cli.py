@@ -696,7 +696,7 @@ def _table(found: Sequence[LessonDetails], width: int) -> Table:
         if name in columns and width_of(columns) > width:
             del columns[name]
     if "summary" in columns:
-        room = width - width_of(columns) + SHORTEST_SUMMARY
+        room = max(SHORTEST_SUMMARY, width - width_of(columns) + SHORTEST_SUMMARY)
         columns["summary"] = [shortened(visible(one.name), room) for one in these]
     return plain_table(columns, right=("used", "conf"), wrap=("id",))
 

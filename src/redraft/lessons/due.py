@@ -67,7 +67,9 @@ class ReflectionWriter:
         """Whether it still is. On this machine, a process that was killed is seen at once."""
         if self.process == Process.this():
             return self.token in _under_way
-        return time() < self.until and not self.process.is_gone()
+        now = time()
+        # A time that is further ahead was written by a clock that was.
+        return now < self.until <= now + 2 * FORSAKEN and not self.process.is_gone()
 
 
 @dataclass(frozen=True, slots=True)

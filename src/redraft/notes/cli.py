@@ -158,7 +158,7 @@ def _versions_table(task: TaskNotes) -> Table:
         "score": [_score(task.mean_score(note)) for note in latest],
         "by run": [visible(note.run_id) for note in latest],
     }
-    return plain_table(columns, right=("tokens", "runs with it", "score"))
+    return plain_table(columns, right=("tokens", "runs with it", "score"), wrap=("by run",))
 
 
 @notes.command()

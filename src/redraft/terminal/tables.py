@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 from redraft.terminal.console import QUIET
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from rich.text import Text
-
 GAP = 2
 """Spaces between two columns."""
+NARROW = 24
+"""Characters in which a name is readable, if it is cut or broken."""
 
 
 def plain_table(
@@ -22,18 +23,30 @@ def plain_table(
 ) -> Table:
     """Return a table of columns by name.
 
-    Columns in `right` are aligned to the right; cells in columns of `wrap` are broken if they are too long.
+    Columns in `right` are aligned to the right. Where there is too little room, the widest columns become
+    narrower, and no others: their cells are cut, or broken into lines in columns of `wrap`.
     """
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
     for name in columns:
-        justify = "right" if name in right else "left"
-        overflow = "fold" if name in wrap else "ellipsis"
-        table.add_column(name, justify=justify, no_wrap=name not in wrap, overflow=overflow)
+        # A column with `no_wrap` would keep its width, and a long one leave no room for the others.
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
+        row = zip(columns, cells, strict=True)
+        table.add_row(*(cell if name in wrap else _line(cell) for name, cell in row))
     return table
 
 
-def width_of(columns: Mapping[str, Sequence[str | Text]]) -> int:
-    """Return the width that columns take in a table, with the gap after each."""
-    return sum(max(map(len, (name, *cells))) + GAP for name, cells in columns.items())
+def _line(cell: str | Text) -> Text:
+    """Return a cell that is cut if it is too long."""
+    line = Text(cell) if isinstance(cell, str) else cell.copy()
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def width_of(columns: Mapping[str, Sequence[str | Text]], *names: str) -> int:
+    """Return the width that columns need in a table, with the gap after each.
+
+    Those with `names` need no more than `NARROW`.
+    """
+    widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    return sum((min(NARROW, width) if name in names else width) + GAP for name, width in widths.items())
