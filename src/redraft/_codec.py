@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import re
 import sys
 from base64 import b64decode, b64encode
@@ -16,8 +17,11 @@ from math import isfinite
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
+from pydantic_core import to_jsonable_python
+
 from redraft import errors
 from redraft.errors import (
+    ConfigError,
     DamagedRecordError,
     ModelError,
     RedraftError,
@@ -54,6 +58,19 @@ def to_json(value: Any) -> Any:
     An exception becomes its type and message, and anything else without a JSON form its `repr`.
     """
     return _encoded(value, READ)
+
+
+def plain_data(value: Any, what: str) -> Any:
+    """Return a copy of `value` as plain JSON data: models and dataclasses as objects, times in ISO 8601.
+
+    Raises `ConfigError`, whose message begins with `what`, for anything else, NaN and infinities included.
+    """
+    try:
+        data = to_jsonable_python(value)
+        json.dumps(data, allow_nan=False)
+    except ValueError as error:  # pydantic's own is one
+        raise ConfigError(f"{what} is not JSON data: {error}") from error
+    return data
 
 
 def to_record(value: Any) -> Any:

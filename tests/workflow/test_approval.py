@@ -9,11 +9,11 @@ import pytest
 
 from redraft import ConfigError, MemoryStore, SqliteStore
 from redraft._codec import to_record
+from redraft.approvals import ANSWER
 from redraft.errors import OutputError, WorkflowError
 from redraft.loop.record import Process
 from redraft.stores.base import Record
 from redraft.workflow import Approvals, HumanAnswer, Workflow, Workflows
-from redraft.workflow.approval import ANSWER
 from redraft.workflow.history import LAUNCH, Launch
 from support.commands import document, redraft
 from support.dashboards import Seen, pages

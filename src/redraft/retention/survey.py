@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
+from redraft.approvals import ANSWER, APPROVAL
 from redraft.cycles.journal import JOURNAL
 from redraft.cycles.mail import FEEDBACK
 from redraft.cycles.records import CARD
@@ -36,7 +37,6 @@ from redraft.stores.base import ManagedStore, json_text
 from redraft.stores.run_index import CHECKPOINT, LESSON_USE, NOTE_USE, RUN
 from redraft.text.search import has_text
 from redraft.web.people import PERSON
-from redraft.workflow.approval import ANSWER, APPROVAL
 from redraft.workflow.history import INNER_WORKFLOW, LAUNCH, WORKFLOW
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from redraft._lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
+    from redraft.approvals import Approval as Approval
+    from redraft.approvals import Approvals as Approvals
+    from redraft.approvals import HumanAnswer as HumanAnswer
     from redraft.workflow.actions import action as action
-    from redraft.workflow.approval import Approval as Approval
-    from redraft.workflow.approval import Approvals as Approvals
-    from redraft.workflow.approval import HumanAnswer as HumanAnswer
     from redraft.workflow.history import Workflows as Workflows
     from redraft.workflow.run import ItemFinished as ItemFinished
     from redraft.workflow.run import NodeFinished as NodeFinished

@@ -18,12 +18,12 @@ from pydantic import Field
 from redraft._codec import describe_error
 from redraft._texts import counted, short_repr
 from redraft._validation import nearest
+from redraft.approvals import Approval, HumanAnswer
 from redraft.errors import ConfigError, ModelError, WorkflowError
 from redraft.models.provider import ProviderModel
 from redraft.models.testing import ScriptedModel
 from redraft.text.schema import Schema
 from redraft.text.spec_file import Strict
-from redraft.workflow.approval import Approval, HumanAnswer
 from redraft.workflow.run import NodeFinished
 from redraft.workflow.spec import APPROVE, HTTP, WorkflowFile, plain_name
 from redraft.workflow.workflow import Workflow, read_file

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from redraft._codec import to_json, to_record
 from redraft._texts import ago, as_text, counted, shortened
+from redraft.approvals import Approval, Approvals
 from redraft.errors import (
     ConfigError,
     RedraftError,
@@ -56,7 +57,6 @@ from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
 from redraft.types import render_usage
 from redraft.web.people import people_of
-from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
     LAUNCH,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._texts import counted
 from redraft._validation import only
+from redraft.approvals import Approval, Approvals
 from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError
 from redraft.loop.record import RUN, Process, RunRecord, Status
 from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNENDED, Runs, StoredStep, Why
@@ -17,7 +18,6 @@ from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, REASONS, TokenUsage, render_score
-from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.node import ITEM_STEP, NODE
 from redraft.workflow.run import WorkflowResult

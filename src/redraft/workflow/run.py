@@ -13,6 +13,7 @@ from redraft import _telemetry
 from redraft._codec import describe_error
 from redraft._steps import find_in_step
 from redraft._telemetry import traced
+from redraft.approvals import Approval
 from redraft.errors import (
     ChangedRunError,
     ConfigError,
@@ -26,7 +27,7 @@ from redraft.protocols import Step, TimedStep
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced
 from redraft.types import NOTHING_USED, Stop, TokenUsage
-from redraft.workflow.approval import Approval, WaitingForAnswer
+from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.loop import RESULT, RESULT_KEYS
 from redraft.workflow.node import NODE, NodeRunner, usage_of
 from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, templates_in

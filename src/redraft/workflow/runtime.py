@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from redraft._calls import awaited
+from redraft._codec import plain_data
 from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
@@ -111,22 +112,6 @@ class Scope:
 def as_template_text(value: Any) -> str:
     """Render a value as it appears inside a text: anything but a text becomes JSON."""
     return value if isinstance(value, str) else template("{{ value | tojson }}").render({"value": value})
-
-
-_encoded = json.JSONEncoder(allow_nan=False).encode
-
-
-def plain_data(value: Any, what: str) -> Any:
-    """Return a copy of `value` as plain JSON data: models and dataclasses as objects, times in ISO 8601.
-
-    Raises `ConfigError`, whose message begins with `what`, for anything else, NaN and infinities included.
-    """
-    try:
-        data = to_jsonable_python(value)
-        _encoded(data)
-    except ValueError as error:  # pydantic's own is one
-        raise ConfigError(f"{what} is not JSON data: {error}") from error
-    return data
 
 
 def copy_of(data: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from redraft._texts import as_text
+from redraft.approvals import Approval, Approvals
 from redraft.errors import ConfigError
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import AT_WORK, Runs, state_of
@@ -14,7 +15,6 @@ from redraft.stores.run_index import RunQuery, run_index
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.people import who_decides
 from redraft.web.rendering import clipped
-from redraft.workflow.approval import Approval, Approvals
 from redraft.workflow.history import (
     NodeOutcome,
     NodeRun,

@@ -13,6 +13,7 @@ from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._validation import nearest
+from redraft.approvals import Approvals
 from redraft.errors import ConfigError, UnfinishedError, WorkflowError
 from redraft.loop.event_log import emitter
 from redraft.loop.journal import journal_in
@@ -21,7 +22,7 @@ from redraft.loop.record import Process
 from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
-from redraft.workflow.approval import Approvals, WaitingForAnswer
+from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.check import (
     MODEL_KEYS,
     check_file,
