@@ -41,7 +41,7 @@ SECTIONS = {
     "Workflows and agents in cycles": {
         "run": ("redraft.workflow.cli", "Run a workflow."),
         "test": ("redraft.workflow.cli", "Test a workflow with scripted replies."),
-        "approve": ("redraft.workflow.cli", "Answer a question that a workflow asks a person."),
+        "approve": ("redraft.history.approve", "Answer what workflows and agents ask people."),
         "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
         "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
     },
@@ -78,6 +78,7 @@ REMOVED = {
     "eval export": 'write the rows with a few lines of Python; docs/recipes.md has them, "Rows for training"',
     "eval --fleet": "leave it out: one process evaluates many cases at once, --at-once says how many",
     "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
+    "cycle feedback --approve": "`redraft approve AGENT` decides on a plan; praise needs no option but -m",
     "calibrate --wording": "change the criteria, which makes them another judge; docs/evals.md",
 }
 """The commands and options that earlier versions had, and what to do instead."""

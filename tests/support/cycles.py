@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from redraft._steps import direct
+from redraft.approvals import HumanAnswer
 from redraft.cycles.cycle import DERIVED, Cycle, CycleState, Runtime
 from redraft.cycles.egress import Egress
 from redraft.cycles.spec import AgentSpec
@@ -46,9 +47,22 @@ class ScriptedBus:
     async def notify(self, notice, /):
         self.told.append(notice)
 
-    async def verdict(self, cycle, within, known=(), /):
-        self.waits.append((cycle, within, list(known)))
-        return self.verdicts.pop(0)
+    async def ask(self, questions, within, /):
+        self.waits.append((within, [question.node for question in questions]))
+        answers = {}
+        while len(answers) < len(questions) and (verdict := self.verdicts.pop(0)) is not None:
+            for question in questions:
+                about = verdict.action in (None, question.node, question.message.split()[0].rstrip(":"))
+                if about and question.id not in answers:
+                    own = {
+                        key: value
+                        for key, value in (verdict.changes or {}).items()
+                        if key in question.data or not any(key in one.data for one in questions)
+                    }
+                    value = {**question.data, **own}
+                    approved = verdict.verdict != "reject"
+                    answers[question.id] = HumanAnswer(approved, value, verdict.message, verdict.by)
+        return answers
 
 
 def spec_of(**stages):

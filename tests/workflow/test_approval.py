@@ -185,7 +185,7 @@ def test_the_dashboard_says_what_goes_on_with_the_run(words, message):
 
 
 def test_a_run_that_waits_here_goes_on_with_the_answer(monkeypatch):
-    monkeypatch.setattr("redraft.workflow.approval.POLL", 0.01)
+    monkeypatch.setattr("redraft.approvals.POLL", 0.01)
     store = MemoryStore()
 
     async def both():

@@ -33,7 +33,7 @@ from redraft.cycles.cycle import (
     SubstageFinished,
     error_line,
 )
-from redraft.cycles.mail import check_cycle, check_feedback, ring
+from redraft.cycles.mail import answers_of, check_cycle, check_feedback, ring
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after, stamp_of
 from redraft.cycles.notices import Webhook, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
@@ -320,6 +320,10 @@ class CycleAgent:
             changes=changes,
             by=by,
         )
+        if record is not None and record.is_undecided:
+            asked = session.bus.open_questions()
+            for question, answer in answers_of(feedback, asked, session.card, record):
+                await session.bus.answer(question, answer)
         session.bus.add_own(feedback)
         ring(self.name)
         return feedback

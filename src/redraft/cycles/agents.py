@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._validation import nearest
+from redraft.approvals import Approvals
 from redraft.cycles.lease import LEASE, live_holder
-from redraft.cycles.mail import Feedback, Mailbox, check_cycle, check_feedback, pending_mail, ring
+from redraft.cycles.mail import (
+    Feedback,
+    Mailbox,
+    answers_of,
+    check_cycle,
+    check_feedback,
+    pending_mail,
+    ring,
+)
 from redraft.cycles.memory import differences
 from redraft.cycles.outbox import stored_notices
 from redraft.cycles.records import (
@@ -40,6 +49,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from redraft.approvals import Approval
     from redraft.cycles.cycle import CycleResult
     from redraft.cycles.mail import AgentMessage, Verdict
     from redraft.cycles.memory import Memory, MemoryChange
@@ -251,8 +261,8 @@ class AgentHandle:
         if cycle is None and newest and newest[0].is_undecided:
             cycle = newest[0].number
         stored = None if cycle is None else await self._record(cycle)
-        record = None if stored is None else cycle_from(stored)
-        check_feedback(verdict, action, changes, await self.card(), record)
+        record, card = None if stored is None else cycle_from(stored), await self.card()
+        check_feedback(verdict, action, changes, card, record)
         mailbox = Mailbox(self._store, data_redactor(also=()))
         feedback = await mailbox.feedback(
             verdict,
@@ -263,8 +273,20 @@ class AgentHandle:
             changes=changes,
             by=by,
         )
+        if record is not None and record.is_undecided:
+            asked = await self.questions()
+            for question, answer in answers_of(feedback, asked, card, record):
+                await Approvals(self._store).put(question, answer)
         ring(self.name)
         return feedback
+
+    async def questions(self) -> list[Approval]:
+        """Return the open questions about the plan of the newest cycle, if it waits for a person."""
+        newest = await self.cycles(limit=1)
+        if not newest or not newest[0].is_undecided:
+            return []
+        of_cycle = f"{newest[0].number}-"
+        return [one for one in await Approvals(self._store).waiting() if one.node.startswith(of_cycle)]
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
         """Send plain JSON data to an `agent-messages` source, for which a trigger may wait."""

@@ -8,13 +8,12 @@ from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from redraft._codec import from_record
+from redraft._codec import from_record, to_record
 from redraft._tasks import end_tasks
+from redraft.approvals import ANSWER, APPROVAL, Approval, Approvals, HumanAnswer
 from redraft.cycles.egress import AgentEffect
 from redraft.cycles.mail import (
-    FEEDBACK,
     OUTBOX,
-    PENDING,
     POLL_SECONDS,
     AgentMessage,
     Feedback,
@@ -32,7 +31,7 @@ from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from redraft.cycles.egress import Egress
     from redraft.cycles.notices import Notice
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from redraft.cycles.records import AgentCard, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
-    from redraft.stores.base import Where
 
 PATIENCE = 0.015
 """Seconds that a cycle waits for feedback from a database; a later look has it."""
@@ -83,6 +81,8 @@ class AgentBus:
         self._write_behind = write_behind
         self._egress = egress
         self._on_wait = on_wait
+        self._questions: dict[str, Approval] = {}
+        self._answered: dict[str, HumanAnswer] = {}
         self._feedback: list[Feedback] = []
         self._own: list[Feedback] = []
         self._looking: asyncio.Task[list[Feedback]] | None = None
@@ -93,11 +93,13 @@ class AgentBus:
         self._refreshed_at = -REFRESH_SECONDS
 
     async def open(self) -> None:
-        """Send what an earlier process has queued."""
+        """Send what an earlier process has queued, and remember what it has asked."""
         if self._write_behind.is_away:
             return
         try:
             queued = await self._location.store.find(OUTBOX, limit=1)
+            for asked in intact(await self._location.store.find(APPROVAL)):
+                self._questions[asked.key] = from_record(Approval, asked.data)
         except StoreError as error:
             logger.info("The outbox of the agent %r can't be read now: %s", self._location.agent, error)
             return
@@ -156,44 +158,71 @@ class AgentBus:
                 logger.info("Feedback for the agent %r can't be read now: %s", self._location.agent, error)
             return None
 
-    async def verdict(
-        self,
-        cycle: str,
-        within: float | None,
-        known: Collection[str] = (),
-        /,
-    ) -> Feedback | None:
-        """Wait for a person's verdict on the plan of a cycle, by its id; None after `within` seconds."""
-        await self._on_wait("waiting", within)
-        found = await self._next_verdict(cycle, within, known)
-        # Not after a cancellation: the wait continues when the cycle is resumed.
-        await self._on_wait("running", None)
-        return found
+    # Questions
 
-    async def _next_verdict(
-        self, cycle: str, seconds: float | None, known: Collection[str]
-    ) -> Feedback | None:
-        end = None if seconds is None else monotonic() + seconds
+    async def ask(self, questions: Sequence[Approval], within: float | None, /) -> dict[str, HumanAnswer]:
+        """Ask people, and wait for their answers; after `within` seconds, the rest has timed out.
+
+        Questions and answers are stored, so that any process can answer, and a later one continue.
+        """
+        for question in questions:
+            if question.id not in self._questions and not await self._is_stored(question):
+                await self._write_behind.save([question.stored()])
+            self._questions[question.id] = question
+        await self._on_wait("waiting", within)
+        end = None if within is None else monotonic() + within
         while True:
             rings = ring_count(self._location.agent)
-            if (found := await self._find_verdict(cycle, known)) is not None:
-                return found
+            answers = await self._answers(questions)
             left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - monotonic())
-            if left <= 0:
-                return None
+            if len(answers) == len(questions) or left <= 0:
+                break
             await wait_for_ring(self._location.agent, rings, left)
+        for question in questions:
+            if question.id not in answers:
+                answers[question.id] = await self.answer(
+                    question, HumanAnswer(approved=False, timed_out=True)
+                )
+        # Not after a cancellation: the wait continues when the cycle is resumed.
+        await self._on_wait("running", None)
+        return answers
 
-    async def _find_verdict(self, cycle: str, known: Collection[str]) -> Feedback | None:
-        for one in self._own:
-            if one.cycle_id == cycle and one.id not in known:
-                return one
+    async def answer(self, question: Approval, answer: HumanAnswer) -> HumanAnswer:
+        """Store an answer; return the stored one, since the first one counts."""
         try:
-            where: Where = {"status": PENDING, "cycle_id": cycle}
-            found = intact(await self._location.store.find(FEEDBACK, where=where))
-        except StoreError:  # away; it may be back in time
-            return None
-        new = (record for record in found if record.key not in known)
-        return next((from_record(Feedback, record.data) for record in new), None)
+            stored = await Approvals(self._location.store).put(question, answer)
+        except StoreError:  # away: it holds in this process
+            stored = self._answered.setdefault(question.id, answer)
+            await self._write_behind.save([Record(ANSWER, question.id, to_record(stored))])
+        self._answered[question.id] = stored
+        return stored
+
+    def open_questions(self) -> list[Approval]:
+        """Return the questions of the cycle under way that this process has not seen answered."""
+        return [one for one in self._questions.values() if one.id not in self._answered]
+
+    def drop_questions(self) -> list[tuple[str, str]]:
+        """Forget the questions of a cycle that is over; return the kinds and keys of their records."""
+        ids, self._questions, self._answered = list(self._questions), {}, {}
+        return [(kind, one) for one in ids for kind in (APPROVAL, ANSWER)]
+
+    async def _is_stored(self, question: Approval) -> bool:
+        if self._write_behind.is_away:
+            return False
+        try:
+            return await self._location.store.get(APPROVAL, question.id) is not None
+        except StoreError:
+            return False
+
+    async def _answers(self, questions: Sequence[Approval]) -> dict[str, HumanAnswer]:
+        ids = {question.id for question in questions}
+        if not self._write_behind.is_away and ids - self._answered.keys():
+            try:
+                found = await self._location.store.find(ANSWER, prefix=f"{self._location.agent}.")
+                self._answered |= {one.key: from_record(HumanAnswer, one.data) for one in intact(found)}
+            except StoreError:  # away; it may be back in time
+                pass
+        return {one: answer for one, answer in self._answered.items() if one in ids}
 
     # Messages
 

@@ -168,7 +168,7 @@ async def status(
     width = CalmConsole().width
     if agent is None:
         found: list[tuple[AgentSummary, Totals]] = []
-        async with _open_agents() as agents:
+        async with open_agents() as agents:
             for handle in await agents.handles():
                 async with handle:
                     found.append((await handle.summary(), await handle.spent()))
@@ -176,7 +176,7 @@ async def status(
         listed = [{**summary_document(one), "spent": spent_document(spent)} for one, spent in found]
         deliver(view, {"agents": listed}, as_json=as_json)
         return
-    async with _open_agents() as agents, await agents.get(agent) as handle:
+    async with open_agents() as agents, await agents.get(agent) as handle:
         summary, spent = await handle.summary(), await handle.spent()
         latest, undelivered = await handle.cycles(limit=count), await handle.undelivered()
     document = {
@@ -207,7 +207,7 @@ async def memory(
     as_json: options.Json = False,
 ) -> None:
     """Show what an agent remembers. Prints the memory now, after an earlier cycle, or as a diff of two."""
-    async with _open_agents() as agents, await agents.get(agent) as handle:
+    async with open_agents() as agents, await agents.get(agent) as handle:
         if diff is not None:
             changes = await handle.diff(*diff)
             changed = [change_document(one) for one in changes]
@@ -222,7 +222,7 @@ async def memory(
 @handles_errors
 async def metrics(agent: Name, count: Latest = 20, as_json: options.Json = False) -> None:
     """Show an agent's metrics. Lists time, tokens, cost, anomalies, alerts and failures, cycle by cycle."""
-    async with _open_agents() as agents, await agents.get(agent) as handle:
+    async with open_agents() as agents, await agents.get(agent) as handle:
         latest = await handle.cycles(limit=count)
     document = {"agent": agent, "cycles": [metrics_document(one) for one in latest]}
     deliver(metrics_rows(latest, CalmConsole().width), document, as_json=as_json)
@@ -241,7 +241,7 @@ async def trace(
 
     Those of the newest 100 cycles are kept, without secrets.
     """
-    async with _open_agents() as agents, await agents.get(agent) as handle:
+    async with open_agents() as agents, await agents.get(agent) as handle:
         if number is None:
             newest = await handle.cycles(limit=1)
             number = newest[0].number if newest else 1
@@ -254,14 +254,13 @@ async def trace(
 @handles_errors
 async def feedback(
     agent: Name,
-    approve: Annotated[
-        bool, typer.Option("--approve", help="Approve what the agent did, or what it plans to do.")
-    ] = False,
-    reject: Annotated[bool, typer.Option("--reject", help="Reject it; a waiting plan is not run.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Say that the agent did wrong.")] = False,
     modify: Annotated[
         str | None,
         typer.Option(
-            "--modify", metavar="JSON", help="Approve with different parameters, such as '{\"level\": 2}'."
+            "--modify",
+            metavar="JSON",
+            help="Say which parameters would have been right, such as '{\"level\": 2}'.",
         ),
     ] = None,
     message: Annotated[str, typer.Option("-m", "--message", metavar="TEXT", help="The reason.")] = "",
@@ -270,8 +269,7 @@ async def feedback(
         typer.Option(
             "--cycle",
             metavar="N",
-            help="The cycle the feedback is about. Default: the cycle waiting for a decision, if there "
-            "is one.",
+            help="The cycle the feedback is about. Default: the agent in general.",
         ),
     ] = None,
     action: Annotated[
@@ -282,17 +280,26 @@ async def feedback(
     ] = "",
     as_json: options.Json = False,
 ) -> None:
-    """Give an agent feedback. It decides on a waiting plan, and the agent learns from it."""
-    flags: dict[Verdict, bool] = {"approve": approve, "reject": reject, "modify": modify is not None}
-    verdicts: list[Verdict] = [verdict for verdict, is_set in flags.items() if is_set]
-    if len(verdicts) != 1:
-        raise ConfigError("Expected exactly one of --approve, --reject and --modify.")
+    """Give an agent feedback, from which it learns. Without --reject or --modify, it did well.
+
+    A plan that waits for a person is decided on with `redraft approve`.
+    """
+    if reject and modify is not None:
+        raise ConfigError("Expected --reject or --modify, not both.")
+    if not (reject or modify is not None or message.strip()):
+        raise ConfigError("Expected what the agent is to learn: -m TEXT, --reject or --modify.")
+    verdict: Verdict = "reject" if reject else "approve" if modify is None else "modify"
     changes = None if modify is None else parse_changes(modify, "--modify")
-    async with _open_agents() as agents, await agents.get(agent) as handle:
+    async with open_agents() as agents, await agents.get(agent) as handle:
         async with people_of(project_store()) as people:
             person = await people.who(by, os.environ.get("REDRAFT_TOKEN", ""))
+        if await handle.questions() and number is None:
+            raise ConfigError(
+                f"A plan of {agent!r} is waiting for a decision: redraft approve {shlex.quote(agent)}. For "
+                "feedback on an earlier cycle, add --cycle N."
+            )
         sent = await handle.send_feedback(
-            verdicts[0], message, cycle=number, action=action, changes=changes, by=person
+            verdict, message, cycle=number, action=action, changes=changes, by=person
         )
     if as_json:
         emit_json({"agent": agent, "feedback": redactor_of_environment().redact_object(sent)})
@@ -311,7 +318,7 @@ async def prune(
     as_json: options.Json = False,
 ) -> None:
     """Delete the records of older cycles, and leftover mail. The memory is not affected."""
-    async with _open_agents() as agents, await agents.get(agent) as handle:
+    async with open_agents() as agents, await agents.get(agent) as handle:
         counts = await handle.prune(keep)
     if as_json:
         emit_json({"agent": agent, "deleted": counts})
@@ -321,7 +328,7 @@ async def prune(
 
 
 @asynccontextmanager
-async def _open_agents() -> AsyncGenerator[Agents]:
+async def open_agents() -> AsyncGenerator[Agents]:
     """Yield the agents of the project and of the long-term storage; close the stores at the end."""
     storage = storage_of("default")
     if storage is None:
@@ -416,10 +423,10 @@ class CycleProgress:
 
     def _waits(self, event: CycleWaiting) -> None:
         within = "" if event.within is None else f" within {event.within:g} s"
-        command = f"redraft cycle feedback {shlex.quote(event.agent)}"
+        command = f"redraft approve {shlex.quote(event.agent)}"
         text = f"cycle {event.number} is waiting for a decision{within}: {command}"
         page = f", or at {visible(event.url)}" if event.url else ""
-        self._show(event.agent, Text(f"{visible(text)} --approve, --reject or --modify{page}", "yellow"))
+        self._show(event.agent, Text(f"{visible(text)}{page}", "yellow"))
 
     def _ended(self, agent: str, result: CycleResult) -> None:
         derived, stages = result.state["derivedData"], result.stages or {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -23,6 +23,7 @@ from redraft.text.templates import template
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
+    from redraft.approvals import Approval, HumanAnswer
     from redraft.cycles.notices import Notice
 
 DERIVED = ("analysis", "plan", "governance", "execution", "evaluation", "learnings")
@@ -70,13 +71,8 @@ class Bus(Protocol):
         """Notify people, if the agent's file has a webhook for that."""
         ...
 
-    async def verdict(
-        self, cycle: str, within: float | None, known: Collection[str] = (), /
-    ) -> Feedback | None:
-        """Wait for a person's verdict on the plan of a cycle, by its id; None after `within` seconds.
-
-        `known` are the ids of earlier verdicts: a person may decide on one action after another.
-        """
+    async def ask(self, questions: Sequence[Approval], within: float | None, /) -> dict[str, HumanAnswer]:
+        """Ask people; return the answers by question, those that came `within` seconds."""
         ...
 
 

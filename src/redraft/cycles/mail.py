@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from redraft._codec import from_record, to_json, to_record
 from redraft._hints import keyword_hints
 from redraft._validation import nearest
-from redraft.cycles.memory import stamp_of
+from redraft.approvals import HumanAnswer
+from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.spec import ANY
 from redraft.errors import ConfigError
 from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
+    from redraft.approvals import Approval
     from redraft.cycles.records import AgentCard, CycleRecord
     from redraft.web.people import Person
 
@@ -177,6 +179,32 @@ def check_feedback(
             f"The action {names[0]!r} takes" if len(names) == 1 else f"The actions {', '.join(names)} take"
         )
         raise ConfigError(f"{whose} no parameter {unknown[0]!r}; {nearest(unknown[0], sorted(known))}")
+
+
+def answers_of(
+    feedback: Feedback, questions: Iterable[Approval], card: AgentCard, cycle: CycleRecord
+) -> Iterator[tuple[Approval, HumanAnswer]]:
+    """Yield the questions about a plan that feedback decides on, each with the answer."""
+    planned: list[dict[str, Any]] = cycle.derived_data.get("plan", {}).get("actions", [])
+    names: dict[str, str] = {one["id"]: one["action"] for one in planned}
+    for question in questions:
+        name = names.get(question.node, "")
+        if feedback.action not in (None, question.node, name):
+            continue
+        takes = {*question.data, *card.actions.get(name, [ANY])}
+        changes = feedback.changes or {}
+        own = {key: value for key, value in changes.items() if key in takes or ANY in takes}
+        yield (
+            question,
+            HumanAnswer(
+                feedback.verdict != "reject",
+                {**question.data, **own},
+                feedback.message,
+                feedback.by,
+                moment_of(feedback.timestamp),
+                proof=feedback.proof,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

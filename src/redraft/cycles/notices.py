@@ -83,8 +83,7 @@ def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: st
     lines += [_line(str(one.get("message"))) for one in objects_in(derived, "analysis", "anomalies")]
     lines += ["", *(_plan_line(one) for one in plan), ""]
     lines.append("There is no time limit." if until is None else f"If nobody decides by {until}: {default}.")
-    command = f"redraft cycle feedback {shlex.quote(agent)}"
-    lines.append(f"Decide on its page, or with: {command} --approve or --reject")
+    lines.append(f"Decide on its page, or with: redraft approve {shlex.quote(agent)}")
     return Notice(
         "waiting",
         agent,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from time import monotonic
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text, short_repr
 from redraft._validation import nearest
+from redraft.approvals import Approval, HumanAnswer
 from redraft.cycles.calls import ask_model, call_configured
 from redraft.cycles.cycle import error_line, render, render_text
-from redraft.cycles.mail import DECISIONS, Feedback
+from redraft.cycles.memory import moment_after
+from redraft.cycles.records import as_object
 from redraft.cycles.spec import (
     ANY,
     AnyAction,
@@ -183,10 +184,10 @@ AUTONOMOUS, CONTROLLED = "autonomous", "controlled"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
-    """The verdicts that people gave, in order."""
+class PlanAnswers:
+    """The answers of people about the actions of a plan, by the id of the action."""
 
-    verdicts: tuple[Feedback, ...] = ()
+    answers: Mapping[str, HumanAnswer] = field(default_factory=dict[str, HumanAnswer])
 
 
 async def authorize(substage: Authorize, cycle: Cycle) -> None:
@@ -194,9 +195,9 @@ async def authorize(substage: Authorize, cycle: Cycle) -> None:
 
     Autonomous: the agent itself approves. Supervised: wait for a person, then apply the default to what is
     undecided; the wait survives a restart of the process. Controlled: wait for a person without a limit. If
-    `when` does not hold, nobody is asked. A verdict is about the whole plan, or about the one action that it
-    names; actions that a person modified are checked against the constraints again. Raises `TemplateError`
-    for a `when` that can't be evaluated.
+    `when` does not hold, nobody is asked. Each action is a question of `Approvals`; those with changed
+    parameters are checked against the constraints again. Raises `TemplateError` for a `when` that can't be
+    evaluated.
     """
     admit_due_actions(cycle)
     config, governance = substage.config, governance_of(cycle)
@@ -208,10 +209,8 @@ async def authorize(substage: Authorize, cycle: Cycle) -> None:
     if not actions:
         governance["authority"] = _authority(config.mode, "approved", message="nothing to decide on")
         return
-    answered = await cycle.step(
-        f"reason/{substage.name}", Verdicts, _wait_for_verdicts, actions, config, cycle
-    )
-    governance["authority"] = _apply(answered.verdicts, actions, config, cycle)
+    answered = await cycle.step(f"reason/{substage.name}", PlanAnswers, _ask_people, actions, substage, cycle)
+    governance["authority"] = _apply(answered.answers, actions, config, cycle)
 
 
 def _authority(mode: str, decision: str, by: str = "", message: str = "", proof: str = "") -> dict[str, str]:
@@ -220,21 +219,30 @@ def _authority(mode: str, decision: str, by: str = "", message: str = "", proof:
     return authority | {"proof": proof} if proof else authority
 
 
-async def _wait_for_verdicts(
-    actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cycle: Cycle
-) -> Verdicts:
-    """Wait until all actions are decided on, or time is up."""
-    verdicts: list[Feedback] = []
-    undecided = list(actions)
-    end = None if config.mode == CONTROLLED else monotonic() + _seconds(config, cycle)
-    while undecided:
-        within = None if end is None else max(0.0, round(end - monotonic(), 3))
-        verdict = await cycle.runtime.bus.verdict(cycle.id, within, [one.id for one in verdicts])
-        if verdict is None:
-            break
-        verdicts.append(verdict)
-        undecided = [one for one in undecided if not _is_about(verdict, one)]
-    return Verdicts(tuple(verdicts))
+async def _ask_people(actions: Sequence[dict[str, Any]], substage: Authorize, cycle: Cycle) -> PlanAnswers:
+    """Ask about each action, until all are decided on or time is up."""
+    within = None if substage.config.mode == CONTROLLED else _seconds(substage.config, cycle)
+    end = moment_after(cycle.runtime.clock(), within)
+    then = "" if end is None else f" (by {end:%Y-%m-%d %H:%M:%S} UTC, else {substage.config.default})"
+    questions = [_question(one, then, substage, cycle) for one in actions]
+    found = await cycle.runtime.bus.ask(questions, within)
+    return PlanAnswers({question.node: found[question.id] for question in questions if question.id in found})
+
+
+def _question(one: Mapping[str, Any], then: str, substage: Authorize, cycle: Cycle) -> Approval:
+    """Return the question about a planned action; its id is the same when the cycle resumes."""
+    key = cycle.idempotency_key(substage.name, "approve", one["id"])
+    reason = f": {one['reason']}" if one.get("reason") else ""
+    name = cycle.spec.name
+    return Approval(
+        id=f"{name}.{key[:8]}",
+        run_id=name,
+        workflow=name,
+        node=one["id"],
+        message=cycle.runtime.redact(f"{one['action']}{reason}") + then,
+        asked_at=cycle.runtime.clock(),
+        data=cycle.runtime.redact(one["params"]),
+    )
 
 
 def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
@@ -244,63 +252,59 @@ def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
     return limit if until is None else min(limit, max(0.0, (until - cycle.runtime.clock()).total_seconds()))
 
 
-def _is_about(verdict: Feedback, action: dict[str, Any]) -> bool:
-    return verdict.action in (None, action["id"], action["action"])
-
-
 def _apply(
-    verdicts: Iterable[Feedback], actions: Sequence[dict[str, Any]], config: AuthorizeConfig, cycle: Cycle
+    answers: Mapping[str, HumanAnswer],
+    actions: Sequence[dict[str, Any]],
+    config: AuthorizeConfig,
+    cycle: Cycle,
 ) -> dict[str, str]:
-    """Apply the verdicts to the plan, each to what the earlier ones left undecided; return the authority."""
-    undecided = list(actions)
-    decisions: list[str] = []
-    people: list[str] = []
-    proofs: list[str] = []
-    messages: list[str] = []
-    for verdict in verdicts:
-        about = [one for one in undecided if _is_about(verdict, one)]
-        if not about:
-            cycle.failures.append(f"A verdict is about {verdict.action!r}, which is not waiting for one.")
-            continue
-        undecided = [one for one in undecided if not _is_about(verdict, one)]
-        _apply_one(verdict, about, cycle)
-        decisions.append(DECISIONS[verdict.verdict])
-        people.append(verdict.by)
-        proofs.append(verdict.proof)
-        messages.append(verdict.message)
-    if undecided:
+    """Apply the answers to the plan, and the default to the rest; return the authority."""
+    given = [(one, answers[one["id"]]) for one in actions if one["id"] in answers]
+    decided = [(one, answer) for one, answer in given if not answer.timed_out]
+    decisions = [_apply_one(answer, one, cycle) for one, answer in decided]
+    if modified := [one for (one, _), said in zip(decided, decisions, strict=True) if said == "modified"]:
+        constraints = constraints_of(cycle)
+        check_plan(constraints, cycle)
+        check_actions(modified, constraints, cycle)
+    messages = [answer.comment for _, answer in decided]
+    if len(decided) < len(actions):
         default = "reject" if config.mode == CONTROLLED else config.default
-        if default == "reject":
-            for one in undecided:
+        ids = {one["id"] for one, _ in decided}
+        for one in actions:
+            if default == "reject" and one["id"] not in ids:
                 disapprove(one["id"], cycle)
         decisions.append("default")
         messages.append(
             f"nobody decided within {config.timeout_ms / 1000:g} s, so the default applies: {default}"
         )
     decision = next(one for one in ("modified", "approved", "rejected", "default") if one in decisions)
-    message = "; ".join(one for one in messages if one)
-    by, proof = (", ".join(dict.fromkeys(filter(None, each))) for each in (people, proofs))
+    people, proofs = ([getattr(answer, name) for _, answer in decided] for name in ("by", "proof"))
+    by, proof, message = (
+        separator.join(dict.fromkeys(filter(None, each)))
+        for separator, each in ((", ", people), (", ", proofs), ("; ", messages))
+    )
     return _authority(config.mode, decision, by, message, proof)
 
 
-def _apply_one(verdict: Feedback, about: Sequence[dict[str, Any]], cycle: Cycle) -> None:
-    changes = dict(verdict.changes or {})
-    of_each = [{key: changes[key] for key in changes if _accepts(one, key, cycle)} for one in about]
-    unknown = sorted(changes.keys() - {key for own in of_each for key in own})
-    if unknown:  # to run the planned ones instead is not what the person wanted
-        cycle.failures.append(
-            f"A verdict modifies {unknown[0]!r}, which no planned action takes, so no action is run."
-        )
-        of_each = []
-    if verdict.verdict == "reject" or (verdict.verdict == "modify" and not any(of_each)):
-        for one in about:
+def _apply_one(answer: HumanAnswer, one: dict[str, Any], cycle: Cycle) -> str:
+    """Apply an answer to a planned action; return what it decides."""
+    asked: dict[str, Any] = cycle.runtime.redact(one["params"])
+    value = as_object(answer.value) or asked
+    changes = {key: new for key, new in value.items() if key not in asked or asked[key] != new}
+    if not answer.approved or not changes:
+        if not answer.approved:
             disapprove(one["id"], cycle)
-    elif verdict.verdict == "modify":
-        for one, own in zip(about, of_each, strict=True):
-            one["params"] = {**one["params"], **own}
-        constraints = constraints_of(cycle)
-        check_plan(constraints, cycle)
-        check_actions(about, constraints, cycle)
+        return "approved" if answer.approved else "rejected"
+    unknown = next((key for key in sorted(changes) if not _accepts(one, key, cycle)), None)
+    if unknown is None:
+        one["params"] = {**one["params"], **changes}
+    else:  # to run the planned one instead is not what the person wanted
+        cycle.failures.append(
+            f"The answer about {one['action']!r} changes {unknown!r}, which it does not take, so it is not "
+            "run."
+        )
+        disapprove(one["id"], cycle)
+    return "modified"
 
 
 def _accepts(one: dict[str, Any], parameter: str, cycle: Cycle) -> bool:

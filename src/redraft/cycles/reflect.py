@@ -180,7 +180,8 @@ def joined(
         elif change.id in of_key:  # it may have been dropped since
             of_key[change.id] = change.after
     bounded = {
-        key: retained(list(found.values()), *_bounds(retention.get(key), now)) for key, found in items.items()
+        key: retained(list(found.values()), *_bounds(retention.get(key), now), now)
+        for key, found in items.items()
     }
     return Memory(bounded, cycle)
 

@@ -412,6 +412,7 @@ class Session:
             await self._steps.aclose()
             self._steps = None
         self._obsolete += [(mail.kind, mail.key) for mail in (*taken, *self.outbox.forget())]
+        self._obsolete += self.bus.drop_questions()
         self._excess += record.number > self._cycles
         is_time = record.number % DELETE_BATCH == 0
         is_much = len(self._obsolete) + self._excess >= (DELETE_BATCH if self.location.is_durable else 1)

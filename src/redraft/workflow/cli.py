@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from getpass import getuser
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias, cast
@@ -25,7 +23,7 @@ from rich.text import Text
 
 from redraft._codec import to_json, to_record
 from redraft._texts import ago, as_text, counted, shortened
-from redraft.approvals import Approval, Approvals
+from redraft.approvals import Approval
 from redraft.errors import (
     ConfigError,
     RedraftError,
@@ -38,7 +36,7 @@ from redraft.loop.keeper import new_run_id
 from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
-from redraft.stores.location import project_store, store_at
+from redraft.stores.location import project_store
 from redraft.terminal import options
 from redraft.terminal.check_report import deliver_check
 from redraft.terminal.commands import run_async
@@ -48,7 +46,6 @@ from redraft.terminal.console import (
     QUIET,
     CalmConsole,
     Warnings,
-    deliver,
     emit,
     emit_json,
     emit_untrusted,
@@ -56,7 +53,6 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
 from redraft.types import render_usage
-from redraft.web.people import people_of
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
     LAUNCH,
@@ -180,92 +176,8 @@ def run(
             raise typer.Exit(ExitCode.WAITING if result.waiting else ExitCode.BUDGET)
 
 
-def approve(
-    context: typer.Context,
-    question: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ID",
-            help="A question's id or its beginning, the run that asks it, or 'last'. Default: list all.",
-            show_default=False,
-        ),
-    ] = None,
-    reject: Annotated[bool, typer.Option("--reject", help="Reject instead of approving.")] = False,
-    value: Annotated[
-        str | None,
-        typer.Option("--value", metavar="JSON", help="Approve this value instead of the data shown."),
-    ] = None,
-    comment: Annotated[
-        str, typer.Option("-m", "--message", metavar="TEXT", help="The reason for the answer.")
-    ] = "",
-    no_resume: Annotated[
-        bool, typer.Option("--no-resume", help="Only store the answer; don't resume the run.")
-    ] = False,
-    database: options.Database = None,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> None:
-    """Answer a question that a workflow asks a person (`human.approve`), and continue the workflow.
-
-    If a program started the workflow, the Python call that continues it is printed.
-    """
-    with surface(debug=debug), store_at(database):
-        if question is None:
-            if reject or value is not None or comment or no_resume:
-                raise ConfigError("Say which question to answer: ID; `redraft approve` lists them.")
-            deliver_waiting(run_async(Approvals().waiting()), as_json=as_json)
-            return
-        if reject and value is not None:
-            raise ConfigError("--value is the value to approve, so it can't be combined with --reject.")
-        changed = ... if value is None else _json_value(value)
-        run_id, kept = run_async(_answer(question, approved=not reject, value=changed, comment=comment))
-        console = CalmConsole(stderr=True)
-        console.say("Rejected." if reject else "Approved.")
-        if kept is not None and (no_resume or kept.is_awaited):
-            console.say(kept.continuation)
-            return
-        words = ["resume", run_id, *(["--json"] if as_json else [])]
-        command = context.find_root().command
-        code = ExitCode(command.main(words, standalone_mode=False) or 0)
-        # A program's workflow: `resume` can only print the call, but what was asked of this command is done.
-        is_printed = kept is not None and kept.launch is None and kept.record.status != "running"
-        raise typer.Exit(ExitCode.MET if is_printed and code == ExitCode.USAGE else code)
-
-
-def _json_value(text: str) -> Any:
-    try:
-        return _json(text)
-    except ConfigError as error:
-        quoted = shlex.quote(json.dumps(text, ensure_ascii=False))
-        raise ConfigError(
-            f"--value takes JSON, got {text!r}: {error}. For text, write --value {quoted}."
-        ) from error
-
-
-async def _answer(
-    question: str, *, approved: bool, value: Any, comment: str
-) -> tuple[str, StoredWorkflow | None]:
-    """Answer a question; return the run that asks it, with what is stored of it."""
-    approvals = Approvals()
-    approval = await approvals.get(question)
-    if approval is None:
-        raise ConfigError(f"There is no open question {question!r}; `redraft approve` lists those there are.")
-    async with people_of(project_store()) as people:
-        by = await people.who("", os.environ.get("REDRAFT_TOKEN", "")) or getuser()
-    await approvals.answer(approval, approved=approved, value=value, comment=comment, by=by)
-    return approval.run_id, await Workflows().get(approval.run_id)
-
-
-def deliver_waiting(approvals: Sequence[Approval], *, as_json: bool) -> None:
-    """Print the questions that wait for an answer, as lines or as a JSON document."""
-    found = redactor_of_environment().redact_object(list(approvals))
-    if found or as_json:
-        deliver(Group(*map(_question, found)), {"waiting": found}, as_json=as_json)
-    else:
-        CalmConsole(stderr=True).say("Nothing is waiting for an answer.")
-
-
-def _question(approval: Approval) -> RenderableType:
+def question_view(approval: Approval) -> RenderableType:
+    """Render a question to a person."""
     then = {"approve": "approved", "reject": "rejected", None: "failed"}[approval.default]
     due = None if approval.deadline is None else f"{approval.deadline.astimezone():%Y-%m-%d %H:%M}"
     until = "" if due is None else f", until {due}, then {then}"
@@ -347,7 +259,7 @@ def parse_values(words: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"-v {name!r} is given twice.")
         content = read_text(text[1:], f"-v {name}:") if text.startswith("@") else text
         try:
-            values[name] = _json(content) if is_json else content
+            values[name] = parse_json(content) if is_json else content
         except ConfigError as error:
             raise ConfigError(f"-v {name}: invalid JSON: {error}. For text, write {name}=TEXT.") from error
     return values
@@ -364,7 +276,7 @@ def read_text(file: str, what: str) -> str:
         raise ConfigError(f"{what} {file!r} cannot be read: {reason}.") from error
 
 
-def _json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Parse JSON; raises a `ConfigError` that says where it is wrong."""
 
     def reject(word: str) -> NoReturn:
@@ -634,7 +546,7 @@ def workflow_view(history: WorkflowHistory) -> RenderableType:
     if history.nodes:
         parts += ["", _nodes(history)]
     if history.waiting:
-        parts += ["", *map(_question, history.waiting)]
+        parts += ["", *map(question_view, history.waiting)]
         parts.append(Text("redraft approve ID answers; with --reject, it rejects.", QUIET))
     elif row.status == "waiting":
         parts += ["", "Nothing is left to answer: each question has its answer, or its deadline has passed."]
