@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel, SqliteStore
 from redraft.errors import ReflectionDueError, StoreError
-from redraft.lessons import files
-from redraft.lessons.due import DueReflection, ReflectionWriter, resolve_due
+from redraft.lessons import due, files
+from redraft.lessons.due import FORSAKEN, DueReflection, ReflectionWriter, resolve_due
 from redraft.lessons.folder import LessonFolder
 from redraft.loop.record import Process
 from support.learning_agents import REPLY, TASK, learning, run, writer
@@ -124,14 +123,22 @@ ELSEWHERE = Process("another machine", 1, "")
 @pytest.mark.parametrize(
     ("writer", "is_at_work"),
     [
-        (ReflectionWriter(ELSEWHERE, "", time.time() + 1_000), True),
-        (ReflectionWriter(ELSEWHERE, "", time.time() - 1), False),
-        (ReflectionWriter(replace(Process.this(), started="before"), "", time.time() + 1_000), False),
-        (ReflectionWriter(Process.this(), "of an attempt that failed", time.time() + 1_000), False),
+        (ReflectionWriter(ELSEWHERE, "", 1_000.0 + FORSAKEN), True),
+        (ReflectionWriter(ELSEWHERE, "", 999.0), False),
+        (ReflectionWriter(ELSEWHERE, "", 9_999.0), False),
+        (ReflectionWriter(replace(Process.this(), started="before"), "", 1_000.0 + FORSAKEN), False),
+        (ReflectionWriter(Process.this(), "of an attempt that failed", 1_000.0 + FORSAKEN), False),
     ],
-    ids=["on another machine", "on another machine, silent", "dead", "this process, no longer"],
+    ids=[
+        "on another machine",
+        "on another machine, silent",
+        "on another machine, whose clock was ahead",
+        "dead",
+        "this process, no longer",
+    ],
 )
-def test_a_process_that_writes_a_reflection_counts_for_as_long_as_it_lives(writer, is_at_work):
+def test_a_process_that_writes_a_reflection_counts_for_as_long_as_it_lives(writer, is_at_work, monkeypatch):
+    monkeypatch.setattr(due, "time", lambda: 1_000.0)
     assert writer.is_at_work is is_at_work
 
 

@@ -285,8 +285,10 @@ class AgentHandle:
         newest = await self.cycles(limit=1)
         if not newest or not newest[0].is_undecided:
             return []
-        of_cycle = f"{newest[0].number}-"
-        return [one for one in await Approvals(self._store).waiting() if one.node.startswith(of_cycle)]
+        record = await self._record(newest[0].number)
+        plan: dict[str, Any] = {} if record is None else cycle_from(record).derived_data.get("plan", {})
+        planned = {one["id"] for one in plan.get("actions", [])}
+        return [one for one in await Approvals(self._store).waiting() if one.node in planned]
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
         """Send plain JSON data to an `agent-messages` source, for which a trigger may wait."""

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from redraft._clock import is_future
 from redraft._tasks import end_tasks
-from redraft.errors import LeaseError, StoreError
+from redraft.errors import DamagedRecordError, LeaseError, StoreError
 from redraft.loop.record import Process
 from redraft.stores.base import FencedStore, Record
 
@@ -257,7 +257,7 @@ def live_holder(data: Mapping[str, Any]) -> str:
         is_over = now >= until or is_future(until, now + MAX_DURATION)
         _ = data["generation"]
         is_free = data["is_free"] or data.get("id") in _released
-    except (KeyError, TypeError, ValueError) as error:
+    except (DamagedRecordError, KeyError, TypeError, ValueError) as error:
         raise LeaseError(
             f"The record {LEASE!r} {LEASE!r} of an agent is in a format that this version of Redraft can't "
             f"read ({type(error).__name__}: {error}), so it can't tell whether a process runs the agent. "

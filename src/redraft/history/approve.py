@@ -182,7 +182,6 @@ async def _answer_agent(
         await handle.send_feedback(
             verdict,
             comment,
-            cycle=int(approval.node.partition("-")[0]),
             action=approval.node,
             changes=changes or None,
             by=by,
