@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from redraft.integrations.agent_config import FAILS_OPEN
 from redraft.integrations.coding_agents import AGENTS
 from support.coding_agents import git, repository
 from support.commands import redraft
@@ -65,6 +66,7 @@ def entry(agent, command):
         ("null", None),
         ("{}\n", None),
         ('{"hooks": null}', None),
+        ("\ufeff", None),
         ('{"a": 1}', {"a": 1}),
         ('\ufeff{"a": null, "b": "größer"}', {"a": None, "b": "größer"}),
         ('{"a": "\\ud83d"}', {"a": "\ud83d"}),
@@ -100,7 +102,7 @@ def test_hooks_of_others_stay_where_they_are(folder, agent):
     assert redraft("hook", "install", agent, "--program", "redraft").exit_code == 0
     both = json.loads(file.read_text("utf-8"))
     assert list(both) == list(before)
-    command = f"redraft hook end {agent}"
+    command = f"redraft hook end {agent}{FAILS_OPEN}"
     assert both["hooks"][last] == [*theirs[last], AGENTS[agent].entry(command, AGENTS[agent].hooks[last][1])]
     assert redraft("hook", "uninstall", agent).exit_code == 0
     assert file.read_text("utf-8") == text
@@ -246,6 +248,148 @@ def test_a_new_pre_commit_hook_is_deleted_again(folder):
     assert path.stat().st_mode & 0o111
     assert redraft("hook", "uninstall", "git").exit_code == 0
     assert not path.exists()
+
+
+PROGRAMS = [
+    ("exit 10", 10),  # the verdict
+    ("exit 0", 0),
+    ("exit 1", 1),  # ImportError, SyntaxError in another version of Python
+    ("exit 2", 2),  # no such script; also the code of a launcher such as uv
+    ("exit 70", 70),
+    ("exit 120", 120),
+    ("exit 255", 255),
+    ("kill -9 $$", 137),
+    ("kill -11 $$", 139),
+]
+"""What a program may do that is to run Redraft, and its exit code."""
+
+
+def program_that(folder, does):
+    """Write a program."""
+    program = folder / "redraft"
+    program.write_text(f"#!/bin/sh\necho broken >&2\n{does}\n", "utf-8")
+    program.chmod(0o755)
+    return program
+
+
+def commit():
+    words = ["git", "commit", "--quiet", "--allow-empty", "--message=x"]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("script", [None, "#!/bin/sh -eu\ntouch theirs\n", "#!/bin/bash\ntouch theirs\n"])
+def test_only_a_verdict_refuses_a_commit(folder, script):
+    path = folder / ".git" / "hooks" / "pre-commit"
+    if script is not None:
+        path.write_text(script, "utf-8")
+        path.chmod(0o755)
+    program = program_that(folder, "exit 0")
+    assert redraft("hook", "install", "git", "--program", str(program)).exit_code == 0
+
+    def check(code):
+        done = commit()
+        failed = f"Redraft ended with exit code {code}. Nothing was checked" in done.stderr
+        assert (done.returncode, failed) == (code == 10, code not in {0, 10})
+        assert ("To remove the hook, delete the lines from" in done.stderr) is failed
+        assert Path("theirs").exists() is (script is not None and code != 10)
+        Path("theirs").unlink(missing_ok=True)
+
+    for does, code in PROGRAMS:
+        program_that(folder, does)
+        check(code)
+    program.chmod(0o644)
+    check(126)
+    program.unlink()  # as with a virtual environment that was deleted
+    check(127)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_program_that_fails_blocks_no_agent(folder, agent):
+    """Claude Code, Codex and Cursor take exit code 2 for a block."""
+    for does, code in PROGRAMS:
+        program = program_that(folder, does)
+        assert redraft("hook", "install", agent, "--program", str(program)).exit_code == 0
+        for entries in json.loads((folder / AGENTS[agent].file).read_text("utf-8"))["hooks"].values():
+            command = entries[0].get("command") or entries[0]["hooks"][0]["command"]
+            done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602 (as agents do)
+            assert (done.returncode, done.stdout) == (code != 0, "")
+            assert "broken" in done.stderr
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_event_without_a_value_gets_the_hook(folder, agent):
+    file = folder / AGENTS[agent].file
+    file.parent.mkdir()
+    file.write_text(json.dumps({"hooks": dict.fromkeys(AGENTS[agent].hooks)}), "utf-8")
+    assert redraft("hook", "install", agent).exit_code == 0
+    assert all(len(one) == 1 for one in json.loads(file.read_text("utf-8"))["hooks"].values())
+
+
+def test_a_command_of_an_earlier_version_is_replaced(folder):
+    """It did not say what to do if Redraft cannot start."""
+    file = folder / ".claude" / "settings.json"
+    file.parent.mkdir()
+    earlier = {"hooks": {"Stop": [entry("claude", "redraft hook stop claude")]}}
+    file.write_text(json.dumps(earlier), "utf-8")
+    assert redraft("hook", "install", "claude", "--program", "redraft").exit_code == 0
+    [only] = json.loads(file.read_text("utf-8"))["hooks"]["Stop"]
+    assert [one["command"] for one in only["hooks"]] == ["redraft hook stop claude || exit 1"]
+
+
+SCRIPTS = [
+    b"",
+    b"\n",
+    b"npm test\n",
+    b"# a comment\n",
+    b"\xef\xbb\xbfecho theirs\n",
+    b"#!/bin/sh -e",
+    b"#!/bin/sh\r\necho theirs\r\n",
+    b"#!/usr/bin/env -S bash -e\necho theirs\n",
+    b"#!/bin/sh\n# gr\xfc\xdfe\n",
+]
+
+
+def test_a_script_of_sh_in_any_form_gets_the_hook_and_loses_it(folder):
+    path = folder / ".git" / "hooks" / "pre-commit"
+    for script in SCRIPTS:
+        path.write_bytes(script)
+        path.chmod(0o755)
+        for _ in range(2):
+            assert redraft("hook", "install", "git", "--program", "true").exit_code == 0
+        assert path.read_bytes().count(b"true hook stop git") == 1
+        assert redraft("hook", "uninstall", "git").exit_code == 0
+        after = path.read_bytes() if path.exists() else b""
+        assert after.rstrip(b"\n") == script.rstrip(b"\n")
+
+
+def test_an_empty_script_of_git_becomes_executable(folder):
+    path = folder / ".git" / "hooks" / "pre-commit"
+    path.touch(0o644)
+    assert redraft("hook", "install", "git", "--program", "true").exit_code == 0
+    assert path.stat().st_mode & 0o111
+
+
+def test_a_script_that_git_ignores_is_named(folder):
+    path = folder / ".git" / "hooks" / "pre-commit"
+    path.write_text("#!/bin/sh\nexit 1\n", "utf-8")
+    done = redraft("hook", "install", "git", "--program", "true")
+    assert (done.exit_code, "until it is executable" in done.stderr) == (0, True)
+
+
+def test_the_hook_of_husky_is_the_script_that_husky_runs(folder):
+    """Husky 9 makes the folder `_` again whenever packages are installed, and runs scripts with `sh -e`."""
+    inner = folder / ".husky" / "_"
+    inner.mkdir(parents=True)
+    (inner / "pre-commit").write_text('#!/usr/bin/env sh\nsh -e ".husky/pre-commit" "$@"\n', "utf-8")
+    (inner / "pre-commit").chmod(0o755)
+    git(folder, "config", "core.hooksPath", ".husky/_")
+    path = folder / ".husky" / "pre-commit"
+    path.write_text("echo theirs >> ran\n", "utf-8")  # neither a shebang nor executable
+    assert redraft("hook", "install", "git", "--program", "false").exit_code == 0
+    assert commit().returncode == 0
+    assert Path("ran").read_text("utf-8") == "theirs\n"
+    assert redraft("hook", "uninstall", "git").exit_code == 0
+    assert path.read_text("utf-8") == "echo theirs >> ran\n"
 
 
 def test_a_linked_pre_commit_hook_stays_linked(folder):

@@ -400,6 +400,58 @@ def test_a_check_that_raises(project):
     assert "division by zero" in stderr
 
 
+@pytest.mark.parametrize("agent", ["claude", "git"])
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("import sys\ndef f(text): sys.exit(2)\n", "sys.exit(2)"),
+        ("import argparse\nargparse.ArgumentParser().parse_args(['x'])\n", "sys.exit(2)"),
+        ("import sys\nsys.exit(10)\n", "sys.exit(10)"),
+        ("raise KeyboardInterrupt\n", "Interrupted"),
+        ("import asyncio\ndef f(text): raise asyncio.CancelledError\n", "CancelledError"),
+        ("raise GeneratorExit\n", "GeneratorExit"),
+    ],
+)
+def test_a_check_that_ends_the_program_blocks_nothing(project, agent, body, says):
+    criteria = "- {name: a, evaluator: function, config: {function: 'ending_check:f'}}\n"
+    (project / "ending_check.py").write_text(body, "utf-8")
+    set_up(project, criteria=criteria)
+    edit(project, "x = 1\n")()
+    git(project, "add", ".")
+    sys.modules.pop("ending_check", None)
+    done = redraft("hook", "stop", agent, stdin=event("Stop") if agent == "claude" else None)
+    assert done.exit_code == (130 if says == "Interrupted" else 0)
+    assert "decision" not in done.stdout
+    assert says in done.stderr
+
+
+def test_what_a_check_prints_is_no_part_of_the_answer(project):
+    criteria = "- {name: a, evaluator: function, config: {function: 'printing_check:f'}}\n"
+    body = "print('loaded')\ndef f(text):\n    print('called')\n    return False, 'No.'\n"
+    (project / "printing_check.py").write_text(body, "utf-8")
+    set_up(project, criteria=criteria)
+    edit(project, "x = 1\n")()
+    assert stop()[0]["decision"] == "block"
+
+
+def test_an_event_with_any_text_is_read_and_answered_in_any_locale(project):
+    set_up(
+        project,
+        criteria="criteria: [{name: größer, evaluator: words, config: {at_most: 1}}]\n",
+        settings='[hook]\nsubject = "answer"\n',
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "redraft", "hook", "stop", "claude"],
+        input=(
+            "\ufeff" + event("Stop", last_assistant_message="\ud83d ü 漢").replace("\\u00fc", "ü")
+        ).encode(),
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["decision"] == "block"
+
+
 def test_a_check_that_hangs_is_given_up(project):
     """In a process of its own, which ends at once whatever is under way."""
     criteria = "- {name: a, evaluator: function, config: {function: 'hanging_check:f'}}\n"
@@ -520,7 +572,7 @@ def test_staged_files(project):
     git(project, "add", "long.py")
     edit(project, "a\n", "long.py")()
     done = redraft("hook", "stop", "git")
-    assert (done.exit_code, "long.py: The text has 3 lines" in done.stderr) == (1, True)
+    assert (done.exit_code, "long.py: The text has 3 lines" in done.stderr) == (10, True)
 
 
 # --- lessons -----------------------------------------------------------------------------------------------
@@ -713,7 +765,7 @@ def test_the_setup_of_the_page_can_be_committed(project):
     assert redraft("hook", "stop", "git").exit_code == 0
     edit(project, "print(2)\n")()
     git(project, "add", ".")
-    assert redraft("hook", "stop", "git").exit_code == 1
+    assert redraft("hook", "stop", "git").exit_code == 10
 
 
 def test_the_page_plays_a_session_by_hand(project):

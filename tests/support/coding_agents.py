@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from redraft.integrations.agent_config import FAILS_OPEN
 from support.commands import redraft
 
 MOST_BLOCKS = 8
@@ -76,7 +77,8 @@ class ClaudeCode:
     def run(self, command, event):
         if self.in_process:
             assert command.startswith(f"{PROGRAM} ")
-            done = redraft(*command.removeprefix(PROGRAM).split(), stdin=json.dumps(event))
+            words = command.removeprefix(PROGRAM).removesuffix(FAILS_OPEN).split()
+            done = redraft(*words, stdin=json.dumps(event))
             assert done.exception is None or isinstance(done.exception, SystemExit)
             return done.exit_code, json.loads(done.stdout or "{}"), done.stderr
         done = subprocess.run(  # noqa: S602 (a shell, as agents do)

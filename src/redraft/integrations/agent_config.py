@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._locks import check_regular
 from redraft.errors import ConfigError
+from redraft.integrations.answer import COMMIT_REFUSED
 from redraft.lessons.files import replace_file
 
 if TYPE_CHECKING:
@@ -21,11 +22,19 @@ if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent
 
 
+HUSKY = ".husky"
+"""The folder of the scripts of husky, which runs them with `sh -e`, executable or not."""
+FAILS_OPEN = " || exit 1"
+"""The end of each command: agents take exit code 2 for a block, which is also the code of Python, uv and
+argparse for their own failures. With 1, an agent goes on and shows what went wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file before and after a change; None for a file that does not exist. `mode` is for a new one.
+    """A file before and after a change; None for a file that does not exist.
 
-    With `removes_folder`, its folder is removed with it if nothing else is in there.
+    `mode` is for a new or empty file. With `removes_folder`, its folder is removed with it if nothing else is
+    in there.
     """
 
     path: Path
@@ -39,7 +48,10 @@ class FileChange:
         """The change as a unified diff; empty if there is none."""
         before, after = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
         old, new = ("/dev/null" if text is None else str(self.path) for text in (self.before, self.after))
-        return "".join(unified_diff(before, after, old, new))
+        diff = "".join(unified_diff(before, after, old, new))
+        return diff.encode(errors="surrogateescape").decode(
+            errors="replace"
+        )  # a script may be in any encoding
 
     def write(self) -> None:
         """Write the file atomically, or delete it; raises `ConfigError` if that fails."""
@@ -53,8 +65,8 @@ class FileChange:
                 return
             target = self.path.resolve()  # a link stays, and leads to what is written
             target.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(target, self.after.encode())
-            if self.before is None:
+            replace_file(target, self.after.encode(errors="surrogateescape"))
+            if not self.before:
                 target.chmod(self.mode)
         except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
             reason = getattr(error, "strerror", None) or error
@@ -67,7 +79,7 @@ def installed(agent: CodingAgent, folder: Path, program: str) -> FileChange:
     before, document = _read(path)
     hooks = _without_ours(agent, _hooks_of(path, document))
     for event, (name, more) in agent.hooks.items():
-        command = f"{program} hook {name} {agent.name}"
+        command = f"{program} hook {name} {agent.name}{FAILS_OPEN}"
         if not is_ours(command, agent.name):
             raise ConfigError(
                 f"--program {program!r} must end with redraft, such as 'uv run redraft': that is how "
@@ -100,7 +112,7 @@ def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
 
 def is_ours(command: str, agent: str) -> bool:
     """Return whether a command is one that `installed` writes."""
-    ending = rf"redraft(?:\.exe)?['\"]? hook (?:start|stop|end) {agent}$"
+    ending = rf"redraft(?:\.exe)?['\"]? hook (?:start|stop|end) {agent}(?:{re.escape(FAILS_OPEN)})?$"
     return re.search(ending, command.strip()) is not None
 
 
@@ -172,24 +184,46 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
 # --- git's own hook ----------------------------------------------------------------------------------------
 
 _BEGIN, _END = "# redraft hook: begin", "# redraft hook: end"
-_SHELLS = re.compile(r"#!\s*(?:/usr/bin/env\s+)?(?:/\S*/)?(?:ba|da|k|z)?sh\b")
+_SHELLS = re.compile(r"#!\s*(?:/\S*/env\s+(?:-S\s+)?)?(?:/\S*/)?(?:ba|da|k|z)?sh\b")
 _SHEBANG = "#!/bin/sh\n"
+_BLOCK = f"""\
+{_BEGIN}
+redraft_code=0
+{{program}} hook stop git || redraft_code=$?
+case $redraft_code in
+0) ;;
+{COMMIT_REFUSED}) exit 1 ;;
+*)
+    echo "redraft hook: Redraft ended with exit code $redraft_code. Nothing was checked or blocked." >&2
+    echo "To remove the hook, delete the lines from '{_BEGIN}' to '{_END}' in $0" >&2
+    ;;
+esac
+{_END}
+"""
+"""Only a verdict refuses a commit; a Redraft that cannot start, or that dies, lets it pass."""
 
 
 def installed_in_git(path: Path, program: str) -> FileChange:
     """Return the change that has git's pre-commit hook, the script `path`, call `redraft`.
 
-    An existing shell script keeps what it does, after the check. Raises `ConfigError` for any other program.
+    An existing shell script keeps what it does, after the check; like git, this takes a script without a
+    shebang for one of sh. Raises `ConfigError` for any other program.
     """
     before = _script(path)
-    if before is not None and not _SHELLS.match(before):
-        raise ConfigError(
-            f"{str(path)!r} is not a shell script, so it was not changed; have it run `{program} hook stop "
-            "git`."
-        )
-    shebang, rest = (before or _SHEBANG).split("\n", 1)
-    block = f"{_BEGIN}\n{program} hook stop git || exit 1\n{_END}\n"
-    return FileChange(path, before, f"{shebang}\n{block}{_without_block(rest)}", mode=0o755)
+    is_empty = not (before or "").strip()
+    if before is not None and not is_empty:
+        is_shell_script = _SHELLS.match(before) or not before.startswith("#!")
+        if not is_shell_script or "\0" in before:
+            raise ConfigError(
+                f"{str(path)!r} is not a shell script, so it was not changed; have it run "
+                f"`{program} hook stop git`, and refuse the commit only on exit code {COMMIT_REFUSED}."
+            )
+    shebang, rest = "", before or ""
+    if is_empty or rest.startswith("#!"):
+        shebang, _, rest = (_SHEBANG if is_empty else rest).partition("\n")
+    block = _BLOCK.format(program=program)
+    after = f"{shebang}\n{block}{_without_block(rest)}" if shebang else f"{block}{_without_block(rest)}"
+    return FileChange(path, before, after, mode=0o755)
 
 
 def uninstalled_from_git(path: Path) -> FileChange:
@@ -203,10 +237,11 @@ def uninstalled_from_git(path: Path) -> FileChange:
 
 
 def _script(path: Path) -> str | None:
+    """Return a script as it is on disk, bytes that are not UTF-8 included; None if there is none."""
     try:
-        return path.read_text("utf-8") if path.exists() else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} can't be read: {error}.") from error
+        return path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} can't be read: {error.strerror}.") from error
 
 
 def _without_block(script: str) -> str:

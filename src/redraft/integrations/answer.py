@@ -9,9 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import chdir
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from redraft.errors import ConfigError
 from redraft.integrations.coding_agents import AGENTS
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent, HookEvent
 
 GIT = "git"
+COMMIT_REFUSED = 10
+"""The exit code for a commit that does not meet the criteria. No shell, interpreter or launcher that fails
+to start Redraft uses it: Python exits with 1 or 2, uv with 2, a shell with 126 or 127."""
 
 
 def answer(command: str, words: Sequence[str]) -> int:
     """Answer the agent that the first word names on stdout, and return the exit code.
 
-    `command` is `start`, `stop` or `end`. The code is 1 for a commit that does not meet the criteria, and
-    otherwise 0: an error is a line on stderr, and for the person who sits at the agent.
+    `command` is `start`, `stop` or `end`. The code is `COMMIT_REFUSED` for a commit that does not meet the
+    criteria, 130 after Ctrl-C, and otherwise 0: an error is a line on stderr, and in the agent's reply.
     """
     logging.getLogger("redraft").addHandler(logging.NullHandler())  # stderr is for that line
-    name, agent = words[0] if words else "", None
+    stdout, name, agent = sys.stdout, words[0] if words else "", None
     reply: dict[str, Any] = {}
     try:
         agent = AGENTS.get(name)
@@ -40,20 +43,24 @@ def answer(command: str, words: Sequence[str]) -> int:
             event = agent.event(given)
             if given:
                 _check_event(agent, event, command)
-            with chdir(_folder(event)):
-                _limit_time(agent)
+            with chdir(_folder(event)), redirect_stdout(sys.stderr):  # a check's print() is no reply
+                _limit_time(agent, stdout)
                 reply = _ANSWERS[command](agent, event)
         elif name == GIT and command == "stop":
-            _limit_time(None)
-            return _stop_commit()
+            with redirect_stdout(sys.stderr):
+                _limit_time(None, stdout)
+                return _stop_commit()
         else:
             raise ConfigError(f"Unknown agent {name!r}; expected one of {', '.join([*AGENTS, GIT])}")  # noqa: TRY301
-    except Exception as error:  # noqa: BLE001 (an agent must never be stopped by a fault of ours)
-        reply = _give_way(agent, str(error) or type(error).__name__)
+    except KeyboardInterrupt:
+        _give_way(agent, "Interrupted")
+        return 130
+    except BaseException as error:  # noqa: BLE001 (no failure may block, a check that calls sys.exit(2) included)
+        reply = _give_way(agent, _described(error))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     if reply:
-        sys.stdout.write(f"{json.dumps(reply, ensure_ascii=False)}\n")
+        stdout.write(f"{json.dumps(reply)}\n")  # in ASCII, which every stream can encode
     return 0
 
 
@@ -90,7 +97,7 @@ def _stop_commit() -> int:
     verdict = asyncio.run(check_commit())
     if verdict.critique:
         sys.stderr.write(f"{visible(verdict.critique)}\n\nTo commit all the same: git commit --no-verify\n")
-        return 1
+        return COMMIT_REFUSED
     if verdict.note:
         _say(verdict.note)
     return 0
@@ -119,9 +126,9 @@ _ANSWERS = {"stop": _stop, "start": _start, "end": _end}
 
 def _given() -> dict[str, Any]:
     """Return the event on stdin; a person who calls the hook in a terminal gives none."""
-    text = "" if sys.stdin.isatty() else sys.stdin.read()
+    data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()  # UTF-8, whatever the locale says
     try:
-        given = json.loads(text or "{}")
+        given = json.loads(data or b"{}")
     except ValueError as error:
         raise ConfigError(f"The event on stdin is not JSON: {error}.") from error
     if not isinstance(given, dict):
@@ -142,7 +149,7 @@ def _folder(event: HookEvent) -> Path:
     return [*projects, *reversed(folders), Path.cwd()][0]
 
 
-def _limit_time(agent: CodingAgent | None) -> None:
+def _limit_time(agent: CodingAgent | None, stdout: TextIO) -> None:
     """Give way when the time is up, whatever is under way then: a check may hang, and so may a model."""
     from redraft.integrations.hook import HookOptions  # noqa: PLC0415 (see `_ANSWERS`)
 
@@ -151,13 +158,19 @@ def _limit_time(agent: CodingAgent | None) -> None:
     def give_up(_signal: int, _frame: object) -> None:
         answer = _give_way(agent, f"The time limit of {seconds:g} s was exceeded (`timeout` in [hook])")
         if answer:
-            sys.stdout.write(f"{json.dumps(answer)}\n")
-        sys.stdout.flush()
+            stdout.write(f"{json.dumps(answer)}\n")
+        stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # an orderly end would wait for what hangs
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"A check ended the program with sys.exit({error.code!r:.100})"
+    return str(error) or type(error).__name__
 
 
 def _give_way(agent: CodingAgent | None, why: str) -> dict[str, Any]:

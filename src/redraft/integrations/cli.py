@@ -46,7 +46,7 @@ def stop(context: typer.Context) -> None:
     """Judge what the agent did in a turn. If a criterion is not met, the agent has to go on.
 
     Reads the agent's event as JSON from stdin, and answers as the agent expects. For git, the hook judges
-    what is staged, and exits with 1 if a criterion is not met. If something keeps Redraft from judging,
+    what is staged, and exits with 10 if a criterion is not met. If something keeps Redraft from judging,
     nothing is blocked, and a line on stderr says why.
     """
     raise typer.Exit(answer("stop", context.args))
@@ -94,7 +94,7 @@ def install(
         else:
             change = installed(configured, root, program)
         _make(change, check=check)
-        _advise(configured, program, hook_options)
+        _advise(configured, change.path, program, hook_options)
 
 
 @hook.command()
@@ -132,8 +132,9 @@ def _make(change: FileChange, *, check: bool) -> None:
     typer.echo(f"{'Deleted' if change.after is None else 'Written'}: {change.path}", err=True)
 
 
-def _advise(agent: CodingAgent | None, program: str, hook_options: HookOptions) -> None:
+def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: HookOptions) -> None:
     """Say what else there is to do."""
+    from redraft.integrations.agent_config import HUSKY
     from redraft.settings import project_folder
 
     criteria = project_folder() / hook_options.criteria
@@ -145,6 +146,8 @@ def _advise(agent: CodingAgent | None, program: str, hook_options: HookOptions) 
         )
     if agent is not None and agent.note:
         typer.echo(agent.note, err=True)
+    if path.name == "pre-commit" and path.parent.name != HUSKY and not os.access(path, os.X_OK):
+        typer.echo(f"git ignores {path} until it is executable.", err=True)
 
 
 def _this_program() -> str:
@@ -167,10 +170,14 @@ def _repository() -> Path:
 
 
 def _pre_commit() -> Path:
+    from redraft.integrations.agent_config import HUSKY
+
     folder = _git("rev-parse", "--git-path", "hooks")
     if not folder:
         raise ConfigError(f"{str(Path.cwd())!r} is not in a git repository.")
-    return Path(folder).absolute() / "pre-commit"
+    path = Path(folder).absolute()
+    # What husky runs is a folder higher; it writes the folder that git looks into again on each install.
+    return (path.parent if path.parts[-2:] == (HUSKY, "_") else path) / "pre-commit"
 
 
 def _git(*words: str) -> str:
