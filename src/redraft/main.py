@@ -139,7 +139,8 @@ app = typer.Typer(
     no_args_is_help=True,
     epilog=(
         "Exit codes: 0 the criteria are met, 1 they are not, 2 invalid input, 3 a budget ran out, "
-        "4 the model failed, 5 a workflow waits for a person, 70 a bug in Redraft, 130 interrupted."
+        "4 the model failed, 5 a workflow waits for a person, 10 a commit is refused, 70 a bug in Redraft, "
+        "130 interrupted."
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )

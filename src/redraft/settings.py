@@ -164,7 +164,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 (only projects with a settings file need it)
 
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = tomllib.loads(path.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}.") from error
     known = {setting.name for setting in fields(Settings)}

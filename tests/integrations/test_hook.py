@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from redraft import ModelError, ScriptedModel
+from redraft.integrations.answer import COMMIT_REFUSED
 from redraft.integrations.hook import HookOptions
 from redraft.lessons import Failure, Lessons
+from redraft.terminal.exits import ExitCode
 from redraft.types import PlainTask
 from support.coding_agents import CRITERIA, PROGRAM, ClaudeCode, Cursor, git, repository
 from support.commands import redraft
@@ -264,6 +266,96 @@ def test_paths_and_ignored_files(project):
     (project / "sub").mkdir()
     edit(project, "print(1)\n", "sub/ümläut name.py")()
     assert stop()[0]["decision"] == "block"
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ("committed", "{beside}"),
+        ("committed", "{main}/.claude/worktrees/w"),
+        ("criteria committed", "{beside}"),
+        ("not committed", "{beside}"),
+        ("not committed", "{main}/.claude/worktrees/w"),
+    ],
+)
+@pytest.mark.parametrize("variables", [{}, {"CLAUDE_PROJECT_DIR": "{main}"}])
+def test_the_work_tree_is_judged_that_the_agent_works_in(
+    project, tmp_path_factory, monkeypatch, files, place, variables
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(main=project))
+    if files != "committed":
+        git(project, "rm", "--quiet", "--cached", "redraft.toml")
+    if files == "criteria committed":
+        (project / "redraft.toml").unlink()
+    elif files == "not committed":
+        git(project, "rm", "--quiet", "--cached", "criteria.yaml")
+    git(project, "commit", "--quiet", "--allow-empty", "--message=x")
+    folder = Path(place.format(main=project, beside=tmp_path_factory.mktemp("beside") / "w"))
+    git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
+    edit(project, "print('of the person')\n")()
+    (folder / "sub").mkdir()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+
+    def stops(where, **more):
+        done = redraft(
+            "hook", "stop", "claude", stdin=event("Stop", **more).replace(str(Path.cwd()), str(where))
+        )
+        return json.loads(done.stdout or "{}")
+
+    assert stops(folder, session="a") == {}
+    edit(folder / "sub", "print('of the agent')\n")()
+    assert "of the agent" in stops(folder / "sub", session="b")["reason"]
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=By the agent", "--no-verify")
+    assert "of the agent" in stops(folder, session="c")["reason"]
+    assert "of the person" in stops(project, session="d")["reason"]
+
+
+def test_a_commit_in_a_work_tree_is_judged_by_criteria_of_the_main_checkout(project, tmp_path_factory):
+    git(project, "rm", "--quiet", "--cached", "criteria.yaml", "redraft.toml")
+    git(project, "commit", "--quiet", "--message=x")
+    folder = tmp_path_factory.mktemp("beside") / "w"
+    git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
+    assert redraft("hook", "install", "git", "--program", PROGRAM).exit_code == 0
+    edit(folder, "print(1)\n")()
+    git(folder, "add", ".")
+    done = subprocess.run(
+        ["git", "commit", "-m", "x"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "No print() is left" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "cursor"])
+def test_an_agent_that_works_in_a_subfolder_is_judged(project, agent):
+    """Also without settings, of which all have defaults."""
+    (project / "redraft.toml").unlink()
+    (project / "sub" / "deeper").mkdir(parents=True)
+    edit(project, "print(1)\n")()
+    name = "stop" if agent == "cursor" else "Stop"
+    given = event(name).replace(str(project), str(project / "sub" / "deeper"))
+    assert "No print() is left" in redraft("hook", "stop", agent, stdin=given).stdout
+
+
+def test_what_is_no_text_is_named_once_and_a_guess_is_named(project):
+    (project / "picture.png").write_bytes(bytes(range(256)))
+    answer, _ = stop()
+    assert answer["systemMessage"] == "redraft hook: 'picture.png' is not text, so it was not judged."
+    assert stop() == ({}, "")
+    (project / "a.py").write_bytes("# größe\n".encode("latin-1"))
+    answer, _ = stop()
+    assert (
+        "'a.py' is not UTF-8 and declares no encoding; it was read as cp1252; 'pict"
+        in answer["systemMessage"]
+    )
+    git(project, "add", ".")
+    assert "it was read as cp1252" in redraft("hook", "stop", "git").stderr
+
+
+def test_settings_and_criteria_may_begin_with_a_byte_order_mark(project):
+    set_up(project, criteria=f"\ufeff{CRITERIA}", settings="\ufeff[hook]\nblocks = 1\n")
+    edit(project, "print(1)\n")()
+    assert "check 1 of 1" in stop()[0]["reason"]
 
 
 def test_criteria_outside_of_the_repository(project, tmp_path_factory):
@@ -564,6 +656,12 @@ def test_a_commit_is_judged_as_it_is_staged(project):
     open_again = commit("--all")
     assert open_again.returncode == 0
     assert "Nothing was checked or blocked." in open_again.stderr
+
+
+def test_the_hook_of_git_has_an_exit_code_of_its_own():
+    """It is written twice, since the exit codes of commands load Typer."""
+    assert COMMIT_REFUSED == ExitCode.COMMIT_REFUSED
+    assert [code for code in ExitCode if code == COMMIT_REFUSED] == [ExitCode.COMMIT_REFUSED]
 
 
 def test_staged_files(project):

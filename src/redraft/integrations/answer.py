@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import chdir, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent, HookEvent
 
 GIT = "git"
+DEFAULT_CRITERIA = "criteria.yaml"
 COMMIT_REFUSED = 10
 """The exit code for a commit that does not meet the criteria. No shell, interpreter or launcher that fails
 to start Redraft uses it: Python exits with 1 or 2, uv with 2, a shell with 126 or 127."""
@@ -43,13 +45,16 @@ def answer(command: str, words: Sequence[str]) -> int:
             event = agent.event(given)
             if given:
                 _check_event(agent, event, command)
-            with chdir(_folder(event)), redirect_stdout(sys.stderr):  # a check's print() is no reply
+            if event.folder:
+                event = replace(event, folder=str(Path(event.folder).absolute()))
+            with chdir(_project(event.folder)), redirect_stdout(sys.stderr):  # a check's print() is no reply
                 _limit_time(agent, stdout)
                 reply = _ANSWERS[command](agent, event)
         elif name == GIT and command == "stop":
-            with redirect_stdout(sys.stderr):
+            where = str(Path.cwd())
+            with chdir(_project(where)), redirect_stdout(sys.stderr):
                 _limit_time(None, stdout)
-                return _stop_commit()
+                return _stop_commit(where)
         else:
             raise ConfigError(f"Unknown agent {name!r}; expected one of {', '.join([*AGENTS, GIT])}")  # noqa: TRY301
     except KeyboardInterrupt:
@@ -90,11 +95,11 @@ def _stop(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
     return {}
 
 
-def _stop_commit() -> int:
+def _stop_commit(where: str) -> int:
     from redraft.integrations.hook import check_commit  # noqa: PLC0415 (see `_ANSWERS`)
     from redraft.text.characters import visible  # noqa: PLC0415 (see `_ANSWERS`)
 
-    verdict = asyncio.run(check_commit())
+    verdict = asyncio.run(check_commit(where))
     if verdict.critique:
         sys.stderr.write(f"{visible(verdict.critique)}\n\nTo commit all the same: git commit --no-verify\n")
         return COMMIT_REFUSED
@@ -136,17 +141,25 @@ def _given() -> dict[str, Any]:
     return cast("dict[str, Any]", given)
 
 
-def _folder(event: HookEvent) -> Path:
-    """Return the folder of the project: where the agent works now may lie outside of it."""
-    from redraft.settings import SETTINGS_FILE, project_folder  # noqa: PLC0415 (see `_ANSWERS`)
+def _project(where: str) -> Path:
+    """Return the folder of the project for an agent that works in `where`, if it says so.
 
-    given = [
-        event.folder,
-        *(os.environ.get(name, "") for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")),
-    ]
-    folders = [Path(one) for one in given if one and Path(one).is_dir()]
-    projects = [one for one in folders if (project_folder(one) / SETTINGS_FILE).is_file()]
-    return [*projects, *reversed(folders), Path.cwd()][0]
+    It is the nearest folder with settings, else with criteria: above `where`, else where the session began,
+    or in the main checkout of the repository, whose linked work trees lack files that are not committed.
+    """
+    from redraft.integrations.git import main_checkout, place  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.settings import SETTINGS_FILE, project_folder  # noqa: PLC0415 (likewise)
+
+    begun = (os.environ.get(name, "") for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"))
+    folders = [Path(one) for one in (where, *begun) if one and Path(one).is_dir()] or [Path.cwd()]
+    for folder in folders:
+        if (project_folder(folder) / SETTINGS_FILE).is_file():
+            return folder
+    here, main = place(folders[0]), main_checkout(folders[0])
+    tops = [*([here[0]] if here else []), *([main] if main else [])]
+    with_settings = [one for one in tops if (one / SETTINGS_FILE).is_file()]
+    with_criteria = [one for one in (*folders, *tops) if (one / DEFAULT_CRITERIA).is_file()]
+    return [*with_settings, *with_criteria, *reversed(folders)][0]
 
 
 def _limit_time(agent: CodingAgent | None, stdout: TextIO) -> None:

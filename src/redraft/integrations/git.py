@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from hashlib import file_digest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from redraft.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from redraft.text.encodings import Decoded, decoded
 
 MOST_CHARACTERS = 1_000_000
 """Of a diff, or of a file, that is judged."""
+MOST_BYTES = 4 * MOST_CHARACTERS
+"""A larger file is not read: no encoding needs more bytes for a character."""
 MOST_FILES = 1_000
 MOST_HASHED = 10_000_000
 """Bytes; a larger file counts as changed when its size or time of change differs."""
@@ -24,141 +26,386 @@ MOST_HASHED = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A work tree as a session found it: the commit, and the files that were changed already, with hashes."""
+    """The state of a work tree when a session began."""
 
     commit: str
     changed: dict[str, str] = field(default_factory=dict[str, str])
+    """The hashes of the files that were changed already, by name."""
+    folder: str = ""
+    """The folder of the work tree; empty in sessions of earlier versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTexts:
+    """What changed, as texts to judge."""
+
+    texts: dict[str, str]
+    """The texts by file name; a diff has the name ''."""
+    remarks: tuple[str, ...] = ()
+    """What the person should know: files that are not judged, and encodings that are a guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
     """The files of a folder in a git repository, without those that git ignores.
 
-    `paths` are git's pathspecs, relative to the folder; `left_out` are files and folders that are not looked
-    at.
+    Texts are read from the files' bytes, whatever `.gitattributes` says about them. Names of files that are
+    not UTF-8 are shown with replacement characters.
     """
 
     folder: Path
     paths: Sequence[str] = ()
+    """git's pathspecs, relative to the folder."""
     left_out: Sequence[str] = ()
+    """Files and folders that are not looked at."""
 
     def baseline(self) -> Baseline:
         """Return the state to which later changes are compared."""
-        commit = self._commit()
-        return Baseline(commit, {name: self._signature(name) for name in self._changed(commit)})
+        commit = self.commit()
+        changed = {name: self._signature(name) for name in self._changed(commit)}
+        return Baseline(commit, changed, str(self.folder))
 
-    def diff(self, since: Baseline | None = None) -> str:
-        """Return what changed as a unified diff, new files included; empty if nothing did.
+    def diff(self, since: Baseline | None = None) -> ChangedTexts:
+        """Return what changed as a unified diff, new files included.
 
         Files that were changed before the baseline, and not since, are left out. Raises `ConfigError` for a
         diff that is too long to judge.
         """
         commit, names = self._since(since)
-        new = set(self._untracked())
-        tracked = [name for name in names if name not in new]
-        parts = [self._git("diff", *_PLAIN, commit, "--", *map(_literal, tracked))] if tracked else []
-        parts += [_as_added(name, text) for name in names if name in new and (text := self._text(name))]
-        return _bounded("".join(parts), "The diff")
+        return self._diff(_Comparison(self, commit, names))
 
-    def files(self, since: Baseline | None = None) -> dict[str, str]:
-        """Return the changed files that are text, by name; deleted ones are left out."""
-        _, names = self._since(since)
-        texts = ((name, self._text(name)) for name in names)
-        return {name: text for name, text in texts if text}
+    def files(self, since: Baseline | None = None) -> ChangedTexts:
+        """Return the changed files, each as a whole; deleted ones are left out."""
+        commit, names = self._since(since)
+        return _Comparison(self, commit, names).files()
 
-    def staged_diff(self) -> str:
+    def staged_diff(self) -> ChangedTexts:
         """Return what the next commit would change, as a unified diff."""
-        return _bounded(self._git("diff", "--cached", *_PLAIN, "--", *self._pathspecs()), "The diff")
+        return self._diff(self._staged())
 
-    def staged_files(self) -> dict[str, str]:
+    def staged_files(self) -> ChangedTexts:
         """Return the files that the next commit would add or change, as they would be committed."""
-        found = self._git(
-            "diff", "--cached", "--relative", "--name-only", "-z", "--diff-filter=d", "--", *self._pathspecs()
-        )
-        return {
-            name: text
-            for name in _few(_names(found))
-            if (text := _as_text(self._run("show", f":./{name}").stdout, name))
-        }
+        return self._staged().files()
+
+    def _diff(self, comparison: _Comparison) -> ChangedTexts:
+        text = _bounded(comparison.diff(), "The diff")
+        return ChangedTexts({"": text} if text.strip() else {}, tuple(comparison.remarks))
+
+    def _staged(self) -> _Comparison:
+        found = self.git("diff", "--cached", "--name-only", "-z", *_NAMES, "--", *self._pathspecs())
+        return _Comparison(self, self.commit(), _few(_names(found)), is_staged=True)
 
     # --- what git knows ------------------------------------------------------------------------------------
 
     def _since(self, baseline: Baseline | None) -> tuple[str, list[str]]:
         """Return the commit to compare with, and the names of the files that changed."""
-        commit, before = self._commit(), dict[str, str]()
+        commit, before = self.commit(), dict[str, str]()
+        if baseline is None or baseline.folder not in {"", str(self.folder)}:
+            baseline = self._beginning()
         if baseline is not None and self._leads_to(baseline.commit, commit):
             commit, before = baseline.commit, baseline.changed
         names = self._changed(commit)
         return commit, [name for name in names if name not in before or before[name] != self._signature(name)]
 
-    def _commit(self) -> str:
+    def _beginning(self) -> Baseline | None:
+        """Return where a linked work tree, in which no session began, left its main checkout."""
+        main = main_checkout(self.folder)
+        if main is None or place(self.folder) == place(main):
+            return None
+        head = self.run("merge-base", "HEAD", WorkTree(main).commit())
+        return None if head.returncode else Baseline(head.stdout.decode().strip())
+
+    def commit(self) -> str:
         """Return the commit that is checked out; git's empty tree before the first one."""
-        found = self._run("rev-parse", "--verify", "--quiet", "HEAD")
+        found = self.run("rev-parse", "--verify", "--quiet", "HEAD")
         if found.returncode == 0:
             return found.stdout.decode().strip()
         if found.returncode == 1:
-            return self._git("hash-object", "-t", "tree", "--stdin").strip()
+            return self.git("hash-object", "-t", "tree", "--stdin").strip()
         raise ConfigError(f"{str(self.folder)!r} is not in a git repository.")
 
     def _leads_to(self, earlier: str, commit: str) -> bool:
         """Return whether an earlier commit is part of the history; it is not after a switch of branches."""
-        return earlier == commit or not self._run("merge-base", "--is-ancestor", earlier, commit).returncode
+        return earlier == commit or not self.run("merge-base", "--is-ancestor", earlier, commit).returncode
 
     def _changed(self, commit: str) -> list[str]:
-        found = self._git("diff", "--relative", "--name-only", "-z", commit, "--", *self._pathspecs())
-        return _few([*dict.fromkeys((*_names(found), *self._untracked()))])
-
-    def _untracked(self) -> list[str]:
-        return _names(self._git("ls-files", "--others", "--exclude-standard", "-z", "--", *self._pathspecs()))
+        found = self.git("diff", "--name-only", "-z", *_NAMES, commit, "--", *self._pathspecs())
+        untracked = self.git("ls-files", "--others", "--exclude-standard", "-z", "--", *self._pathspecs())
+        return _few([*dict.fromkeys((*_names(found), *_names(untracked)))])
 
     def _pathspecs(self) -> list[str]:
         return [*(self.paths or ["."]), *(f":(exclude){path}" for path in self.left_out)]
 
-    def _git(self, *words: str) -> str:
-        done = self._run(*words)
+    def git(self, *words: str) -> str:
+        """Run git in the folder and return its output; bytes that are not UTF-8 become surrogates."""
+        done = self.run(*words)
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             raise ConfigError(f"git {words[0]} failed: {said[0] if said else f'exit code {done.returncode}'}")
-        return done.stdout.decode(errors="replace")
+        return done.stdout.decode(errors="surrogateescape")
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run git in the folder with some bytes on stdin, and return how it ended."""
         try:
             return subprocess.run(  # noqa: S603 (git, with arguments of our own)
-                ["git", "-c", "core.quotePath=off", *words],  # noqa: S607 (the one that the person uses)
+                ["git", *_PLAIN_SETTINGS, *words],  # noqa: S607 (the one that the person uses)
                 cwd=self.folder,
                 env=_environment(),
-                stdin=subprocess.DEVNULL,
+                input=given,
                 capture_output=True,
                 check=False,
             )
         except OSError as error:
             raise ConfigError(f"git can't be run in {str(self.folder)!r}: {error.strerror}.") from error
 
-    # --- the files themselves ------------------------------------------------------------------------------
-
     def _signature(self, name: str) -> str:
         path = self.folder / name
         try:
             found = path.lstat()
-            if not path.is_file() or path.is_symlink() or found.st_size > MOST_HASHED:
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_HASHED:
                 return f"{found.st_size}:{found.st_mtime_ns}"
             with path.open("rb") as file:
                 return file_digest(file, "sha256").hexdigest()
         except OSError:  # deleted, or not readable: the same as long as it stays so
             return ""
 
-    def _text(self, name: str) -> str:
-        """Return the text of a file; empty for what is no text, is no regular file, or can't be read."""
-        path = self.folder / name
-        if path.is_symlink() or not path.is_file():
-            return ""
+
+class _Comparison:
+    """Some files of a work tree, or of its index, compared with a commit."""
+
+    def __init__(self, tree: WorkTree, commit: str, names: Sequence[str], *, is_staged: bool = False) -> None:
+        self.tree, self.commit, self.names, self.is_staged = tree, commit, names, is_staged
+        self.remarks: list[str] = []
+        self._attributes = self._read_attributes()
+        self._index = self._read_index()
+        self._blobs = self._read_blobs() if is_staged else {}
+
+    def files(self) -> ChangedTexts:
+        """Return the texts of all files that are text, by name."""
+        texts = {_shown(name): text.text for name in self.names if (text := self._new(name)) is not None}
+        return ChangedTexts({name: text for name, text in texts.items() if text}, tuple(self.remarks))
+
+    def diff(self) -> str:
+        """Return the unified diff of all files that are text."""
+        old = self._names_in_commit()
+        plain, deleted, parts = list[str](), list[str](), list[str]()
+        for name in self.names:
+            if not self._exists(name):
+                deleted.append(name)
+                continue
+            new = self._new(name)
+            if new is None:
+                continue
+            if name not in old:
+                parts.append(_added(name, new.text, self._mode(name)))
+            elif self._mode(name) == "120000" or self._is_plain(name, new):
+                plain.append(name)
+            else:
+                parts.append(self._changed(name, new.text))
+        # git decides by attributes what is text, unless --text is given; of deleted files it may.
+        for names, options in ((deleted, ()), (plain, ("--text",))):
+            if names:
+                compared = ("--cached", self.commit) if self.is_staged else (self.commit,)
+                words = ("diff", *_PLAIN, *options, *compared, "--", *map(_literal, names))
+                parts.insert(
+                    0, self.tree.git(*words).encode(errors="surrogateescape").decode(errors="replace")
+                )
+        return "".join(parts)
+
+    def _is_plain(self, name: str, text: Decoded) -> bool:
+        """Return whether git reads the text and its lines as they are."""
+        has_lines = "\r" not in text.text.replace("\r\n", "\n")
+        return text.encoding == "utf-8" and has_lines and "filter" not in self._attributes.get(name, {})
+
+    def _changed(self, name: str, new: str) -> str:
+        """Return the diff of a file that git does not read as text."""
+        path = f"{self.commit}:./{name}"
+        found = self.tree.run("cat-file", "--filters", path)
+        data = found.stdout if found.returncode == 0 else self.tree.run("cat-file", "blob", path).stdout
+        old = decoded(data, self._encoding(name))
+        quoted = _quoted(name)
+        lines = unified_diff(
+            [] if old is None else _lines(old.text), _lines(new), f"a/{quoted}", f"b/{quoted}", lineterm=""
+        )
+        text = "\n".join(lines)
+        return f"diff --git a/{quoted} b/{quoted}\n{text}\n" if text else ""
+
+    def _new(self, name: str) -> Decoded | None:
+        """Return a text as it is now; None, with a remark, for a file that can't be judged."""
+        shown = repr(_shown(name))
+        if self.is_staged and self._is_submodule(name):
+            return self._remark(f"{shown} is a submodule, whose files are not judged")
         try:
-            return _as_text(path.read_bytes(), name)
-        except OSError:
-            return ""
+            data = self._staged_bytes(name) if self.is_staged else self._bytes(name)
+        except IsADirectoryError:
+            if not (self.tree.folder / name / ".git").is_file() or self._is_submodule(name):
+                return self._remark(f"{shown} is a repository of its own, whose files are not judged")
+            return None  # a linked work tree, which is judged where an agent works in it
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return self._remark(f"{shown} can't be read, so it was not judged: {error.strerror}")
+        text = decoded(data, "" if self.is_staged else self._encoding(name))
+        if text is None:
+            return self._remark(f"{shown} is not text, so it was not judged")
+        if text.is_guess:
+            self._remark(f"{shown} is not UTF-8 and declares no encoding; it was read as {text.encoding}")
+        _bounded(text.text, f"The file {shown}")
+        return text
+
+    def _remark(self, text: str) -> None:
+        self.remarks.append(text)
+
+    # --- where the bytes are -------------------------------------------------------------------------------
+
+    def _bytes(self, name: str) -> bytes:
+        path = self.tree.folder / name
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return os.fsencode(path.readlink())
+        if stat.S_ISREG(found.st_mode):
+            with path.open("rb") as file:
+                return _few_bytes(file.read(MOST_BYTES + 1), name)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError
+        raise OSError(0, "it is not a regular file")
+
+    def _staged_bytes(self, name: str) -> bytes:
+        """Return the bytes that would be committed, as they would be checked out if a filter changes them."""
+        if "filter" in self._attributes.get(name, {}):
+            found = self.tree.run("cat-file", "--filters", f":./{name}")
+            if found.returncode == 0:
+                return _few_bytes(found.stdout, name)
+        if name not in self._blobs:
+            raise FileNotFoundError(name)
+        return _few_bytes(self._blobs[name], name)
+
+    def _exists(self, name: str) -> bool:
+        return name in self._index if self.is_staged else os.path.lexists(self.tree.folder / name)
+
+    def _mode(self, name: str) -> str:
+        """Return git's mode of a file as it is now."""
+        if self.is_staged:
+            return self._index[name][0]
+        mode = (self.tree.folder / name).lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return "120000"
+        return "100755" if mode & stat.S_IXUSR else "100644"
+
+    def _is_submodule(self, name: str) -> bool:
+        return name in self._index and self._index[name][0] == "160000"
+
+    def _encoding(self, name: str) -> str:
+        return self._attributes.get(name, {}).get("working-tree-encoding", "")
+
+    def _read_index(self) -> dict[str, tuple[str, str]]:
+        """Return the modes and the ids of the blobs of those files that are staged, by name."""
+        if not self.names:
+            return {}
+        found = self.tree.git("ls-files", "--stage", "-z", "--", *map(_literal, self.names))
+        entries = (entry.partition("\t") for entry in _names(found))
+        return {name: (fields.split()[0], fields.split()[1]) for fields, _, name in entries}
+
+    def _read_blobs(self) -> dict[str, bytes]:
+        """Return the staged bytes of all files, by name."""
+        blobs: dict[str, bytes] = {}
+        names = [name for name in self._index if not self._is_submodule(name)]
+        given = "".join(f"{self._index[name][1]}\n" for name in names).encode()
+        found = self.tree.run("cat-file", "--batch", given=given).stdout if names else b""
+        start = 0
+        for name in names:
+            end = found.index(b"\n", start)
+            size = int(found[start:end].rsplit(b" ", 1)[1])
+            blobs[name] = found[end + 1 : end + 1 + size]
+            start = end + size + 2
+        return blobs
+
+    def _names_in_commit(self) -> set[str]:
+        """Return the names of those files that the commit has."""
+        if not self.names:
+            return set()
+        words = (
+            "ls-tree",
+            "-r",
+            "--name-only",
+            "-z",
+            self.commit,
+            "--",
+            *(f"./{name}" for name in self.names),
+        )
+        return set(_names(self.tree.git(*words)))
+
+    def _read_attributes(self) -> dict[str, dict[str, str]]:
+        """Return the attributes that change what git reads, by file name."""
+        given = "".join(f"{name}\0" for name in self.names).encode(errors="surrogateescape")
+        if not given:
+            return {}
+        found = self.tree.run("check-attr", "-z", "--stdin", "filter", "working-tree-encoding", given=given)
+        fields = found.stdout.decode(errors="surrogateescape").split("\0")
+        attributes: dict[str, dict[str, str]] = {}
+        for name, attribute, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+            if value not in {"unspecified", "unset"}:
+                attributes.setdefault(name, {})[attribute] = value
+        return attributes
 
 
-_PLAIN = ("--relative", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+# --- where a folder is -------------------------------------------------------------------------------------
+
+
+def place(folder: Path) -> tuple[Path, Path] | None:
+    """Return the top folder of the work tree, and the `.git` that all its linked work trees share.
+
+    None if the folder is in no repository.
+    """
+    found = WorkTree(folder).run("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
+    if found.returncode:
+        return None
+    top, _, shared = found.stdout.decode(errors="surrogateescape").removesuffix("\n").rpartition("\n")
+    return Path(top), Path(shared)
+
+
+def main_checkout(folder: Path) -> Path | None:
+    """Return the top folder of the repository's main work tree; None if there is none."""
+    found = place(folder)
+    return found[1].parent if found is not None and found[1].name == ".git" else None
+
+
+def worked_in(folder: Path, project: Path) -> Path:
+    """Return the project's folder in the work tree that `folder` is in.
+
+    That is another one than `project` if an agent works in a linked work tree of the same repository.
+    """
+    there, here = place(folder), place(project)
+    if there is not None and here is None:  # the settings of several repositories are in a folder above them
+        return there[0]
+    if there is None or here is None or there[0] == here[0] or there[1] != here[1]:
+        return project
+    inside = there[0] / project.relative_to(here[0])
+    return inside if inside.is_dir() else there[0]
+
+
+_NAMES = ("--relative", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", "-O/dev/null")
+_PLAIN = (
+    *_NAMES,
+    "--no-color",
+    "--no-textconv",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--unified=3",
+    "--inter-hunk-context=0",
+    "--submodule=short",
+    "--ws-error-highlight=none",
+)
+_PLAIN_SETTINGS = (
+    "-c",
+    "core.quotePath=off",
+    "-c",
+    "core.safecrlf=false",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "diff.suppressBlankEmpty=false",
+)
 
 
 def _environment() -> dict[str, str]:
@@ -166,7 +413,8 @@ def _environment() -> dict[str, str]:
     places = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE")
     given = {name: str(Path(os.environ[name]).absolute()) for name in places if os.environ.get(name)}
     # Without locks that the person's own git commands would have to wait for.
-    return {**os.environ, **given, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
+    own = {name: value for name, value in os.environ.items() if not name.endswith("_PATHSPECS")}
+    return {**own, **given, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
 
 
 def _literal(name: str) -> str:
@@ -194,27 +442,42 @@ def _bounded(text: str, what: str) -> str:
     return text
 
 
-def _as_text(data: bytes, name: str) -> str:
-    if b"\0" in data:
-        return ""
-    try:
-        return _bounded(data.decode(), f"The file {name!r}")
-    except UnicodeDecodeError:
-        return ""
+def _few_bytes(data: bytes, name: str) -> bytes:
+    """Return the bytes of a file; of one that is too long, the beginning of what is not text."""
+    if len(data) > MOST_BYTES and decoded(data[: MOST_BYTES // 4]) is not None:
+        raise ConfigError(
+            f"The file {_shown(name)!r} has more than {MOST_BYTES:,} bytes: set `paths` in [hook]."
+        )
+    return data
 
 
-def _as_added(name: str, text: str) -> str:
+def _shown(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _quoted(name: str) -> str:
+    """Return a file name as a line of a diff can hold it."""
+    return _shown(name).encode("unicode_escape").decode() if not _shown(name).isprintable() else _shown(name)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, which may end as on Windows or on an old Mac."""
+    return re.split(r"\r\n|\r|\n", re.sub(r"(\r\n|\r|\n)\Z", "", text)) if text else []
+
+
+def _added(name: str, text: str, mode: str) -> str:
     """Return a new file as git shows it in a diff."""
-    return "\n".join(_added_lines(name, text)) + "\n"
-
-
-def _added_lines(name: str, text: str) -> Iterator[str]:
-    lines = text.removesuffix("\n").split("\n") if text else []
-    yield f"diff --git a/{name} b/{name}"
-    yield "new file mode 100644"
-    yield "--- /dev/null"
-    yield f"+++ b/{name}"
-    yield f"@@ -0,0 +1,{len(lines)} @@"
-    yield from (f"+{line}" for line in lines)
-    if not text.endswith("\n"):
-        yield "\\ No newline at end of file"
+    if not text:
+        return ""
+    lines, quoted = _lines(text), _quoted(name)
+    parts: Iterable[str] = (
+        f"diff --git a/{quoted} b/{quoted}",
+        f"new file mode {mode}",
+        "--- /dev/null",
+        f"+++ b/{quoted}",
+        f"@@ -0,0 +1,{len(lines)} @@",
+        *(f"+{line}" for line in lines),
+        *([] if text.endswith("\n") else ["\\ No newline at end of file"]),
+        "",
+    )
+    return "\n".join(parts)

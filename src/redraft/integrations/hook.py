@@ -19,7 +19,7 @@ from redraft._texts import counted
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
-from redraft.integrations.git import Baseline, WorkTree
+from redraft.integrations.git import Baseline, ChangedTexts, WorkTree, worked_in
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
 from redraft.protocols import RunContext
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
@@ -46,6 +46,8 @@ MOST_BLOCKS = 7
 """Claude Code ends a turn itself after eight blocks in a row."""
 MOST_ISSUES = 20
 """That are told at once."""
+MOST_REMARKS = 5
+"""On files that were not judged, in one note."""
 MEND = "Mend this, then finish. If something here can't be met, say why."
 KEPT_DAYS = 30
 MOST_TURNS = 5
@@ -290,8 +292,9 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     session = sessions.open(agent, event.session)
     if not session.is_under_way(event):
         session.begin_turn(event.turn)
-    texts = _subject(options, event, session)
-    digest = sha256(json.dumps(texts).encode()).hexdigest()
+    changes = _subject(options, event, session)
+    texts = changes.texts
+    digest = sha256(json.dumps([texts, changes.remarks]).encode()).hexdigest()
     if not texts or digest == session.judged:
         if session.is_blocked:
             session.is_blocked = False
@@ -299,10 +302,14 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
         note = (
             f"The criteria in {options.criteria} are not met, and nothing has changed since the last check."
         )
+        if not texts and changes.remarks and digest != session.judged:
+            session.judged = digest
+            sessions.save(session)
+            return Verdict(note=_remarks(changes))
         return Verdict(note=note if texts and session.critique else "")
     criteria = _criteria(options)
     evaluation = await _judged(options, criteria, texts, session.current.prompt)
-    verdict = _decided(session, options, evaluation)
+    verdict = _with_remarks(_decided(session, options, evaluation), changes)
     session.judged, session.is_blocked = digest, bool(verdict.critique)
     versions = session.current.versions
     strategy = "revise" if versions else "draft"
@@ -312,19 +319,31 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     return verdict
 
 
-async def check_commit() -> Verdict:
-    """Judge what is staged for a commit. Raises `ConfigError` likewise."""
+async def check_commit(folder: str) -> Verdict:
+    """Judge what is staged for a commit in the work tree with `folder`. Raises `ConfigError` likewise."""
     options = HookOptions.load()
-    tree = _work_tree(options)
+    tree = _work_tree(options, folder)
     if options.subject == "answer":
         raise ConfigError("A commit has no answer to judge; set `subject` in [hook] to 'diff' or 'files'.")
-    texts = tree.staged_files() if options.subject == "files" else _named("", tree.staged_diff())
-    if not texts:
-        return Verdict()
-    evaluation = await _judged(options, _criteria(options), texts, "")
+    changes = tree.staged_files() if options.subject == "files" else tree.staged_diff()
+    if not changes.texts:
+        return Verdict(note=_remarks(changes))
+    evaluation = await _judged(options, _criteria(options), changes.texts, "")
     if not _blocks(evaluation):
-        return Verdict(note=_unjudged(evaluation))
-    return Verdict(_critique(evaluation))
+        return _with_remarks(Verdict(note=_unjudged(evaluation)), changes)
+    return _with_remarks(Verdict(_critique(evaluation)), changes)
+
+
+def _with_remarks(verdict: Verdict, changes: ChangedTexts) -> Verdict:
+    """Return a verdict whose note also says what could not be judged, or only with a guess."""
+    note, remarks = verdict.note, _remarks(changes)
+    return replace(verdict, note=f"{note.rstrip('.')}. {remarks}" if note and remarks else note or remarks)
+
+
+def _remarks(changes: ChangedTexts) -> str:
+    more = len(changes.remarks) - MOST_REMARKS
+    remarks = [*changes.remarks[:MOST_REMARKS], *([f"and {more} more"] if more > 0 else [])]
+    return f"{'; '.join(remarks)}." if remarks else ""
 
 
 def _decided(session: CodingSession, options: HookOptions, evaluation: ReflectionEvaluation) -> Verdict:
@@ -370,33 +389,31 @@ def _first(evaluation: ReflectionEvaluation) -> str:
     return " ".join(str(evaluation.issues[0] if evaluation.issues else "not good enough").split())
 
 
-def _subject(options: HookOptions, event: HookEvent, session: CodingSession) -> dict[str, str]:
+def _subject(options: HookOptions, event: HookEvent, session: CodingSession) -> ChangedTexts:
     """Return the texts to judge by file name; the diff and the answer have none."""
     if options.subject == "answer":
         if not event.answer.strip():
             raise ConfigError("The agent does not say what it answered, so `subject` can't be 'answer'.")
-        return _named("", event.answer)
-    tree = _work_tree(options)
-    if options.subject == "files":
-        return tree.files(session.baseline)
-    return _named("", tree.diff(session.baseline))
-
-
-def _named(name: str, text: str) -> dict[str, str]:
-    return {name: text} if text.strip() else {}
+        return ChangedTexts({"": event.answer})
+    tree = _work_tree(options, event.folder)
+    return tree.files(session.baseline) if options.subject == "files" else tree.diff(session.baseline)
 
 
 def _joined(texts: Mapping[str, str]) -> str:
     return "\n".join(f"{name}\n{text}" if name else text for name, text in texts.items())
 
 
-def _work_tree(options: HookOptions) -> WorkTree:
-    """Return the project's files, without what Redraft itself writes, its settings and the criteria."""
+def _work_tree(options: HookOptions, where: str) -> WorkTree:
+    """Return the project's files, without what Redraft itself writes, its settings and the criteria.
+
+    `where` is the folder in which an agent works; its work tree need not be the one with the settings.
+    """
     settings, folder = load_settings(), project_folder()
     own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
     # git refuses to leave out what is outside of the repository.
     inside = [name for one in own if one and (name := _name_inside(folder, one))]
-    return WorkTree(folder, options.paths, inside)
+    tree = worked_in(Path(where), folder) if Path(where).is_dir() else folder
+    return WorkTree(tree, options.paths, inside)
 
 
 def _name_inside(folder: Path, given: str) -> str:
@@ -509,14 +526,15 @@ async def begin(event: HookEvent, agent: str) -> str:
     options, sessions = HookOptions.load(), Sessions()
     session = sessions.open(agent, event.session)
     session.ended = False
-    tree = _work_tree(options)
+    tree = _work_tree(options, event.folder)
     if event.forgot:
         session.advice.clear()
     if MEND in event.prompt:  # an agent may pass a critique on as a prompt; it is none of the person's
         event = replace(event, prompt="")
     elif event.prompt:
         session.begin_turn(event.turn, event.prompt)
-    if session.baseline is None and options.subject != "answer":
+    begins = session.baseline is None or session.baseline.folder not in {"", str(tree.folder)}
+    if begins and options.subject != "answer":
         session.baseline = tree.baseline()
     sessions.save(session)
     advice: list[Advice] = []

@@ -91,7 +91,7 @@ def read_criteria(path: Path) -> CriteriaFile:
     to this one. Raises `ConfigError` with the file, the line and the key of each mistake.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
     with modules_in(path.parent):

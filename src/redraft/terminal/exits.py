@@ -46,6 +46,7 @@ class ExitCode(IntEnum):
     BUDGET = 3
     PROVIDER = 4
     WAITING = 5
+    COMMIT_REFUSED = 10
     DEFECT = 70
     INTERRUPTED = 130
 

@@ -1,0 +1,291 @@
+"""What changed in a work tree, whatever its files are encoded in and git is configured for."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from redraft.integrations.git import WorkTree
+from support.coding_agents import git, repository
+
+BEFORE, AFTER = "x = 1\n", "x = 1\nprint(2)\n"
+WITH_LETTERS = {
+    "größe": "utf-8 utf-8-sig utf-16 utf-16-le utf-16-be utf-32 utf-32-le utf-32-be latin-1 cp1252",
+    "これは価格です": "shift_jis euc_jp",
+    "计算价格的注释": "gbk gb18030",
+    "計算價格的註釋": "big5",
+    "가격을 계산합니다": "euc_kr",
+    "считает цену": "cp1251 koi8_r",
+}
+BY_ASCII = {"größe": "cp850 mac_roman", "価格": "iso2022_jp", "价格": "hz", "ę": "iso8859-2"}
+"""Encodings that only a declaration tells; what is ASCII is read all the same."""
+ENCODINGS = [
+    (encoding, word, is_exact)
+    for words, is_exact in ((WITH_LETTERS, True), (BY_ASCII, False))
+    for word, encodings in words.items()
+    for encoding in encodings.split()
+]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return WorkTree(repository(tmp_path))
+
+
+def write(tree, name, data):
+    (tree.folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def commit(tree):
+    git(tree.folder, "add", "--all")
+    git(tree.folder, "commit", "--quiet", "--message=x")
+
+
+@pytest.mark.parametrize("state", ["new", "changed", "staged", "staged new"])
+def test_a_file_in_any_encoding_is_read(tree, state):
+    for encoding, word, _ in ENCODINGS:
+        write(tree, f"{encoding}.py", f"# {word}\n".encode(encoding))
+    if state in {"changed", "staged"}:
+        commit(tree)
+    for encoding, word, _ in ENCODINGS:
+        write(tree, f"{encoding}.py", f"# {word}\nprint('{word}')\n".encode(encoding))
+    if state.startswith("staged"):
+        git(tree.folder, "add", "--all")
+    changes = tree.staged_diff() if state.startswith("staged") else tree.diff()
+    files = (tree.staged_files() if state.startswith("staged") else tree.files()).texts
+    sections = dict(part.split("\n", 1) for part in changes.texts[""].split("diff --git ") if part)
+    for encoding, word, is_exact in ENCODINGS:
+        section = sections[f"a/{encoding}.py b/{encoding}.py"]
+        line = f"print('{word}')" if is_exact else "print("
+        assert f"\n+{line}" in section
+        assert line in files[f"{encoding}.py"]
+        assert ("\n+# " in section) is (state in {"new", "staged new"}), section
+        has_mark = encoding in {"utf-8", "utf-8-sig", "utf-16", "utf-32", "iso2022_jp", "hz"}
+        named = f"'{encoding}.py' is not UTF-8 and declares no encoding" in "\n".join(changes.remarks)
+        assert named is not has_mark
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "# -*- coding: cp850 -*-",
+        "# vim: set fileencoding=mac_roman :",
+        '<?xml version="1.0" encoding="iso-8859-2"?>',
+        '<meta charset="iso2022_jp">',
+    ],
+)
+def test_a_declared_encoding_is_used(tree, first):
+    encoding = next(one for one in ("cp850", "mac_roman", "iso-8859-2", "iso2022_jp") if one in first)
+    word = {"iso-8859-2": "zażółć", "iso2022_jp": "価格"}.get(encoding, "größe")
+    write(tree, "a.txt", f"{first}\n{word}\n".encode(encoding))
+    assert (f"\n+{word}\n" in tree.diff().texts[""], tree.diff().remarks) == (encoding != "iso2022_jp", ())
+
+
+ATTRIBUTES = [
+    "*.py -diff",
+    "*.py binary",
+    "*.py -text",
+    "*.py text eol=crlf",
+    "*.py text eol=lf",
+    "*.py ident",
+    "*.py filter=hiding",
+    "*.py diff=custom",
+    "*.py diff=converted",
+    "*.py diff=binary",
+    "*.py working-tree-encoding=UTF-16",
+    "*.py -diff filter=hiding",
+    "[attr]hidden -diff\n*.py hidden",
+    "* export-ignore linguist-generated merge=ours",
+]
+
+
+@pytest.mark.parametrize("place", [".gitattributes", ".git/info/attributes"])
+def test_no_attribute_hides_a_change(tree, place):
+    for key, value in {
+        "filter.hiding.clean": "sed /print/d",
+        "filter.hiding.smudge": "cat",
+        "diff.custom.command": "true",
+        "diff.converted.textconv": "true",
+        "diff.binary.binary": "true",
+    }.items():
+        git(tree.folder, "config", key, value)
+    write(tree, "a.py", BEFORE)
+    commit(tree)
+    (tree.folder / place).parent.mkdir(exist_ok=True)
+    for attributes in ATTRIBUTES:
+        write(tree, place, f"{attributes}\n")
+        encoding = "utf-16" if "UTF-16" in attributes else "utf-8"
+        for name in ("a.py", "new.py"):
+            write(tree, name, AFTER.encode(encoding))
+        text = tree.diff().texts[""]
+        # What a filter takes away is no change for git, and would not be committed.
+        is_hidden = "filter" in attributes
+        assert text.count("\n+print(2)\n") == 2 - is_hidden, attributes
+        assert "\n+x = 1\n" not in text.partition("b/new.py")[0], attributes
+        assert tree.files().texts["new.py"] == AFTER
+        if not is_hidden:
+            assert tree.files().texts["a.py"] == AFTER
+            git(tree.folder, "add", "a.py", "new.py")
+            assert tree.staged_diff().texts[""].count("\n+print(2)\n") == 2, attributes
+            assert tree.staged_files().texts["a.py"] == AFTER
+            git(tree.folder, "reset", "--quiet")
+
+
+def test_a_filter_that_stores_something_else_hides_no_staged_change(tree):
+    """As Git LFS does, which commits a pointer."""
+    git(tree.folder, "config", "filter.far.clean", "base64")
+    git(tree.folder, "config", "filter.far.smudge", "base64 --decode")
+    write(tree, ".gitattributes", "*.py filter=far\n")
+    write(tree, "a.py", BEFORE)
+    commit(tree)
+    write(tree, "a.py", AFTER)
+    assert tree.diff().texts[""].endswith("@@ -1 +1,2 @@\n x = 1\n+print(2)\n")
+    git(tree.folder, "add", "--all")
+    assert tree.staged_diff().texts[""].endswith("@@ -1 +1,2 @@\n x = 1\n+print(2)\n")
+    git(tree.folder, "config", "filter.far.smudge", "false")
+    assert "+eCA9" in tree.staged_diff().texts[""]  # what is stored, if it cannot be restored
+
+
+SETTINGS = {
+    "diff.noprefix": "true",
+    "diff.mnemonicPrefix": "true",
+    "color.ui": "always",
+    "color.diff": "always",
+    "core.quotePath": "true",
+    "core.autocrlf": "input",
+    "core.safecrlf": "true",
+    "core.fsmonitor": "true",
+    "diff.external": "true",
+    "diff.renames": "copies",
+    "diff.orderFile": "order",
+    "diff.context": "0",
+    "diff.interHunkContext": "9",
+    "diff.ignoreSubmodules": "all",
+    "diff.submodule": "log",
+    "diff.suppressBlankEmpty": "true",
+    "diff.wsErrorHighlight": "all",
+    "diff.relative": "false",
+    "diff.colorMoved": "zebra",
+    "column.ui": "always",
+}
+
+
+def test_no_setting_of_git_changes_the_diff(tree, monkeypatch):
+    write(tree, "ümläut name.py", f"{BEFORE}\n\ny = 2\n")
+    write(tree, "old.py", AFTER)
+    commit(tree)
+    write(tree, "ümläut name.py", f"{AFTER}\n\ny = 2\n")
+    (tree.folder / "old.py").rename(tree.folder / "moved.py")
+    plain = tree.diff()
+    assert plain.texts[""].count("\n+print(2)\n") == 2
+    for key, value in SETTINGS.items():
+        git(tree.folder, "config", key, value)
+        assert tree.diff() == plain, key
+        git(tree.folder, "config", "--unset", key)
+    for name in ("GIT_EXTERNAL_DIFF", "GIT_LITERAL_PATHSPECS", "GIT_ICASE_PATHSPECS", "GIT_DIFF_OPTS"):
+        monkeypatch.setenv(name, "1")
+        assert tree.diff() == plain, name
+
+
+NAMES = [
+    "with space.py",
+    "größe 価格.py",
+    "a\nprint(3).py",
+    'tab\tand "quotes" and \\ .py',
+    ":(exclude)x.py",
+    "--output=x.py",
+    "*[a-z]?.py",
+    os.fsdecode(b"latin-\xfc.py"),
+    " .py",
+]
+
+
+@pytest.mark.parametrize("state", ["new", "changed", "staged"])
+def test_a_file_of_any_name_is_read(tree, state):
+    for name in NAMES:
+        write(tree, name, BEFORE)
+    if state != "new":
+        commit(tree)
+    for name in NAMES:
+        write(tree, name, AFTER)
+    if state == "staged":
+        git(tree.folder, "add", "--all")
+    changes = tree.staged_diff() if state == "staged" else tree.diff()
+    files = tree.staged_files() if state == "staged" else tree.files()
+    lines = changes.texts[""].splitlines()
+    assert lines.count("+print(2)") == len(NAMES)
+    assert not any("print(3)" in line for line in lines if not line.startswith(("diff", "---", "+++")))
+    assert list(files.texts.values()) == [AFTER] * len(NAMES)
+    "".join(files.texts).encode()  # the names can be stored
+
+
+def test_what_cannot_be_judged_is_named(tree, tmp_path_factory):
+    other = repository(tmp_path_factory.mktemp("other"))
+    allowed = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "lib"]
+    git(tree.folder, *allowed)
+    git(tree.folder, "config", "submodule.lib.ignore", "all")
+    commit(tree)
+    (tree.folder / "lib" / "prices.py").write_text(AFTER, "utf-8")
+    write(tree, "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
+    write(tree, "hidden.py", b"print(2)\0\n" + b"\0" * 9)
+    os.mkfifo(tree.folder / "pipe")
+    git(tree.folder, "clone", "--quiet", str(other), "clone")
+    (tree.folder / "link").symlink_to("print(4)")
+    write(tree, "one zero.py", AFTER * 20 + "# \0\nprint(5)\n")
+    changes = tree.diff()
+    assert sorted(changes.remarks) == [
+        "'clone/' is a repository of its own, whose files are not judged",
+        "'hidden.py' is not text, so it was not judged",
+        "'lib' is a repository of its own, whose files are not judged",
+        "'picture.png' is not text, so it was not judged",
+    ]
+    assert "new file mode 120000" in changes.texts[""]
+    assert "\n+print(4)\n" in changes.texts[""]
+    assert "\n+print(5)\n" in changes.texts[""]
+
+
+def test_a_file_that_is_too_long_is_an_error_only_if_it_is_text(tree, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.git.MOST_BYTES", 100)
+    write(tree, "data.bin", bytes(range(256)))
+    assert tree.diff().remarks == ("'data.bin' is not text, so it was not judged",)
+    write(tree, "long.py", "x = 1\n" * 50)
+    with pytest.raises(Exception, match=r"'long.py' has more than 100 bytes: set `paths`"):
+        tree.diff()
+
+
+def test_line_ends(tree):
+    for name in ("windows.py", "mac.py"):
+        write(tree, name, BEFORE)
+    commit(tree)
+    write(tree, "windows.py", AFTER.replace("\n", "\r\n"))
+    write(tree, "mac.py", AFTER.replace("\n", "\r"))
+    write(tree, "new.py", AFTER.replace("\n", "\r"))
+    assert tree.diff().texts[""].count("\n+print(2)") == 3
+
+
+def test_before_the_first_commit_and_in_a_subfolder(tmp_path):
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "sub").mkdir()
+    for name in ("a.py", "sub/b.py", "sub/c.py"):
+        (tmp_path / name).write_bytes(AFTER.encode("utf-16"))
+    git(tmp_path, "add", "a.py", "sub/b.py")
+    tree = WorkTree(tmp_path / "sub")
+    assert sorted(tree.files().texts) == ["b.py", "c.py"]
+    assert tree.staged_files().texts == {"b.py": AFTER}
+    assert tree.staged_diff().texts[""].count("+print(2)") == 1
+
+
+def test_deleted_files_are_shown(tree):
+    write(tree, "gone.bin", bytes(range(256)))
+    write(tree, "gone.py", AFTER)
+    commit(tree)
+    for name in ("gone.bin", "gone.py"):
+        (tree.folder / name).unlink()
+    changes = tree.diff()
+    assert "\n-print(2)\n" in changes.texts[""]
+    assert "Binary files a/gone.bin and /dev/null differ" in changes.texts[""]
+    assert (changes.remarks, tree.files().texts) == ((), {})
+    subprocess.run(["git", "add", "--all"], cwd=tree.folder, check=True)
+    assert tree.staged_diff() == changes
+    assert Path(tree.folder / "prices.py").exists()
