@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import tomllib
+from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -522,6 +523,84 @@ def test_several_sessions_work_at_once(criteria):
         ):
             await asyncio.gather(*(work(each, str(at)) for at, each in enumerate((one, two, three))))
             assert len((await three.call("list_runs", limit=100))["runs"]) == 18
+
+    asyncio.run(main())
+
+
+def test_the_name_of_a_criterion_of_the_project_is_that_criterion(criteria):
+    """Not a sentence for a model; none is configured."""
+
+    async def main():
+        async with in_process() as session:
+            for named in (["three"], ["Three "], [{"name": "three"}], ["three", "no b"]):
+                checked = await session.call("check_draft", draft="aaa", criteria=named)
+                assert checked["satisfactory"] is True
+                checked = await session.call("check_draft", draft="ab", criteria=named)
+                assert (checked["satisfactory"], checked["criteria"]["three"]) == (False, 0)
+                begun = await session.call("start_task", task=TASK, criteria=named)
+                done = await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
+                assert done["satisfactory"] is True
+            said = await session.refused("check_draft", draft="aaa", criteria=["three letters"])
+            assert "The criterion 'three letters' needs a model" in said
+
+    asyncio.run(main())
+
+
+# --- sessions over HTTP ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def raw_client():
+    """Yield functions that begin a session, ask in it and end it, and return the answers."""
+    headers = {
+        "Authorization": f"Bearer {TOKEN}",
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+    }
+    params = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    async with http_server() as address, httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        url = f"{address.url}mcp"
+
+        async def ask(session):
+            return (await http.post(url, json=ping, headers={"Mcp-Session-Id": session})).status_code
+
+        async def end(session):
+            return (await http.delete(url, headers={"Mcp-Session-Id": session})).status_code
+
+        yield lambda: http.post(url, json=begin), ask, end
+
+
+def test_a_client_ends_its_session(criteria, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.mcp.MOST_SESSIONS", 2)
+
+    async def main():
+        async with raw_client() as (begin, ask, end):
+            one, two, three = await begin(), await begin(), await begin()
+            assert [answer.status_code for answer in (one, two, three)] == [200, 200, 503]
+            session = one.headers["Mcp-Session-Id"]
+            assert [await ask(session), await end(session), await ask(session)] == [200, 200, 404]
+            assert (await begin()).status_code == 200
+
+    asyncio.run(main())
+
+
+def test_an_idle_session_ends(criteria, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.mcp.SESSION_SECONDS", 0.01)
+    monkeypatch.setattr("redraft.integrations.mcp.MOST_SESSIONS", 1)
+
+    async def main():
+        async with raw_client() as (begin, ask, _):
+            session = (await begin()).headers["Mcp-Session-Id"]
+            async with asyncio.timeout(60):
+                while (await begin()).status_code == 503:
+                    pass
+            assert await ask(session) == 404
 
     asyncio.run(main())
 

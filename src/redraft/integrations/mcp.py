@@ -80,6 +80,10 @@ Function = Callable[..., Awaitable[Any]]
 
 AGENT = "coding-agent"
 CRITERIA = "criteria.yaml"
+SESSION_SECONDS = 1_800.0
+"""How long a session over HTTP may be idle; its client then has to begin another."""
+MOST_SESSIONS = 1_000
+"""Over HTTP, at a time. Each takes about 42 KiB."""
 WAIT = 45.0
 """Seconds after which a tool answers with a run id: less than the minute that clients commonly wait."""
 ATTEMPT = "attempt"
@@ -382,16 +386,30 @@ class ProjectTools:
         return wanted.pattern(0, reflection_model=judge if judged is not None else None, **bounds)
 
     def _wanted(self, sent: Criteria | None, file: str) -> CriteriaFile | None:
-        """Return the criteria that a client sent or named, else those of the project, if it has any."""
+        """Return the criteria that a client sent or named, else those of the project, if it has any.
+
+        The name of a criterion of the project is that criterion.
+        """
         if sent and file:
             raise ConfigError("Send either 'criteria' or 'criteria_file'.")
-        if sent:
-            chosen = criteria_of([one if isinstance(one, str) else one.criterion() for one in sent])
-            check_comparable(chosen)
-            return CriteriaFile(chosen)
         if file or (project_folder() / self.criteria).is_file():
-            return read_criteria(path_in_project(file or self.criteria))
-        return None
+            own = read_criteria(path_in_project(file or self.criteria))
+        else:
+            own = None
+        if not sent:
+            return own
+        by_name = {} if own is None else {one.name.casefold(): one for one in own.criteria}
+        named = [by_name.get(_only_name(one).casefold()) for one in sent]
+        chosen = criteria_of(
+            [
+                project_criterion or (one if isinstance(one, str) else one.criterion())
+                for one, project_criterion in zip(sent, named, strict=True)
+            ]
+        )
+        check_comparable(chosen)
+        if own is None or not any(named):
+            return CriteriaFile(chosen)
+        return CriteriaFile(chosen, threshold=own.threshold, judging=own.judging)
 
     async def _recall(self, task: PlainTask, k: int, wanted: CriteriaFile | None = None) -> list[Advice]:
         if not task.description.strip():
@@ -494,6 +512,13 @@ def path_in_project(name: str) -> Path:
     if size > MAX_BYTES:
         raise ConfigError(f"{name!r} is too long: {size:,} bytes, at most {MAX_BYTES:,} are read.")
     return path
+
+
+def _only_name(sent: str | ClientCriterion) -> str:
+    """Return the text of a criterion that may be the name of another; empty if it says more than a name."""
+    if isinstance(sent, str):
+        return sent.strip()
+    return sent.name if sent == ClientCriterion(name=sent.name) else ""
 
 
 def _criteria_in(attempt: dict[str, Any]) -> Criteria | None:
@@ -636,10 +661,11 @@ async def serve_http(tools: ProjectTools, keys: Keys, port: int, started: Callab
 async def http_app(tools: ProjectTools, keys: Keys, address: Address) -> AsyncGenerator[ASGIApp]:
     """Yield the guarded application that serves MCP at `/mcp` of an address.
 
-    It has sessions for clients of protocols before 2026, which can't cancel a call without one.
+    It has sessions for clients of protocols before 2026, which can't cancel a call without one. A session
+    ends when its client says so, or when it has been idle for long.
     """
     server = server_of(tools)
-    app = server.streamable_http_app()
+    app = server.streamable_http_app(session_idle_timeout=SESSION_SECONDS, max_sessions=MOST_SESSIONS)
     try:
         async with server.session_manager.run():
             yield Guard(app, keys, address)

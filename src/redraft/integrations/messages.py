@@ -85,7 +85,10 @@ class ClientCriterion(BaseModel):
 
 Criteria = Annotated[
     list[Text | ClientCriterion],
-    Field(max_length=50, description="Sentences, known names such as 'clarity', or checks."),
+    Field(
+        max_length=50,
+        description="Sentences, names of the project's criteria, known names such as 'clarity', or checks.",
+    ),
 ]
 CriteriaPath = Annotated[
     Name, Field(description="A YAML file of the project, relative to its folder, in place of 'criteria'.")

@@ -25,6 +25,8 @@ MIN_TOKEN_LENGTH = 16
 """Characters that a chosen token must have, against brute force."""
 READING = frozenset({"GET", "HEAD"})
 CHANGING = frozenset({"POST"})
+FOR_PROGRAMS = frozenset({"DELETE"})
+"""The method that ends a session of MCP; browsers have none."""
 TOKEN = "token"  # noqa: S105 (the name of a parameter)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 (given by somebody who wants that)
@@ -229,7 +231,7 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._address.admits(hosts[0]):
             raise RefusedError(421, f"Unknown host: this server answers at {self._address.url} only.")
-        if method not in READING | CHANGING:
+        if method not in READING | CHANGING and (self._keys.browsers or method not in FOR_PROGRAMS):
             raise RefusedError(405, f"Method {method[:20]!r} is not allowed; use GET, HEAD or POST.")
         self._check_origin(headers, method)
         if self._keys.browsers and method == "GET" and (token := _token_in(scope)) is not None:
