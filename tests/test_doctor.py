@@ -112,6 +112,7 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
         "database_url": (None, "default"),
         "long_term_storage": (None, "default"),
         "dashboard_url": (None, "default"),
+        "http_addresses": ("any", "default"),
         "project": (None, "default"),
         "redact_allow": (["Acme Corp", "Ada"], "environment"),
         "models": ({"fast": "openai:z"}, "redraft.toml"),

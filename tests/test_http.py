@@ -2,13 +2,15 @@
 
 import gzip
 import json
+import socket
 import time
 import tracemalloc
 
+import httpx2 as httpx
 import pytest
 
 from redraft.errors import ConfigError, OutputError
-from redraft.http import HttpRequest, fetch
+from redraft.http import HttpRequest, _follow, _public_address, fetch, is_web_address
 from support.cycles import run
 from support.http_server import of_json, of_text, redirect, serving
 
@@ -113,6 +115,9 @@ def test_no_server_is_a_connection_error():
         run(fetch(HttpRequest("http://127.0.0.1:1/")))
 
 
+HERE = "http://127.0.0.1:1/"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -120,15 +125,186 @@ def test_no_server_is_a_connection_error():
         (HttpRequest("/etc/passwd"), "begin with 'http://'"),
         (HttpRequest("file:///etc/passwd"), "begin with 'http://'"),
         (HttpRequest("http://good.test@evil.test/"), "credentials in a header"),
+        (HttpRequest("http://user:private@evil.test/"), "credentials in a header"),
         (HttpRequest("http://[::/"), "Invalid URL"),
-        (HttpRequest("http://127.0.0.1:1/", headers={"X-Key": "private\r\nX-Admin: 1"}), "header 'X-Key'"),
-        (HttpRequest("http://127.0.0.1:1/", headers={"X-Key": "privaté"}), "header 'X-Key'"),
+        (HttpRequest("http://:80/"), "begin with 'http://'"),
+        (HttpRequest("http:///x"), "begin with 'http://'"),
+        (HttpRequest(None), "Invalid URL"),
+        (HttpRequest("http://127.0.0.1:0/"), r"must be in 1\.\.65535, got 0"),
+        (HttpRequest("http://127.0.0.1:-1/"), r"must be in 1\.\.65535, got -1"),
+        (HttpRequest("http://127.0.0.1:70000/"), r"must be in 1\.\.65535, got 70000"),
+        (HttpRequest("https://127.0.0.1:99999/"), r"must be in 1\.\.65535, got 99999"),
+        (HttpRequest("http://127.0.0.1:x/"), "Invalid URL"),
+        (HttpRequest("http://a..b/"), "neither a name nor an address"),
+        (HttpRequest("http://.:1/"), "neither a name nor an address"),
+        (HttpRequest("http://a b/"), "neither a name nor an address"),
+        (HttpRequest("http://%31/"), "neither a name nor an address"),
+        (HttpRequest("http://[fe80::1%25eth0]:1/"), "neither a name nor an address"),
+        (HttpRequest("http://[fe80::1%eth0]:1/"), "neither a name nor an address"),
+        (HttpRequest("http://\ud83d/"), "Invalid URL"),
+        (HttpRequest(f"{HERE}\ud83d"), "Invalid URL"),
+        (HttpRequest("http://a\nb/"), "Invalid URL"),
+        (HttpRequest(HERE, "GE T"), "method 'GE T'"),
+        (HttpRequest(HERE, ""), "method ''"),
+        (HttpRequest(HERE, "GÉT"), "method 'GÉT'"),
+        (HttpRequest(HERE, "CONNECT"), "method 'CONNECT'"),
+        (HttpRequest(HERE, headers={"X-Key": "private\r\nX-Admin: 1"}), "header 'X-Key'"),
+        (HttpRequest(HERE, headers={"X-Key": "privaté"}), "header 'X-Key'"),
+        (HttpRequest(HERE, headers={"X-Key": ["private\n"]}), "header 'X-Key'"),
+        (HttpRequest(HERE, headers={"X\n": "private"}), r"header 'X\\n'"),
+        (HttpRequest(HERE, headers={"": "private"}), "header ''"),
+        (HttpRequest(HERE, headers={"a b": "private"}), "header 'a b'"),
+        (HttpRequest(HERE, headers={"a:b": "private"}), "header 'a:b'"),
+        *(
+            (HttpRequest(HERE, "POST", {name: "5"}, {}), f"header '{name}' can't be set")
+            for name in (
+                "Content-Length",
+                "transfer-encoding",
+                "HOST",
+                "Connection",
+                "Upgrade",
+                "Expect",
+                "TE",
+            )
+        ),
     ],
 )
 def test_rejects_unsendable_requests(call, message):
     with pytest.raises(ConfigError, match=message) as raised:
         run(fetch(call))
     assert "privat" not in str(raised.value)
+
+
+@pytest.mark.parametrize("port", [0, 70_000])
+def test_an_address_with_a_wrong_port_is_found_before_it_is_used(port):
+    assert not is_web_address(f"https://example.test:{port}/")
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ("https://127.0.0.1:99999/", "the redirect can't be followed: The port"),
+        ("https://127.0.0.1:0/", "the redirect can't be followed: The port"),
+        ("https://user:key@127.0.0.1/", "the redirect can't be followed: Put credentials"),
+    ],
+)
+def test_a_redirect_to_an_odd_address_is_an_error(there, message):
+    with pytest.raises(OutputError, match=message):
+        get({"/": redirect(there)})
+
+
+KEYS = {
+    "Authorization": "Bearer k",
+    "Proxy-Authorization": "Basic k",
+    "Cookie": "session=k",
+    "X-Api-Key": "k",
+    "Api-Token": "k",
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "is_kept"),
+    [
+        ("http://h.test/b", True),
+        ("http://h.test:80/b", True),
+        ("/b", True),
+        ("https://h.test/b", False),
+        ("https://h.test:8443/b", False),
+    ],
+)
+def test_a_redirect_to_another_origin_gets_no_credentials(there, is_kept):
+    sent = []
+
+    def answer(request):
+        sent.append(request.headers)
+        return httpx.Response(200) if len(sent) > 1 else httpx.Response(307, headers={"location": there})
+
+    async def main():
+        transport = httpx.MockTransport(answer)
+        async with httpx.AsyncClient(transport=transport, cookies={"theirs": "k"}) as client:
+            headers = {**KEYS, "Idempotency-Key": "once", "Content-Type": "text/plain"}
+            request = client.build_request("POST", "http://h.test/a", headers=headers, content=b"x")
+            await _follow(client, request, is_read=False)
+
+    run(main())
+    assert all(name in sent[0] for name in KEYS)
+    assert [name in sent[1] for name in KEYS] == [is_kept] * len(KEYS)
+    assert (sent[1]["idempotency-key"], sent[1]["content-type"]) == ("once", "text/plain")
+
+
+# --- addresses that are not public -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "127.8.8.8",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",  # where clouds tell their machines secrets
+        "100.64.0.1",
+        "0.0.0.0",  # noqa: S104 (an address to refuse)
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1",
+        "fec0::1",
+        "fd00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+    ],
+)
+def test_addresses_that_are_not_public_are_refused_if_settings_say_so(address, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HTTP_ADDRESSES", "public")
+    host = f"[{address}]" if ":" in address else address
+    with pytest.raises(ConfigError, match=r"is not public, and the setting `http_addresses` is 'public'"):
+        run(fetch(HttpRequest(f"http://{host}:1/")))
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"])
+def test_public_addresses_are_not_refused(address):
+    assert run(_public_address(address, 1)) == address
+
+
+@pytest.mark.parametrize("host", ["localhost", "0x7f000001", "2130706433", "127.1"])
+def test_another_way_to_write_an_address_is_no_way_around(host, monkeypatch):
+    monkeypatch.setenv("REDRAFT_HTTP_ADDRESSES", "public")
+    with pytest.raises(ConfigError, match="is not public"):
+        run(fetch(HttpRequest(f"http://{host}:1/")))
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_used(monkeypatch):
+    """A name may have another address when it is asked for again."""
+    monkeypatch.setenv("REDRAFT_HTTP_ADDRESSES", "public")
+    monkeypatch.setattr("redraft.http._is_public", lambda address: str(address) == "127.0.0.1")
+    asked = []
+    with serving({"/": redirect("/there"), "/there": of_text("found")}) as server:
+        port = server.server_port
+
+        async def getaddrinfo(_loop, host, port, **_):
+            asked.append(host)
+            address = "127.0.0.1" if len(asked) < 3 else "10.0.0.1"
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+        monkeypatch.setattr("asyncio.base_events.BaseEventLoop.getaddrinfo", getaddrinfo)
+        request = HttpRequest(f"http://rebinding.test:{port}/", headers={"Authorization": "k"})
+        assert run(fetch(request)) == "found"
+        hosts = [(sent.headers["host"], sent.headers["authorization"]) for sent in server.requests]
+        assert hosts == [(f"rebinding.test:{port}", "k")] * 2
+        with pytest.raises(ConfigError, match=r"'rebinding.test' has the address '10.0.0.1'"):
+            run(fetch(request))
+    assert asked == ["rebinding.test"] * 3  # once for each request
+
+
+def test_an_unknown_value_of_the_setting_is_refused(monkeypatch):
+    monkeypatch.setenv("REDRAFT_HTTP_ADDRESSES", "some")
+    with pytest.raises(ConfigError, match="must be 'any' or 'public', got 'some'"):
+        run(fetch(HttpRequest(HERE)))
 
 
 def test_sends_method_headers_and_body():

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import zlib
-from asyncio import timeout, to_thread
+from asyncio import get_running_loop, timeout, to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from redraft._texts import as_text, shortened
 from redraft.errors import ConfigError, MissingExtraError, OutputError
+from redraft.settings import PUBLIC_ADDRESSES, load_settings
 from redraft.text.characters import visible
 from redraft.text.schema_tree import plain_data
 
@@ -29,6 +33,20 @@ ERROR_BYTES = 2_000
 CHARSETS = frozenset({"utf-8", "us-ascii", "ascii", "iso-8859-1", "iso-8859-15", "windows-1252", "utf-16"})
 """An allow-list, because some of Python's codecs take for ever on hostile bytes."""
 GZIP = zlib.MAX_WBITS | 16
+LARGEST_PORT = 65_535
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_METHOD = re.compile(r"(?!CONNECT$)[A-Za-z]+", re.IGNORECASE)
+_OF_THE_CONNECTION = frozenset(
+    {"connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer"}
+    | {"transfer-encoding", "upgrade"}
+)
+"""Headers that follow from the URL and the body, or change how a request is read."""
+_KEPT_ELSEWHERE = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
+    | {"idempotency-key", "webhook-id", "webhook-signature", "webhook-timestamp"}
+)
+"""Headers that may be sent to another origin. Any other may be a credential, whatever its name."""
+_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 SEE_OTHER = 303
 FIRST_ERROR_STATUS = 400
 
@@ -58,9 +76,10 @@ async def fetch(request: HttpRequest) -> Any:
     """Send a request; return the JSON data of the reply if it is JSON, else its text, None if it is empty.
 
     Raises `OutputError` for a status of 400 and above, more than 10 MB, invalid JSON or text, and a redirect
-    to another host, since headers may hold a key for this one; `TimeoutError` when the complete reply has not
-    arrived within `seconds`, `ConnectionError` when there was no connection, and `ConfigError` for a URL or
-    header that can't be sent.
+    to another host; `TimeoutError` when the complete reply has not arrived within `seconds`,
+    `ConnectionError` when there was no connection, and `ConfigError` for a URL, method or header that can't
+    be sent, and for an address that the setting `http_addresses` refuses. A redirect to another port or
+    scheme gets no header that may be a credential.
     """
     require_http("An HTTP request")
     import httpx2  # noqa: PLC0415 (0.2 s, on first use)
@@ -68,13 +87,19 @@ async def fetch(request: HttpRequest) -> Any:
     content = request.body
     if content is not None and not isinstance(content, bytes):
         content = json.dumps(plain_data(content, "The body")).encode()
+    if not _METHOD.fullmatch(request.method):
+        raise ConfigError(f"The method {request.method!r:.50} can't be sent; expected one such as 'GET'.")
     where = _shown_request(request.method, _parsed_url(request.url))
+    headers = _headers(request.headers, content)
+    only_public = load_settings().http_addresses == PUBLIC_ADDRESSES
     certificates = await to_thread(_certificates)
     try:
-        async with timeout(request.seconds), httpx2.AsyncClient(verify=certificates, timeout=None) as client:
-            built = client.build_request(
-                request.method, request.url, headers=_headers(request.headers, content), content=content
-            )
+        transport = _public_transport(certificates) if only_public else None
+        async with (
+            timeout(request.seconds),
+            httpx2.AsyncClient(verify=certificates, timeout=None, transport=transport) as client,
+        ):
+            built = client.build_request(request.method, request.url, headers=headers, content=content)
             return await _follow(client, built, is_read=request.is_read)
     except TimeoutError as error:
         raise TimeoutError(f"{where}: no complete reply within {request.seconds:g} s") from error
@@ -97,6 +122,57 @@ async def _follow(client: httpx2.AsyncClient, request: httpx2.Request, *, is_rea
     raise OutputError(f"{_shown_request(request.method, first)}: more than {MAX_REDIRECTS} redirects.")
 
 
+def _public_transport(certificates: ssl.SSLContext) -> httpx2.AsyncBaseTransport:
+    """Return a transport that connects to public addresses only, directly.
+
+    A host is resolved once for a request, so that it can't have another address when the connection is made.
+    """
+    import httpx2  # noqa: PLC0415 (as above)
+
+    class PublicTransport(httpx2.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            host = request.url.host
+            address = await _public_address(host, request.url.port or 0)
+            pinned = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,  # with the name of the host
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},  # whose certificate is expected
+            )
+            return await super().handle_async_request(pinned)
+
+    return PublicTransport(verify=certificates)
+
+
+async def _public_address(host: str, port: int) -> str:
+    """Return an address of a host; raises `ConfigError` if any is not public."""
+    try:
+        found = await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConnectionError(f"The host {host!r} can't be resolved: {error}") from error
+    addresses = [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    for address in addresses:
+        if not _is_public(address):
+            raise ConfigError(
+                f"The host {host!r} has the address {str(address)!r}, which is not public, and the setting "
+                f"`http_addresses` is {PUBLIC_ADDRESSES!r}."
+            )
+    return str(addresses[0])
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Return whether an address is one of the internet, also where it stands for one of IPv4."""
+    if isinstance(address, IPv4Address):
+        return address.is_global and not address.is_multicast
+    inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
+    if address.packed.startswith(_NAT64):
+        inner = IPv4Address(address.packed[12:])
+    if inner:
+        return _is_public(inner)
+    return address.is_global and not address.is_multicast and not address.is_site_local
+
+
 def _redirected(
     request: httpx2.Request, response: httpx2.Response, following: httpx2.Request, where: str
 ) -> httpx2.Request:
@@ -106,11 +182,18 @@ def _redirected(
         raise OutputError(
             f"{where}: redirected to {_shown_url(there)!r}; only redirects on the same host are followed."
         )
+    try:
+        _check_url(there)
+    except ConfigError as error:
+        raise OutputError(f"{where}: the redirect can't be followed: {error}") from error
     if following.method != request.method and response.status_code != SEE_OTHER:
         raise OutputError(
             f"{where}: redirected with {response.status_code}, which would turn it into a "
             f"{following.method}; give the URL that it redirects to."
         )
+    if not is_same_origin:
+        for name in set(following.headers) - _KEPT_ELSEWHERE:
+            del following.headers[name]
     return following
 
 
@@ -170,7 +253,13 @@ def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, s
         headers["content-type"] = "application/json"
     for name, value in requested.items():
         text = as_text(value).strip()
-        if not (text.isascii() and text.isprintable() and name.isascii() and name.isprintable()):
+        if name.strip().lower() in _OF_THE_CONNECTION:
+            raise ConfigError(f"The header {name!r} can't be set: it follows from the URL and the body.")
+        if not _HEADER_NAME.fullmatch(name):
+            raise ConfigError(
+                f"The header {name!r} can't be sent: its name must be letters, digits and hyphens."
+            )
+        if not (text.isascii() and text.isprintable()):
             raise ConfigError(f"The header {name!r} can't be sent: only printable ASCII is allowed in it.")
         headers[name.lower()] = text
     headers["accept-encoding"] = "gzip"  # the only encoding that is decompressed within bounds
@@ -181,7 +270,7 @@ def is_web_address(text: str) -> bool:
     """Return whether a text may be the URL of a request: HTTP or HTTPS, with a host."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
 
@@ -198,15 +287,26 @@ def _parsed_url(url: Any) -> httpx2.URL:
 
     try:
         parsed = httpx2.URL(url)
-    except (httpx2.InvalidURL, TypeError) as error:
+    except (httpx2.InvalidURL, TypeError, ValueError) as error:
         raise ConfigError(f"Invalid URL {shortened(visible(str(url)), 80)!r}: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(
             f"A URL must begin with 'http://' or 'https://' and a host, got {_shown_url(parsed)!r}."
         )
-    if parsed.userinfo:
-        raise ConfigError(f"Put credentials in a header, not in the URL of {parsed.host!r}.")
+    _check_url(parsed)
     return parsed
+
+
+def _check_url(url: httpx2.URL) -> None:
+    """Raise `ConfigError` for a URL to which no connection can be made, or that holds credentials."""
+    if url.userinfo:
+        raise ConfigError(f"Put credentials in a header, not in the URL of {url.host!r}.")
+    if url.port is not None and not 0 < url.port <= LARGEST_PORT:
+        raise ConfigError(
+            f"The port of {_shown_url(url)!r:.200} must be in 1..{LARGEST_PORT}, got {url.port}."
+        )
+    if "%" in url.host or not all(url.host.removesuffix(".").split(".")):
+        raise ConfigError(f"The host {url.host!r:.100} is neither a name nor an address.")
 
 
 def _shown_url(url: httpx2.URL) -> str:

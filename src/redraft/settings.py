@@ -11,6 +11,8 @@ from typing import Any, cast
 from redraft.errors import ConfigError
 
 SETTINGS_FILE = "redraft.toml"
+ANY_ADDRESSES, PUBLIC_ADDRESSES = "any", "public"
+"""The values of the setting `http_addresses`."""
 
 
 def _setting(variable: str, description: str, default: str | None = None, *, is_secret: bool = False) -> Any:
@@ -60,6 +62,12 @@ class Settings:
         "REDRAFT_DASHBOARD_URL",
         "The address under which people reach `redraft ui`, such as `https://redraft.example.org`, for links "
         "in agents' notices.",
+    )
+    http_addresses: str = _setting(
+        "REDRAFT_HTTP_ADDRESSES",
+        "The addresses that requests of workflows and agents in cycles may reach: `any`, or `public`, which "
+        "refuses those of this machine and of private networks.",
+        "any",
     )
     project: str | None = _setting(
         "REDRAFT_PROJECT",
@@ -123,6 +131,12 @@ def settings_in(project: Path) -> Settings:
             values[setting.name] = (
                 allowed_terms(value, setting.metadata["variable"]) if setting.name == _TERMS else value
             )
+    addresses = values.get("http_addresses", ANY_ADDRESSES)
+    if addresses not in (ANY_ADDRESSES, PUBLIC_ADDRESSES):
+        raise ConfigError(
+            f"The setting `http_addresses` (REDRAFT_HTTP_ADDRESSES) must be {ANY_ADDRESSES!r} or "
+            f"{PUBLIC_ADDRESSES!r}, got {addresses!r}."
+        )
     return Settings(**values)
 
 

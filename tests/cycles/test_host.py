@@ -179,28 +179,99 @@ def test_what_cannot_be_stored_is_to_be_sent_again(monkeypatch):
     assert (answer.status_code, answer.headers["retry-after"], again) == (503, "5", 202)
 
 
-def test_a_body_that_never_arrives(monkeypatch):
-    monkeypatch.setattr(endpoint, "BODY_TIMEOUT", 0.01)
+async def never():
+    yield b"{"
+    await asyncio.Event().wait()
 
-    async def slow():
-        yield b"{"
-        await asyncio.sleep(10)
+
+async def ask(app, headers, body):
+    """Post a body as it arrives; return the status, and whether any of the body was read."""
+    sent, read = [], False
+
+    async def receive():
+        nonlocal read
+        read = True
+        return {"type": "http.request", "body": await anext(body), "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": ORDERS, "headers": encoded, "query_string": b""}
+    await app(scope, receive, send)
+    return sent[0]["status"], read
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "is_read"),
+    [
+        (signed(b"{}"), 408, True),
+        ({}, 401, False),
+        (signed(b"{}", **{"webhook-id": ""}), 401, False),
+        (signed(b"{}", **{"webhook-id": "x" * 201}), 401, False),
+        (signed(b"{}", **{"webhook-timestamp": "1"}), 401, False),
+        (signed(b"{}", **{"webhook-signature": ""}), 401, False),
+        (signed(b"{}", **{"webhook-signature": "v2,x"}), 401, False),
+        (signed(b"{}", **{"content-length": "100001"}), 413, False),
+    ],
+)
+def test_a_body_is_waited_for_only_if_its_signature_may_be_right(monkeypatch, headers, status, is_read):
+    monkeypatch.setattr(endpoint, "BODY_TIMEOUT", 0.01)
+    app = AgentHost([monitor(text=HOOKED)]).app()
+    assert run(ask(app, headers, never())) == (status, is_read)
+
+
+def test_slow_bodies_take_no_place_of_a_webhook(monkeypatch):
+    monkeypatch.setattr(endpoint, "MAX_DELIVERIES", 1)
+    monkeypatch.setattr(endpoint, "MAX_BODIES", 3)
 
     async def main():
-        app, sent = AgentHost([monitor(text=HOOKED)]).app(), []
-        chunks = slow()
+        agent = monitor(text=HOOKED, storage=MemoryStore())
+        host = AgentHost([agent])
+        app = host.app()
+        transport = httpx.ASGITransport(app=app)
+        async with agent, httpx.AsyncClient(transport=transport, base_url="http://agents") as client:
+            slow = [asyncio.ensure_future(ask(app, signed(b"{}", f"s{n}"), never())) for n in range(2)]
+            for _ in range(5):
+                await asyncio.sleep(0)
+            accepted = await post(client)
+            slow.append(asyncio.ensure_future(ask(app, signed(b"{}", "s9"), never())))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            refused, health = await post(client, b"2"), await client.get("/health")
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+            again = await post(client, b"3", **signed(b"3", "m3"))
+        return accepted.status_code, refused.status_code, health.status_code, again.status_code
 
-        async def receive():
-            return {"type": "http.request", "body": await anext(chunks), "more_body": True}
+    assert run(main()) == (202, 503, 200, 202)
 
-        async def send(message):
-            sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": ORDERS, "headers": [], "query_string": b""}
-        await app(scope, receive, send)
-        return sent[0]["status"]
+@pytest.mark.parametrize(
+    ("listen", "host", "status"),
+    [
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("127.0.0.1", "localhost", 200),
+        ("127.0.0.1", "evil.example", 421),
+        ("127.0.0.1", "127.0.0.1.evil.example", 421),
+        ("0.0.0.0", "10.1.2.3", 200),  # noqa: S104 (as in a container)
+        ("0.0.0.0", "evil.example", 421),  # noqa: S104 (likewise)
+    ],
+)
+def test_health_is_told_to_its_own_hosts_only(listen, host, status):
+    async def main():
+        agent = monitor(text=HOOKED, storage=MemoryStore())
+        host_of_agents = AgentHost([agent])
+        async with agent, host_of_agents._serving(f"{listen}:0") as url, httpx.AsyncClient() as client:
+            port = url.rstrip("/").rpartition(":")[2]
+            answer = await client.get(f"{url}health", headers={"Host": f"{host}:{port}"})
+            hook = await client.post(
+                f"{url}hooks/monitor/orders", content=b"1", headers={**signed(b"1"), "Host": "hooks.example"}
+            )
+        return answer.status_code, hook.status_code
 
-    assert run(main()) == 408
+    assert run(main()) == (status, 202)
 
 
 def test_health_tells_supervisors_what_runs():

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from redraft.cycles.webhook import ID, distrust
+from redraft.cycles.webhook import ID, distrust, unsigned
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
 from redraft.text.schema_tree import plain_data
@@ -24,24 +24,30 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from redraft.cycles.agent import CycleAgent
+    from redraft.web.guard import Address
 
 MAX_BODY = 100_000
 """Bytes of the body of a webhook."""
 BODY_TIMEOUT = 10.0
 """Seconds within which a body must have arrived."""
+MAX_BODIES = 1_000
+"""Bodies that arrive at a time. Their signatures are not verified yet, so they take no place of a webhook."""
 MAX_DELIVERIES = 100
-"""Webhooks that are taken at once; `/health` answers beside them."""
+"""Webhooks that are stored at a time; `/health` answers meanwhile."""
 READING = ("GET", "HEAD")
 RETRY_SOON = {"retry-after": "5"}
+CLOSE = {"connection": "close"}
+"""For an answer to a request whose body was not read."""
 
 
 class Endpoint:
     """The ASGI application of an `AgentHost`: `keys` are those of its webhooks, by agent and topic.
 
     `POST /hooks/AGENT/TOPIC` leaves the body of a signed request as a message for the agent: 202, also for a
-    repetition, which leaves no second message; 401 without a valid signature; 503 while the message can't be
-    stored, and beyond 100 at once, so that the sender tries again. `GET /health` answers 200, or 503 if an
-    agent has failed.
+    repetition, which leaves no second message; 401 without a valid signature, before the body is read if
+    there is none; 503 while the message can't be stored, and beyond 100 at once, so that the sender tries
+    again. `GET /health` answers 200, or 503 if an agent has failed; if the `address` is known, only to a host
+    that it admits. Webhooks come by any host, since their signature says who sent them.
     """
 
     def __init__(
@@ -49,11 +55,13 @@ class Endpoint:
         agents: Mapping[str, CycleAgent],
         keys: Mapping[tuple[str, str], bytes],
         health: Callable[[], Mapping[str, Any]],
+        address: Address | None = None,
     ) -> None:
         self._agents = agents
         self._keys = keys
         self._health = health
-        self._deliveries = 0
+        self.address = address
+        self._bodies, self._deliveries = _Places(MAX_BODIES), _Places(MAX_DELIVERIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -74,41 +82,63 @@ class Endpoint:
             case ["health"]:
                 if request.method not in READING:
                     raise HTTPException(405, "Method not allowed.")
+                self._check_host(request)
                 health = self._health()
                 return JSONResponse(health, 200 if health["ok"] else 503)
             case ["hooks", agent, topic] if (agent, topic) in self._keys:
                 if request.method != "POST":
                     raise HTTPException(405, "Method not allowed.")
-                with self._one_more_delivery():
-                    return await self._deliver(agent, topic, request)
+                return await self._deliver(agent, topic, request)
             case _:
                 raise HTTPException(404, "Not found.")
 
-    @contextmanager
-    def _one_more_delivery(self) -> Generator[None]:
-        if self._deliveries >= MAX_DELIVERIES:
-            raise HTTPException(503, "Too many webhooks at once.", RETRY_SOON)
-        self._deliveries += 1
-        try:
-            yield
-        finally:
-            self._deliveries -= 1
+    def _check_host(self, request: Request) -> None:
+        hosts = request.headers.getlist("host")
+        if self.address is not None and (len(hosts) != 1 or not self.address.admits(hosts[0])):
+            raise HTTPException(421, f"Unknown host: this server answers at {self.address.url} only.")
 
     async def _deliver(self, agent: str, topic: str, request: Request) -> JSONResponse:
-        body = await _body(request)
-        key = self._keys[agent, topic]
-        if reason := distrust(key, request.headers, body, datetime.now(UTC)):
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length[:20]) > MAX_BODY:
+            raise HTTPException(413, f"The body has more than {MAX_BODY:,} bytes.", CLOSE)
+        key, now = self._keys[agent, topic], datetime.now(UTC)
+        reason = unsigned(request.headers, now)
+        body = b""
+        if not reason:
+            with self._bodies.one():
+                body = await _body(request)
+            reason = distrust(key, request.headers, body, now)
+        if reason:
             logger.warning("Refused a webhook to %r, topic %r: %s.", agent, topic, reason)
-            raise HTTPException(401, f"Not signed: {reason}.")
+            raise HTTPException(401, f"Not signed: {reason}.", CLOSE)
         data = _data(body, request.headers.get("content-type", "application/json"))
         try:
-            is_new = await self._agents[agent].deliver(topic, data, request.headers[ID])
+            with self._deliveries.one():
+                is_new = await self._agents[agent].deliver(topic, data, request.headers[ID])
         except ConfigError as error:
             raise HTTPException(413, str(error)) from error
         except (StoreError, LeaseError, TimeoutError) as error:
             logger.warning("A webhook to %r can't be stored now: %s", agent, error)
             raise HTTPException(503, "The message can't be stored now.", RETRY_SOON) from error
         return JSONResponse({"ok": True, "repeated": not is_new}, 202)
+
+
+class _Places:
+    """How often something may happen at a time; beyond that, a request is refused."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        """Take a place while the block runs."""
+        if not self._free:
+            raise HTTPException(503, "Too many webhooks at once.", RETRY_SOON)
+        self._free -= 1
+        try:
+            yield
+        finally:
+            self._free += 1
 
 
 def _path(scope: Scope) -> str:
@@ -118,6 +148,7 @@ def _path(scope: Scope) -> str:
 
 
 async def _body(request: Request) -> bytes:
+    """Return the body of a request; it is bounded in size and time."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT):

@@ -6,6 +6,7 @@ import asyncio
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
 
 from redraft._hints import keyword_hints
 from redraft.cycles.cycle import error_line
@@ -17,9 +18,8 @@ from redraft.redact.log import logger
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from starlette.types import ASGIApp
-
     from redraft.cycles.agent import CycleAgent
+    from redraft.cycles.endpoint import Endpoint
 
 Hook: TypeAlias = tuple[str, str]
 """The name of an agent, and the topic of one of its webhooks."""
@@ -82,7 +82,7 @@ class AgentHost:
                 if outcome is not None:
                     raise outcome
 
-    def app(self) -> ASGIApp:
+    def app(self) -> Endpoint:
         """Return the ASGI application: `POST /hooks/AGENT/TOPIC`, `GET /health`.
 
         The agents must run, or at least be open, in the event loop that serves it. Raises `ConfigError` for a
@@ -143,9 +143,11 @@ class AgentHost:
     async def _serving(self, listen: str) -> AsyncGenerator[str]:
         """Serve the application meanwhile; yield its URL."""
         app = self.app()
-        from redraft.web.server import serving  # noqa: PLC0415 (as above)
+        from redraft.web.guard import Address  # noqa: PLC0415 (as above)
+        from redraft.web.server import parsed_address, serving  # noqa: PLC0415 (as above)
 
         async with serving(app, listen) as url:
+            app.address = Address(parsed_address(listen).host, urlsplit(url).port or 0)
             yield url
 
 

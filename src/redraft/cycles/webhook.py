@@ -54,6 +54,18 @@ def signed_headers(key: bytes, message_id: str, body: bytes, at: datetime) -> di
 
 def distrust(key: bytes, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
     """Return why a request is not to be trusted; empty if it is. Header names are in lower case."""
+    if reason := unsigned(headers, now):
+        return reason
+    expected = _signature(key, headers[ID], headers[TIMESTAMP], body).encode()
+    # There are several while the sender changes its secret.
+    given = headers[SIGNATURE].encode("utf-8", "replace").split(b" ")
+    if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 (in constant time)
+        return f"{SIGNATURE} does not match the body"
+    return ""
+
+
+def unsigned(headers: Mapping[str, str], now: datetime) -> str:
+    """Return why no body can make a request trustworthy; empty if one may. Header names are in lower case."""
     message_id, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
     if not message_id or not timestamp or SIGNATURE not in headers:
         return f"expected the headers {ID}, {TIMESTAMP} and {SIGNATURE}"
@@ -63,11 +75,8 @@ def distrust(key: bytes, headers: Mapping[str, str], body: bytes, now: datetime)
         return f"{TIMESTAMP} must be a Unix time in seconds"
     if abs(now.timestamp() - int(timestamp)) > WINDOW:
         return f"{TIMESTAMP} is more than {WINDOW} seconds from now"
-    expected = _signature(key, message_id, timestamp, body).encode()
-    # There are several while the sender changes its secret.
-    given = headers[SIGNATURE].encode("utf-8", "replace").split(b" ")
-    if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 (in constant time)
-        return f"{SIGNATURE} does not match the body"
+    if f" {_VERSION}" not in f" {headers[SIGNATURE]}":
+        return f"{SIGNATURE} holds none of version v1, so it does not match the body"
     return ""
 
 
