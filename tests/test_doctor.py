@@ -122,9 +122,9 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
     shown = redraft("settings").stdout.splitlines()
     assert shown[0].split() == ["setting", "value", "from", "variable"]
     assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "Acme Corp, Ada" in shown[10]
-    assert "fast = openai:z" in shown[11]
-    assert "openai:z = [0.5, 2]" in shown[12]
+    assert "Acme Corp, Ada" in shown[11]
+    assert "fast = openai:z" in shown[12]
+    assert "openai:z = [0.5, 2]" in shown[13]
 
 
 def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):

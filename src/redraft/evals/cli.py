@@ -34,6 +34,7 @@ from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import plain_table, width_of
 from redraft.text.characters import visible
 from redraft.types import render_usage
+from redraft.workflow.history import Workflows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -274,7 +275,9 @@ async def add(
 ) -> None:
     """Make cases from stored runs, and append them to a file. Secrets and personal data are withheld."""
     stored = Runs()
-    chosen: list[tuple[RunRecord, bool]] = [(await stored.get(one), control) for one in runs or ()]
+    chosen: list[tuple[RunRecord, bool]] = [
+        (await stored.get(await Workflows().loop(one) or one), control) for one in runs or ()
+    ]
     wanted = {has_failed: failed, has_regressed: regressed, was_right_at_first: control and not runs}
     if not chosen and not any(wanted.values()):
         raise ConfigError("Say which runs: 'last', an id, --failed, --regressed or --control.")

@@ -20,6 +20,7 @@ from redraft.evals.calibration import (
     StabilityReport,
 )
 from redraft.evals.report import (
+    EVALUATION,
     TRY,
     Difference,
     Evaluated,
@@ -300,6 +301,7 @@ SLICE = Slice(
             evaluation,
             _document,
             fingerprint=_fingerprint,
+            kinds=(EVALUATION,),
         ),
     ),
     changes=(Change(f"{JUDGES}/{{judge}}/label", answer),),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
-from redraft._validation import is_number, nearest
+from redraft._validation import check_choice, is_number, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.limits import Limit
@@ -192,7 +192,12 @@ class Fleet:
         return JobHandle(self, run_id)
 
     async def jobs(self, states: Sequence[JobState] = STATES, *, limit: int = 100) -> list[FleetJob]:
-        """Return jobs: running and waiting ones in their order, then ended ones, newest first."""
+        """Return jobs: running and waiting ones in their order, then ended ones, newest first.
+
+        Raises `ConfigError` for a state that no job can have.
+        """
+        for state in states:
+            check_choice("states", state, STATES)
         return await self.queue.find(states, limit=limit)
 
     async def aclose(self) -> None:

@@ -102,6 +102,8 @@ LISTED, MEASURED = 20, 200
 """How many runs are listed, and how many the success criteria are measured on, unless told otherwise."""
 LONGEST_TASK = 400
 LONGEST_NAME = 30
+EVALUATION = "evaluation"
+"""The kind of record of an evaluation, which `redraft.evals` writes."""
 VERSION_WIDTH = 9
 INDENT = (0, 0, 0, 2)
 BELOW = "<"
@@ -887,7 +889,8 @@ def resume(
 
 
 def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
-    record = run_async(Runs().get(run_id))
+    run_async(_refuse_evaluation(run_id))
+    record = run_async(Runs().get(run_async(Workflows().loop(run_id)) or run_id))
     if record.status == "finished":
         result = record.result()
         CalmConsole(stderr=True).show(ending(result))
@@ -946,15 +949,23 @@ def _print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode
     return ExitCode.USAGE
 
 
+async def _refuse_evaluation(run_id: str) -> None:
+    """Raise `ConfigError` for the id of an evaluation, with what shows it."""
+    if await required_project_store("runs").get(EVALUATION, run_id) is not None:
+        raise ConfigError(
+            f"{run_id!r} is an evaluation: `redraft eval show {run_id}` shows what it found, and "
+            "`redraft runs --inner` lists its runs."
+        )
+
+
 def _read_run(run_id: str, *, to_export: bool = False, verbatim: bool = False) -> StoredRun:
     """Read a run by its id, a prefix of it, or `last`; of a workflow, the run of its loop.
 
-    It is redacted unless it is to be `verbatim`.
-
-    Raises `ConfigError` if there is none, or several.
+    It is redacted unless it is to be `verbatim`. Raises `ConfigError` if there is none, or several.
     """
 
     async def read() -> StoredRun:
+        await _refuse_evaluation(run_id)
         return await Runs().stored(await Workflows().loop(run_id) or run_id)
 
     stored = run_async(read())

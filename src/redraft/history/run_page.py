@@ -13,7 +13,7 @@ from redraft._texts import as_text, scored
 from redraft.errors import ConfigError
 from redraft.history.changes import Comparison, comparison, strip_versions
 from redraft.loop.keeper import RunKey
-from redraft.loop.record import Process, RunRecord
+from redraft.loop.record import RUN, Process, RunRecord
 from redraft.loop.runs import (
     AT_WORK,
     AfterBest,
@@ -407,6 +407,13 @@ def _strip_result(result: Any) -> Any:
 
 
 PAGE = Page(
-    "/runs/{run_id}", "history/templates/run.html", run, _document, fingerprint=_fingerprint, present=run_view
+    "/runs/{run_id}",
+    "history/templates/run.html",
+    run,
+    _document,
+    fingerprint=_fingerprint,
+    present=run_view,
+    kinds=(RUN,),
+    redirects=True,
 )
 OUTPUT = PlainText("/runs/{run_id}/versions/{version}.txt", _output)

@@ -67,6 +67,7 @@ from redraft.types import (
 )
 from redraft.web.guard import Address, Guard, Keys
 from redraft.web.server import listening_socket, server_config
+from redraft.workflow.history import Workflows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -297,9 +298,12 @@ class ProjectTools:
     async def get_run(self, run_id: Name = LAST) -> RunDetails:
         """Show a run: its versions, what was wrong with each, and why it stopped. 'last' is the newest.
 
+        Of a workflow, it shows the run of its loop.
+
         While check_draft or finish_attempt still judge, the status is 'running'.
         """
-        return await asyncio.to_thread(RunDetails.of_run, await Runs().stored(run_id))
+        stored = await Runs().stored(await Workflows().loop(run_id) or run_id)
+        return await asyncio.to_thread(RunDetails.of_run, stored)
 
     # --- what the tools share ------------------------------------------------------------------------------
 
@@ -518,7 +522,7 @@ def _only_name(sent: str | ClientCriterion) -> str:
     """Return the text of a criterion that may be the name of another; empty if it says more than a name."""
     if isinstance(sent, str):
         return sent.strip()
-    return sent.name if sent == ClientCriterion(name=sent.name) else ""
+    return sent.name if sent.model_dump(exclude_defaults=True) == {"name": sent.name} else ""
 
 
 def _criteria_in(attempt: dict[str, Any]) -> Criteria | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import from_json, from_record, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._texts import compared, counted, shortened
-from redraft._validation import check_count, only
+from redraft._validation import check_choice, check_count, only
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
@@ -42,6 +42,7 @@ from redraft.types import (
     DEFAULT_CRITERION_THRESHOLD,
     NOTHING_USED,
     REASONS,
+    ConvergenceReason,
     Draft,
     PlainTask,
     ReflectionEvaluation,
@@ -85,6 +86,12 @@ STATE_HEADLINES = {
 MAKING = ("generate", "revise", "evaluate", "wait", "on_generation", "on_revision")
 
 
+def check_status(status: str | None) -> None:
+    """Require None, or a status that a run or workflow can have; raises `ConfigError`."""
+    if status is not None:
+        check_choice("status", status, (*STATES, "damaged"))
+
+
 @keyword_hints()
 class Runs:
     """The runs that a project has stored: find them, read them, add up what they used.
@@ -111,8 +118,8 @@ class Runs:
 
         A run that is `running` but whose process is gone has the status `killed`, or `unknown` if this
         machine can't tell. Runs with damaged records are included, as `damaged`. Runs inside other runs are
-        left out unless `inner`. `before` is the id of the last run on the previous page; raises `ConfigError`
-        if it does not exist.
+        left out unless `inner`. `before` is the id of the last run on the previous page. Raises `ConfigError`
+        if it does not exist, and for a status or reason that no run can have.
         """
         after = None if before is None else await listed(self._store, RUN, before)
         if before is not None and after is None:
@@ -136,6 +143,9 @@ class Runs:
         `task` is its digest, `after` the last record of the previous page.
         """
         where: dict[str, Scalar] = {} if inner else {"is_inner": False}
+        check_status(status)
+        if reason is not None:
+            check_choice("reason", reason, [one.value for one in ConvergenceReason])
         if status is not None:
             where["status"] = "running" if status in UNENDED else status
         if name is not None:

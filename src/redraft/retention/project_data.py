@@ -31,6 +31,7 @@ from redraft.stores.base import FencedStore, ManagedStore
 from redraft.stores.location import project_place, required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.text.search import TextPattern, has_text
+from redraft.workflow.history import Workflows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterable
@@ -156,7 +157,9 @@ class ProjectData:
 
     async def _of_run(self, reference: str) -> Survey:
         survey = await self._survey(None)
-        run = (await Runs(self._store).get()).run_id if reference == LAST else reference
+        run = reference
+        if reference == LAST and (run := await Workflows(self._store).last_id() or "") == "":
+            raise ConfigError("Nothing is stored here yet.")
         if run not in survey.ids:
             matching = sorted(one for one in survey.ids if run and one.startswith(run))
             outermost = [one for one in matching if survey.outermost(one) == one]

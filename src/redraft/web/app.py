@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from redraft._codec import to_json
 from redraft.errors import ConfigError, RedraftError, StoreError
-from redraft.web.page import Form, NotFoundError, PageRequest
+from redraft.web.page import Form, NotFoundError, Page, PageRequest
 from redraft.web.project import Project
 from redraft.web.rendering import STATIC, render, static_text
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from redraft.web.page import Change, Page, PlainText, Slice
+    from redraft.web.page import Change, PlainText, Slice
 
     Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -42,7 +42,8 @@ KEEPALIVE = 15
 
 def app(project: Project, slices: Sequence[Slice], navigation: Mapping[str, str]) -> Starlette:
     """Return the app of a project, unguarded; `navigation` maps labels to paths, `/` leads to the first."""
-    site = Site(project, navigation)
+    by_kind = {kind: page for one in slices for page in one.pages for kind in page.kinds}
+    site = Site(project, navigation, by_kind)
     routes = [Route("/", site.front), Route("/static/{name}", site.static)]
     for page in (page for one in slices for page in one.pages):
         if page.fingerprint is not None:
@@ -66,6 +67,7 @@ class Site:
 
     project: Project
     navigation: Mapping[str, str]
+    by_kind: Mapping[str, Page]
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     """How long each kind of page took when it was last made."""
 
@@ -87,8 +89,13 @@ class Site:
         async def serve(request: Request) -> Response:
             page_request, started = self._page_request(request), perf_counter()
             # First, so that what changes while the page is made is not missed.
-            fingerprint = None if page.fingerprint is None else await page.fingerprint(page_request)
-            view = await page.read(page_request)
+            try:
+                fingerprint = None if page.fingerprint is None else await page.fingerprint(page_request)
+                view = await page.read(page_request)
+            except NotFoundError:
+                if (there := await self._of_another_kind(page, page_request)) is None:
+                    raise
+                return RedirectResponse(there, 303)
             site = self._site(request, page, fingerprint)
             text = await asyncio.to_thread(_html, page, view, site)
             self.seconds[page.path] = perf_counter() - started
@@ -100,10 +107,22 @@ class Site:
         """Return an endpoint that serves a page as JSON."""
 
         async def serve(request: Request) -> Response:
-            view = await page.read(self._page_request(request, full=True))
+            page_request = self._page_request(request, full=True)
+            if (there := await self._of_another_kind(page, page_request)) is not None:
+                return RedirectResponse(f"{there}.json", 303)
+            view = await page.read(page_request)
             return Response(await asyncio.to_thread(_json, page, view), media_type="application/json")
 
         return serve
+
+    async def _of_another_kind(self, page: Page, request: PageRequest) -> str | None:
+        """Return the path of the page for an id of a record of another kind; None if there is none."""
+        if page.redirects:
+            run_id = request.path["run_id"]
+            for kind, other in self.by_kind.items():
+                if other is not page and await self.project.store.get(kind, run_id) is not None:
+                    return other.path.replace("{run_id}", quote(run_id, safe="", errors="surrogatepass"))
+        return None
 
     def text(self, text: PlainText) -> Endpoint:
         """Return an endpoint that serves a text, uncut, as nothing but text."""

@@ -53,6 +53,9 @@ class Page:
     A page with a `fingerprint` is live: each open copy asks for that text every second, so it must be cheap,
     and when the text changes, fetches the page again and replaces the elements with `data-live`. An empty
     fingerprint says that nothing will change any more.
+
+    `kinds` are those of the records that the page shows, by their `run_id`. With `redirects`, the id of a
+    record of another kind leads to the page of that kind.
     """
 
     path: str
@@ -62,6 +65,8 @@ class Page:
     present: Callable[[Any], Any] = _unchanged
     fingerprint: Callable[[PageRequest], Awaitable[str]] | None = None
     section: str = ""
+    kinds: tuple[str, ...] = ()
+    redirects: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from redraft._validation import only
 from redraft.approvals import Approval, Approvals
 from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError
 from redraft.loop.record import RUN, Process, RunRecord, Status
-from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNENDED, Runs, StoredStep, Why
+from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNENDED, Runs, StoredStep, Why, check_status
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
@@ -197,8 +197,9 @@ class Workflows:
         """Return workflows of a state (also `killed` or `unknown`) and of a name, the newest first.
 
         `after` is the record of a workflow or run: all began before it. A workflow whose record is damaged is
-        listed with the status `damaged`.
+        listed with the status `damaged`. Raises `ConfigError` for a status that no workflow can have.
         """
+        check_status(status)
         where: dict[str, Scalar] = {} if name is None else {"name": name}
         if status is not None:
             where["status"] = "running" if status in UNENDED else status
@@ -248,11 +249,12 @@ class Workflows:
     async def loop(self, run_id: str) -> str | None:
         """Return the run id of a workflow's loop, for `last` of its last loop; None if it isn't a workflow.
 
-        Raises `ConfigError` if no loop ran, or if there are several to choose from.
+        Where `last` is not a workflow, that is the id of the run. Raises `ConfigError` if no loop ran, or if
+        there are several to choose from.
         """
         workflow = await self.get(run_id)
         if workflow is None:
-            return None
+            return await self.last_id() if run_id == LAST else None
         found = workflow.record.run_id
         loops = [loop.key for loop in await self._store.find(RUN, where={"parent": found})]
         if not loops:
@@ -296,15 +298,27 @@ class Workflows:
             found.created_at or datetime.now(UTC),
         )
 
+    async def last_id(self) -> str | None:
+        """Return what `last` means: the id of the workflow or run that began last, outside of any other.
+
+        None if nothing is stored.
+        """
+        workflow, run_id = await self._newest()
+        return run_id if workflow is None else workflow.key
+
     async def _last(self) -> Record | None:
-        """Return the workflow that began last, unless a run outside of it began later."""
+        """Return the workflow that `last` means; None if it means a run."""
+        return (await self._newest())[0]
+
+    async def _newest(self) -> tuple[Record | None, str | None]:
+        """Return the workflow that began last, or else the id of the run that began later."""
         store = self._store
         workflow = next(iter(intact(await store.find(WORKFLOW, newest_first=True, limit=PAGE))), None)
-        run = next(iter(await run_index(store).find(RunQuery({"is_inner": False}), limit=1)), None)
-        if workflow is None or run is None or run.run_id.startswith(f"{workflow.key}."):
-            return workflow
-        is_newer = workflow.created_at and workflow.created_at > run.created_at
-        return workflow if is_newer else None
+        outermost = RunQuery({"is_inner": False, "parent": ""})
+        run = next(iter(await run_index(store).find(outermost, limit=1)), None)
+        if run is None or (workflow and workflow.created_at and workflow.created_at > run.created_at):
+            return workflow, None
+        return None, run.run_id
 
     async def _named(self, run_id: str, *, or_of_loop: bool) -> Record | None:
         store = self._store

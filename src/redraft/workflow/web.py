@@ -16,6 +16,8 @@ from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Sli
 from redraft.web.people import who_decides
 from redraft.web.rendering import clipped
 from redraft.workflow.history import (
+    INNER_WORKFLOW,
+    WORKFLOW,
     NodeOutcome,
     NodeRun,
     StoredWorkflow,
@@ -150,6 +152,7 @@ SLICE = Slice(
             section="/runs",
             fingerprint=_fingerprint,
             present=workflow_page,
+            kinds=(WORKFLOW, INNER_WORKFLOW),
         ),
     ),
     changes=(Change("/approvals/{approval}", answer),),
