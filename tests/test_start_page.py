@@ -6,17 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.pages import Page
+from support.pages import Page, steady
 
 CONSOLE = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
-VARYING = [(r"\d{8}-\d{6}-[0-9a-f]{8}", "RUN"), (r"\d+\.\d s\b", "N s"), (r"\bjust now\b|\d+ min ago", "AGO")]
-
-
-def steady(text):
-    """Return what is printed, without ids and times."""
-    for pattern, name in VARYING:
-        text = re.sub(pattern, name, text)
-    return text.strip()
 
 
 def test_the_start_page_works_as_printed(tmp_path):

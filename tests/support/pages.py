@@ -12,6 +12,20 @@ ANCHOR = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
+VARYING = (
+    (re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}"), "RUN"),
+    (re.compile(r"\b\d+(?:\.\d+)? ?(?:ns|us|ms|s|min|h)\b(?: ago)?|\bjust now\b"), "TIME"),
+)
+"""What a page shows differs from what is printed in ids of runs, and in times."""
+
+
+def steady(text):
+    """Return what is printed without ids and times, which depend on the day and on the machine."""
+    for pattern, name in VARYING:
+        text = pattern.sub(name, text)
+    return text.strip()
+
+
 class Page:
     """A Markdown file, by its path in the project."""
 
