@@ -1,5 +1,6 @@
 from redraft.loop.success import success_criteria
 from redraft.stores.memory import MemoryStore
+from redraft.types import PlainTask
 from support.dashboards import Seen, described, pages, put
 from support.versions import version
 
@@ -39,3 +40,9 @@ def test_without_runs_every_success_criterion_is_unknown():
     page = Seen(pages(MemoryStore()).get("/runs?criteria=1").text).words
     assert "Success criteria of 0 runs" in page
     assert page.count("?") == 5
+
+
+def test_a_text_from_right_to_left_is_cut_at_its_end():
+    store = MemoryStore()
+    put(store, run("hebrew", 0.8, task=PlainTask("\u05db\u05ea\u05d5\u05d1 \u05de\u05db\u05ea\u05d1")))
+    assert '<a dir="auto" href="/runs/hebrew">' in pages(store).get("/runs").text

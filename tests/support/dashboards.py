@@ -251,6 +251,14 @@ def inaccessible(page):
     return found
 
 
+CUT_LISTS = """
+[...document.querySelectorAll("table.list")]
+  .filter(list => list.scrollWidth > list.parentElement.clientWidth)
+  .map(list => `the list ${list.parentElement.getAttribute("aria-label")} needs ${list.scrollWidth} of ` +
+    `${list.parentElement.clientWidth} px`)
+"""
+
+
 def faults(page, address, paths):
     """Visit pages, unfold what folds, and return by name what is inaccessible or wider than its window."""
     found = {}
@@ -264,4 +272,5 @@ def faults(page, address, paths):
             needed = page.evaluate("document.documentElement.scrollWidth")
             if needed > width:
                 found[name].append(f"needs {needed} of {width} px")
+            found[name] += page.evaluate(CUT_LISTS)
     return {name: one for name, one in found.items() if one}

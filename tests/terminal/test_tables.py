@@ -4,8 +4,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from redraft.terminal.console import CalmConsole, between_words
 from redraft.terminal.tables import NARROW, plain_table, width_of
 
+RUN = "20261128-184422-495a51c2-of-an-agent-with-a-long-name"
 LONG = "a-name-that-is-longer-than-a-line-" * 4
 
 
@@ -46,3 +48,52 @@ def test_the_width_of_named_columns_is_what_they_can_do_with():
 
 def test_brackets_are_no_markup():
     assert lines_of(plain_table({"name": ["[bold]x[/bold]"]}))[1].strip() == "[bold]x[/bold]"
+
+
+def shown(columns, *, width, wrap=(), monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    console = CalmConsole()
+    with console.capture() as captured:
+        console.print(plain_table(columns, wrap=wrap))
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_only_the_longest_columns_are_cut(width, monkeypatch):
+    """A mark of one character stays."""
+    columns = {"version": ["* v10 ="], "made": ["12 min ago"], "score": ["0.75"], "by run": [RUN * 2]}
+    head, row = shown(columns, width=width, monkeypatch=monkeypatch)
+    assert head.split() == ["version", "made", "score", "by", "run"]
+    assert row.startswith("* v10 =  12 min ago  0.75   20261128")
+    assert row.rstrip().endswith("…") is (width < 200)
+    assert len(row) <= width
+
+
+def test_two_long_columns_share_what_is_left(monkeypatch):
+    columns = {"state": ["finished"], "name": ["n" * 50], "run": ["r" * 60]}
+    _, row = shown(columns, width=80, monkeypatch=monkeypatch)
+    state, name, run = row.split()
+    assert (state, len(row.rstrip()) <= 80) == ("finished", True)
+    assert abs(len(name) - len(run)) <= 2
+
+
+def test_wide_characters_count_twice(monkeypatch):
+    _, row = shown({"name": ["価格" * 30], "mark": ["*"]}, width=40, monkeypatch=monkeypatch)
+    assert row.rstrip().endswith("*")
+
+
+def test_columns_that_wrap_leave_short_ones_whole(monkeypatch):
+    columns = {"state": ["finished"], "why": ["the reason is long " * 9]}
+    lines = shown(columns, width=40, wrap=("why",), monkeypatch=monkeypatch)
+    assert lines[1].startswith("finished  the reason")
+
+
+def test_messages_break_between_words():
+    text = "Written: /a/path/that/is/longer/than/the/terminal and then a few words more"
+    assert between_words(text, 20).splitlines() == [
+        "Written:",
+        "/a/path/that/is/longer/than/the/terminal",
+        "and then a few words",
+        "more",
+    ]
+    assert between_words("  an indented line", 12) == "  an\n  indented\n  line"

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rich.console import Console
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 GOOD, BAD, QUIET = "green", "red", "dim"
 WIDTH_WITHOUT_TERMINAL = 100
 SCHEMA_VERSION = 1
+
+
+def between_words(text: str, width: int) -> str:
+    """Break the lines of a text that are too long for a terminal, which would break them within words."""
+    return "\n".join(
+        line
+        if len(line) <= width
+        else textwrap.fill(
+            line,
+            width,
+            subsequent_indent=line[: len(line) - len(line.lstrip())],
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )
 
 
 class CalmConsole(Console):
@@ -65,9 +82,9 @@ class CalmConsole(Console):
         self.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
     def say(self, line: str) -> None:
-        """Print a line without breaking it, so that it can be copied; print nothing if it is empty."""
+        """Print a message; print nothing if it is empty. A terminal gets it broken between words."""
         if line:
-            self.out(line, highlight=False)
+            self.out(between_words(line, self.width) if self.is_terminal else line, highlight=False)
 
     def on_broken_pipe(self) -> None:
         """Stop printing. Rich would exit with code 1, which means something else here."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import shutil
 import sys
-import textwrap
 import traceback
 from contextlib import contextmanager
 from enum import IntEnum
-from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 import typer
@@ -116,21 +114,10 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
 
 
 def _report(message: str, *, breaks_lines: bool = True) -> None:
-    from redraft.terminal.console import withheld
+    from redraft.terminal.console import between_words, withheld
     from redraft.text.characters import visible
 
     shown = visible(withheld(message))
     if breaks_lines and sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        shown = "\n".join(map(partial(_between_words, width=width), shown.split("\n")))
+        shown = between_words(shown, shutil.get_terminal_size().columns)
     sys.stderr.write(f"{shown}\n")
-
-
-def _between_words(line: str, width: int) -> str:
-    """Break a line that is too long for the terminal, which would break it within a word."""
-    if len(line) <= width:
-        return line
-    indent = line[: len(line) - len(line.lstrip())]
-    return textwrap.fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )

@@ -64,6 +64,7 @@
   async function refresh() {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(ours.createHTML(await answer.text()), "text/html");
+    label(page);
     const parts = document.querySelectorAll("[data-live]");
     for (const part of parts) {
       const made = page.getElementById(part.id);
@@ -103,6 +104,16 @@
     if (again.setSelectionRange && typeof selectionStart === "number") again.setSelectionRange(selectionStart, selectionEnd);
   }
 
+  // In a narrow window each row of a list is a block, in which cells are named after their column.
+  function label(within) {
+    for (const list of within.querySelectorAll("table.list")) {
+      const names = [...list.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+      for (const row of list.tBodies[0]?.rows || []) {
+        [...row.cells].forEach((cell, at) => { if (cell.tagName === "TD" && names[at]) cell.dataset.label = names[at]; });
+      }
+    }
+  }
+
   // A page that is not looked at listens to nothing: browsers allow few connections to one server.
   function follow() {
     let { events, fingerprint } = document.body.dataset;
@@ -138,6 +149,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     offerThemes();
+    label(document);
     if (document.body.dataset.events) follow();
     document.addEventListener("submit", (event) => {
       if (!event.target.matches("form[data-change]")) return;
