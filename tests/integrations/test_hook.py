@@ -358,6 +358,25 @@ def test_settings_and_criteria_may_begin_with_a_byte_order_mark(project):
     assert "check 1 of 1" in stop()[0]["reason"]
 
 
+@pytest.mark.parametrize("change", ["weaker", "deleted", "broken"])
+def test_an_agent_that_changes_its_criteria_is_judged_by_those_of_the_beginning(project, change):
+    redraft("hook", "start", "claude", stdin=event("SessionStart", source="startup"))
+    path = project / "criteria.yaml"
+    if change == "deleted":
+        path.unlink()
+    else:
+        path.write_text(CRITERIA.replace("print", "never") if change == "weaker" else "- [", "utf-8")
+    edit(project, "print(1)\n")()
+    assert "No print() is left in the code." in stop()[0]["reason"]
+    edit(project, "x = 1\n")()
+    assert "criteria.yaml has changed since the session began" in stop()[0]["systemMessage"]
+    again = {"session": "another", "source": "startup"}
+    redraft("hook", "start", "claude", stdin=event("SessionStart", **again))
+    edit(project, "print(2)\n")()
+    answer, _ = stop(session="another")
+    assert "decision" not in answer
+
+
 def test_criteria_outside_of_the_repository(project, tmp_path_factory):
     shared = tmp_path_factory.mktemp("shared") / "criteria.yaml"
     shared.write_text(CRITERIA, "utf-8")

@@ -20,7 +20,7 @@ from redraft._validation import check_bound, check_choice, check_flag, check_lis
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
 from redraft.integrations.git import Baseline, ChangedTexts, WorkTree, worked_in
-from redraft.loop.criteria_file import CriteriaFile, read_criteria
+from redraft.loop.criteria_file import CriteriaFile, criteria_text, read_criteria
 from redraft.protocols import RunContext
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
 from redraft.text.search import has_text
@@ -133,11 +133,13 @@ class CodingSession:
 
     `blocks` counts how often the turn was blocked, and `is_blocked` says whether its last check did so.
     `judged` is the digest of what was judged last, and `critique` that of what was said about it in this
-    turn. `advice` are the lessons that the agent was given, as records.
+    turn. `advice` are the lessons that the agent was given, as records. `criteria` is the text of the
+    criteria file when the session began; None if no event said so, or the file could not be read.
     """
 
     key: str
     baseline: Baseline | None = None
+    criteria: str | None = None
     turn: str = ""
     blocks: int = 0
     is_blocked: bool = False
@@ -307,7 +309,8 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
             sessions.save(session)
             return Verdict(note=_remarks(changes))
         return Verdict(note=note if texts and session.critique else "")
-    criteria = _criteria(options)
+    criteria, remark = _criteria_of(session, options)
+    changes = replace(changes, remarks=(*remark, *changes.remarks))
     evaluation = await _judged(options, criteria, texts, session.current.prompt)
     verdict = _with_remarks(_decided(session, options, evaluation), changes)
     session.judged, session.is_blocked = digest, bool(verdict.critique)
@@ -425,9 +428,28 @@ def _name_inside(folder: Path, given: str) -> str:
     return ""
 
 
-def _criteria(options: HookOptions) -> CriteriaFile:
-    """Read the criteria, without those that only a model can judge unless it may."""
-    given = read_criteria(project_folder() / options.criteria)
+def _criteria_of(session: CodingSession, options: HookOptions) -> tuple[CriteriaFile, tuple[str, ...]]:
+    """Return the criteria that were there when a session began, with a remark if they have changed since.
+
+    An agent must not be able to weaken its own criteria.
+    """
+    path = project_folder() / options.criteria
+    try:
+        is_changed = session.criteria is not None and criteria_text(path) != session.criteria
+    except ConfigError:
+        is_changed = True
+    if not is_changed:
+        return _criteria(options), ()
+    remark = f"{options.criteria} has changed since the session began, whose criteria were applied"
+    return _criteria(options, session.criteria), (remark,)
+
+
+def _criteria(options: HookOptions, text: str | None = None) -> CriteriaFile:
+    """Read the criteria, without those that only a model can judge unless it may.
+
+    `text` is that of the file; by default, what is in it now.
+    """
+    given = read_criteria(project_folder() / options.criteria, text)
     if given.output_type is not None:
         raise ConfigError(f"{options.criteria}: 'output_type' can't be used in a hook; leave it out.")
     if options.judge:
@@ -536,6 +558,9 @@ async def begin(event: HookEvent, agent: str) -> str:
     begins = session.baseline is None or session.baseline.folder not in {"", str(tree.folder)}
     if begins and options.subject != "answer":
         session.baseline = tree.baseline()
+    if session.criteria is None:
+        with suppress(ConfigError):  # the check at the end of the turn says so
+            session.criteria = criteria_text(project_folder() / options.criteria)
     sessions.save(session)
     advice: list[Advice] = []
     if _has_lessons() and (event.prompt or event.forgot or not session.advice):

@@ -81,19 +81,26 @@ class CriteriaFile:
         )
 
 
-def read_criteria(path: Path) -> CriteriaFile:
+def criteria_text(path: Path) -> str:
+    """Return the text of a criteria file; raises `ConfigError` if it cannot be read."""
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
+
+
+def read_criteria(path: Path, text: str | None = None) -> CriteriaFile:
     """Read a criteria file: a list, or a mapping with `criteria` and what else a `CriteriaFile` has.
 
     A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`, `weight`,
     `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate`, `origin` and `shown`. A
     function is named `module:name`; the module may be next to the file, and so are test files. Without
     `criteria`, the defaults of the `task_type` apply. `output_type` names a file with a JSON Schema, relative
-    to this one. Raises `ConfigError` with the file, the line and the key of each mistake.
+    to this one. With `text`, that is read in place of the file's. Raises `ConfigError` with the file, the
+    line and the key of each mistake.
     """
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
+    if text is None:
+        text = criteria_text(path)
     with modules_in(path.parent):
         return CriteriaReader(path, text).read()
 
