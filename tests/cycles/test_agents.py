@@ -207,7 +207,7 @@ def test_a_resumed_wait_keeps_its_deadline(later, decision, ended):
             await waits.wait()
             if decision == "approved":
                 await (await Agents().get("patient")).send_feedback("approve")
-            result = await asyncio.wait_for(going, 5)
+            result = await asyncio.wait_for(going, 60)
         assert result.number == 1
         assert result.state["derivedData"]["governance"]["authority"]["decision"] == decision
         assert withins == pytest.approx([60, max(0, 60 - later)], abs=0.5)

@@ -59,7 +59,7 @@ def told(server, status=200):
 
 
 async def until(holds):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 (a poll, as a person would)
             await asyncio.sleep(0.01)
 

@@ -164,7 +164,7 @@ def test_sources_are_read_concurrently():
     together = asyncio.Barrier(3)
 
     async def meet():
-        await asyncio.wait_for(together.wait(), 5)
+        await asyncio.wait_for(together.wait(), 60)
 
     names = ["a", "b", "c"]
     cycle = sensed(*(function(name) for name in names), functions=dict.fromkeys(names, meet))

@@ -45,7 +45,7 @@ def test_an_open_agent_that_nothing_refers_to_is_closed():
         await agent.run_cycle()
         del agent
         gc.collect()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (there is no event to wait for)
                 await asyncio.sleep(0.01)
         return (await monitor(storage="project").run_cycle()).number

@@ -72,7 +72,7 @@ def test_a_waiting_plan_can_be_decided_on_the_page(project):
                     {"verdict": "modify", "action": "1-2", "changes": '{"level": 3}'},
                 )
             ]
-            result = await asyncio.wait_for(cycle, 10)
+            result = await asyncio.wait_for(cycle, 60)
             after = Seen((await client.get("/agents")).text)
             return page, answers, result, after
 
@@ -364,7 +364,7 @@ def test_an_open_page_hears_of_feedback_and_cycles(project):
             await client.post("/agents/controlled/feedback", json=fields)
             marks.append(await SLICE.pages[1].fingerprint(asked))
             await client.post("/agents/controlled/feedback", json=fields | {"action": "1-2"})
-            await asyncio.wait_for(cycle, 10)
+            await asyncio.wait_for(cycle, 60)
             marks.append(await SLICE.pages[1].fingerprint(asked))
         return marks
 

@@ -399,7 +399,7 @@ def test_samples_run_concurrently():
     everybody = asyncio.Barrier(3)
 
     async def answer(request):
-        await asyncio.wait_for(everybody.wait(), 5)
+        await asyncio.wait_for(everybody.wait(), 60)
         return reply()
 
     assert (
@@ -774,7 +774,7 @@ def test_probability_questions_run_concurrently():
     everybody = asyncio.Barrier(2)
 
     async def answer(request):
-        await asyncio.wait_for(everybody.wait(), 5)
+        await asyncio.wait_for(everybody.wait(), 60)
         return tokens(Yes=0.9)
 
     assert evaluate(judge(YES_NO_CRITERIA, ScriptedModel(answer), HOW), "x").overall_score == 1.0

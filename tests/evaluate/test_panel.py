@@ -326,7 +326,7 @@ def test_waiting_checks_run_concurrently():
     meeting = asyncio.Event()
 
     async def first(_):
-        await asyncio.wait_for(meeting.wait(), 5)
+        await asyncio.wait_for(meeting.wait(), 60)
         return True
 
     async def second(_):

@@ -120,7 +120,7 @@ def test_the_stock_agent_reads_and_acts_in_a_database_and_at_a_broker(mqtt_broke
             await client.subscribe("shelves/+/light", qos=1)
             async with CycleAgent.from_file("stock/agent.yaml", functions=stock) as agent:
                 result = await agent.run_cycle()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 return result, await anext(aiter(client.messages))
 
     result, message = asyncio.run(main())

@@ -54,7 +54,7 @@ def test_the_page_runs(project, monkeypatch):
     async def both():
         worker = FleetWorker(names["fleet"])
         running = asyncio.create_task(worker.run(jobs=1))
-        await asyncio.wait_for(names["main"](), 20)
+        await asyncio.wait_for(names["main"](), 60)
         await running
         await names["work"]()
 

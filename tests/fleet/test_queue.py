@@ -339,7 +339,7 @@ def test_waiting_ends_when_a_job_comes(open_queue):
             waiting = asyncio.create_task(queue.wait(20))
             await asyncio.sleep(0)
             await other.submit(job("a"))
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, 60)
 
     asyncio.run(main())
 

@@ -124,7 +124,7 @@ def test_a_worker_submits_and_runs_what_is_due():
         schedule = Schedule("often", "* * * * * *", clerk, "Sum up.")
         fleet = Fleet([clerk], schedules=[schedule], store=store, queue=StoreQueue(store), tries=0)
         worker = FleetWorker(fleet)
-        assert await asyncio.wait_for(worker.run(jobs=1), 20) == 1
+        assert await asyncio.wait_for(worker.run(jobs=1), 60) == 1
         [job] = await fleet.jobs(("finished", "failed"))
         assert job.run_id.startswith("often-20")
 

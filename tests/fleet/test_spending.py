@@ -227,7 +227,7 @@ def test_runs_are_handed_back_and_go_on_the_next_day():
 
         handles = [await fleet().submit(clerk, f"Write {number}.") for number in range(4)]
         worker = FleetWorker(fleet(), at_once=4)
-        await asyncio.wait_for(worker.run(until_idle=True), 20)
+        await asyncio.wait_for(worker.run(until_idle=True), 60)
         spent = len(model.requests)
         assert spent in (6, 7)  # 0.65 dollars, and at most one call that was not expected to cost as much
         assert worker.problem
@@ -239,7 +239,7 @@ def test_runs_are_handed_back_and_go_on_the_next_day():
             record = await store.get(SPENDING, KEY)
             record.data["day"] = "2020-01-01"
             await store.put(record)
-            await asyncio.wait_for(FleetWorker(fleet(), at_once=4).run(until_idle=True), 20)
+            await asyncio.wait_for(FleetWorker(fleet(), at_once=4).run(until_idle=True), 60)
         results = [await one.result(5) for one in handles]
         assert sum(len(one.history.versions) for one in results) == len(model.requests)  # none paid twice
         assert len(model.requests) > spent

@@ -162,7 +162,7 @@ def test_events_of_a_run_are_followed_from_elsewhere():
 
         following = asyncio.create_task(follow())
         async with working(fleet):
-            events = await asyncio.wait_for(following, 10)
+            events = await asyncio.wait_for(following, 60)
         assert [event.name for event in events if isinstance(event, StepFinished)] == ["generate", "evaluate"]
         assert isinstance(events[-1], RunFinished)
 
@@ -518,7 +518,7 @@ def test_a_worker_whose_heartbeat_breaks_ends_with_the_error():
         store = MemoryStore()
         fleet = Fleet([writer(store, three_words)], store=store, queue=Broken(store), pick_up_after=1)
         with pytest.raises(ZeroDivisionError):
-            await asyncio.wait_for(FleetWorker(fleet).run(), 20)
+            await asyncio.wait_for(FleetWorker(fleet).run(), 60)
 
     asyncio.run(main())
 
@@ -553,7 +553,7 @@ def test_an_outage_of_the_store_loses_neither_steps_nor_the_end_of_a_run(monkeyp
         clerk = writer(store, answer)
         fleet = fleet_of(store, clerk)
         handle = await fleet.submit(clerk, "Write.", run_id="a")
-        assert await asyncio.wait_for(FleetWorker(fleet).run(until_idle=True), 20) == 1
+        assert await asyncio.wait_for(FleetWorker(fleet).run(until_idle=True), 60) == 1
         result = await handle.result()
         assert [version.output for version in result.history.versions] == ["short", "one two three"]
         assert "not_kept" not in result.diagnostics

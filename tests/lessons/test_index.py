@@ -628,9 +628,9 @@ def test_a_run_does_not_wait_for_the_embedder(tmp_path):
         embedder = Gated()
         async with learning(tmp_path, embedder=embedder, model=writer(), trusted=True) as lessons:
             of_a_run.set("something")
-            await asyncio.wait_for(run_task(lessons, 0.1), 20)
+            await asyncio.wait_for(run_task(lessons, 0.1), 60)
             assert len(await lessons.find()) == 1
-            await asyncio.wait_for(embedder.began.wait(), 20)
+            await asyncio.wait_for(embedder.began.wait(), 60)
             assert embedder.texts == []
             embedder.gate.set()
         assert embedder.saw == {"nothing"}

@@ -196,7 +196,7 @@ def test_leaving_early_cancels_the_run(how):
                 break
             if how == "aclose":
                 await run.aclose()
-        await asyncio.wait_for(cancelled.wait(), 5)
+        await asyncio.wait_for(cancelled.wait(), 60)
 
     asyncio.run(main())
 

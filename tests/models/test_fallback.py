@@ -225,7 +225,7 @@ def test_a_retry_after_of_a_fleet_passes_calls_on_instead_of_holding_them():
     async def main():
         for worker, one in (("w1", model), ("w2", other)):
             outside = call_gate.set(SharedLimits(limits, store, worker))
-            yield await asyncio.wait_for(answer(one, ASKED), 5)
+            yield await asyncio.wait_for(answer(one, ASKED), 60)
             call_gate.reset(outside)
 
     async def collected():

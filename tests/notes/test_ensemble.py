@@ -154,7 +154,7 @@ def test_independent_tasks_of_a_graph_run_concurrently():
     both = asyncio.Barrier(2)
 
     async def meet(ctx):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await both.wait()
         return ctx.task.description
 
@@ -179,7 +179,7 @@ def test_a_dependent_task_does_not_wait_for_a_reflection():
     begun = asyncio.Event()
 
     async def slow(given):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await begun.wait()
         return better(given)
 

@@ -217,7 +217,7 @@ def test_acknowledged_writes_survive_a_server_kill(server, place):
                 acknowledged.append(key)
 
     async def more(keys, before):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(keys) <= before:  # noqa: ASYNC110 (the tasks that write tell nobody)
                 await asyncio.sleep(0.05)
 
@@ -300,7 +300,7 @@ def test_an_idle_transaction_does_not_block_others(place, monkeypatch):
             stopped.execute("BEGIN")
             stopped.execute(postgres_database.PostgresWriter(database, 30.0)._settings)
             stopped.execute("UPDATE redraft_records SET schema_version = 2")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await store.put(Record("lease", "lease", {"by": "the next"}))
         assert (await store.get("lease", "lease")).data == {"by": "the next"}
         await store.aclose()

@@ -203,7 +203,7 @@ def test_callbacks_from_threads_run_in_the_loop_in_order(loop):
         threads = [threading.Thread(target=ring, args=(thread,)) for thread in range(4)]
         for thread in threads:
             thread.start()
-        await asyncio.wait_for(everything.wait(), 10)
+        await asyncio.wait_for(everything.wait(), 60)
         for thread in threads:
             thread.join()
 

@@ -105,4 +105,4 @@ def substages(spec, stage):
 
 def run(coroutine):
     """Run a coroutine with a time limit."""
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+    return asyncio.run(asyncio.wait_for(coroutine, 120))

@@ -193,7 +193,7 @@ def test_a_run_that_waits_here_goes_on_with_the_answer(monkeypatch):
         while not await Approvals(store).waiting("r"):  # noqa: ASYNC110 (what the store has is the point)
             await asyncio.sleep(0.01)
         await answered(store, approved=True, by="Ada")
-        return await asyncio.wait_for(running, 10)
+        return await asyncio.wait_for(running, 60)
 
     assert asyncio.run(both()).state["sent"] == "done"
 
