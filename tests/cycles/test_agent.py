@@ -254,7 +254,6 @@ def test_a_cycle_that_was_killed_early_resumes_under_its_id_and_trigger():
         async with monitor(first, storage=store) as agent:
             killed = await agent.run_cycle("message")
         later._rows = {key: row for key, row in left.items() if key[0] != "lease"}
-        assert await later.find("cycle") == []
         async with monitor(second, storage=later) as agent:
             assert (await agent.open()).unfinished.trigger == "message"
             result = await agent.run_cycle()

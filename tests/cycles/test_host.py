@@ -203,21 +203,22 @@ async def ask(app, headers, body):
 
 
 @pytest.mark.parametrize(
-    ("headers", "status", "is_read"),
+    ("changed", "status", "is_read"),
     [
-        (signed(b"{}"), 408, True),
-        ({}, 401, False),
-        (signed(b"{}", **{"webhook-id": ""}), 401, False),
-        (signed(b"{}", **{"webhook-id": "x" * 201}), 401, False),
-        (signed(b"{}", **{"webhook-timestamp": "1"}), 401, False),
-        (signed(b"{}", **{"webhook-signature": ""}), 401, False),
-        (signed(b"{}", **{"webhook-signature": "v2,x"}), 401, False),
-        (signed(b"{}", **{"content-length": "100001"}), 413, False),
+        ({}, 408, True),
+        (None, 401, False),
+        ({"webhook-id": ""}, 401, False),
+        ({"webhook-id": "x" * 201}, 401, False),
+        ({"webhook-timestamp": "1"}, 401, False),
+        ({"webhook-signature": ""}, 401, False),
+        ({"webhook-signature": "v2,x"}, 401, False),
+        ({"content-length": "100001"}, 413, False),
     ],
 )
-def test_a_body_is_waited_for_only_if_its_signature_may_be_right(monkeypatch, headers, status, is_read):
+def test_a_body_is_waited_for_only_if_its_signature_may_be_right(monkeypatch, changed, status, is_read):
     monkeypatch.setattr(endpoint, "BODY_TIMEOUT", 0.01)
     app = AgentHost([monitor(text=HOOKED)]).app()
+    headers = {} if changed is None else signed(b"{}", **changed)
     assert run(ask(app, headers, never())) == (status, is_read)
 
 

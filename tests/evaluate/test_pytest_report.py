@@ -15,7 +15,7 @@ from support.evaluation import RUN, criterion, evaluate
 PACKAGES = [Path(pytest.__file__).parents[1]]
 MEDIAN = "def median(xs):\n    xs = sorted(xs)\n    return xs[len(xs) // 2]\n"
 HEAD = "import pytest\nfrom draft import median\n"
-RUN_PYTEST = ["pytest", "-q", "-p", "no:cacheprovider"]
+RUN_PYTEST = ["pytest", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
 
 ROWS = [
     (MEDIAN, "def test_a():\n    assert median([1]) == 1", 1.0, []),
@@ -33,16 +33,16 @@ ROWS = [
     (MEDIAN, "@pytest.mark.parametrize('n', range(2000))\ndef test_a_with_a_name_that_is_so_long_that_all_of_them_fill_the_pipe(n): pass", 1.0, []),
     ("async def median(xs): pass", "def test_a():\n    assert median([1]) == 1", 0.0, ["test_it.py::test_a failed: assert <coroutine object median> == 1, where <coroutine object median> = median([1])"]),
     ("def median(xs): return object()", "def test_a():\n    x = median([1])\n    raise ValueError(x)", 0.0, ["test_it.py::test_a raised ValueError: <object object>; in raise ValueError(x) (with x = <object object>)"]),
-    ("import os; os._exit(0)", "def test_a(): pass", 0.0, ["The draft ended pytest -q -p no:cacheprovider before its tests were through"]),
-    ("import os\ndef median(xs): os._exit(0)", "def test_a(): pass\ndef test_b(): median([1])\ndef test_c(): pass", 0.0, ["The draft ended pytest -q -p no:cacheprovider before its tests were through; in test_it.py::test_b"]),
+    ("import os; os._exit(0)", "def test_a(): pass", 0.0, ["The draft ended pytest -q --disable-plugin-autoload -p no:cacheprovider before its tests were through"]),
+    ("import os\ndef median(xs): os._exit(0)", "def test_a(): pass\ndef test_b(): median([1])\ndef test_c(): pass", 0.0, ["The draft ended pytest -q --disable-plugin-autoload -p no:cacheprovider before its tests were through; in test_it.py::test_b"]),
     # Tests that cannot run are unknown, whatever else failed.
     (MEDIAN, "import nowhere\ndef test_a(): pass", None, ["Not judged: tests could not run: test_it.py raised ModuleNotFoundError: No module named 'nowhere'; in import nowhere"]),
     (MEDIAN, "def test_a(: pass", None, ["Not judged: tests could not run: test_it.py does not parse: invalid syntax"]),
     (MEDIAN, "def test_a(nothing): pass\ndef test_b():\n    assert median([1]) == 2", None, ["Not judged: tests could not run: test_it.py::test_a raised FixtureLookupError: the fixture 'nothing' does not exist", "test_it.py::test_b failed: assert 1 == 2, where 1 = median([1])"]),
     # What pytest itself finds wrong.
-    (MEDIAN, {"test_it.py": f"{HEAD}def test_a():\n    assert median([1]) == 1", "conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 1"}, 0.0, ["pytest -q -p no:cacheprovider exited with 1: "]),
-    (MEDIAN, {"test_it.py": HEAD, "conftest.py": "import nowhere"}, None, ["Not judged: pytest -q -p no:cacheprovider ran no test: ImportError while loading conftest"]),
-    (MEDIAN, "def a(): pass", None, ["Not judged: pytest -q -p no:cacheprovider ran no test: "]),
+    (MEDIAN, {"test_it.py": f"{HEAD}def test_a():\n    assert median([1]) == 1", "conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 1"}, 0.0, ["pytest -q --disable-plugin-autoload -p no:cacheprovider exited with 1: "]),
+    (MEDIAN, {"test_it.py": HEAD, "conftest.py": "import nowhere"}, None, ["Not judged: pytest -q --disable-plugin-autoload -p no:cacheprovider ran no test: ImportError while loading conftest"]),
+    (MEDIAN, "def a(): pass", None, ["Not judged: pytest -q --disable-plugin-autoload -p no:cacheprovider ran no test: "]),
 ]  # fmt: skip
 
 

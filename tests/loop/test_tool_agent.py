@@ -354,7 +354,7 @@ def test_a_budget_bounds_the_steps_of_an_agent():
 
 
 @pytest.mark.parametrize(
-    ("budget", "used"), [({"budget_tokens": 105}, 90), ({"max_revision_tokens": 20}, 20)]
+    ("budget", "used"), [({"budget_tokens": 105}, 90), ({"max_revision_tokens": 105}, 100)]
 )
 def test_a_budget_spent_in_a_revision_keeps_the_earlier_version(budget, used):
     actor = Actor(["first", *[call("moody", x=3)] * 100])

@@ -422,7 +422,11 @@ class Reflection(Feature):
             runs.reverse()
         results = [await agent.run(task, run_id=run_id) for task, run_id in runs]
         is_told = bool(results[0].advice) or not owed or self.is_resumed
-        filed, due, rules = await lessons.find(), await lessons.due(), (lessons._files.path / "rules.md")
+        filed, due, rules = (
+            await lessons.find(),
+            await lessons.due(),
+            folder / "memory/reflections/clerk/rules.md",
+        )
         steps = [one for one in records_in(folder, "step") if one["name"].startswith("lesson ")]
         await lessons.aclose()
         await store.aclose()

@@ -140,7 +140,8 @@ def _matching(criterion: QualityCriterion) -> str:
     phrase = phrase_of(config["pattern"], str(config.get("flags", "")), about)
     subject = _name(_part(criterion)) or "the text"
     least, most = config.get("min_matches"), config.get("max_matches")
-    if config.get("must_match") is False or most == 0:
+    is_forbidden = config.get("must_match") is False or most == 0
+    if is_forbidden:
         form = f"{subject} {phrase.denied}"
     elif least is None and most is None:
         form = f"{subject} {phrase.affirmed}"
@@ -148,7 +149,8 @@ def _matching(criterion: QualityCriterion) -> str:
         form = f"{subject} {phrase.affirmed} {_range(least or None, most)} times"
     if not criterion.description:
         return _sentence(form)
-    return _described(criterion, form if phrase.is_in_words else "")
+    # What must not be there is clear from a person's own words.
+    return _described(criterion, form if phrase.is_in_words and not is_forbidden else "")
 
 
 # Functions and tests.

@@ -80,7 +80,9 @@ def approve(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Answer a question that a workflow (`human.approve`) or an agent's cycle asks a person.
+    """Answer what workflows and agents ask people.
+
+    A workflow asks with `human.approve`, an agent about the plan of a cycle.
 
     On a terminal, shows the question and asks, unless --reject or --value answers it. The workflow is
     continued; if a program started it, the Python call that continues it is printed. A cycle continues by
