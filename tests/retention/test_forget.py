@@ -289,8 +289,10 @@ def test_what_could_not_be_searched_is_named_and_all_else_is_erased(project):
     unreadable = (
         ".redraft/hooks/claude.json: Is a directory.",
         "memory/reflections/clerk/2026-01-01-folder.md: This is not a file.",
-        "memory/reflections/clerk/2026-01-01-latin.md: This is not UTF-8 (invalid continuation byte): "
-        "save it as UTF-8.",
+        (
+            "memory/reflections/clerk/2026-01-01-latin.md: This is not UTF-8 (invalid continuation byte): "
+            "save it as UTF-8."
+        ),
         "memory/reflections/clerk/2026-01-01-link.md: This is a link, and links are not followed.",
         "memory/reflections/clerk/playbooks: This is not a folder.",
         "memory/reflections/clerk/rules.md: This is not a file.",
