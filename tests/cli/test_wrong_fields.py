@@ -17,8 +17,11 @@ from support.kept_workflows import kept as kept_workflows
 
 RUN = [("runs",), ("show", "{}"), ("why", "{}")]
 NOTE = [("notes",), ("notes", "show", "{}")]
-LESSONS = [("lessons",), ("lessons", "impact")]
-AGENT = [("cycle", "list"), ("cycle", "status", "monitor"), ("cycle", "show", "monitor", "1")]
+LESSONS = [("lessons",), ("lessons", "due"), ("lessons", "doctor")]
+AGENT = [
+    ("cycle", "status"),
+    *(("cycle", name, "monitor") for name in ("status", "metrics", "memory", "trace")),
+]
 COMMANDS = {
     "run": [*RUN, ("doctor",)],
     "step": [*RUN, ("export", "{}", "--html", "o.html", "--force")],
@@ -32,9 +35,10 @@ COMMANDS = {
     "cycle": AGENT,
     "journal": AGENT,
     "trace": AGENT,
-    "memory": [*AGENT, ("cycle", "memory", "monitor")],
+    "memory": AGENT,
 }
 """The commands that read a kind of records; `{}` is the part of the key before a slash."""
+LISTS = [("runs",), ("notes",), ("lessons",), ("cycle", "status")]
 
 
 def changes(data):
@@ -47,6 +51,12 @@ def changes(data):
         if name in data:
             yield f"no {name}", json.dumps({key: value for key, value in data.items() if key != name})
             yield f"a number as {name}", json.dumps(data | {name: 7})
+
+
+def listed(result):
+    """Return what a list begins its lines with."""
+    lines = result.stdout.splitlines()
+    return {line.split()[0] for line in lines if line and not line.startswith(" ")}
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +90,27 @@ def test_a_record_with_wrong_fields_is_a_named_error(filled, kind, monkeypatch):
                 (text, crc, space, kind, key),
             )
 
+        def run(command):
+            result = redraft(*(word.format(key.partition("/")[0]) for word in command))
+            asyncio.run(project_store().aclose())
+            return result
+
         faults = []
+        assert {command: run(command).exit_code for command in COMMANDS[kind]} == dict.fromkeys(
+            COMMANDS[kind], 0
+        )
+        expected = {command: listed(run(command)) for command in LISTS if command in COMMANDS[kind]}
+        assert all(len(names) > 1 for names in expected.values())
         for what, text in changes(json.loads(before)):
             write(text)
             for command in COMMANDS[kind]:
-                result = redraft(*(word.format(key.partition("/")[0]) for word in command))
-                asyncio.run(project_store().aclose())
+                result = run(command)
                 is_raw = result.exception is not None and not isinstance(result.exception, SystemExit)
                 if int(result.exit_code) == 70 or is_raw:
                     faults.append((what, command, result.stderr[-300:]))
+                hidden = expected.get(command, set()) - listed(result)
+                if any(name.rstrip("…") not in key for name in hidden):
+                    faults.append((what, command, f"hides {hidden}"))
         write(before)
     assert faults == []
 
