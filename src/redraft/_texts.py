@@ -281,10 +281,10 @@ def verdict_of(evaluation: ReflectionEvaluation) -> str:
     return "was not fully judged" if evaluation.leaves_nothing_to_revise else "does not meet the criteria"
 
 
-def listed(things: Sequence[str]) -> str:
+def listed(things: Sequence[str], conjunction: str = "and") -> str:
     """Join words as in a sentence: `a`, `a and b`, `a, b and c`."""
     *most, last = things or ("none",)
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
 def listed_names(names: Iterable[str]) -> str:

@@ -195,6 +195,14 @@ def test_a_forbidden_pattern(pattern, expected):
     assert phrase_of(pattern).denied == expected
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [r"^([\w-]+)+!$", r"^(?=(\w+)+$)([\w-]+)+!$", "[[a]x", "((a{100}){100}){100}", "(", "a" * 3_000],
+)
+def test_a_pattern_that_is_slow_odd_or_invalid_is_quoted_or_said_in_bounded_time(pattern):
+    assert phrase_of(pattern).affirmed
+
+
 def candidates(sentence):
     """Return what a model could copy: what is quoted, and up to three words in a row with a digit or capital."""
     quoted = re.findall(r'"([^"]+)"', sentence)

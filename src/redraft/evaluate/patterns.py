@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from redraft._texts import listed
+from redraft.errors import ConfigError
+from redraft.text.regex import compile_pattern
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from redraft.text.regex import Pattern
 
 MOST_PIECES = 5
 """A pattern with more pieces is quoted: small models read an expression better than a long description."""
@@ -26,7 +33,7 @@ MOST_DIGITS = 14
 
 _parser: Any = import_module("re._parser")
 _UNLIMITED = int(_parser.MAXREPEAT)
-_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "a": re.ASCII}
+_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
 Tree = list[tuple[Any, Any]]
 
@@ -70,24 +77,29 @@ def phrase_of(pattern: str, flags: str = "", about: str = "") -> Phrase:
     case = ANY_CASE if "i" in flags else ""
     quoted = Phrase("match", "matches", f"the regular expression `{pattern}`{case}")
     try:
-        parsed = _parser.parse(pattern, sum({_FLAGS[flag] for flag in flags}))
-        expression = re.compile(pattern, parsed.state.flags)
-    except (re.error, KeyError, RecursionError, OverflowError):
+        expression = compile_pattern(pattern, flags)
+        with warnings.catch_warnings():  # such as of a set that looks nested
+            warnings.simplefilter("ignore")
+            parsed = _parser.parse(pattern, sum({_FLAGS[flag] for flag in flags}))
+    except (ConfigError, re.error, RecursionError, OverflowError):
         return quoted
     reading = _reading(list(parsed), parsed.state.flags)
-    for phrase in _phrases(reading, expression, about):
-        if reading.is_fixed or not _gives_away(phrase, expression):
-            return phrase
+    try:
+        for phrase in _phrases(reading, expression, about):
+            if reading.is_fixed or not _gives_away(phrase, expression):
+                return phrase
+    except TimeoutError:
+        return quoted
     return quoted
 
 
 ANY_CASE = " in upper or lower case"
 
 
-def _phrases(reading: _Reading, expression: re.Pattern[str], about: str) -> Iterator[Phrase]:
+def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phrase]:
     """Yield phrases for a pattern, best first."""
     verbs, pieces = reading.verbs, _with_forms(reading.pieces or ())
-    ignores_case = bool(expression.flags & re.IGNORECASE)
+    ignores_case = reading.ignores_case
     if len(pieces) == 1 and isinstance(pieces[0], _Form):
         form = f"the form {pieces[0].text}"
         yield Phrase("have", "has", form) if verbs == _WHOLE else verbs.phrase(f"text of {form}")
@@ -107,7 +119,9 @@ def _phrases(reading: _Reading, expression: re.Pattern[str], about: str) -> Iter
         case [_Fixed()]:
             yield Phrase("be", "is", words)
         case [_Chars(noun, least, most)] if noun == _ANY:
-            yield Phrase("have", "has", f"{_length(least, most)} on one line{reading.conditions}")
+            limits = limits_in_words(least or None, None if most == _UNLIMITED else most)
+            unit = "character" if limits.endswith(" 1") else "characters"
+            yield Phrase("have", "has", f"{limits} {unit} on one line{reading.conditions}")
         case [_Chars(_, least, most)]:
             code = next((code for key, code in _CODES.items() if key in about.casefold()), "")
             if code and 2 <= least == most <= 3 and words.endswith("letters"):  # noqa: PLR2004
@@ -136,15 +150,11 @@ def _optional(words: str) -> str:
     return f"an optional {noun}" if article in ("a", "an") and " and " not in noun else f"optionally {words}"
 
 
-def _length(least: int, most: int) -> str:
-    """Return how many characters a text has."""
-    if most == _UNLIMITED:
-        limits = f"at least {least}"
-    elif not least:
-        limits = f"at most {most}"
-    else:
-        limits = f"exactly {most}" if least == most else f"{least} to {most}"
-    return f"{limits} character{'' if limits.endswith(' 1') else 's'}"
+def limits_in_words(least: int | None, most: int | None) -> str:
+    """Return the limits of a number, of which one may be missing: `at most 5`, `exactly 5`, `1 to 5`."""
+    if least is None or most is None:
+        return f"at most {most}" if least is None else f"at least {least}"
+    return f"exactly {most}" if least == most else f"{least} to {most}"
 
 
 _CODES = {
@@ -191,9 +201,8 @@ class _Fixed:
         return any(char.isalpha() for text in self.texts for char in text)
 
     def in_words(self, *, ignores_case: bool) -> str:  # noqa: ARG002 (said once, at the end)
-        texts = [_SEPARATORS.get(text) or _json(text) for text in self.texts]
-        first = f"one of {', '.join(texts[:-2])}, " if len(texts) > 2 else ""  # noqa: PLR2004
-        words = f"{first}{' or '.join(texts[-2:])}"
+        texts = [_SEPARATORS.get(text) or as_json(text) for text in self.texts]
+        words = f"{'one of ' if len(texts) > 2 else ''}{listed(texts, 'or')}"  # noqa: PLR2004
         return _optional(words) if self.is_optional else words
 
 
@@ -297,8 +306,9 @@ def _plural(noun: str) -> str:
     return f"{words}{of}{rest}" if noun not in _UNCOUNTED else noun
 
 
-def _json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def as_json(value: Any) -> str:
+    """Return a value as JSON that people can read."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 # Reading a parsed expression.
@@ -311,6 +321,7 @@ class _Reading:
     pieces: tuple[_Piece, ...] | None
     verbs: _Verbs = _ANYWHERE
     conditions: str = ""
+    ignores_case: bool = False
 
     @property
     def is_fixed(self) -> bool:
@@ -337,7 +348,8 @@ def _reading(tree: Tree, flags: int) -> _Reading:
     texts = _expanded(tree)
     pieces = _pieces(tree) if texts is None else [_Fixed(tuple(texts))]
     also = f", among them {_in_order(conditions)}".replace(" followed by ", " and ") if conditions else ""
-    return _Reading(None if pieces is None else tuple(_merged(pieces)), verbs, also)
+    merged = None if pieces is None else tuple(_merged(pieces))
+    return _Reading(merged, verbs, also, ignores_case=bool(flags & re.IGNORECASE))
 
 
 def _condition(op: Any, argument: Any) -> str:
@@ -569,7 +581,7 @@ def _noun(op: Any, argument: Any) -> str:
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
     if not all(names) or {"a-f", "A-F"} & set(names) or len(names) > 4:  # noqa: PLR2004
         return ""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    return listed(names, "or")
 
 
 def _part_of_range(first: str, last: str) -> str:
@@ -584,17 +596,12 @@ def _part_of_range(first: str, last: str) -> str:
 
 _D = "\ue000"
 """Stands for any digit."""
+_YEAR = rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)"
 _DATES = (
-    (
-        re.compile(rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)(?P<sep>[-./]){_D}{_D}(?P=sep){_D}{_D}"),
-        r"{year}{sep}MM{sep}DD",
-    ),
-    (
-        re.compile(rf"{_D}{_D}(?P<sep>[.]){_D}{_D}(?P=sep)(?P<year>{_D}{{4}}|(?:19|20)\d\d)"),
-        r"DD{sep}MM{sep}{year}",
-    ),
-    (re.compile(rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)-W{_D}{_D}"), r"{year}-Www"),
-    (re.compile(rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)-{_D}{_D}(?![{_D}\d-])"), r"{year}-MM"),
+    (re.compile(rf"{_YEAR}(?P<sep>[-./]){_D}{_D}(?P=sep){_D}{_D}"), "{year}{sep}MM{sep}DD"),
+    (re.compile(rf"{_D}{_D}(?P<sep>[.]){_D}{_D}(?P=sep){_YEAR}"), "DD{sep}MM{sep}{year}"),
+    (re.compile(rf"{_YEAR}-W{_D}{_D}"), "{year}-Www"),
+    (re.compile(rf"{_YEAR}-{_D}{_D}(?![{_D}\d-])"), "{year}-MM"),
 )
 _TIME = re.compile(rf"{_D}{_D}:{_D}{_D}(?P<seconds>:{_D}{_D})?")
 
@@ -604,20 +611,7 @@ def _with_forms(pieces: Sequence[_Piece]) -> Sequence[_Piece]:
     signs = ""
     places: list[_Piece] = []  # the piece of each sign
     for piece in pieces:
-        if (
-            isinstance(piece, _Chars)
-            and piece.noun.startswith(_DIGIT)
-            and piece.least == piece.most <= MOST_DIGITS
-        ):
-            sign = _D * piece.most
-        elif (
-            isinstance(piece, _Fixed) and not piece.is_optional and (width := _width_of_numbers(piece.texts))
-        ):
-            sign = _D * width
-        elif isinstance(piece, _Fixed) and len(piece.texts) == 1 and not piece.is_optional:
-            sign = piece.texts[0]
-        else:
-            sign = "\ue001"
+        sign = _D * _width(piece) or _text(piece) or "\ue001"
         signs += sign
         places += [piece] * len(sign)
     formed = signs
@@ -629,10 +623,15 @@ def _with_forms(pieces: Sequence[_Piece]) -> Sequence[_Piece]:
     return _from_signs(formed, places)
 
 
-def _width_of_numbers(texts: Sequence[str]) -> int:
-    """Return how many digits each of several texts of digits has; 0 for other texts."""
-    widths = {len(text) if text.isdecimal() else 0 for text in texts}
-    return widths.pop() if len(texts) > 1 and len(widths) == 1 else 0
+def _width(piece: _Piece) -> int:
+    """Return how many digits each text of a piece has; 0 if that varies, or it is one fixed text."""
+    if isinstance(piece, _Chars):
+        is_number = piece.noun.startswith(_DIGIT) and piece.least == piece.most <= MOST_DIGITS
+        return piece.most if is_number else 0
+    if not isinstance(piece, _Fixed) or piece.is_optional or len(piece.texts) == 1:
+        return 0
+    widths = {len(text) if text.isdecimal() else 0 for text in piece.texts}
+    return widths.pop() if len(widths) == 1 else 0
 
 
 _SHIFT = 0xE100
@@ -762,18 +761,19 @@ _KINDS = (
 )
 
 
-def _kind_of(expression: re.Pattern[str]) -> str:
-    """Return the name of the kind whose texts a pattern takes; empty if it has none.
+def _kind_of(expression: Pattern) -> str:
+    """Return the name of the kind whose texts a pattern takes; empty if it has none."""
 
-    The examples are short, so that no pattern takes long to search them.
-    """
+    def takes(text: str) -> bool:
+        return expression.spans(text) == [(0, len(text))]
+
     for kind in _KINDS:
-        if all(map(expression.fullmatch, kind.texts)) and not any(map(expression.fullmatch, kind.others)):
+        if all(map(takes, kind.texts)) and not any(map(takes, kind.others)):
             return kind.name
     return ""
 
 
-def _gives_away(phrase: Phrase, expression: re.Pattern[str]) -> bool:
+def _gives_away(phrase: Phrase, expression: Pattern) -> bool:
     """Return whether a phrase holds a text, other than a plain word, that passes the pattern.
 
     A model could copy it. Fixed texts of the pattern have to be named, and numbers that limit a length.
@@ -783,4 +783,4 @@ def _gives_away(phrase: Phrase, expression: re.Pattern[str]) -> bool:
     texts = re.findall(r'"([^"]*)"|([^\s"()]+)', phrase.rest)
     candidates = {text.strip(",.") for pair in texts for text in pair} - {""}
     candidates = {text for text in candidates if not re.fullmatch("[a-z]+", text)}
-    return any(expression.search(text) and text not in expression.pattern for text in candidates)
+    return any(expression.spans(text) and text not in expression.source for text in candidates)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from redraft._texts import listed
 from redraft.evaluate.checks import function_of
 from redraft.evaluate.command import runs_program
 from redraft.evaluate.criteria import needs_model
-from redraft.evaluate.patterns import phrase_of
+from redraft.evaluate.patterns import as_json, limits_in_words, phrase_of
 from redraft.evaluate.python_checks import read_calls, read_tests, tests_of
 from redraft.types import COUNTS, Issue
 
@@ -125,13 +124,7 @@ def _limit(criterion: QualityCriterion) -> str:
     least, most = config.get("at_least") or None, config.get("at_most")
     unit = unit.removesuffix("s") if (least if most is None else most) == 1 else unit
     how = ', each a line that begins with "- "' if criterion.evaluator == "bullets" and most != 0 else ""
-    return _sentence(f"{subject} has {_range(least, most)} {unit}{how}")
-
-
-def _range(least: Any, most: Any) -> str:
-    if least is None or most is None:
-        return f"at most {most}" if least is None else f"at least {least}"
-    return f"exactly {most}" if least == most else f"{least} to {most}"
+    return _sentence(f"{subject} has {limits_in_words(least, most)} {unit}{how}")
 
 
 def _matching(criterion: QualityCriterion) -> str:
@@ -146,7 +139,7 @@ def _matching(criterion: QualityCriterion) -> str:
     elif least is None and most is None:
         form = f"{subject} {phrase.affirmed}"
     else:
-        form = f"{subject} {phrase.affirmed} {_range(least or None, most)} times"
+        form = f"{subject} {phrase.affirmed} {limits_in_words(least or None, most)} times"
     if not criterion.description:
         return _sentence(form)
     # What must not be there is clear from a person's own words.
@@ -394,9 +387,9 @@ class _SchemaReader:
     def form(self, schema: dict[str, Any], key: str = "") -> str:
         """Return the form of a value in words, that of a key if it has one; empty if anything is allowed."""
         if "const" in schema:
-            return _json(schema["const"])
+            return as_json(schema["const"])
         if isinstance(options := schema.get("enum"), list):
-            shown = [_json(option) for option in cast("list[Any]", options)]
+            shown = [as_json(option) for option in cast("list[Any]", options)]
             more = [f"{len(shown) - MOST_OPTIONS} others"] if len(shown) > MOST_OPTIONS else []
             return f"one of {', '.join(shown[:MOST_OPTIONS] + more)}"
         if options := _options(schema):
@@ -469,12 +462,8 @@ def _bounds(schema: dict[str, Any], low: str, high: str, unit: str = "") -> list
     least, most = schema.get(low), schema.get(high)
     if least is None and most is None:
         return []
-    plural = "" if (least if most is None else most) == 1 else "s"
-    return [f"({_range(least, most)} {unit}{plural})" if unit else f"({_range(least, most)})"]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    plural, limits = "" if (least if most is None else most) == 1 else "s", limits_in_words(least, most)
+    return [f"({limits} {unit}{plural})" if unit else f"({limits})"]
 
 
 def _quoted(key: str) -> str:
