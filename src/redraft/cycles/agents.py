@@ -32,6 +32,7 @@ from redraft.cycles.records import (
     data_redactor,
     listed_cycle,
     memory_at,
+    objects_in,
     redacted_cycle,
     stored_memory,
 )
@@ -274,8 +275,7 @@ class AgentHandle:
             by=by,
         )
         if record is not None and record.is_undecided:
-            asked = await self.questions()
-            for question, answer in answers_of(feedback, asked, card, record):
+            for question, answer in answers_of(feedback, await self._questions_of(record), card, record):
                 await Approvals(self._store).put(question, answer)
         ring(self.name)
         return feedback
@@ -286,8 +286,11 @@ class AgentHandle:
         if not newest or not newest[0].is_undecided:
             return []
         record = await self._record(newest[0].number)
-        plan: dict[str, Any] = {} if record is None else cycle_from(record).derived_data.get("plan", {})
-        planned = {one["id"] for one in plan.get("actions", [])}
+        return [] if record is None else await self._questions_of(cycle_from(record))
+
+    async def _questions_of(self, cycle: CycleRecord) -> list[Approval]:
+        """Return the open questions about the plan of a cycle."""
+        planned = {one["id"] for one in objects_in(cycle.derived_data, "plan", "actions")}
         return [one for one in await Approvals(self._store).waiting() if one.node in planned]
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:

@@ -18,6 +18,7 @@ from redraft._hints import keyword_hints
 from redraft._validation import nearest
 from redraft.approvals import HumanAnswer
 from redraft.cycles.memory import moment_of, stamp_of
+from redraft.cycles.records import objects_in
 from redraft.cycles.spec import ANY
 from redraft.errors import ConfigError
 from redraft.stores.base import Record, Store, intact
@@ -161,8 +162,7 @@ def check_feedback(
 
     `cycle` is the one that the verdict concerns, if it is stored: its plan has actions and their parameters.
     """
-    plan: dict[str, Any] = {} if cycle is None else cycle.derived_data.get("plan", {})
-    planned: list[dict[str, Any]] = plan.get("actions", [])
+    planned = [] if cycle is None else objects_in(cycle.derived_data, "plan", "actions")
     if not card.actions and not planned:
         return  # its actions are unknown
     about = [one for one in planned if action in (None, one["id"], one["action"])]
@@ -185,7 +185,7 @@ def answers_of(
     feedback: Feedback, questions: Iterable[Approval], card: AgentCard, cycle: CycleRecord
 ) -> Iterator[tuple[Approval, HumanAnswer]]:
     """Yield the questions about a plan that feedback decides on, each with the answer."""
-    planned: list[dict[str, Any]] = cycle.derived_data.get("plan", {}).get("actions", [])
+    planned = objects_in(cycle.derived_data, "plan", "actions")
     names: dict[str, str] = {one["id"]: one["action"] for one in planned}
     for question in questions:
         name = names.get(question.node, "")
