@@ -22,7 +22,7 @@ from redraft._texts import copy_of, snapshot
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import Attempt, RunContext
-from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation, prompt_of
+from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -62,7 +62,7 @@ def regenerating(generate: Generator) -> Reviser:
     """Return a reviser that calls the generator again, with the critique."""
 
     async def revise(_output: Any, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        return await generate(prompt_of(run.task, run.advice), run)
+        return await generate(run.prompt, run)
 
     return revise
 

@@ -17,6 +17,7 @@ from redraft.types import (
     ReflectionEvaluation,
     ReflectionVersion,
     TokenUsage,
+    prompt_of,
 )
 
 if TYPE_CHECKING:
@@ -352,8 +353,8 @@ class RunContext:
 
     `iteration` is the 1-based number of the version being made or judged; `versions` are those before it.
     With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
-    `rubric` lists the criteria that the writer is shown, and is the same in all calls of a run; models get it
-    with their system prompt. It is empty if no criteria are known. `rivals` grows by the judgement of each
+    `rubric` lists what the criteria ask for, as far as a writer may know. It is part of the `prompt`, the
+    same in all calls of a run, and empty if no criteria are known. `rivals` grows by the judgement of each
     other candidate for the same version. A writer's view of the run, and every attempt, leave out what a
     criterion's `shown` says that a writer must not know, and why something could not be judged.
     """
@@ -367,6 +368,11 @@ class RunContext:
     free_only: bool = False
     rubric: str = ""
     rivals: Sequence[ReflectionEvaluation] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The prompt for a draft: the task with its advice, its expected output, and the rubric."""
+        return prompt_of(self.task, self.advice, self.rubric)
 
     def for_writer(self) -> RunContext:
         """Return what the writer may know of the run."""
@@ -416,8 +422,9 @@ class ChatRequest:
 
     `schema` is a JSON Schema (an object at the top) that the reply must follow; the reply's `parsed` is then
     the decoded value. `temperature` and `max_tokens` are sent only if they are not None, since newer models
-    refuse sampling parameters. `logprobs` (0 to 20) asks for that many alternatives of each token. `role` is
-    what the call is for; `reflection` covers reflections on a run and in the middle of one.
+    refuse sampling parameters. With `schema_in_prompt`, the messages describe the schema, and a server that
+    takes none gets them as they are. `logprobs` (0 to 20) asks for that many alternatives of each token.
+    `role` is what the call is for; `reflection` covers reflections on a run and in the middle of one.
     """
 
     messages: tuple[Message, ...]
@@ -426,6 +433,7 @@ class ChatRequest:
     max_tokens: int | None = None
     logprobs: int = 0
     role: ModelRole = "generation"
+    schema_in_prompt: bool = False
 
 
 @keyword_hints()

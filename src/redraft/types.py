@@ -177,9 +177,13 @@ def _required_text(requirements: list[str]) -> str:
     return "\n".join(["The answer must also meet this:", *requirements])
 
 
-def prompt_of(task: PlainTask, advice: Sequence[Advice] = ()) -> str:
-    """Render the prompt for a generator: advice, context, notes, the task, and the expected output."""
-    if not (advice or task.context or task.expected_output):
+def prompt_of(task: PlainTask, advice: Sequence[Advice] = (), rubric: str = "") -> str:
+    """Render the prompt for a generator: advice, context, notes, the task, its expected output, the rubric.
+
+    What the answer must meet comes last: small models answer with the end of a system prompt, and follow what
+    stands after the task.
+    """
+    if not (advice or rubric or task.context or task.expected_output):
         return task.description
     notes = [one.text for one in advice if one.is_note]
     parts: list[str] = []
@@ -192,6 +196,8 @@ def prompt_of(task: PlainTask, advice: Sequence[Advice] = ()) -> str:
     if task.expected_output:
         heading = "## Expected Output" if notes else "Expected output:"
         parts.append(f"{heading}\n{task.expected_output}")
+    if rubric:
+        parts.append(rubric)
     if required := [one.text for one in advice if one.kind == "requirement"]:
         parts.append(_required_text(required))
     return "\n\n".join(parts)

@@ -1,13 +1,14 @@
 import asyncio
 import json
+from functools import partial
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
-from redraft import QualityCriterion
+from redraft import Issue, QualityCriterion, ReflectionEvaluation
 from redraft.evaluate.panel import panel
-from redraft.evaluate.requirements import requirements_of
+from redraft.evaluate.requirements import RUBRIC, answer_schema, requirements_of, rubric_of
 
 
 def criterion(evaluator, description="", **config):
@@ -147,7 +148,7 @@ def with_values(text):
         (criterion("regex", pattern=r"^[A-Z]{2}-\d\d$"), "secret",
          ["The text consists of two capital letters, a hyphen and two digits."]),
         (criterion("regex", "Begins with x.", pattern="^x"), "secret",
-         ['Begins with x: the text begins with "x".']),
+         ["Begins with x."]),
         (criterion("regex", "Has a digit.", pattern=r"a+\d+"), "secret", ["Has a digit."]),
         (criterion("regex", pattern="SECRET", flags="i", must_match=False), "secret",
          ['The text does not contain "SECRET" in upper or lower case.']),
@@ -183,8 +184,6 @@ def test_a_check_is_stated_in_its_own_words(check, output, expected):
     ],
 )  # fmt: skip
 def test_tests_are_stated_by_what_they_expect(config, issue, expected):
-    from redraft import Issue
-
     check = criterion("command", **config)
     assert [one.text for one in requirements_of(check) if one.is_missed(Issue(issue, "check"))] == expected
 
@@ -192,3 +191,150 @@ def test_tests_are_stated_by_what_they_expect(config, issue, expected):
 def test_a_model_judges_what_has_no_requirements():
     assert requirements_of(QualityCriterion("clarity")) == []
     assert requirements_of(QualityCriterion("tests", evaluator="generated_tests")) == []
+
+
+# --- what is stated with the first draft -------------------------------------------------------------------
+
+
+def lines_of(*criteria):
+    heading, *lines = rubric_of(criteria).split("\n") or [""]
+    assert heading == (RUBRIC if lines else "")
+    return [line.removeprefix("- ") for line in lines]
+
+
+def at_most(count):
+    def check(text):
+        return len(text.split()) <= count, f"Use at most {count} words."
+
+    return check
+
+
+def at_most_by_default(text, most=7):
+    return len(text.split()) <= most, f"Use at most {most} words; there are {len(text.split())}."
+
+
+def with_a_list_of_problems(text):
+    """Say what is wrong, in more than one way."""
+    notice = "Not a message, but a plain text."
+    problems = []
+    if not text.startswith("Dear"):
+        problems.append("Begin with a salutation.")
+    if len(text) > len(notice):
+        problems += [f"Keep it below {len(notice)} characters."]
+    reason = "Mention the price." if "price" not in text else ""
+    return {"valid": not problems, "reason": reason, "issues": problems}
+
+
+def with_an_issue(text):
+    if "\n" in text:
+        return ReflectionEvaluation(0.0, issues=(Issue("Write one line."),))
+    assert "tea" in text, "Mention the tea."
+    return True
+
+
+def with_a_complaint(text):
+    return "," not in text, "There are too many commas."
+
+
+def equals(expected):
+    return lambda text: (text == expected, f"It must be {expected!r}.")
+
+
+def equals_a_number(expected):
+    def check(text):
+        return int(text) == expected, f"Expected {expected}, got {text}"
+
+    return check
+
+
+def of_so_many_lines(count):
+    def check(text):
+        found = len(text.splitlines())
+        return found == count, f"Write exactly {count} lines, not {found}."
+
+    return check
+
+
+def with_a_secret_word(text):
+    return text.strip() == "the secret word" or "a secret" in text
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        pytest.param(no_shouting, ["Write in lower case."], id="fixed words"),
+        pytest.param(with_values, ["Use at most 2 links.", "Say it without a percent sign."], id="clauses"),
+        pytest.param(at_most(5), ["Use at most 5 words."], id="a value of the closure"),
+        pytest.param(at_most_by_default, ["Use at most 7 words."], id="a default"),
+        pytest.param(partial(at_most_by_default, most=3), ["Use at most 3 words."], id="a partial function"),
+        pytest.param(with_a_list_of_problems, ["Begin with a salutation.", "Mention the price."],
+                     id="collected problems"),
+        pytest.param(with_an_issue, ["Write one line.", "Mention the tea."], id="issues and assertions"),
+        pytest.param(with_a_complaint, ["Avoid this: There are too many commas."], id="a complaint"),
+        pytest.param(lambda text: ("x" in text, "Mention the letter x."), ["Mention the letter x."],
+                     id="a lambda"),
+        pytest.param(of_so_many_lines(3), ["Write exactly 3 lines."], id="a number that is counted"),
+        pytest.param(equals("the answer"), [], id="an expected text"),
+        pytest.param(equals_a_number(42), [], id="an expected number"),
+        pytest.param(with_a_secret_word, [], id="texts that are no messages"),
+        pytest.param(eval("lambda text: (False, 'No source.')"), [], id="no source"),  # noqa: S307
+        pytest.param(len, [], id="built in"),
+    ],
+)  # fmt: skip
+def test_of_a_function_its_messages_are_stated_without_what_it_compares_with(function, expected):
+    assert lines_of(criterion("function", function=function)) == expected
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        (criterion("words", "At most 15 words.", at_most=15), ["check: At most 15 words."]),
+        (criterion("words", "No more than ten words", at_most=10), ["check: No more than ten words"]),
+        (criterion("words", "Be brief.", at_most=15), ["check: Be brief.", "The text has at most 15 words."]),
+        (criterion("words", "Up to 12 words.", at_least=3, at_most=12),
+         ["check: Up to 12 words.", "The text has 3 to 12 words."]),
+        (criterion("regex", "It begins with SALE.", pattern="^SALE"), ["check: It begins with SALE."]),
+        (criterion("regex", "A greeting first.", pattern="^Dear "),
+         ["check: A greeting first.", 'The text begins with "Dear ".']),
+        (criterion("regex", "No prices.", pattern="EUR", must_match=False), ["check: No prices."]),
+        (criterion("schema", "An order.", schema={"required": ["sku"]}),
+         ["check: An order.", "One JSON object.", 'The key "sku" is required.']),
+        (criterion("function", "Polite.", function=no_shouting), ["check: Polite."]),
+        (criterion("command", calls=[["f(1)", 2]]), []),
+        (criterion("command", tests="assert f(1) == 2"), []),
+        (criterion("command", "It adds one.", calls=[["f(1)", 2]]), ["check: It adds one."]),
+        (QualityCriterion("clarity"), ["clarity"]),
+    ],
+)  # fmt: skip
+def test_a_description_comes_first_and_what_repeats_it_is_left_out(check, expected):
+    assert lines_of(check) == expected
+
+
+def test_alike_requirements_of_several_criteria_are_stated_once():
+    keys = [
+        QualityCriterion(key, evaluator="schema", evaluator_config={"schema": {"required": [key]}})
+        for key in ("a", "b")
+    ]
+    assert lines_of(*keys) == ["One JSON object.", 'The key "a" is required.', 'The key "b" is required.']
+
+
+OBJECT = {"type": "object", "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("criteria", "expected"),
+    [
+        ([criterion("schema", schema=OBJECT), criterion("words", at_most=9)], OBJECT),
+        ([criterion("schema", schema=Order)], Order.model_json_schema()),
+        ([criterion("schema", schema=OBJECT, shown=False)], None),
+        ([criterion("schema", "An a.", schema=OBJECT, shown="description")], None),
+        ([criterion("schema", schema=OBJECT, path="/a")], None),
+        ([criterion("schema", schema={"type": "array"})], None),
+        ([criterion("schema", schema={"required": ["a"]})], None),
+        ([criterion("schema", schema=True)], None),
+        ([criterion("schema", schema=OBJECT)] * 2, None),
+        ([criterion("words", at_most=9)], None),
+    ],
+)
+def test_the_schema_of_a_whole_answer_is_that_of_the_only_schema_criterion(criteria, expected):
+    assert answer_schema(criteria) == expected

@@ -77,7 +77,8 @@ def test_a_revision_goes_on_and_calls_no_tool_again():
     assert result.token_usage.output_tokens == 9
     assert result.token_usage.cost_usd is None
     roles = [item.get("role") or item["type"] for item in model.calls[-1].input]
-    assert roles == ["system", "user", "function_call", "function_call_output", "assistant", "user"]
+    assert roles == ["user", "function_call", "function_call_output", "assistant", "user"]
+    assert "requirements" in model.calls[0].input[0]["content"]
     assert result.history.versions[0].model == "ScriptedModel"
 
 

@@ -55,6 +55,7 @@ BASE64 = base64.b64encode(PNG).decode()
 PHOTO = BinaryContent(PNG, media_type="image/png")
 IMAGE = Image("image/png", DIGEST, data=PNG)
 RED = QualityCriterion("red", evaluator="regex", evaluator_config={"pattern": "red"})
+RUBRIC = 'Your answer must meet these requirements:\n- The text contains "red".'
 PATTERN = ReflectionPattern(quality_criteria=[RED])
 VERDICT = json.dumps(
     {"criteria": {"true": {"reason": "", "score": 1.0}}, "issues": [], "suggestions": [], "confidence": 1}
@@ -115,7 +116,7 @@ def test_a_conversation_comes_before_the_query(server):
     messages = server.asked[0][1]["messages"]
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user", "user"]
     assert sent(server, 0, 1)[1]["image_url"]["url"].endswith(BASE64)
-    assert sent(server, 0, 4) == "What colour is it?"
+    assert sent(server, 0, 4) == f"What colour is it?\n\n{RUBRIC}"
 
 
 def test_an_image_is_stored_once_and_nowhere_else(caplog, tmp_path):
@@ -275,7 +276,7 @@ def test_a_wrapped_agent_sees_the_image_behind_its_history():
         == "It is red."
     )
     for texts in prompts(actor):
-        assert texts[:2] == ["I have a question.", ["What colour?", PHOTO]]
+        assert texts[:2] == ["I have a question.", [f"What colour?\n\n{RUBRIC}", PHOTO]]
 
 
 def test_a_resumed_agent_with_tools_needs_only_its_task():
@@ -293,7 +294,7 @@ def test_a_resumed_agent_with_tools_needs_only_its_task():
     assert task.images[0].data == b""
     result, actor = run(task, "It is red.")
     assert result.best_output == "It is red."
-    assert prompts(actor)[0][0] == ["What colour?", PHOTO]
+    assert prompts(actor)[0][0] == [f"What colour?\n\n{RUBRIC}", PHOTO]
 
 
 def test_a_model_that_takes_no_images_is_never_sent_one(monkeypatch):

@@ -249,7 +249,7 @@ def test_a_run_without_any_version_is_kept_with_its_error():
             "token_budget",
             (
                 "0 of 1 tokens were used (budget_tokens). What was left was too little for the next call: it "
-                "takes about 35 tokens, and 1 are left. No version was made."
+                "takes about 26 tokens, and 1 are left. No version was made."
             ),
         ),
         ({"budget_seconds": 1e-6}, "time_budget", None),
@@ -293,18 +293,18 @@ def stopped_by_its_budget(store, tokens, **options):
 
 def test_a_run_that_its_budget_stopped_summarizes_alike_when_it_is_replayed():
     store = MemoryStore()
-    first = stopped_by_its_budget(store, 100)
+    first = stopped_by_its_budget(store, 75)
     assert first.convergence_reason == "token_budget"
     assert first.error is not None
-    again = stopped_by_its_budget(store, 100)
+    again = stopped_by_its_budget(store, 75)
     assert again.summary() == first.summary()
     assert again._repr_html_() == first._repr_html_()
 
 
 def test_another_budget_for_a_run_that_is_over_is_not_ignored_silently(caplog):
     store = MemoryStore()
-    stopped_by_its_budget(store, 100)
-    stopped_by_its_budget(store, 100)
+    stopped_by_its_budget(store, 75)
+    stopped_by_its_budget(store, 75)
     assert not caplog.records
     again = stopped_by_its_budget(store, 5_000)
     assert again.convergence_reason == "token_budget"

@@ -48,7 +48,7 @@ def test_a_draft_request_has_the_system_prompt_and_the_prompt():
     assert draft.output == "Tea is nice."
     request = model.requests[0]
     assert [(message.role, message.content) for message in request.messages] == [
-        ("system", "You write.\n\nReply with only the answer: no introduction, no comment on it."),
+        ("system", "You write.\n\nReply with only the answer."),
         ("user", "Write about tea."),
     ]
     assert (request.role, request.temperature, request.max_tokens) == ("generation", None, None)
@@ -59,7 +59,7 @@ def test_a_draft_request_always_asks_for_only_the_answer():
     run_sync(ModelGenerator(model)("Write about tea.", RunContext(TASK, "id")))
     first = model.requests[0].messages[0]
     assert first.role == "system"
-    assert first.content == "Reply with only the answer: no introduction, no comment on it."
+    assert first.content == "Reply with only the answer."
 
 
 def test_a_revision_request_starts_with_the_whole_task():

@@ -1,4 +1,4 @@
-"""What the writer is told of the criteria: the bar from the first draft on, and nothing that is hidden."""
+"""What a writer learns of the criteria: what they ask for with the first draft, and nothing hidden."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,8 @@ from redraft import (
 )
 from redraft._critique import render_critique
 from redraft._sync import run_sync
-from redraft.evaluate.criteria import RUBRIC, criteria_of, rubric_of
+from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.requirements import RUBRIC, rubric_of
 from redraft.loop.criteria_file import read_criteria
 from redraft.loop.revise import REWRITE, REWRITE_LONG, WHOLE, instruction
 from redraft.protocols import RunContext
@@ -210,13 +211,15 @@ def test_a_writer_is_told_what_is_shown_and_nothing_else(kind, write):
     for prompt in prompts:
         for word in (SECRET, SECRET[-8:], "hidden", WITHHELD, WITHHELD[-8:]):
             assert word not in prompt
-        if write is not plain_function:
-            assert rubric in prompt
-            assert "\n- half: What half means.\n- whole: What whole means.\n" in prompt
-    assert TOLD not in prompts[0]  # the configuration is told only as far as an output has failed it
-    assert TOLD[-8:] not in prompts[0]
+        assert rubric in prompt
+        assert "\n- half: What half means.\n- whole: What whole means." in prompt
+    # Of a test or a reference, a writer learns only as far as an output has failed it.
+    assert (TOLD[-8:] in prompts[0]) is (kind in SAYS_WHAT_IT_ASKS)
     if write is not decorated_function and kind != "generated_tests":
         assert all("Not met. (half)" in prompt for prompt in prompts[-4:])
+
+
+SAYS_WHAT_IT_ASKS = {"regex", "words", "characters", "lines", "bullets", "schema"}
 
 
 NOT_AT_FAULT = {
@@ -296,9 +299,14 @@ def test_the_rubric_names_what_is_shown():
             QualityCriterion(
                 "short", "At most 60 words.", evaluator="words", evaluator_config={"at_most": 60}
             ),
-            QualityCriterion("rows", evaluator="words", evaluator_config={"at_most": 60}),
+            QualityCriterion("rows", evaluator="lines", evaluator_config={"at_most": 9}),
+            QualityCriterion("rows again", evaluator="lines", evaluator_config={"at_most": 9}),
             QualityCriterion("hidden", "Secret.", shown=False),
-            QualityCriterion("half", "Told.", shown="description"),
+            QualityCriterion("hidden rows", evaluator="lines", evaluator_config={"at_most": 8}, shown=False),
+            QualityCriterion(
+                "half", "Told.", evaluator="words", evaluator_config={"at_least": 7}, shown="description"
+            ),
+            QualityCriterion("right", evaluator="command", evaluator_config={"calls": [["f(1)", SECRET]]}),
             QualityCriterion("tests", evaluator="generated_tests"),
         ]
     )
@@ -307,10 +315,11 @@ def test_the_rubric_names_what_is_shown():
         "- Names the price and what is in the set.",
         "- A sentence so long that its name is cut, which a reader should not have to read twice over.",
         "- short: At most 60 words.",
+        "- The text has at most 9 lines.",
         "- half: Told.",
         "- tests: passes tests that somebody else wrote for this task",
     ]
-    assert rubric_of(criteria[4:5]) == ""
+    assert rubric_of(criteria[5:7]) == ""
 
 
 def test_strengths_stand_beside_the_issues_of_a_long_output():
@@ -336,7 +345,8 @@ def test_the_prefix_is_the_same_in_all_calls_of_a_run():
     assert {version.strategy for version in result.history.versions} >= {"draft", "full_rewrite", "fresh"}
     assert len(writer.requests) == 5
     system, task = writer.requests[0].messages
-    assert system.content.startswith(f"You write.\n\n{RUBRIC}\n- marks: It is marked well.\n- clarity: ")
+    assert system.content == "You write.\n\nReply with only the answer."
+    assert task.content.startswith(f"Write.\n\n{RUBRIC}\n- marks: It is marked well.\n- clarity: ")
     for request in writer.requests:
         assert request.messages[0] == system
         assert request.messages[1].content.startswith(task.content)
@@ -356,7 +366,8 @@ def test_the_prefix_of_an_agent_that_answers_in_a_type_is_the_same_in_all_calls_
     result = Agent(model, output_type=offer, pattern=pattern, keep=False).run_sync("Choose.")
     assert [version.output for version in result.history.versions] == values
     assert len({request.messages[0].content for request in model.requests}) == 1
-    assert f"{RUBRIC}\n- large: It is large." in model.requests[0].messages[0].content
+    for request in model.requests:
+        assert request.messages[1].content.startswith(f"Choose.\n\n{RUBRIC}\n- large: It is large.")
 
 
 def test_the_prefix_of_an_agent_with_tools_is_the_same_in_all_calls_of_a_run():
@@ -377,7 +388,12 @@ def test_the_prefix_of_an_agent_with_tools_is_the_same_in_all_calls_of_a_run():
         )
         agent.run_sync("Write.")
         (instructions,) = {info.instructions for info in actor.infos}
-        assert instructions.startswith(f"Be kind.\n\n{RUBRIC}\n- marks: It is marked well.")
+        assert instructions == ("Be kind." if wrapped else "Be kind.\n\nReply with only the answer.")
+        for first, *_ in actor.requests:
+            assert any(
+                str(part.content).startswith(f"Write.\n\n{RUBRIC}\n- marks: It is marked well.")
+                for part in first.parts
+            )
         assert len(actor.infos) == 5
 
 

@@ -76,7 +76,7 @@ def test_a_revision_continues_the_conversation_with_its_tool_calls():
     (instructions,) = {info.instructions for info in actor.infos}
     assert instructions.split("\n\n") == [
         "Count.",
-        "Reply with only the answer: no introduction, no comment on it.",
+        "Reply with only the answer.",
     ]
     usage = result.usage_by_role
     assert (usage["generation"].requests, usage["revision"].requests) == (2, 2)
@@ -342,12 +342,12 @@ def test_a_retry_after_beyond_the_limit_is_in_the_error():
 
 def test_a_budget_bounds_the_steps_of_an_agent():
     actor = Actor([call("moody", x=3)] * 100)
-    agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=80))
+    agent = Agent(actor.provider, tools=[moody], pattern=containing("done", budget_tokens=100))
     with pytest.raises(
-        UnfinishedError, match=r"token budget was spent after 7 steps.* leaves 10 tokens"
+        UnfinishedError, match=r"token budget was spent after 9 steps.* leaves 10 tokens"
     ) as caught:
         agent.run_sync("Q?")
-    assert len(actor.requests) == 7
+    assert len(actor.requests) == 9
     assert caught.value.usage.total_tokens == 70
     assert caught.value.reason is ConvergenceReason.TOKEN_BUDGET
     assert len(caught.value.conversation.messages) == 15

@@ -91,34 +91,6 @@ def recorded(criteria: Sequence[QualityCriterion]) -> list[dict[str, Any]]:
     ]
 
 
-def rubric_of(criteria: Sequence[QualityCriterion]) -> str:
-    """Render the criteria that the writer is shown: names and descriptions, never the configuration.
-
-    A check that has only a name is left out: "rows" tells the writer nothing, and small models did worse with
-    such a list than without. A model judges by the name alone, so its criteria are always listed.
-    """
-    shown = [one for one in criteria if one.shown and (_purpose(one) or needs_model(one))]
-    lines = [f"- {_in_words(criterion)}" for criterion in shown]
-    return "\n".join([RUBRIC, *lines]) if lines else ""
-
-
-PURPOSES = {
-    "generated_tests": "passes tests that somebody else wrote for this task",
-}
-"""What criteria without a description ask for, where the evaluator says it."""
-
-
-def _purpose(criterion: QualityCriterion) -> str:
-    return criterion.description or PURPOSES.get(criterion.evaluator, "")
-
-
-def _in_words(criterion: QualityCriterion) -> str:
-    name, description = criterion.name, _purpose(criterion)
-    if not description or description.startswith(name.removesuffix("...")):  # a sentence names itself
-        return description or name
-    return f"{name}: {description}"
-
-
 def is_test(criterion: QualityCriterion) -> bool:
     """Return whether a criterion runs the output on cases: a failure says what came out, not what to do."""
     if criterion.evaluator == "command":
@@ -173,9 +145,6 @@ def _description(name: str, kind: str) -> str:
         f"The quality of the output as far as its {plain} goes. Good: somebody who cares about {plain} would "
         f"change nothing. Bad: {plain} is missing or gets in the reader's way."
     )
-
-
-RUBRIC = "Your answer will be judged by these criteria:"
 
 
 # The configuration of a criterion.

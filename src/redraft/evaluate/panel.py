@@ -22,11 +22,11 @@ from redraft.evaluate.criteria import (
     criteria_of,
     invalid,
     needs_model,
-    rubric_of,
     shortfall,
     weighted_mean,
 )
 from redraft.evaluate.judge import JudgeId, ScoreJudge, judge, judge_id
+from redraft.evaluate.requirements import rubric_of
 from redraft.protocols import Evaluator
 from redraft.types import (
     COUNTS,

@@ -126,8 +126,8 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
             code = next((code for key, code in _CODES.items() if key in about.casefold()), "")
             if code and 2 <= least == most <= 3 and words.endswith("letters"):  # noqa: PLR2004
                 yield Phrase("be", "is", f"{code} ({words})")
-            only = "" if least == most or reading.conditions else " only"
-            yield Phrase("consist", "consists", f"of {words}{only}")
+            only = "" if least == most or reading.conditions else "only "
+            yield Phrase("consist", "consists", f"{only}of {words}")
         case _:
             yield Phrase("consist", "consists", f"of {words}")
 
@@ -273,7 +273,7 @@ _SEPARATORS = {
     "%": "a percent sign",
     "\n": "a line break",
 }
-_NUMBERS = [
+NUMBERS = [
     "no",
     "one",
     "two",
@@ -292,7 +292,7 @@ _UNCOUNTED = ("white space",)
 
 
 def _number(count: int) -> str:
-    return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    return NUMBERS[count] if count < len(NUMBERS) else str(count)
 
 
 def _plural(noun: str) -> str:
@@ -558,8 +558,8 @@ def _noun(op: Any, argument: Any) -> str:
     if op != "IN":
         return ""
     if str(argument[0][0]) == "NEGATE":
-        others = [_noun("IN", [member]) for member in argument[1:]]
-        return f"{_ANY} other than {' or '.join(map(_with_article, others))}" if all(others) else ""
+        others = [_other(*member) for member in argument[1:]]
+        return f"{_ANY} other than {' or '.join(others)}" if all(others) else ""
     names: list[str] = []
     for kind, value in argument:
         match str(kind):
@@ -575,13 +575,26 @@ def _noun(op: Any, argument: Any) -> str:
     names = list(dict.fromkeys(names))
     if {"digit"} < set(names) <= {"digit", "a-f", "A-F"}:
         return "hexadecimal digit"
+    if {"a-f", "A-F"} <= set(names):
+        names = [name for name in names if name not in ("a-f", "A-F")] + ["letter from A to F in either case"]
+    names = [_HEXADECIMAL.get(name, name) for name in names]
     if {"small letter", "capital letter"} <= set(names):
         names = ["letter", *(name for name in names if name not in ("small letter", "capital letter"))]
     order = ("capital letter", "small letter", "letter", "digit")
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    if not all(names) or {"a-f", "A-F"} & set(names) or len(names) > 4:  # noqa: PLR2004
+    if not all(names) or len(names) > 4:  # noqa: PLR2004
         return ""
     return listed(names, "or")
+
+
+_HEXADECIMAL = {"a-f": "small letter from a to f", "A-F": "capital letter from A to F"}
+
+
+def _other(kind: Any, value: Any) -> str:
+    """Return the name of what a negated class excludes: a sign without a name stands in quotation marks."""
+    if noun := _noun("IN", [(kind, value)]):
+        return _with_article(noun)
+    return as_json(chr(value)) if str(kind) == "LITERAL" and chr(value).isprintable() else ""
 
 
 def _part_of_range(first: str, last: str) -> str:

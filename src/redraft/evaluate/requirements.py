@@ -1,27 +1,27 @@
-"""Requirements: what criteria ask for, as sentences for the next writer, without data of any run."""
+"""Requirements: what criteria ask for, as sentences for whoever writes, without data of any run."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from textwrap import dedent
-from types import CodeType
-from typing import TYPE_CHECKING, Any, cast
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._texts import listed
 from redraft.evaluate.checks import function_of
 from redraft.evaluate.command import runs_program
-from redraft.evaluate.criteria import needs_model
-from redraft.evaluate.patterns import as_json, limits_in_words, phrase_of
+from redraft.evaluate.criteria import needs_model, required
+from redraft.evaluate.patterns import NUMBERS, as_json, limits_in_words, phrase_of
 from redraft.evaluate.python_checks import read_calls, read_tests, tests_of
 from redraft.types import COUNTS, Issue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import CodeType
 
     from redraft.evaluate.python_checks import PythonCheck
     from redraft.types import QualityCriterion
@@ -42,35 +42,91 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that a criterion asks for, and how to tell whether an issue of that criterion is about it."""
+    """One thing that a criterion asks for, and how to tell whether an issue of that criterion is about it.
+
+    `is_test` says that it holds the expected value of a call: a writer that knew it before its draft has
+    failed would write for the tests.
+    """
 
     text: str
     is_missed: Callable[[Issue], bool]
+    is_test: bool = False
+
+
+RUBRIC = "Your answer must meet these requirements:"
+
+MOST_LINES = 40
+"""How many requirements a prompt lists at most."""
+
+
+def rubric_of(criteria: Iterable[QualityCriterion]) -> str:
+    """Render what criteria ask for, for whoever writes the first draft; empty if they say nothing.
+
+    First of each criterion comes its description, then what its configuration asks for besides. Expected
+    values of tests are left out, and so is what `QualityCriterion.shown` withholds.
+    """
+    lines: dict[str, None] = {}
+    for criterion in criteria:
+        if criterion.shown:
+            described = [_in_words(criterion)] if _purpose(criterion) or needs_model(criterion) else []
+            lines |= dict.fromkeys(
+                [*described, *(one.text for one in _configured(criterion) if not one.is_test)]
+            )
+    return "\n".join([RUBRIC, *(f"- {line}" for line in list(lines)[:MOST_LINES])]) if lines else ""
+
+
+def answer_schema(criteria: Iterable[QualityCriterion]) -> dict[str, Any] | None:
+    """Return the JSON Schema of a whole answer, for providers that take it; None unless there is exactly one.
+
+    It belongs to a criterion that is shown, and has an object at the top, which is what providers take.
+    """
+    found = [
+        schema
+        for one in criteria
+        if one.evaluator == "schema" and one.shown is True and not one.evaluator_config.get("path")
+        for schema in [_schema_of(one)]
+    ]
+    return found[0] if len(found) == 1 and found[0].get("type") == "object" else None
+
+
+PURPOSES = {
+    "generated_tests": "passes tests that somebody else wrote for this task",
+}
+"""What criteria without a description ask for, where the evaluator says it."""
+
+
+def _purpose(criterion: QualityCriterion) -> str:
+    return criterion.description or PURPOSES.get(criterion.evaluator, "")
+
+
+def _in_words(criterion: QualityCriterion) -> str:
+    name, description = criterion.name, _purpose(criterion)
+    if not description or description.startswith(name.removesuffix("...")):  # a sentence names itself
+        return description or name
+    return f"{name}: {description}"
 
 
 def requirements_of(criterion: QualityCriterion) -> list[Requirement]:
-    """Return what a criterion asks for, in words of its configuration and description alone.
+    """Return what a criterion asks for, in words of its description and configuration alone.
 
     Nothing is said of a criterion that a model judges, of tests that a model wrote, and of what the writer
     may not know (`QualityCriterion.shown`).
     """
     if criterion.shown is False or criterion.origin == "generated" or needs_model(criterion):
         return []
-    if criterion.shown == "description":
-        texts = [Requirement(_described(criterion), _always)] if criterion.description else []
-    elif criterion.evaluator == "schema":
-        texts = _of_schema(criterion)
-    elif criterion.evaluator in COUNTS:
-        texts = [Requirement(_limit(criterion), _always)]
-    elif criterion.evaluator == "regex":
-        texts = [Requirement(_matching(criterion), _always)]
-    elif criterion.evaluator == "function":
-        texts = _of_function(criterion)
-    elif criterion.evaluator == "command":
-        texts = _of_command(criterion)
-    else:
-        texts = [Requirement(_described(criterion), _always)] if criterion.description else []
-    return [one for one in texts if len(one.text) <= LONGEST]
+    described = [Requirement(_sentence(criterion.description), _always)] if criterion.description else []
+    return [one for one in (*described, *_configured(criterion)) if len(one.text) <= LONGEST]
+
+
+def _configured(criterion: QualityCriterion) -> list[Requirement]:
+    """Return what the configuration of a check asks for and its description does not say."""
+    if criterion.shown != True or criterion.origin == "generated":  # noqa: E712 (or "description")
+        return []
+    read = _READERS.get(criterion.evaluator)
+    found = read(criterion) if read else []
+    return [
+        one for one in found if len(one.text) <= LONGEST and not _repeats(one.text, criterion.description)
+    ]
 
 
 def missed_requirements(criteria: Iterable[QualityCriterion], issues: Iterable[Issue]) -> list[str]:
@@ -98,10 +154,25 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(_ENDS) else '.'}"
 
 
-def _described(criterion: QualityCriterion, form: str = "") -> str:
-    """Return the description of a criterion, or its name, with the form that it asks for."""
-    parts = (criterion.description or (criterion.name if form else ""), form)
-    return _sentence(": ".join(part.strip().rstrip(".") for part in parts if part))
+_WORD = re.compile(r"[^\W_]+")
+_FILLERS = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and answer are as at be by each exactly for has have holds in is it its key least most of one "
+        "only or output required text that the this to with",
+    )
+)
+_DIGITS = {word: str(number) for number, word in enumerate(NUMBERS)}
+
+
+def _repeats(text: str, description: str) -> bool:
+    """Return whether a description says all that a sentence says: its names, numbers and nouns."""
+    return bool(description) and _content(text) <= _content(description)
+
+
+def _content(text: str) -> set[str]:
+    words: list[str] = _WORD.findall(text.casefold())
+    return {_DIGITS.get(word, word.removesuffix("s")) for word in words if word not in _FILLERS}
 
 
 def _part(criterion: QualityCriterion) -> Place:
@@ -118,32 +189,31 @@ def _place(path: str | None) -> Place:
 # Limits.
 
 
-def _limit(criterion: QualityCriterion) -> str:
+def _of_count(criterion: QualityCriterion) -> list[Requirement]:
     config, unit = criterion.evaluator_config, criterion.evaluator
     subject = _name(_part(criterion)) or "the text"
     least, most = config.get("at_least") or None, config.get("at_most")
     unit = unit.removesuffix("s") if (least if most is None else most) == 1 else unit
     how = ', each a line that begins with "- "' if criterion.evaluator == "bullets" and most != 0 else ""
-    return _sentence(f"{subject} has {limits_in_words(least, most)} {unit}{how}")
+    return [Requirement(_sentence(f"{subject} has {limits_in_words(least, most)} {unit}{how}"), _always)]
 
 
-def _matching(criterion: QualityCriterion) -> str:
+def _of_pattern(criterion: QualityCriterion) -> list[Requirement]:
     config = criterion.evaluator_config
     about = f"{criterion.name} {criterion.description}"
-    phrase = phrase_of(config["pattern"], str(config.get("flags", "")), about)
+    phrase = phrase_of(required(criterion, "pattern"), str(config.get("flags", "")), about)
     subject = _name(_part(criterion)) or "the text"
     least, most = config.get("min_matches"), config.get("max_matches")
     is_forbidden = config.get("must_match") is False or most == 0
+    if criterion.description and (is_forbidden or not phrase.is_in_words):
+        return []  # a person's own words say it better
     if is_forbidden:
         form = f"{subject} {phrase.denied}"
     elif least is None and most is None:
         form = f"{subject} {phrase.affirmed}"
     else:
         form = f"{subject} {phrase.affirmed} {limits_in_words(least or None, most)} times"
-    if not criterion.description:
-        return _sentence(form)
-    # What must not be there is clear from a person's own words.
-    return _described(criterion, form if phrase.is_in_words and not is_forbidden else "")
+    return [Requirement(_sentence(form), _always)]
 
 
 # Functions and tests.
@@ -151,7 +221,7 @@ def _matching(criterion: QualityCriterion) -> str:
 
 def _of_function(criterion: QualityCriterion) -> list[Requirement]:
     if criterion.description:
-        return [Requirement(_described(criterion), _always)]
+        return []
     return [
         Requirement(_sentence(message.asked), message.is_said_by)
         for message in _messages_of(function_of(criterion))
@@ -163,7 +233,7 @@ def _of_function(criterion: QualityCriterion) -> list[Requirement]:
 class _Message:
     """A message that a check function may return: its fixed words, and None for each value of the output.
 
-    Fixed words, such as "Use at most five words.", hold no data of a run; so do constants of the module.
+    Fixed words, such as "Use at most five words.", hold no data of a run; so do constants.
     """
 
     parts: tuple[str | None, ...]
@@ -172,10 +242,12 @@ class _Message:
     def asked(self) -> str:
         """Return what it asks for: its words before the clause with the first value, if there are several."""
         first = self.parts[0] or ""
-        if self.parts == (first,):
-            return first if " " in first.strip() else ""
-        ends = list(_CLAUSE_END.finditer(first))
-        return first[: ends[-1].start()] if ends else ""
+        if self.parts != (first,):
+            ends = list(_CLAUSE_END.finditer(first))
+            first = first[: ends[-1].start()] if ends else ""
+        if " " not in first.strip():
+            return ""
+        return f"Avoid this: {first}" if _COMPLAINT.search(first) else first
 
     def is_said_by(self, issue: Issue) -> bool:
         words = "".join(".*" if part is None else re.escape(part) for part in self.parts)
@@ -184,34 +256,199 @@ class _Message:
 
 _CLAUSE_END = re.compile(r"[;.!?]\s|, (?=but |not |got )")
 """Between what a message asks for and what it says of an output: `Use at most 2 links; there are ...`."""
+_COMPLAINT = re.compile(
+    r"^(?:there (?:is|are|was|were)\b|too |missing |not |found )|\b(?:is|are|has|have|was|were|does|do|did)"
+    r"(?: not\b|n't\b| no\b| too\b| missing\b| empty\b| invalid\b| wrong\b)|\b(?:lacks?|missing)\W*$",
+    re.IGNORECASE,
+)
+"""In a message that says what is wrong rather than what to do."""
 
 
 @lru_cache(maxsize=256)
 def _messages_of(function: Callable[..., Any]) -> tuple[_Message, ...]:
-    """Return the texts in a function that could be its messages, each once, in their order."""
+    """Return the texts that a check function may return as its reason, each once, in their order."""
+    node, constants = _source_of(function)
+    if node is None:
+        return ()
+    reader = _ReasonReader(node)
+    constants = {name: value for name, value in constants.items() if name not in reader.compared}
+    texts = {id(text): text for text in reader.reasons()}.values()
+    in_order = sorted(texts, key=lambda text: (text.lineno, text.col_offset))
+    return tuple(dict.fromkeys(_message(text, constants) for text in in_order))
+
+
+_Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda"
+
+
+def _source_of(function: Callable[..., Any]) -> tuple[_Function | None, dict[str, object]]:
+    """Return the syntax tree of a function, None if there is none, and the constants that it can see."""
+    given: dict[str, object] = {}
+    function = inspect.unwrap(function)
+    while isinstance(function, partial):
+        given = {**function.keywords, **given}
+        function = cast("Callable[..., Any]", function.func)
     code: CodeType | None = getattr(function, "__code__", None)
     if code is None:
-        return ()
-    try:
-        tree = ast.parse(dedent(inspect.getsource(code)))
-    except (OSError, SyntaxError):  # typed at a prompt, or a lambda that is a part of a statement
-        return tuple(_Message((text,)) for text in dict.fromkeys(_constants_of(code)))
-    nodes = list(ast.walk(tree))
-    inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    inner |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
-    texts = [
+        return None, {}
+    nodes = [
         node
-        for node in nodes
-        if isinstance(node, ast.JoinedStr)
-        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner)
+        for node in _functions_in("".join(linecache.getlines(code.co_filename)))
+        if getattr(node, "name", "<lambda>") == code.co_name
+        and code.co_firstlineno == min(one.lineno for one in (node, *getattr(node, "decorator_list", ())))
     ]
+    if len(nodes) != 1:  # typed at a prompt, or one of several on a line
+        return None, {}
+    parameters = inspect.signature(function).parameters.values()
+    seen = inspect.getclosurevars(function)
     constants = {
-        name: value
-        for name, value in getattr(function, "__globals__", {}).items()
-        if isinstance(value, str | int | float) and name not in code.co_varnames
+        **{name: one for name, one in seen.globals.items() if name not in code.co_varnames},
+        **seen.nonlocals,
+        **{one.name: one.default for one in parameters},
+        **given,
     }
-    in_order = sorted(texts, key=lambda node: (node.lineno, node.col_offset))
-    return tuple(dict.fromkeys(_message(node, constants) for node in in_order))
+    return nodes[0], {
+        name: one
+        for name, one in constants.items()
+        if isinstance(one, str | int | float) and not isinstance(one, bool)
+    }
+
+
+@lru_cache(maxsize=32)
+def _functions_in(source: str) -> list[_Function]:
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return []
+    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+
+
+REASONS = frozenset(("message", "reason", "errors", "issues", "suggestions"))
+"""The keys of a verdict, and the keywords of its classes, that hold messages."""
+
+
+class _ReasonReader:
+    """Finds the texts that a check function gives as reasons: no other text in it is a message."""
+
+    def __init__(self, function: _Function) -> None:
+        is_lambda = isinstance(function, ast.Lambda)
+        body: Sequence[ast.AST] = [function.body] if is_lambda else function.body
+        inside = [node for part in body for node in _walk_own(part)]
+        self._verdicts = [function.body] if is_lambda else []
+        self._verdicts += [
+            node.value for node in inside if isinstance(node, ast.Return | ast.Yield) and node.value
+        ]
+        self._failures = [node for node in inside if isinstance(node, ast.Raise | ast.Assert)]
+        self._values: dict[str, list[ast.expr]] = {}
+        for node in inside:
+            self._note(node)
+        self.compared = {
+            one.id
+            for node in inside
+            if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops)
+            for one in (node.left, *node.comparators)
+            if isinstance(one, ast.Name) and not any(map(self._is_count, (node.left, *node.comparators)))
+        }
+        """Names that something else than a count has to equal: maybe the expected value of a test."""
+
+    def _note(self, node: ast.AST) -> None:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ):
+                self._values.setdefault(name, []).append(value)
+            case ast.AugAssign(target=ast.Name(id=name), value=value):
+                self._values.setdefault(name, []).append(value)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "add"), args=[value]
+            ):
+                self._values.setdefault(name, []).append(value)
+            case _:
+                pass
+
+    def _is_count(self, node: ast.expr) -> bool:
+        match node:
+            case ast.Call(func=ast.Name(id="len" | "sum")) | ast.Call(func=ast.Attribute(attr="count")):
+                return True
+            case ast.Name(id=name):
+                values = self._values.get(name, [])
+                return bool(values) and all(
+                    isinstance(one, ast.Call) and self._is_count(one) for one in values
+                )
+            case _:
+                return False
+
+    def reasons(self) -> Iterator[ast.expr]:
+        """Yield the strings and f-strings in places where a message is expected."""
+        for verdict in self._verdicts:
+            yield from self._in_verdict(verdict, frozenset())
+        for node in self._failures:
+            if isinstance(node, ast.Assert):
+                yield from self._in_reason(node.msg, frozenset())
+            elif isinstance(node.exc, ast.Call):
+                for argument in node.exc.args:
+                    yield from self._in_reason(argument, frozenset())
+
+    def _in_verdict(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
+        match node:
+            case ast.Tuple(elts=[_, *reasons]):
+                for reason in reasons:
+                    yield from self._in_reason(reason, seen)
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in REASONS:
+                        yield from self._in_reason(value, seen)
+            case ast.Call(keywords=keywords):
+                for keyword in keywords:
+                    if keyword.arg in REASONS:
+                        yield from self._in_reason(keyword.value, seen)
+            case _:
+                yield from self._in_parts(node, seen, self._in_verdict)
+
+    def _in_reason(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
+        match node:
+            case ast.Constant(value=str()) | ast.JoinedStr():
+                yield node
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+                for part in parts:
+                    yield from self._in_reason(part, seen)
+            case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part) | ast.Starred(value=part):
+                yield from self._in_reason(part, seen)
+            case ast.Call(func=ast.Name(id="Issue"), args=[message, *_]):
+                yield from self._in_reason(message, seen)
+            case ast.Dict():
+                yield from self._in_verdict(node, seen)
+            case _:
+                yield from self._in_parts(node, seen, self._in_reason)
+
+    def _in_parts(
+        self,
+        node: ast.expr | None,
+        seen: frozenset[str],
+        read: Callable[[ast.expr, frozenset[str]], Iterator[ast.expr]],
+    ) -> Iterator[ast.expr]:
+        """Read the expressions of which a value is one."""
+        match node:
+            case ast.IfExp(body=one, orelse=other):
+                parts = [one, other]
+            case ast.BoolOp(values=parts):
+                pass
+            case ast.NamedExpr(value=part):
+                parts = [part]
+            case ast.Name(id=name) if name not in seen:
+                parts, seen = self._values.get(name, []), seen | {name}
+            case _:
+                parts = []
+        for part in parts:
+            yield from read(part, seen)
+
+
+def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk a tree without the functions inside it."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from _walk_own(child)
 
 
 def _message(text: ast.expr, constants: Mapping[str, object]) -> _Message:
@@ -237,29 +474,17 @@ def _fixed(node: ast.expr, constants: Mapping[str, object]) -> str | None:
     return None
 
 
-def _constants_of(code: CodeType) -> Iterator[str]:
-    """Yield the texts that are constants of a function."""
-    for constant in code.co_consts:
-        if isinstance(constant, tuple):
-            yield from (one for one in cast("tuple[object, ...]", constant) if isinstance(one, str))
-        elif isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, CodeType):
-            yield from _constants_of(constant)
-
-
 def _begins_with(text: str) -> Callable[[Issue], bool]:
     return lambda issue: issue.startswith(text)
 
 
 def _of_command(criterion: QualityCriterion) -> list[Requirement]:
     config = criterion.evaluator_config
-    found = [Requirement(_described(criterion), _always)] if criterion.description else []
     if "calls" in config:
-        return found + _of_checks(read_calls(criterion, config["calls"]))
+        return _of_checks(read_calls(criterion, config["calls"]))
     if "tests" in config and not runs_program(criterion):
-        return found + _of_checks(read_tests(criterion, tests_of(criterion, config["tests"])))
-    return found
+        return _of_checks(read_tests(criterion, tests_of(criterion, config["tests"])))
+    return []
 
 
 def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
@@ -277,7 +502,7 @@ def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
             text = f"This holds: {check.source.removeprefix('assert ')}"
         else:
             continue
-        found.append(Requirement(_sentence(text), _begins_with(check.shown)))
+        found.append(Requirement(_sentence(text), _begins_with(check.shown), is_test=True))
     return found
 
 
@@ -296,17 +521,20 @@ def _asserted_in(source: str) -> tuple[str, str] | None:
 
 
 def _of_schema(criterion: QualityCriterion) -> list[Requirement]:
-    schema = criterion.evaluator_config["schema"]
+    return _SchemaReader(_schema_of(criterion)).requirements(_part(criterion))
+
+
+def _schema_of(criterion: QualityCriterion) -> dict[str, Any]:
+    """Return the JSON Schema of a criterion; empty if there is none, or anything is allowed."""
+    schema = required(criterion, "schema")
     if not isinstance(schema, dict | bool):  # a class
         from pydantic import PydanticUserError, TypeAdapter  # noqa: PLC0415 (its criterion has loaded it)
 
         try:
             schema = TypeAdapter[Any](schema).json_schema()
         except PydanticUserError:  # it has no JSON Schema
-            return []
-    if not isinstance(schema, dict):
-        return []
-    return _SchemaReader(cast("dict[str, Any]", schema)).requirements(_part(criterion))
+            return {}
+    return cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
 
 
 @dataclass(slots=True)
@@ -512,3 +740,12 @@ def _misses(
     """
     about_object = _is_at(place)
     return lambda issue: about_key(issue) or (about_object(issue) and (few or repr(key) in issue))
+
+
+_READERS: dict[str, Callable[[QualityCriterion], list[Requirement]]] = {
+    "schema": _of_schema,
+    "regex": _of_pattern,
+    "function": _of_function,
+    "command": _of_command,
+    **dict.fromkeys(COUNTS, _of_count),
+}

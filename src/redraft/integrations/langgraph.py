@@ -160,8 +160,7 @@ class GraphAdapter:
             raise ConfigError("A graph takes text as its query; pass messages with images as `history`.")
         place: dict[str, Any] = {"thread_id": f"{run.run_id}:{run.attempt.number}.{run.attempt.candidate}"}
         if messages is None:
-            asked = f"{prompt}\n\n{run.rubric}" if run.rubric else prompt
-            given: list[BaseMessage] = [*self.history, HumanMessage(asked)]
+            given: list[BaseMessage] = [*self.history, HumanMessage(prompt)]
         elif checkpoint := await self._checkpoint(run):
             place, given = checkpoint, [HumanMessage(prompt)]
         else:

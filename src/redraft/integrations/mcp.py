@@ -24,7 +24,8 @@ from redraft._tasks import end_tasks
 from redraft._texts import shortened
 from redraft._validation import check_choice, check_model, check_name
 from redraft.errors import ConfigError, RedraftError, ReflectionDueError
-from redraft.evaluate.criteria import check_comparable, criteria_of, needs_model, rubric_of
+from redraft.evaluate.criteria import check_comparable, criteria_of, needs_model
+from redraft.evaluate.requirements import rubric_of
 from redraft.events import RunFinished, RunStarted, StepFailed, StepStarted
 from redraft.integrations.messages import (
     ClientCriterion,

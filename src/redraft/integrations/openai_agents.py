@@ -145,8 +145,6 @@ class OpenAIAdapter:
                 "An agent of the OpenAI Agents SDK takes text as its query; pass images in `history`."
             )
         agent, items = self.agent, [*self.history] if messages is None else [*messages]
-        if messages is None and run.rubric:
-            items.append({"role": "system", "content": run.rubric})
         if messages is not None:
             agent = self._answering(run)
         items.append({"role": "user", "content": prompt})

@@ -13,7 +13,6 @@ from redraft.loop.revise import EXTEND, fresh_prompt, improvements_asked, rewrit
 from redraft.loop.run import Verbs
 from redraft.loop.strategy import choose_strategy
 from redraft.loop.triggers import LiveRun
-from redraft.types import prompt_of
 
 if TYPE_CHECKING:
     from redraft.loop.run import Judges
@@ -116,7 +115,7 @@ class ConversationReviser:
         instruction = f"{INSTRUCTIONS.get(strategy) or rewriting(output)} {USE_TOOLS}"
         base = next((one.conversation for one in run.versions if one.iteration == run.attempt.base), None)
         if base is None or not base.messages:  # the agent did not write this draft
-            prompt = f"{render_retry(prompt_of(run.task, run.advice), run.attempt)}\n\n{instruction}"
+            prompt = f"{render_retry(run.prompt, run.attempt)}\n\n{instruction}"
             draft = await self.agent.complete(prompt, None, run, self.live)
         else:
             prompt = f"{render_feedback(run.attempt)}\n\n{instruction}"

@@ -28,11 +28,11 @@ from redraft.evaluate.criteria import (
     check_task_type,
     criteria_of,
     needs_model,
-    rubric_of,
 )
 from redraft.evaluate.judge import MARGIN, JudgeOptions
 from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
+from redraft.evaluate.requirements import answer_schema, rubric_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget, check_prices
 from redraft.loop.diagnose import NO_JUDGE, Signals
@@ -337,7 +337,9 @@ class ReflectionPattern(AgentPattern):
         """
         missing = "There is no model to revise with: pass an agent=... that has one"
         model = model_of(_model_of(agent), load_settings(), missing=missing)
-        reviser = _model_reviser(self, model, "" if agent is None else agent.system_prompt)
+        criteria = criteria_of(self.quality_criteria, self.task_type)
+        system_prompt = "" if agent is None else agent.system_prompt
+        reviser = _model_reviser(self, model, system_prompt, schema=answer_schema(criteria))
         told = evaluation.for_writer()
         attempt = Attempt(
             number=2,
@@ -454,8 +456,9 @@ def function_verbs(
     else:
         missing = "generate=..." if revise is None else "generate=... or draft=..."
         model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
-        generator = ModelGenerator(model)
-        reviser = _model_reviser(pattern, model) if revise is None else adapt.reviser(revise)
+        schema = None if evaluate else answer_schema(criteria_of(pattern.quality_criteria, task_type))
+        generator = ModelGenerator(model, schema=schema)
+        reviser = _model_reviser(pattern, model, schema=schema) if revise is None else adapt.reviser(revise)
     if evaluate is not None:
         evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
         accept = _preference(pattern, model, (), hint)
@@ -479,10 +482,12 @@ def model_verbs(
     output_type: OutputType[Any] | None = None,
 ) -> Verbs:
     """Return the verbs of a run that a model drafts and revises."""
-    if output_type is not None:
-        system_prompt = output_type.prompt(system_prompt)
-    generate = ModelGenerator(model, system_prompt, output_type)
-    revise = _model_reviser(pattern, model, system_prompt, output_type)
+    if output_type is None:
+        schema = answer_schema(judges.criteria)
+    else:
+        system_prompt, schema = output_type.prompt(system_prompt), output_type.reply_schema
+    generate = ModelGenerator(model, system_prompt, output_type, schema)
+    revise = _model_reviser(pattern, model, system_prompt, output_type, schema)
     return with_reflections(Verbs(generate, judges_of_type(judges, output_type), revise), live)
 
 
@@ -520,6 +525,7 @@ def _model_reviser(
     model: ChatModel,
     system_prompt: str = "",
     output_type: OutputType[Any] | None = None,
+    schema: Mapping[str, Any] | None = None,
 ) -> ModelReviser:
     return ModelReviser(
         model,
@@ -527,6 +533,7 @@ def _model_reviser(
         pattern.include_reflection_history,
         pattern.include_prior_versions,
         output_type,
+        schema,
     )
 
 

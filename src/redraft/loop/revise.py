@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,10 @@ from redraft.loop.strategy import FROM_SCRATCH, choose_strategy, from_scratch
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.characters import is_inside_word
 from redraft.text.replies import json_of
-from redraft.types import NOTHING_USED, Draft, asked_by_task, joined, prompt_of
+from redraft.types import NOTHING_USED, Draft, asked_by_task, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from redraft.protocols import ModelRole, RunContext
     from redraft.types import Issue, Output, ReflectionEvaluation, ReflectionVersion, TokenUsage
@@ -28,11 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelGenerator:
-    """Draft with a model: the first draft, and fresh starts that avoid what went wrong before."""
+    """Draft with a model: the first draft, and fresh starts that avoid what went wrong before.
+
+    `schema` is the JSON Schema of the whole reply, if it has one.
+    """
 
     model: ChatModel
     system_prompt: str = ""
     output_type: OutputType[Any] | None = None
+    schema: Mapping[str, Any] | None = None
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
         """Return a draft; raises what the model raises.
@@ -43,8 +48,8 @@ class ModelGenerator:
         strategy = from_scratch(evaluation, run.versions) if run.attempt.mode == "fresh" else "draft"
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
-        request = _request(opening(self.system_prompt, run, prompt), run, "generation")
-        reply = await _answer(self.model, _asking(request, self.output_type))
+        request = _request(opening(self.system_prompt, prompt), run, "generation")
+        reply = await _answer(self.model, _asking(request, self.schema))
         output, notes = _as_type(self.output_type, reply.text)
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
         return Draft(
@@ -57,7 +62,8 @@ class ModelReviser:
     """Revise with a model, by the strategy of the attempt.
 
     The prompt shows the issues of earlier versions with `show_reflections`, their texts with `show_versions`.
-    With an `output_type`, the text that is shown and revised is the output's JSON.
+    With an `output_type`, the text that is shown and revised is the output's JSON. `schema` is the JSON
+    Schema of a whole reply, if it has one.
     """
 
     model: ChatModel
@@ -65,6 +71,7 @@ class ModelReviser:
     show_reflections: bool = True
     show_versions: bool = False
     output_type: OutputType[Any] | None = None
+    schema: Mapping[str, Any] | None = None
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Return a revised draft.
@@ -72,10 +79,10 @@ class ModelReviser:
         An edit that does not apply is reported back once; if the next one fails, too, the text is rewritten.
         The usage of all calls is in the draft's usage, or in that of the error if the provider failed.
         """
-        strategy, prompt = self._strategy(output, evaluation, run), prompt_of(run.task, run.advice)
+        strategy, prompt = self._strategy(output, evaluation, run), run.prompt
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
-        turns, temperature = opening(self.system_prompt, run, prompt), FRESH_TEMPERATURE
+        turns, temperature = opening(self.system_prompt, prompt), FRESH_TEMPERATURE
         if strategy not in FROM_SCRATCH:
             critique = Message("user", self._revision_prompt(output, evaluation, run, strategy))
             turns, temperature = (*turns, Message("assistant", as_text(output)), critique), None
@@ -118,7 +125,7 @@ class ModelReviser:
     ) -> Draft:
         """Return the reply as the new version; request it again once if it can't be used."""
         usage, notes = (before.usage, before.notes) if before else (NOTHING_USED, ())
-        request = _asking(request, self.output_type)
+        request = _asking(request, self.schema)
         reply = await self._ask(request, usage)
         usage += reply.usage
         try:
@@ -206,9 +213,9 @@ def _follow_up(request: ChatRequest, reply: ChatReply | None, text: str) -> Chat
     return replace(request, messages=(*request.messages, *replies, Message("user", text)))
 
 
-def _asking(request: ChatRequest, output_type: OutputType[Any] | None) -> ChatRequest:
-    """Return a request for an output of the type."""
-    return request if output_type is None else replace(request, schema=output_type.reply_schema)
+def _asking(request: ChatRequest, schema: Mapping[str, Any] | None) -> ChatRequest:
+    """Return a request for a reply that follows a schema, which the prompt describes, too."""
+    return request if schema is None else replace(request, schema=schema, schema_in_prompt=True)
 
 
 def _as_type(output_type: OutputType[Any] | None, text: str) -> tuple[Output, tuple[str, ...]]:
@@ -253,8 +260,7 @@ EXTEND = (
 )
 
 ONLY = "Reply with only the answer."
-
-ONLY_AT_LENGTH = "Reply with only the answer: no introduction, no comment on it."
+"""Ends every system prompt. It is short, because small models answer with the end of a longer one."""
 
 WHOLE = "Reply with the complete new version and nothing else: no introduction, no comment on the changes."
 
@@ -275,19 +281,14 @@ ADVISED = "This was advised then:"
 AVOID = "An earlier answer to this had the following problems. Yours must have none of them:"
 
 
-def opening(system_prompt: str, run: RunContext, prompt: str) -> tuple[Message, ...]:
+def opening(system_prompt: str, prompt: str) -> tuple[Message, ...]:
     """Return the first messages of every request of a run, which a provider can cache."""
-    return Message("system", answering(system_prompt, run)), Message("user", prompt)
+    return Message("system", answering(system_prompt)), Message("user", prompt)
 
 
-def answering(system_prompt: str, run: RunContext) -> str:
-    """Add the criteria to a system prompt, and to reply with only the answer: anything else could fail.
-
-    With a note or lessons in the prompt, small models tend to reply with the second half of the longer
-    sentence, so they are told the short one.
-    """
-    only = ONLY if run.advice else ONLY_AT_LENGTH
-    return "\n\n".join(part for part in (system_prompt, run.rubric, only) if part)
+def answering(system_prompt: str) -> str:
+    """Add to a system prompt to reply with only the answer: anything else could fail."""
+    return f"{system_prompt}\n\n{ONLY}" if system_prompt else ONLY
 
 
 def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:

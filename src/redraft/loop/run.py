@@ -60,7 +60,6 @@ from redraft.types import (
     ReflectionResult,
     ReflectionVersion,
     Stop,
-    prompt_of,
     replaces,
 )
 
@@ -242,7 +241,7 @@ class Run:
         if self.verbs.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
         self.doing = "generate"
-        prompt = prompt_of(self.task, self.context.advice)
+        prompt = self.context.prompt
         return await self._record(
             await self.step("generate", Draft, self.verbs.generate, prompt, self.context), None
         )

@@ -210,9 +210,9 @@ class ToolAgent:
     async def _run(self, prompt: str, history: list[ModelMessage], steps: AgentSteps) -> AgentRunResult[Any]:
         model: Model | None = None
         settings: ModelSettings | None = None
-        instructions = steps.run.rubric
+        instructions: str | None = None
         if self.provider is not None:
-            instructions = answering(self.system_prompt, steps.run)
+            instructions = answering(self.system_prompt)
             model, settings = await steps.connected(providers_of(self.provider)[0])
             steps.model = providers_of(self.provider)[0].name
             steps.provider = self.provider
@@ -222,7 +222,7 @@ class ToolAgent:
             message_history=history or None,
             model=model,
             model_settings=settings,
-            instructions=instructions or None,
+            instructions=instructions,
             deps=self.deps,
             usage_limits=self.limits,
             infer_name=False,  # the agent belongs to the caller

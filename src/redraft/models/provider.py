@@ -256,9 +256,10 @@ async def _with_schema(
     """Send a request with its schema, or with the schema in the prompt to a server that refuses it."""
     if request.schema is None:
         return await send(model, request, None)
+    in_prompt = request if request.schema_in_prompt else _schema_in_prompt(request)
     server = model.base_url, model.model_name
-    if server in _without_schemas:
-        return await send(model, _schema_in_prompt(request), None)
+    if server in _without_schemas or (request.schema_in_prompt and not _takes_schema(model)):
+        return await send(model, in_prompt, None)
     try:
         return await send(model, request, _parameters(model, request))
     except ModelError as error:
@@ -266,7 +267,7 @@ async def _with_schema(
             raise
         refusal = error
     try:
-        reply = await send(model, _schema_in_prompt(request), None)
+        reply = await send(model, in_prompt, None)
     except ModelError as error:
         if _may_refuse_schema(error):  # so the schema was not the reason
             raise refusal from error
@@ -683,11 +684,14 @@ def _parameters(model: Model, request: ChatRequest) -> ModelRequestParameters | 
     from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415 (loaded by now)
     from pydantic_ai.output import OutputObjectDefinition  # noqa: PLC0415 (loaded by now)
 
-    native = model.profile.get("supports_json_schema_output", False)
     return ModelRequestParameters(
-        output_mode="native" if native else "prompted",
+        output_mode="native" if _takes_schema(model) else "prompted",
         output_object=OutputObjectDefinition(dict(request.schema), name="reply"),
     )
+
+
+def _takes_schema(model: Model) -> bool:
+    return bool(model.profile.get("supports_json_schema_output", False))
 
 
 def _cost(response: ModelResponse) -> float | None:
