@@ -1,16 +1,12 @@
-"""BenchTask: a prompt, the checks that the loop may see, and the hidden check that scores."""
+"""Tasks with the checks that the loop may see and the hidden check that scores, one by one or in families."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redraft import QualityCriterion, ReflectionPattern
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 Hidden = Callable[[str], Awaitable[bool]]
 
@@ -26,6 +22,27 @@ class BenchTask:
     prompt: str
     criteria: tuple[QualityCriterion, ...]
     hidden: Hidden | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFamily:
+    """A task with `{placeholders}`, its criteria, and twenty inputs; `hidden` checks the content, if any."""
+
+    name: str
+    description: str
+    expected_output: str
+    criteria: tuple[QualityCriterion, ...]
+    inputs: tuple[Mapping[str, str], ...]
+    hidden: Callable[[Mapping[str, str]], Hidden] | None = None
+
+    async def solves(self, inputs: Mapping[str, str], output: str, *, met: bool) -> bool:
+        """Return whether an output is right, given whether it meets the criteria."""
+        return met and (self.hidden is None or await self.hidden(inputs)(output))
+
+
+def undescribed(name: str, evaluator: str, **config: Any) -> QualityCriterion:
+    """Return a check without a description."""
+    return QualityCriterion(name, threshold=1.0, evaluator=evaluator, evaluator_config=config)
 
 
 def calls_criterion(calls: Mapping[str, Any]) -> QualityCriterion:

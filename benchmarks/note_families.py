@@ -7,39 +7,19 @@ written before any model had seen them, and nothing may be tuned on them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from _tasks import Hidden, calls_criterion, passes
+from _tasks import TaskFamily, calls_criterion, passes, undescribed
 
-from redraft import QualityCriterion
 from redraft.text.replies import python_block
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from _tasks import Hidden
     from small_tasks import Check
 
-
-@dataclass(frozen=True, slots=True)
-class NoteFamily:
-    """A task with `{placeholders}`, its criteria, and twenty inputs; `hidden` checks the content, if any."""
-
-    name: str
-    description: str
-    expected_output: str
-    criteria: tuple[QualityCriterion, ...]
-    inputs: tuple[Mapping[str, str], ...]
-    hidden: Callable[[Mapping[str, str]], Hidden] | None = None
-
-    async def solves(self, inputs: Mapping[str, str], output: str, *, met: bool) -> bool:
-        """Say whether an output that meets the criteria or not is right."""
-        return met and (self.hidden is None or await self.hidden(inputs)(output))
-
-
-def criterion(name: str, evaluator: str, **config: Any) -> QualityCriterion:
-    """Return a check without a description, of which the writer is not told."""
-    return QualityCriterion(name, threshold=1.0, evaluator=evaluator, evaluator_config=config)
-
+    from redraft import QualityCriterion
 
 # --- orders: JSON with five keys ----------------------------------------------------------------------------
 
@@ -53,10 +33,10 @@ FIELDS = {
 
 
 def form(name: str, **schema: Any) -> QualityCriterion:
-    return criterion(name, "schema", schema={"type": "object"} | schema)
+    return undescribed(name, "schema", schema={"type": "object"} | schema)
 
 
-ORDERS = NoteFamily(
+ORDERS = TaskFamily(
     "orders",
     "Turn the message of a customer into an order as JSON.\n\nThe message: {message}",
     "One JSON object, and nothing else.",
@@ -94,16 +74,16 @@ ORDERS = NoteFamily(
 
 # --- headlines: a text with limits --------------------------------------------------------------------------
 
-HEADLINES = NoteFamily(
+HEADLINES = TaskFamily(
     "headlines",
     "Write a headline for this product in our spring sale.\n\nThe product: {product}",
     "The headline, and nothing else.",
     (
-        criterion("words", "words", at_least=3, at_most=8),
-        criterion("characters", "characters", at_most=60),
-        criterion("lines", "lines", at_most=1),
-        criterion("beginning", "regex", pattern="^SALE: "),
-        criterion("end", "regex", pattern="[^!]$"),
+        undescribed("words", "words", at_least=3, at_most=8),
+        undescribed("characters", "characters", at_most=60),
+        undescribed("lines", "lines", at_most=1),
+        undescribed("beginning", "regex", pattern="^SALE: "),
+        undescribed("end", "regex", pattern="[^!]$"),
     ),
     tuple(
         {"product": product}
@@ -176,14 +156,14 @@ def _converts(inputs: Mapping[str, str]) -> Hidden:
     return passes(calls_criterion({call: value}))
 
 
-FUNCTIONS = NoteFamily(
+FUNCTIONS = TaskFamily(
     "functions",
     "Write a Python function convert(value) that {what}.",
     "One Python function, and nothing else.",
     (
-        criterion("none", "command", calls=[{"call": "convert(None)", "expect": None}]),
-        criterion("empty", "command", calls=[{"call": "convert('')", "expect": None}]),
-        criterion("documented", "function", function=documented),
+        undescribed("none", "command", calls=[{"call": "convert(None)", "expect": None}]),
+        undescribed("empty", "command", calls=[{"call": "convert('')", "expect": None}]),
+        undescribed("documented", "function", function=documented),
     ),
     tuple({"what": what} for what in CONVERSIONS),
     _converts,

@@ -25,14 +25,14 @@ from redraft.notes.strategy import size_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from note_families import NoteFamily
+    from _tasks import TaskFamily
 
 VERSION = 1
 """To be raised when an arm, a task or a check changes what it does."""
 
 
 async def runs_of(
-    family: NoteFamily, arm: str, seed: int, inputs: Mapping[str, Mapping[str, str]], replies: Replies
+    family: TaskFamily, arm: str, seed: int, inputs: Mapping[str, Mapping[str, str]], replies: Replies
 ) -> AsyncIterator[MemoryRun]:
     """Do the task with one input after the other, each by the name of its run."""
     task = Task(
