@@ -32,6 +32,8 @@ BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("acceptance",),
     ("transfer", "--families", "records,functions", "--seeds", "1", *LARGER, "--replay"),
+    ("first_drafts", *SMALL, "--replay"),
+    ("first_drafts", *LARGER, "--replay"),
     ("note_runs", *SMALL, "--replay"),
     ("note_runs", *LARGER, "--replay"),
     ("offline_model", "--tasks", "small", "--replay"),

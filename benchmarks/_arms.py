@@ -67,6 +67,8 @@ class Replies:
         seed, turn = (seed, turn) if request.temperature else (0, 0)
         asked = [[(each.role, each.content) for each in request.messages], request.temperature]
         identity = [self._name, seed, turn, *asked, request.max_tokens]
+        if request.schema is not None and request.role == "generation":  # as other roles were recorded
+            identity.append(dict(request.schema))
         key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
         if key not in self._known:
             if self._model_of is None:

@@ -49,6 +49,7 @@ class MemoryRun:
     `solved` whether what was returned is right. `calls` and tokens are of all calls, of which `reflections`
     wrote down what was learned. `given` counts the tokens of notes or lessons in the prompt, and `own`
     those of a note without its frame; `memory` is their text, and `note` says why a note was given or not.
+    `met` says whether the answer meets all visible checks, None where that is not recorded.
     """
 
     task: str
@@ -66,6 +67,7 @@ class MemoryRun:
     own: int = 0
     memory: str = ""
     note: str = ""
+    met: bool | None = None
     model: str = ""
     version: str = ""
 
@@ -251,6 +253,9 @@ class Benchmark:
     version: Callable[[], str]
     series: Callable[[str, str, int], Sequence[Series]]
     report: Callable[[Sequence[MemoryRun]], str]
+    seeds: tuple[int, ...] = SEEDS
+    tuning: tuple[str, ...] = ()
+    """Families to tune on, which are never published."""
 
     def main(self) -> None:
         """Run what the command line asks for, and print the tables."""
@@ -266,11 +271,13 @@ class Benchmark:
             sys.exit("There are no runs of these arms, families and seeds: name their file with --out.")
         for name in dict.fromkeys(run.model for run in runs):
             text = f"{name}\n\n{self.report([run for run in runs if run.model == name])}"
-            publish(f"{self.section}-{name.rpartition(':')[2]}", text, write=given.write)
+            publish(f"{self.section}-{name.rpartition(':')[2]}", text, write=given.write and not given.tuning)
 
     def _chosen(self, given: argparse.Namespace) -> list[Series]:
         """Return the series of the families, arms and seeds that the command line names."""
-        families = _known(given.families, self.families, "family")
+        families = self.tuning if given.tuning else self.families
+        if given.families:
+            families = _known(given.families, families, "family")
         arms = _known(given.arms, self.arms, "arm")
         seeds = [int(seed) for seed in given.seeds.split(",")]
         return [
@@ -307,9 +314,14 @@ class Benchmark:
 
     def _parsed(self) -> argparse.Namespace:
         parser = options(self.about)
-        parser.add_argument("--families", default=",".join(self.families), help="comma-separated")
+        parser.add_argument("--families", help="comma-separated, by default all")
         parser.add_argument("--arms", default=",".join(self.arms), help="comma-separated")
-        parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
+        parser.add_argument("--seeds", default=",".join(map(str, self.seeds)), help="comma-separated")
+        parser.set_defaults(tuning=False)
+        if self.tuning:
+            parser.add_argument(
+                "--tuning", action="store_true", help="the families to tune on, never published"
+            )
         add_model_options(parser)
         parser.add_argument(
             "--report", action="store_true", help="only the tables, of all models whose rows are in --out"
