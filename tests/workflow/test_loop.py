@@ -218,6 +218,7 @@ def test_the_state_of_each_attempt():
     ran(make, scoring("{'valid': output['a'] == 3, 'score': output['a'] / 3, 'errors': ['low']}"))
     first, second, third = (state for state, _ in make.seen)
     assert {key: first[key] for key in first if key != "reflection_feedback"} == {
+        "reflection_requirements": "",
         "reflection_iteration": 1,
         "reflection_output": None,
         "reflection_errors": [],
@@ -375,6 +376,54 @@ def test_without_a_corrector_the_generator_runs_again_with_the_errors(asks, appe
     first, second = (request.messages for request in model.requests)
     assert "What is wrong" not in first[-1].content
     assert ("not bad {{ 7 * 7 }} {% endraw %}" in second[-1].content) is appended
+
+
+FORM = {"type": "schema", "schema": {"type": "object", "required": ["name"]}}
+ASKED = 'Your answer must meet these requirements:\n- One JSON object.\n- The key "name" is required.'
+CODE = {
+    "type": "custom",
+    "run": "errors = []\nif ',' in output:\n    errors.append({'message': 'Use no commas.'})\n"
+    "result = {'valid': not errors, 'score': 0.5, 'errors': errors}",
+}
+
+
+@pytest.mark.parametrize(
+    ("asks", "evaluator", "expected"),
+    [
+        ({"prompt": "Write."}, FORM, ["Write.\n\n" + ASKED]),
+        ({"messages": [{"role": "user", "content": "Write."}]}, FORM, ["Write.", ASKED]),
+        ({"prompt": "{{ state.reflection_requirements }} Write."}, FORM, [f"{ASKED} Write."]),
+        ({"prompt": "Write."}, CODE,
+         ["Write.\n\nYour answer must meet these requirements:\n- Use no commas."]),
+        ({"prompt": "Write."}, ALWAYS, ["Write."]),
+    ],
+    ids=["schema", "messages", "own place", "code", "nothing to say"],
+)  # fmt: skip
+def test_the_first_attempt_knows_what_the_evaluator_asks_for(asks, evaluator, expected):
+    model = ScriptedModel(["a, b", '{"name": "Ada"}'])
+    act("reflection.loop", None, None, {"gpt-4": model}, generator={**PROMPTED, **asks}, evaluator=evaluator)
+    first = [message.content for message in model.requests[0].messages]
+    assert first == expected
+    for request in model.requests[1:]:
+        again = "\n\n".join(message.content for message in request.messages)
+        assert again.startswith("\n\n".join(expected))
+
+
+@pytest.mark.parametrize(("apply", "is_stated"), [("replace", True), ("auto", True), ("feedback", False)])
+def test_a_model_that_corrects_knows_it_too(apply, is_stated):
+    model = ScriptedModel(["a", '{"name": "Ada"}', '{"name": "Bo"}'])
+    corrector = {**PROMPTED, "prompt": "Correct.", "apply": apply}
+    generator = {**PROMPTED, "prompt": "Write."}
+    act(
+        "reflection.loop",
+        None,
+        None,
+        {"gpt-4": model},
+        generator=generator,
+        evaluator=FORM,
+        corrector=corrector,
+    )
+    assert (ASKED in model.requests[1].messages[-1].content) is is_stated
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._texts import listed
@@ -65,14 +66,19 @@ def rubric_of(criteria: Iterable[QualityCriterion]) -> str:
     First of each criterion comes its description, then what its configuration asks for besides. Expected
     values of tests are left out, and so is what `QualityCriterion.shown` withholds.
     """
-    lines: dict[str, None] = {}
-    for criterion in criteria:
-        if criterion.shown:
-            described = [_in_words(criterion)] if _purpose(criterion) or needs_model(criterion) else []
-            lines |= dict.fromkeys(
-                [*described, *(one.text for one in _configured(criterion) if not one.is_test)]
-            )
-    return "\n".join([RUBRIC, *(f"- {line}" for line in list(lines)[:MOST_LINES])]) if lines else ""
+    return rubric_text(line for criterion in criteria if criterion.shown for line in _lines(criterion))
+
+
+def rubric_text(requirements: Iterable[str], heading: str = RUBRIC) -> str:
+    """Render requirements as a list, each once; empty without any."""
+    lines = [f"- {line}" for line in dict.fromkeys(requirements)]
+    return "\n".join([heading, *lines[:MOST_LINES]]) if lines else ""
+
+
+def _lines(criterion: QualityCriterion) -> Iterator[str]:
+    if _purpose(criterion) or needs_model(criterion):
+        yield _in_words(criterion)
+    yield from (one.text for one in _configured(criterion) if not one.is_test)
 
 
 def answer_schema(criteria: Iterable[QualityCriterion]) -> dict[str, Any] | None:
@@ -264,6 +270,22 @@ _COMPLAINT = re.compile(
 """In a message that says what is wrong rather than what to do."""
 
 
+RESULT = "result"
+"""The name that an evaluator's code may give its verdict, rather than to return it."""
+
+
+@lru_cache(maxsize=256)
+def requirements_in(code: str) -> tuple[str, ...]:
+    """Return what the body of a check in Python asks for: the fixed words of its messages."""
+    try:
+        body = ast.parse(f"def check():\n{indent(code, ' ')}").body[0]
+    except (SyntaxError, ValueError):
+        return ()
+    reader = _ReasonReader(cast("ast.FunctionDef", body))
+    messages = (_message(text, {}) for text in reader.reasons(RESULT))
+    return tuple(dict.fromkeys(_sentence(one.asked) for one in messages if one.asked))
+
+
 @lru_cache(maxsize=256)
 def _messages_of(function: Callable[..., Any]) -> tuple[_Message, ...]:
     """Return the texts that a check function may return as its reason, each once, in their order."""
@@ -378,9 +400,12 @@ class _ReasonReader:
             case _:
                 return False
 
-    def reasons(self) -> Iterator[ast.expr]:
-        """Yield the strings and f-strings in places where a message is expected."""
-        for verdict in self._verdicts:
+    def reasons(self, result: str = "") -> Iterator[ast.expr]:
+        """Yield the strings and f-strings in places where a message is expected.
+
+        `result` names the variable that holds the verdict in code that need not return it.
+        """
+        for verdict in (*self._verdicts, *self._values.get(result, ())):
             yield from self._in_verdict(verdict, frozenset())
         for node in self._failures:
             if isinstance(node, ast.Assert):

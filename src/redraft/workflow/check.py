@@ -30,7 +30,7 @@ from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN, check_host
-from redraft.workflow.loop import FEEDBACK, RESULT, RESULT_KEYS
+from redraft.workflow.loop import FEEDBACK, REQUIREMENTS, RESULT, RESULT_KEYS
 from redraft.workflow.runtime import IDEMPOTENCY_KEY, INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
 from redraft.workflow.signature import DEFAULT, VALUE, problems_of, schema_of
 from redraft.workflow.spec import (
@@ -813,7 +813,7 @@ def missing_values(
     """
     if not is_known(INPUT_KEYS, lost):
         return
-    state = {*inputs, *RESULT_KEYS, FEEDBACK}
+    state = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS}
     known = {"state": state, "variables": {*spec.variables, *inputs}}
     missing = set[tuple[str | int, ...]]()
     names = {node.name: node.output for node in spec.nodes}
@@ -864,7 +864,7 @@ def missing_outputs(
     """
     if not is_known(INPUT_KEYS, lost) or any(path[:1] == ("nodes",) for path in lost):
         return
-    known = {*inputs, *RESULT_KEYS, FEEDBACK, "error"}
+    known = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS, "error"}
     names = {node.name: node.output for node in spec.nodes}
     for output, declared in spec.outputs.items():
         path: KeyPath = ("outputs", output)

@@ -79,6 +79,8 @@ RESULT_KEYS = (
 """The keys that a loop returns; an output's own keys of these names stay in `reflection_output`."""
 RESULT = "result"
 """The key of an output that is no object."""
+REQUIREMENTS = "reflection_requirements"
+"""The key of the state with what the evaluator asks for, as text, from the first attempt on."""
 FEEDBACK = "reflection_feedback"
 """The key of the state with the critique as text, for generators that run again."""
 
@@ -203,8 +205,10 @@ class LoopVerbs:
         if corrector is None or version is None:
             return await self._generate(run, {})
         try:
-            with nullcontext() if _may_write(corrector) else _unheard():
-                result = await run_call(corrector, self._scope_after(run.versions), self.resources)
+            writes = _may_write(corrector)
+            call = self._stating_requirements(corrector) if writes else corrector
+            with nullcontext() if writes else _unheard():
+                result = await run_call(call, self._scope_after(run.versions), self.resources)
         except FATAL:
             raise
         except Exception as error:  # (whatever the file's code or action raises, the corrector failed)
@@ -266,7 +270,7 @@ class LoopVerbs:
         if failure:
             errors = [*scope.state["reflection_errors"], {"message": failure}]
             scope = scope.inside_loop({"reflection_errors": errors})
-        generator, strategy = self.params.generator, "draft"
+        generator, strategy = self._stating_requirements(self.params.generator), "draft"
         if run.versions:
             generator, strategy = with_feedback(generator), "regenerated"
         generator = with_temperature(generator, run.attempt.temperature)
@@ -282,6 +286,10 @@ class LoopVerbs:
             draft = self._draft("generator", result.value, result.usage, strategy)
         draft.memo = dict(feedback) or None
         return draft
+
+    def _stating_requirements(self, call: Call) -> Call:
+        """Return a call of a model whose prompt states the requirements, once."""
+        return _with_text(call, REQUIREMENTS) if self.judge.rubric and _asks_model(call) else call
 
     def _draft(self, who: str, value: Any, usage: TokenUsage, strategy: str) -> Draft:
         output = self.judge.candidate(value)
@@ -301,7 +309,8 @@ class LoopVerbs:
         earlier: dict[str, Any] = {}
         for version in versions:
             earlier |= version.memo or {}
-        return self.scope.inside_loop({FEEDBACK: "", **earlier, **(feedback or {}), **state})
+        fixed = {REQUIREMENTS: self.judge.rubric, FEEDBACK: ""}
+        return self.scope.inside_loop({**fixed, **earlier, **(feedback or {}), **state})
 
 
 FATAL = (ConfigError, WorkflowError, ChangedRunError)
@@ -466,27 +475,33 @@ def _returns_text(call: Call) -> bool:
 
 def with_feedback(generator: Call) -> Call:
     """Return the generator with the feedback added to its prompt, unless one of its templates shows it."""
-    params = generator.params
-    shown_by = [f"state.{name}" for name in (FEEDBACK, "reflection_errors", "reflection_history")]
-    templates = [template(text) for text, _ in templates_in(params, ())]
-    if any(one.mentions(name) for name in shown_by for one in templates):
-        return generator
-    addition = f"{{{{ state.{FEEDBACK} }}}}"
-    prompt, messages = params.get("prompt"), params.get("messages")
+    return _with_text(generator, FEEDBACK, "reflection_errors", "reflection_history")
+
+
+def _with_text(call: Call, name: str, *others: str) -> Call:
+    """Add a text of the state to a prompt, or to messages, that shows neither it nor any of the `others`."""
+    templates = [template(text) for text, _ in templates_in(call.params, ())]
+    if any(one.mentions(f"state.{shown}") for shown in (name, *others) for one in templates):
+        return call
+    addition = f"{{{{ state.{name} }}}}"
+    prompt, messages = call.params.get("prompt"), call.params.get("messages")
     if isinstance(prompt, str):
-        return generator.model_copy(update={"prompt": f"{prompt}\n\n{addition}"})
+        return call.model_copy(update={"prompt": f"{prompt}\n\n{addition}"})
     if isinstance(messages, list):
         turns = [*cast("list[Any]", messages), {"role": "user", "content": addition}]
-        return generator.model_copy(update={"messages": turns})
-    return generator
+        return call.model_copy(update={"messages": turns})
+    return call
 
 
 def with_temperature(generator: Call, temperature: float | None) -> Call:
     """Return a generator that asks a model with a temperature, unless it has one of its own."""
-    is_model = generator.action is not None and plain_name(generator.action) == LLM_CALL
-    if temperature is None or not is_model or "temperature" in generator.params:
+    if temperature is None or not _asks_model(generator) or "temperature" in generator.params:
         return generator
     return generator.model_copy(update={"temperature": temperature})
+
+
+def _asks_model(call: Call) -> bool:
+    return call.action is not None and plain_name(call.action) == LLM_CALL
 
 
 async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:

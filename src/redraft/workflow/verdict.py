@@ -14,6 +14,7 @@ from redraft._verdicts import evaluation_of
 from redraft.errors import ModelError, OutputError, SandboxError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
 from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeId
+from redraft.evaluate.requirements import requirements_in, rubric_of, rubric_text
 from redraft.protocols import ChatReply, Message
 from redraft.stats import standard_error
 from redraft.text.replies import fenced, json_of
@@ -86,6 +87,17 @@ class Judge:
         if self.evaluator.type != "llm":
             return ()
         return (QualityCriterion(self.name, str(self.evaluator.prompt), threshold=self.evaluator.threshold),)
+
+    @property
+    def rubric(self) -> str:
+        """What the evaluator asks for, as far as its schema or the messages of its code say so."""
+        evaluator = self.evaluator
+        if evaluator.type == "schema":
+            config = {"schema": evaluator.schema_}
+            return rubric_of([QualityCriterion("schema", evaluator="schema", evaluator_config=config)])
+        if evaluator.type == "custom" and evaluator.language == "python":
+            return rubric_text(requirements_in(str(evaluator.run)))
+        return ""
 
     def judge_id(self, scope: Scope) -> JudgeId | None:
         """Return the identity of the model that judges; None if none does, or it is not known yet.
