@@ -799,7 +799,11 @@ def test_lessons_are_told_once_and_capped(project, monkeypatch):
     assert start(name="SessionStart", source="resume") == ""
     assert start(name="SessionStart", source="compact") == first  # the agent has forgotten it
     set_up(project, settings="[hook]\nmax_tokens = 5\n")
-    assert start(name="SessionStart", source="clear") == ""
+    again = json.loads(start(name="SessionStart", source="clear"))["hookSpecificOutput"]["additionalContext"]
+    assert again.splitlines() == [
+        "At the end of each turn, your work is checked by criteria.yaml:",
+        "- no debugging: No print() is left in the code.",
+    ]
 
 
 def test_what_is_remembered_is_the_persons_own(project):

@@ -61,12 +61,8 @@ MOST_LINES = 40
 
 
 def rubric_of(criteria: Iterable[QualityCriterion]) -> str:
-    """Render what criteria ask for, for whoever writes the first draft; empty if they say nothing.
-
-    First of each criterion comes its description, then what its configuration asks for besides. Expected
-    values of tests are left out, and so is what `QualityCriterion.shown` withholds.
-    """
-    return rubric_text(line for criterion in criteria if criterion.shown for line in _lines(criterion))
+    """Render what criteria ask for, for whoever writes the first draft; empty if they say nothing."""
+    return rubric_text(requirement_lines(criteria))
 
 
 def rubric_text(requirements: Iterable[str], heading: str = RUBRIC) -> str:
@@ -75,10 +71,16 @@ def rubric_text(requirements: Iterable[str], heading: str = RUBRIC) -> str:
     return "\n".join([heading, *lines[:MOST_LINES]]) if lines else ""
 
 
-def _lines(criterion: QualityCriterion) -> Iterator[str]:
-    if _purpose(criterion) or needs_model(criterion):
-        yield _in_words(criterion)
-    yield from (one.text for one in _configured(criterion) if not one.is_test)
+def requirement_lines(criteria: Iterable[QualityCriterion]) -> Iterator[str]:
+    """Yield what criteria ask for, as whoever writes may know it before a draft has failed.
+
+    First of each criterion comes its description, then what its configuration asks for besides. Expected
+    values of tests are left out, and so is what `QualityCriterion.shown` withholds.
+    """
+    for criterion in criteria:
+        if criterion.shown and (_purpose(criterion) or needs_model(criterion)):
+            yield _in_words(criterion)
+        yield from (one.text for one in _configured(criterion) if not one.is_test)
 
 
 def answer_schema(criteria: Iterable[QualityCriterion]) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from redraft._texts import counted
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
+from redraft.evaluate.requirements import requirement_lines, rubric_text
 from redraft.integrations.git import Baseline, ChangedTexts, WorkTree, worked_in
 from redraft.loop.criteria_file import CriteriaFile, criteria_text, read_criteria
 from redraft.protocols import RunContext
@@ -538,10 +539,10 @@ def _merged(found: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
 
 
 async def begin(event: HookEvent, agent: str) -> str:
-    """Begin a session, or a turn in it; return what was learned that may help, capped in tokens.
+    """Begin a session, or a turn in it; return what will be checked, and what was learned that may help.
 
-    A session begins with the rules and the lessons that fit this repository; each prompt gets the lessons
-    that fit it, once in a session.
+    A session begins with what the criteria ask for, and with the rules and lessons that fit this repository,
+    capped in tokens; each prompt gets the lessons that fit it, once in a session.
     """
     from redraft.stores.location import close_project_store  # noqa: PLC0415 (not needed to check a turn)
 
@@ -558,9 +559,16 @@ async def begin(event: HookEvent, agent: str) -> str:
     begins = session.baseline is None or session.baseline.folder not in {"", str(tree.folder)}
     if begins and options.subject != "answer":
         session.baseline = tree.baseline()
-    if session.criteria is None:
-        with suppress(ConfigError):  # the check at the end of the turn says so
+    knows_criteria = session.criteria is not None and not event.forgot
+    checked = ""
+    with suppress(ConfigError):  # the check at the end of the turn says so
+        if session.criteria is None:
             session.criteria = criteria_text(project_folder() / options.criteria)
+        if not knows_criteria:
+            checked = rubric_text(
+                requirement_lines(_criteria(options, session.criteria).criteria),
+                f"At the end of each turn, your work is checked by {options.criteria}:",
+            )
     sessions.save(session)
     advice: list[Advice] = []
     if _has_lessons() and (event.prompt or event.forgot or not session.advice):
@@ -576,7 +584,7 @@ async def begin(event: HookEvent, agent: str) -> str:
         advice = [one for one in recalled if not told.issuperset(one.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
-    return advice_text(advice)
+    return "\n\n".join(text for text in (checked, advice_text(advice)) if text)
 
 
 def _has_lessons() -> bool:
