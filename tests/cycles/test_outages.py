@@ -12,6 +12,7 @@ from redraft.cycles import write_behind
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import AgentHandle
 from redraft.cycles.cycle import CycleWaiting
+from redraft.cycles.outbox import stored_outbox
 from redraft.cycles.records import stored_memory
 from redraft.cycles.spec import AgentSpec
 from redraft.cycles.storage import LongTermStorage, storage_of
@@ -59,6 +60,11 @@ async def until(condition):
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 (what is waited for has no event)
             await asyncio.sleep(0.02)
+
+
+async def undelivered_in(store):
+    """Return what is not delivered yet."""
+    return [one for one in await stored_outbox(store, "") if not one.is_over]
 
 
 async def is_back(agent):
@@ -376,7 +382,7 @@ def test_alerts_and_feedback_wait_for_the_end_of_an_outage(server, place):
         await is_back(agent)
         store = storage.store_for("warner")
         async with asyncio.timeout(60):
-            while await store.find("outbox"):  # noqa: ASYNC110 (what is waited for has no event)
+            while await undelivered_in(store):  # noqa: ASYNC110 (what is waited for has no event)
                 await asyncio.sleep(0.05)
         result = await agent.run_cycle()
         assert (result.number, result.metrics.alerts) == (4, 1)

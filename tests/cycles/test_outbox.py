@@ -1,4 +1,4 @@
-"""What an agent tells people reaches them, whatever happens in between."""
+"""What an agent sends reaches people and other agents, whatever happens in between."""
 
 import asyncio
 import json
@@ -9,9 +9,11 @@ import pytest
 
 from redraft.cycles import CycleAgent
 from redraft.cycles import outbox as outbox_module
+from redraft.cycles.agents import AgentHandle, undelivered_document
 from redraft.cycles.notices import FAILURES, Failures
 from redraft.cycles.records import CycleMetrics, CycleRecord
 from redraft.cycles.spec import AgentSpec
+from redraft.errors import StoreError
 from redraft.stores.base import Record
 from redraft.stores.memory import MemoryStore
 from support.cycles import NOON, run
@@ -119,6 +121,7 @@ def test_what_was_not_delivered_is_delivered_by_the_next_process(hook):
     assert len(set(told(hook))) == 1
 
 
+LOG = {"name": "log", "type": "log", "message": "nothing"}
 FAILING = {"name": "work", "type": "function", "function": "work"}
 OTHER = {"name": "also", "type": "function", "function": "also"}
 
@@ -327,3 +330,114 @@ def test_a_file_without_a_webhook_any_more_drops_what_was_not_delivered(hook, ca
 
     assert run(main()) == []
     assert caplog.text.count("drops 1 notice that an earlier process could not deliver") == 1
+
+
+LISTENER = {
+    "triggers": [{"type": "message", "topic": "alerts"}],
+    "stages": {
+        "sense": {"substages": [{"type": "agent-messages", "name": "heard", "config": {"topic": "alerts"}}]}
+    },
+}
+
+
+class FailingStore(MemoryStore):
+    """A store that refuses messages while it `fails`."""
+
+    fails = False
+
+    async def put_if_absent(self, record):
+        if self.fails:
+            raise StoreError("the disk is full")
+        return await super().put_if_absent(record)
+
+
+def listener(name, store):
+    return CycleAgent(AgentSpec.model_validate(LISTENER | {"name": name}), storage=store)
+
+
+async def heard(agent):
+    """Return the messages that a cycle of a listener takes."""
+    result = await agent.run_cycle()
+    return [one["data"]["message"] for one in result.state["environmentalData"]["payload"]["heard"]]
+
+
+def test_a_message_that_one_agent_could_not_get_reaches_each_agent_once_and_in_order():
+    broken = FailingStore()
+
+    async def main():
+        silent = spec_of("http://127.0.0.1:9").model_copy(update={"notify": None})
+        async with (
+            listener("first", MemoryStore()) as first,
+            listener("second", broken) as second,
+            listener("third", MemoryStore()) as third,
+            CycleAgent(silent) as agent,
+        ):
+            broken.fails = True
+            await agent.run_cycle()
+            before = [await heard(first), await heard(third)]
+            await first.run_cycle()
+            broken.fails = False
+            await agent.run_cycle()
+            await until(lambda: not agent._sessions.current.outbox._waiting())
+            return before, [await heard(one) for one in (first, second, third)]
+
+    before, after = run(main())
+    assert before == [["cycle 1"], ["cycle 1"]]
+    assert after == [["cycle 2"], ["cycle 1", "cycle 2"], ["cycle 2"]]
+
+
+def test_records_of_the_version_before_and_damaged_ones_stop_no_others(hook):
+    notice = {
+        "event": "alert",
+        "agent": "teller",
+        "cycle": 1,
+        "title": "old",
+        "text": "t",
+        "timestamp": "2026",
+    }
+    records = [
+        Record("notice", "a", {"key": "a", "data": {"event": "alert"}, "cycle": 1}),
+        Record("notice", "b", {"key": "b", "data": notice, "attempts": 3, "due": "2999", "cycle": 1}),
+        Record("notice", "c", {"key": "c", "data": notice, "is_over": True, "cycle": 1}),
+        Record("outbox", "20261101T120000000000-00", {"topic": "alerts"}),
+        Record(
+            "outbox", "20261101T120000000001-00", {"topic": "alerts", "data": {"message": "m"}, "key": "k"}
+        ),
+    ]
+
+    async def main():
+        store = MemoryStore()
+        await store.put_all(records)
+        async with listener("hears", MemoryStore()) as other:
+            for _ in range(2):
+                async with CycleAgent(spec_of(hook.url, actions=[LOG]), storage=store) as agent:
+                    await until(lambda agent=agent: not agent._sessions.current.outbox._waiting())
+                    await agent.run_cycle()
+            return await heard(other), [
+                one.key for kind in ("notice", "outbox") for one in await store.find(kind)
+            ]
+
+    got, left = run(main())
+    assert [(title, key) for _, title, key in told(hook)] == [("old", "b")]
+    assert got == ["m"]
+    assert left == ["a", "20261101T120000000000-00"]
+
+
+def test_a_message_that_is_queued_is_shown_with_the_notices(hook):
+    broken, store = FailingStore(), MemoryStore()
+    hook.status = 500
+
+    async def main():
+        async with listener("second", broken), CycleAgent(spec_of(hook.url), storage=store) as agent:
+            broken.fails = True
+            result = await agent.run_cycle()
+            await until(lambda: hook.requests)
+            assert result.state["derivedData"]["execution"]["actions"][0]["result"]["queued"]
+        return await AgentHandle(agent._location).undelivered()
+
+    shown = [undelivered_document(one) for one in run(main())]
+    assert [(one["event"], one["cycle"], one["title"]) for one in shown] == [
+        ("alert", 1, "teller: cycle 1"),
+        ("message", None, "alerts"),
+    ]
+    assert "StoreError: the disk is full" in shown[1]["error"]

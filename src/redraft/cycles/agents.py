@@ -22,7 +22,7 @@ from redraft.cycles.mail import (
     ring,
 )
 from redraft.cycles.memory import differences
-from redraft.cycles.outbox import stored_notices
+from redraft.cycles.outbox import stored_outbox
 from redraft.cycles.records import (
     AgentCard,
     CycleRecord,
@@ -239,8 +239,8 @@ class AgentHandle:
         return differences(memory_at(memory, since, older), memory_at(memory, since, newer))
 
     async def undelivered(self) -> list[Undelivered]:
-        """Return the notices that are not delivered yet, oldest first."""
-        return [one for one in await stored_notices(self._store) if not one.is_over]
+        """Return the notices and messages that are not delivered yet, oldest first."""
+        return [one for one in await stored_outbox(self._store, self.name) if not one.is_over]
 
     async def pending(self) -> list[Feedback]:
         """Return the feedback that no cycle has taken yet, oldest first."""
@@ -395,16 +395,14 @@ def summary_document(agent: AgentSummary) -> dict[str, Any]:
 
 
 def undelivered_document(one: Undelivered) -> dict[str, Any]:
-    """Return a notice that is not delivered yet as JSON data."""
-    notice = one.notice
+    """Return a notice or message that is not delivered yet as JSON data."""
     return {
-        "event": notice.event,
-        "cycle": notice.cycle,
-        "title": notice.title,
-        "timestamp": notice.timestamp,
+        "event": one.event,
+        "cycle": getattr(one.data, "cycle", None),
+        "title": one.title,
+        "timestamp": one.data.timestamp,
         "attempts": one.attempts,
         "error": one.error,
-        "due": one.due or None,
     }
 
 

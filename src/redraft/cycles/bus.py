@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from hashlib import sha256
+from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -11,29 +11,26 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import from_record, to_record
 from redraft._tasks import end_tasks
 from redraft.approvals import ANSWER, APPROVAL, Approval, Approvals, HumanAnswer
-from redraft.cycles.egress import AgentEffect
 from redraft.cycles.mail import (
-    OUTBOX,
     POLL_SECONDS,
     AgentMessage,
     Feedback,
     Mailbox,
-    mail_id,
     pending_mail,
+    restored,
     ring,
     ring_count,
     wait_for_ring,
 )
 from redraft.cycles.records import card_of
 from redraft.cycles.storage import known_locations
-from redraft.errors import LeaseError, StoreError
+from redraft.errors import StoreError
 from redraft.redact.log import logger
-from redraft.stores.base import Record, intact
+from redraft.stores.base import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from redraft.cycles.egress import Egress
     from redraft.cycles.notices import Notice
     from redraft.cycles.outbox import Outbox
     from redraft.cycles.records import AgentCard, CycleStatus
@@ -44,10 +41,6 @@ PATIENCE = 0.015
 """Seconds that a cycle waits for feedback from a database; a later look has it."""
 MAX_FEEDBACK = 1_000
 """How much feedback one cycle takes at most."""
-PAGE = 100
-"""Queued messages that are read at once."""
-MIN_RESEND, MAX_RESEND = 0.5, 30.0
-"""Seconds between two attempts to send messages to other agents, at first and at most."""
 REFRESH_SECONDS = 5.0
 """Seconds for which the other agents of the network are remembered."""
 
@@ -67,19 +60,13 @@ class AgentBus:
     def __init__(
         self,
         location: AgentLocation,
-        network: str,
-        mailbox: Mailbox,
         outbox: Outbox,
         write_behind: WriteBehind,
-        egress: Egress,
         on_wait: Callable[[CycleStatus, float | None], Awaitable[None]],
     ) -> None:
         self._location = location
-        self._network = network
-        self._mailbox = mailbox
         self._outbox = outbox
         self._write_behind = write_behind
-        self._egress = egress
         self._on_wait = on_wait
         self._questions: dict[str, Approval] = {}
         self._answered: dict[str, HumanAnswer] = {}
@@ -88,32 +75,16 @@ class AgentBus:
         self._looking: asyncio.Task[list[Feedback]] | None = None
         self._rings = -1
         self._looked_at = 0.0
-        self._resending: asyncio.Task[None] | None = None
-        self._others: list[tuple[AgentLocation, AgentCard]] = []
-        self._refreshed_at = -REFRESH_SECONDS
 
     async def open(self) -> None:
-        """Send what an earlier process has queued, and remember what it has asked."""
-        if self._write_behind.is_away:
-            return
-        try:
-            queued = await self._location.store.find(OUTBOX, limit=1)
-            for asked in intact(await self._location.store.find(APPROVAL)):
-                self._questions[asked.key] = from_record(Approval, asked.data)
-        except StoreError as error:
-            logger.info("The outbox of the agent %r can't be read now: %s", self._location.agent, error)
-            return
-        if queued:
-            self._start_resending()
+        """Remember what an earlier process has asked; raises `StoreError` if that can't be read."""
+        asked = await self._location.store.find(APPROVAL)
+        self._questions |= restored(asked, lambda record: from_record(Approval, record.data))
 
     async def aclose(self) -> None:
-        """Stop looking and sending, and close the stores of other agents."""
-        await end_tasks([self._looking, self._resending])
-        self._looking = self._resending = None
-        for location, _ in self._others:
-            if location.kind == "project":
-                await location.store.aclose()
-        self._others, self._refreshed_at = [], -REFRESH_SECONDS
+        """Stop looking for feedback."""
+        await end_tasks([self._looking])
+        self._looking = None
 
     # Feedback
 
@@ -219,7 +190,7 @@ class AgentBus:
         if not self._write_behind.is_away and ids - self._answered.keys():
             try:
                 found = await self._location.store.find(ANSWER, prefix=f"{self._location.agent}.")
-                self._answered |= {one.key: from_record(HumanAnswer, one.data) for one in intact(found)}
+                self._answered |= restored(found, lambda record: from_record(HumanAnswer, record.data))
             except StoreError:  # away; it may be back in time
                 pass
         return {one: answer for one, answer in self._answered.items() if one in ids}
@@ -249,68 +220,65 @@ class AgentBus:
 
     async def publish(self, topic: str, data: Any, key: str, /) -> bool:
         """Send data to all agents that listen to a topic, once per `key`; return False if it is queued."""
-        if not self._write_behind.is_away:
+        return await self._outbox.publish(topic, data, key)
+
+
+class Peers:
+    """The other agents of a network, to which an agent sends messages; their `cards` say who listens."""
+
+    def __init__(self, agent: str, network: str, mailbox: Mailbox, silence: float | None) -> None:
+        self._agent = agent
+        self._network = network
+        self._mailbox = mailbox
+        self._silence = silence
+        self._cards: list[tuple[AgentLocation, AgentCard | None]] = []
+        self._refreshed_at = -REFRESH_SECONDS
+
+    async def send(self, message: AgentMessage, reached: list[str]) -> None:
+        """Leave a message with each agent that listens to its topic, or whose card can't be read.
+
+        Agents that are in `reached` have it already; those that get it are added. Raises `StoreError` or
+        `TimeoutError` after the last agent if one could not get it.
+        """
+        failure: StoreError | TimeoutError | None = None
+        async with asyncio.timeout(self._silence):
+            others = await self._others()
+        for location, card in others:
+            if location.agent in reached or not (card is None or card.listens_to(message.topic)):
+                continue
+            mailbox = replace(self._mailbox, store=location.store, save=None)
             try:
-                async with asyncio.timeout(self._write_behind.silence):
-                    await self._send(topic, data, key)
+                async with asyncio.timeout(self._silence):
+                    await mailbox.message(message.topic, message.data, sender=message.sender, key=message.id)
             except (StoreError, TimeoutError) as error:
-                logger.info(
-                    "The agent %r queued an outgoing message to send later: %s", self._location.agent, error
-                )
+                failure = error
             else:
-                return True
-        queued = Record(OUTBOX, mail_id(self._mailbox.clock()), {"topic": topic, "data": data, "key": key})
-        await self._write_behind.save([queued])
-        self._start_resending()
-        return False
-
-    async def _send(self, topic: str, data: Any, key: str) -> None:
-        sender = self._location.agent
-        message_id = sha256(f"{sender}/{key}".encode()).hexdigest()[:32]
-        for location, card in await self._other_agents():
-            if card.listens_to(topic):
-                mailbox = Mailbox(location.store, self._mailbox.redact, self._mailbox.clock)
-                await mailbox.message(topic, data, sender=sender, key=message_id)
+                reached.append(location.agent)
                 ring(location.agent)
+        if failure is not None:
+            raise failure
 
-    async def _resend(self) -> None:
-        """Send all queued messages as soon as that is possible."""
-        store, wait = self._location.store, MIN_RESEND
-        while True:
-            await self._write_behind.flush()
-            if not self._write_behind.is_away:
-                try:
-                    if not (queued := intact(await store.find(OUTBOX, limit=PAGE))):
-                        return
-                    for record in queued:
-                        message: Mapping[str, Any] = record.data
-                        effect = AgentEffect(message["key"])
-                        await self._egress.act(
-                            effect,
-                            lambda message=message: self._send(
-                                message["topic"], message["data"], message["key"]
-                            ),
-                        )
-                        await store.delete(OUTBOX, record.key)
-                except LeaseError:  # the process that runs the agent now sends it
-                    return
-                except StoreError as error:
-                    logger.info("The agent %r can't send its outbox yet: %s", self._location.agent, error)
-                    wait = min(2 * wait, MAX_RESEND)
-            await asyncio.sleep(wait)
+    async def aclose(self) -> None:
+        """Close the stores of the other agents."""
+        for location, _ in self._cards:
+            if location.kind == "project":
+                await location.store.aclose()
+        self._cards, self._refreshed_at = [], -REFRESH_SECONDS
 
-    async def _other_agents(self) -> list[tuple[AgentLocation, AgentCard]]:
-        """Return the other agents of the network with their cards."""
+    async def _others(self) -> list[tuple[AgentLocation, AgentCard | None]]:
         if monotonic() - self._refreshed_at >= REFRESH_SECONDS:
-            self._refreshed_at = monotonic()
-            self._others = [
-                (location, await card_of(location.store))
+            self._cards = [
+                (location, await _card_of(location))
                 for location in await known_locations(self._network)
-                if location.agent != self._location.agent
+                if location.agent != self._agent
             ]
-        return self._others
+            self._refreshed_at = monotonic()
+        return self._cards
 
-    def _start_resending(self) -> None:
-        if self._resending is None or self._resending.done():
-            title = f"redraft-resend-{self._location.agent}"
-            self._resending = asyncio.create_task(self._resend(), name=title)
+
+async def _card_of(location: AgentLocation) -> AgentCard | None:
+    try:
+        return await card_of(location.store)
+    except StoreError as error:
+        logger.info("The card of the agent %r can't be read now: %s", location.agent, error)
+        return None

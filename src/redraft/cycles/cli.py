@@ -163,7 +163,7 @@ async def status(
 ) -> None:
     """List the agents. Shows whether each is running, how its last cycle went, and what it has spent.
 
-    With AGENT, also shows its newest cycles, and notices that could not be delivered yet.
+    With AGENT, also shows its newest cycles, and what it could not deliver yet.
     """
     width = CalmConsole().width
     if agent is None:
@@ -490,13 +490,11 @@ def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
 
 
 def undelivered_lines(undelivered: Sequence[Undelivered]) -> list[Text]:
-    """Render the notices that are not delivered yet, the newest last."""
-    lines = (
-        [Text(f"\n{counted(len(undelivered), 'notice')} not delivered yet", "bold")] if undelivered else []
-    )
+    """Render the notices and messages that are not delivered yet, the newest last."""
+    lines = [Text(f"\n{len(undelivered)} not delivered yet", "bold")] if undelivered else []
     for one in undelivered[-MAX_ITEMS:]:
         why = f": {one.error}" if one.error else ""
-        lines.append(Text(visible(f"  {one.notice.event}: {one.notice.title}")))
+        lines.append(Text(visible(f"  {one.event}: {one.title}")))
         lines.append(Text(visible(f"      {counted(one.attempts, 'attempt')}{why}"), QUIET))
     return lines
 

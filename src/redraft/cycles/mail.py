@@ -20,7 +20,8 @@ from redraft.approvals import HumanAnswer
 from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.records import objects_in
 from redraft.cycles.spec import ANY
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, StoreError
+from redraft.redact.log import logger
 from redraft.stores.base import Record, Store, intact
 
 if TYPE_CHECKING:
@@ -68,14 +69,12 @@ class Feedback:
 
 FEEDBACK, MESSAGE = "feedback", "message"
 """The kinds of the records; the key is the id, and ids sort by time."""
-OUTBOX = "outbox"
-"""The kind of the records of messages to be sent once the database is back, in the order of their keys."""
+NOTICE, OUTBOX = "notice", "outbox"
+"""The kinds of the records of undelivered notices and messages; see `outbox`."""
 DELIVERY = "delivery"
 """The kind of the records of deliveries by webhook, which may come again."""
 DELIVERY_AGE = timedelta(minutes=10)
 """How long a delivery is remembered: twice as long as its signature is valid, before and after its time."""
-NOTICE = "notice"
-"""The kind of the records of notices; see `outbox`."""
 _ID = re.compile(r"\d+-\d+")
 """The id of an action in a cycle."""
 PENDING, TAKEN = "pending", "taken"
@@ -90,6 +89,7 @@ MAX_FEEDBACK, MAX_DATA = 4_000, 100_000
 """Characters of the text of feedback, and of the data of a message."""
 
 T = TypeVar("T", Feedback, AgentMessage)
+R = TypeVar("R")
 
 
 def mail_id(moment: datetime) -> str:
@@ -108,7 +108,18 @@ async def pending_mail(store: Store, kind: type[T], limit: int, *, topic: str | 
     name = FEEDBACK if kind is Feedback else MESSAGE
     where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
     found = await store.find(name, where=where, newest_first=True, limit=limit)
-    return [from_record(kind, record.data) for record in reversed(intact(found))]
+    return [*restored(reversed(found), lambda record: from_record(kind, record.data)).values()]
+
+
+def restored(records: Iterable[Record], read: Callable[[Record], R]) -> dict[str, R]:
+    """Read records; return what they hold by key, without those that can't be read, which a warning names."""
+    values: dict[str, R] = {}
+    for record in intact([*records]):
+        try:
+            values[record.key] = read(record)
+        except StoreError as error:
+            logger.warning("The record %r of the kind %r is left out: %s", record.key, record.kind, error)
+    return values
 
 
 async def drop_excess_mail(store: Store) -> int:

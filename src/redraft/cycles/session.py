@@ -8,7 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from redraft.cycles.bus import AgentBus
+from redraft.cycles.bus import AgentBus, Peers
 from redraft.cycles.egress import EGRESS, Egress
 from redraft.cycles.journal import CycleSteps, begun_cycle, unjournalled
 from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
@@ -173,11 +173,10 @@ class Session:
         self.write_behind = location.write_behind()
         self.egress = Egress(self.write_behind.check_lease, clock, self.write_behind.save)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
-        self.outbox = Outbox(location, self.write_behind, self.egress, webhook, redact)
+        peers = Peers(location.agent, network, self.mailbox, self.write_behind.silence)
+        self.outbox = Outbox(location, self.write_behind, self.egress, webhook, peers, redact)
         self.failures = Failures(location.agent)
-        self.bus = AgentBus(
-            location, network, self.mailbox, self.outbox, self.write_behind, self.egress, on_wait
-        )
+        self.bus = AgentBus(location, self.outbox, self.write_behind, on_wait)
         self.memory = Memory()
         self.number = 0
         self.last_started: datetime | None = None
@@ -194,7 +193,7 @@ class Session:
         self._excess = 0
         """About how many more cycles are stored than the agent's file says."""
         self._is_registered = False
-        """Whether the agent's card is stored, and its recent effects and failing steps are read."""
+        """Whether the agent's card is stored, and what an earlier process left is read."""
         self._obsolete: list[tuple[str, str]] = []
         self._deleting: asyncio.Task[None] | None = None
 
@@ -213,14 +212,12 @@ class Session:
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
-        await self._exchange_mail()
 
     async def begin_cycle(self) -> None:
         """Get ready for a cycle: after an outage at the start, let others find the agent."""
         if not self._is_registered and not self.write_behind.is_away:
             try:
                 await self._register()
-                await self._exchange_mail()
             except LeaseError:
                 raise
             except StoreError as error:
@@ -311,8 +308,7 @@ class Session:
         """Write everything, release the lease, and close the store if it is the agent's own."""
         await self.bus.aclose()
         await self.outbox.aclose()
-        unfinished = "" if self.unfinished is None else self.unfinished.id
-        self._obsolete += [(one.kind, one.key) for one in self.outbox.forget(unfinished)]
+        self._obsolete += self.outbox.forget(None if self.unfinished is None else self.unfinished.id)
         if self._steps is not None:
             self._steps.close()
         if self._deleting is not None:
@@ -374,19 +370,16 @@ class Session:
         return differences(self.memory, memory), memory
 
     async def _register(self) -> None:
-        """Store the card, let others find the agent, and read its recent effects and failing steps."""
+        """Store the card, let others find the agent, and continue with what an earlier process left."""
         self.egress.load(await self.location.store.get(EGRESS, EGRESS))
         self.failures.load(await self.location.store.get(FAILURES, FAILURES))
         stored = await card_of(self.location.store)
         self.card = replace(self.card, id=stored.id or self.card.id)
         await self.write_behind.write_now([self.card.record])
         await register(self.location)
-        self._is_registered = True
-
-    async def _exchange_mail(self) -> None:
-        """Send the messages and deliver the notices that an earlier process left."""
         await self.bus.open()
         await self.outbox.open()
+        self._is_registered = True
 
     def _stored(self, record: CycleRecord) -> Record:
         return stored_cycle(redacted_cycle(record, self._redact) if self.location.is_durable else record)
@@ -411,8 +404,8 @@ class Session:
         if self._steps is not None:
             await self._steps.aclose()
             self._steps = None
-        self._obsolete += [(mail.kind, mail.key) for mail in (*taken, *self.outbox.forget())]
-        self._obsolete += self.bus.drop_questions()
+        self._obsolete += [(mail.kind, mail.key) for mail in taken]
+        self._obsolete += [*self.outbox.forget(), *self.bus.drop_questions()]
         self._excess += record.number > self._cycles
         is_time = record.number % DELETE_BATCH == 0
         is_much = len(self._obsolete) + self._excess >= (DELETE_BATCH if self.location.is_durable else 1)
