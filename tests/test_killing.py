@@ -14,6 +14,10 @@ RESULTS = {
     "items of a workflow": lambda found: (found[0], found[2]) == ("finished", 36 * 5),
     "workflows inside": lambda found: found == ["finished", [{"sent": "said", "by": "Ada"}] * 4, 8 * 5, 4],
     "cycle": lambda found: found == [2, "finished", ["first", "second"] * 2, 1, [1] * 4, 4],
+    "question of a cycle": lambda found: (
+        found == [{"two": "modify", "no more": "reject"}, ["rejected", "modified"], ["2"]]
+    ),
+    "deliveries of a cycle": lambda found: found == [["cycle 1", "cycle 2"], 0],
     "evaluation": lambda found: found == [3, 1.0, 12],
     "reflection": lambda found: found == [0, True, 1, 0, 1, 1],
     "reflection in a later run": lambda found: found == [0, True, 1, 0, 1, 1],

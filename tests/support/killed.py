@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 from contextlib import closing
 from hashlib import sha256
@@ -23,7 +24,12 @@ from redraft import (
 )
 from redraft._codec import to_json
 from redraft._steps import answer
-from redraft.cycles import CycleAgent, LongTermStorage, write_behind
+from redraft._tasks import end_tasks
+from redraft.cycles import CycleAgent, LongTermStorage, outbox, write_behind
+from redraft.cycles.agents import AgentHandle
+from redraft.cycles.mail import AgentMessage, pending_mail
+from redraft.cycles.spec import AgentSpec
+from redraft.errors import StoreError
 from redraft.lessons import files
 from redraft.lessons.due import DUE
 from redraft.loop.journal import Journalled
@@ -355,6 +361,159 @@ class Cycle(Feature):
         ]
 
 
+ORDERS_ONE = {"action": "order", "params": {"packs": 1}}
+ORDER = {
+    "type": "function",
+    "name": "order",
+    "function": "order",
+    "with": {"packs": "{{action.params.packs}}"},
+}
+ASKS = {
+    "name": "killed",
+    "stages": {
+        "reason": [
+            {
+                "type": "plan",
+                "name": "plan",
+                "config": {"rules": [{"action": "order", "params": {"packs": 1}}]},
+            },
+            {"type": "authorize", "name": "ask", "config": {"mode": "controlled"}},
+        ],
+        "actuate": [
+            {
+                "type": "execute",
+                "name": "act",
+                "config": {"actions": [ORDER]},
+            }
+        ],
+        "reflect": [{"type": "update-state", "name": "keep"}],
+    },
+}
+
+
+def agent_spec(document, **more):
+    """The spec of an agent whose stages are lists of substages."""
+    stages = {stage: {"substages": parts} for stage, parts in document["stages"].items()}
+    return AgentSpec.model_validate(document | {"stages": stages} | more)
+
+
+class Question(Feature):
+    """Two cycles whose plans a person decides on: while the process waits, or after it was killed."""
+
+    async def run(self, folder, killer):
+        def order(packs, idempotency_key):
+            with (folder / "keys").open("a") as file:
+                file.write(f"{packs} {idempotency_key}\n")
+            killer.note(f"orders {packs}")
+
+        store = self.store(folder, killer)
+        agent = CycleAgent(agent_spec(ASKS), functions={"order": order}, storage=store)
+        person = AgentHandle(agent._location)
+
+        async def decide():
+            for _ in await person.questions():
+                [cycle] = await person.cycles(limit=1)
+                killer.note(f"decides on {cycle.number}")
+                if cycle.number == 1:
+                    await person.send_feedback("modify", "two", changes={"packs": 2})
+                else:
+                    await person.send_feedback("reject", "no more")
+
+        async def sits():
+            while True:
+                await decide()
+                await asyncio.sleep(0.005)
+
+        await decide()  # what an earlier process has asked
+        sitting = asyncio.create_task(sits())
+        async with agent:
+            while (await agent.open()).number < 2:
+                await agent.run_cycle()
+            history = {one["message"]: one["verdict"] for one in agent.memory.of("feedbackHistory")}
+        await end_tasks([sitting])
+        authorities = [
+            cycle.derived_data["governance"]["authority"]["decision"] for cycle in await person.cycles()
+        ]
+        await store.aclose()
+        keys = {*(folder / "keys").read_text().splitlines()}
+        return [history, authorities, [key.split()[0] for key in keys]]
+
+
+ALERTS = {
+    "name": "killed",
+    "stages": {
+        "actuate": [
+            {
+                "type": "execute",
+                "name": "act",
+                "config": {"actions": [{"name": "warn", "type": "alert", "message": "cycle {{ cycle }}"}]},
+            }
+        ],
+        "reflect": [{"type": "update-state", "name": "keep"}],
+    },
+}
+HEARS = {
+    "name": "listener",
+    "triggers": [{"type": "message", "topic": "alerts"}],
+    "stages": {"sense": [{"type": "agent-messages", "name": "heard", "config": {"topic": "alerts"}}]},
+}
+
+
+class Deliveries(Feature):
+    """Two cycles whose alerts people and another agent get at the third attempt."""
+
+    at_once = 2
+    leaves_threads = True
+
+    def recorded(self, folder):
+        notices, messages = (
+            [one["data"] for one in records_in(folder, kind) if one.get("is_over")]
+            for kind in ("notice", "outbox")
+        )
+        of_messages = {f"message {one['data']['cycle']}" for one in messages}
+        return of_messages | {f"notice {one['cycle']}" for one in notices}
+
+    async def run(self, folder, killer):
+        outbox.MIN_RETRY = 0.02
+
+        def refuses(name):
+            refused = sum(one.startswith(f"{name} refused") for one in effects(folder))
+            killer.note(f"{name} refused {refused}" if refused < 2 else name)
+            return refused < 2
+
+        class Mailbox(SqliteStore):
+            async def put_if_absent(self, record):
+                if record.kind == "message" and refuses(f"message {record.data['data']['cycle']}"):
+                    raise StoreError("the disk is full")
+                return await super().put_if_absent(record)
+
+        async def answer(reader, writer):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])
+            body = json.loads(await reader.readexactly(length))
+            status = b"503 Busy" if refuses(f"notice {body['data']['cycle']}") else b"200 OK"
+            writer.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+            writer.close()
+
+        hook = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{hook.sockets[0].getsockname()[1]}/"
+        store, mailbox = self.store(folder, killer), Mailbox(folder / "listener.db")
+        listener = CycleAgent(agent_spec(HEARS), storage=mailbox)
+        async with listener:
+            pass
+        agent = CycleAgent(agent_spec(ALERTS, notify={"url": url}), storage=store)
+        async with agent:
+            while (await agent.open()).number < 2:
+                await agent.run_cycle()
+            while left := await AgentHandle(agent._location).undelivered():  # noqa: ASYNC110 (a poll)
+                await asyncio.sleep(0.005)
+        messages = [one.data["message"] for one in await pending_mail(mailbox, AgentMessage, 100)]
+        hook.close()
+        await store.aclose()
+        await mailbox.aclose()
+        return [messages, len(left)]
+
+
 CLEAR = QualityCriterion("clear", "Is it clear?")
 SHORT = QualityCriterion("short", evaluator="regex", evaluator_config={"pattern": "revised"})
 VERDICT = (
@@ -476,6 +635,8 @@ FEATURES = {
     "items of a workflow": Items,
     "workflows inside": Inside,
     "cycle": Cycle,
+    "question of a cycle": Question,
+    "deliveries of a cycle": Deliveries,
     "evaluation": Cases,
     "reflection": Reflection,
     "reflection in a later run": LaterReflection,
