@@ -354,12 +354,12 @@ def test_connections_that_ask_for_nothing_keep_nobody_out(monkeypatch):
 
     async def main():
         app = AgentHost([agent]).app()
-        async with agent, serving(app, "127.0.0.1:0") as url:
-            port = int(url.rstrip("/").rpartition(":")[2])
+        async with agent, serving(app, "127.0.0.1:0") as address:
+            port = address.port
             for sent in [b"", b"GET /hea", b"POST /hooks/monitor/orders HTTP/1.1\r\nhost: "] * 40:
                 clients.append(await asyncio.open_connection("127.0.0.1", port))
                 clients[-1][1].write(sent)
-            async with httpx.AsyncClient(base_url=url) as client:
+            async with httpx.AsyncClient(base_url=address.url) as client:
                 statuses = [(await client.get("/health")).status_code, (await post(client)).status_code]
             ends = [await end_of(reader) for reader, _ in clients]
             for _, writer in clients:
@@ -373,8 +373,8 @@ def test_beyond_so_many_connections_the_oldest_that_waits_is_closed(monkeypatch)
     monkeypatch.setattr("redraft.web.server.MAX_CONNECTIONS", 5)
 
     async def main():
-        async with serving(AgentHost([]).app(), "127.0.0.1:0") as url:
-            port = int(url.rstrip("/").rpartition(":")[2])
+        async with serving(AgentHost([]).app(), "127.0.0.1:0") as address:
+            port = address.port
             clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
             assert await clients[0][0].read() == b""
             clients[0][1].close()

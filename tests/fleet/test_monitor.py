@@ -38,10 +38,16 @@ def fleet_of(store, answer, queue=None, **options):
 
 
 @asynccontextmanager
-async def asking(worker, host="127.0.0.1:9464"):
+async def asking(worker, host=None):
+    """Yield a client for the pages of a worker, as `host`; by default as the one that it listens on."""
     monitor = worker._monitor
+
+    async def name(request):
+        request.headers["host"] = host or f"127.0.0.1:{monitor._address.port}"
+
     transport = httpx.ASGITransport(app=monitor.app)
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+    hooks = {"request": [name]}
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker", event_hooks=hooks) as client:
         yield client
 
 
@@ -172,21 +178,27 @@ def test_a_queue_that_is_away_has_no_depth_rather_than_none():
     assert not [key for key in found if key[0] in ("redraft_jobs", "redraft_workers")]
 
 
-def test_a_web_page_that_calls_itself_this_machine_gets_nothing():
+def test_a_worker_answers_to_its_own_hosts_only(monkeypatch):
+    monkeypatch.setenv("REDRAFT_DASHBOARD_URL", "https://redraft.example.org")
+
     async def main():
         statuses = []
         for listen, host in [
             ("9464", "127.0.0.1:9464"),
             ("9464", "localhost:9464"),
             ("127.0.0.1:9464", "evil.example:9464"),
-            ("0.0.0.0:9464", "worker:9464"),
+            ("0.0.0.0:9464", "10.1.2.3:9464"),
+            ("0.0.0.0:9464", "evil.example:9464"),
+            ("0.0.0.0:9464", "redraft.example.org"),
+            ("worker:9464", "worker:9464"),
         ]:
             worker = FleetWorker(fleet_of(MemoryStore(), []), listen=listen)
             async with asking(worker, host) as client:
-                statuses.append((await client.get("/metrics")).status_code)
+                paths = ("/metrics", "/health")
+                statuses.append({(await client.get(path)).status_code for path in paths})
         return statuses
 
-    assert asyncio.run(main()) == [200, 200, 400, 200]
+    assert asyncio.run(main()) == [{200}, {200}, {421}, {200}, {421}, {200}, {200}]
 
 
 @pytest.mark.parametrize("listen", ["", "localhost", "host:x", "127.0.0.1:70000"])

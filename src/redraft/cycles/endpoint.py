@@ -17,6 +17,7 @@ from redraft.cycles.webhook import ID, distrust, unsigned
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
 from redraft.text.schema_tree import plain_data
+from redraft.web.guard import check_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -82,7 +83,8 @@ class Endpoint:
             case ["health"]:
                 if request.method not in READING:
                     raise HTTPException(405, "Method not allowed.")
-                self._check_host(request)
+                if self.address is not None:
+                    check_host(request.headers, self.address)
                 health = self._health()
                 return JSONResponse(health, 200 if health["ok"] else 503)
             case ["hooks", agent, topic] if (agent, topic) in self._keys:
@@ -91,11 +93,6 @@ class Endpoint:
                 return await self._deliver(agent, topic, request)
             case _:
                 raise HTTPException(404, "Not found.")
-
-    def _check_host(self, request: Request) -> None:
-        hosts = request.headers.getlist("host")
-        if self.address is not None and (len(hosts) != 1 or not self.address.admits(hosts[0])):
-            raise HTTPException(421, f"Unknown host: this server answers at {self.address.url} only.")
 
     async def _deliver(self, agent: str, topic: str, request: Request) -> JSONResponse:
         length = request.headers.get("content-length", "")

@@ -6,7 +6,6 @@ import asyncio
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import urlsplit
 
 from redraft._hints import keyword_hints
 from redraft.cycles.cycle import error_line
@@ -143,12 +142,11 @@ class AgentHost:
     async def _serving(self, listen: str) -> AsyncGenerator[str]:
         """Serve the application meanwhile; yield its URL."""
         app = self.app()
-        from redraft.web.guard import Address  # noqa: PLC0415 (as above)
-        from redraft.web.server import parsed_address, serving  # noqa: PLC0415 (as above)
+        from redraft.web.server import serving  # noqa: PLC0415 (as above)
 
-        async with serving(app, listen) as url:
-            app.address = Address(parsed_address(listen).host, urlsplit(url).port or 0)
-            yield url
+        async with serving(app, listen) as address:
+            app.address = address
+            yield address.url
 
 
 def _key(trigger: WebhookTrigger, agent: str) -> bytes:

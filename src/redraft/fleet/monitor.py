@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from redraft._steps import RATE_LIMIT, BlockedError, CallGate
@@ -16,22 +17,22 @@ try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-    from starlette.responses import JSONResponse, Response
+    from starlette.datastructures import Headers
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 except ImportError as missing:
     raise MissingExtraError("The endpoint of a worker", "fleet") from missing
 
 from redraft.fleet.limits import limit_states
+from redraft.web.guard import RefusedError, check_host
 from redraft.web.server import parsed_address, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from prometheus_client.metrics_core import Metric
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from redraft.fleet.fleet import Fleet
     from redraft.fleet.queue import FleetJob, JobState, WorkerCard
@@ -42,7 +43,6 @@ R = TypeVar("R")
 RUN_SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 WAIT_SECONDS = (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the buckets of the histograms."""
-LOOPBACK = ("127.0.0.1", "localhost")
 
 
 class Watched(Protocol):
@@ -71,7 +71,7 @@ class Monitor:
     `GET /metrics` is for Prometheus: counters are of this worker and begin with it, gauges of the queue are
     the same in all workers of a fleet, and are left out while it is away.
 
-    On loopback, only requests for a host of loopback are answered, so that no web page can read it.
+    Only requests for a host that the address admits are answered, so that no web page can read it.
     """
 
     def __init__(self, worker: Watched, listen: str) -> None:
@@ -120,20 +120,30 @@ class Monitor:
             buckets=WAIT_SECONDS,
             registry=registry,
         )
-        address = parsed_address(self._listen)
-        hosts = LOOPBACK if address.host in LOOPBACK else ("*",)
-        self.app = Starlette(
+        self._address = parsed_address(self._listen)
+        self._pages = Starlette(
             routes=[
                 Route("/health", self._health),
                 Route("/ready", self._ready),
                 Route("/metrics", self._metrics),
-            ],
-            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+            ]
         )
 
-    def serving(self) -> AbstractAsyncContextManager[str]:
-        """Answer requests meanwhile; the context is the URL. Raises `ConfigError` if it can't listen."""
-        return serving(self.app, self._listen)
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[str]:
+        """Answer requests meanwhile; yield the URL. Raises `ConfigError` if it can't listen."""
+        async with serving(self.app, self._listen) as self._address:
+            yield self._address.url
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as an ASGI application, if it is for a host that the address admits."""
+        if scope["type"] == "http":
+            try:
+                check_host(Headers(scope=scope), self._address)
+            except RefusedError as refused:
+                await PlainTextResponse(f"{refused.detail}\n", refused.status_code)(scope, receive, send)
+                return
+        await self._pages(scope, receive, send)
 
     def ended(self, job: FleetJob, state: JobState, reason: str, seconds: float) -> None:
         """Count the run of a job that has ended, `seconds` after its claim."""

@@ -191,6 +191,13 @@ class RefusedError(HTTPException):
     """Refuse a request, with a status and a reason."""
 
 
+def check_host(headers: Headers, address: Address) -> None:
+    """Raise `RefusedError` unless a request names one host, which the address admits."""
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or not address.admits(hosts[0]):
+        raise RefusedError(421, f"Unknown host: this server answers at {address.url} only.")
+
+
 class Guard:
     """Reject requests without a token, and cross-site requests, before they reach an app.
 
@@ -228,9 +235,7 @@ class Guard:
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Return whether the app may answer; raise `RefusedError`, or answer a token with a cookie."""
         headers, method = Headers(scope=scope), scope["method"]
-        hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._address.admits(hosts[0]):
-            raise RefusedError(421, f"Unknown host: this server answers at {self._address.url} only.")
+        check_host(headers, self._address)
         if method not in READING | CHANGING and (self._keys.browsers or method not in FOR_PROGRAMS):
             raise RefusedError(405, f"Method {method[:20]!r} is not allowed; use GET, HEAD or POST.")
         self._check_origin(headers, method)

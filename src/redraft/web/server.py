@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from redraft.errors import ConfigError
+from redraft.settings import load_settings
 from redraft.web.guard import TOKEN, Address, Guard
 
 if TYPE_CHECKING:
@@ -72,15 +73,15 @@ class _Dashboard(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[str]:
-    """Serve an application at `HOST:PORT` while the block runs; yield its URL. Raises `ConfigError`."""
+async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[Address]:
+    """Serve an application at `HOST:PORT` while the block runs; yield its address. Raises `ConfigError`."""
     address = parsed_address(listen)
     with listening_socket(address) as listener:
-        address = Address(address.host, listener.getsockname()[1])
+        address = replace(address, port=listener.getsockname()[1])
         server = _Endpoint(server_config(app))
         task = asyncio.ensure_future(server.serve(sockets=[listener]))
         try:
-            yield address.url
+            yield address
         finally:
             server.should_exit = True
             await task
@@ -96,11 +97,14 @@ class _Endpoint(uvicorn.Server):
 
 
 def parsed_address(text: str) -> Address:
-    """Return the address in `HOST:PORT`; raises `ConfigError`."""
+    """The address in `HOST:PORT`, which admits the host of the setting `dashboard_url`, too.
+
+    Raises `ConfigError`.
+    """
     host, separator, port = text.rpartition(":")
     if not (separator and host and port.isascii() and port.isdigit() and int(port) <= 65_535):  # noqa: PLR2004 (ports have 16 bits)
         raise ConfigError(f"Expected an address such as '127.0.0.1:8080' to listen on, got {text!r}.")
-    return Address(host.strip("[]"), int(port))
+    return Address(host.strip("[]"), int(port), load_settings().dashboard_url or "")
 
 
 class HttpConnection(H11Protocol):
