@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from redraft._clock import is_future
 from redraft._codec import from_record, plain_data, to_record
 from redraft._hints import keyword_hints
 from redraft._validation import only
@@ -159,7 +160,12 @@ class Approvals:
     async def ask(self, approval: Approval) -> Approval:
         """Store a question; return the one that is stored, which an earlier process may have asked."""
         stored, _ = await self._store.put_if_absent(approval.stored())
-        return from_record(Approval, stored.data)
+        asked = from_record(Approval, stored.data)
+        if asked.status == "waiting" and is_future(asked.asked_at, datetime.now(UTC)):
+            # A wrong clock wrote it: its deadline counts from now.
+            await self._store.put(approval.stored())
+            return approval
+        return asked
 
     async def put(self, approval: Approval, answer: HumanAnswer) -> HumanAnswer:
         """Store an answer; return the one that is stored, since the first one counts."""

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from time import time_ns
 
 import pytest
 
@@ -340,6 +341,21 @@ def test_waiting_ends_when_a_job_comes(open_queue):
             await asyncio.sleep(0)
             await other.submit(job("a"))
             await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(main())
+
+
+def test_a_job_that_a_clock_from_the_future_delayed_is_due_now(monkeypatch):
+    async def main():
+        queue = StoreQueue(MemoryStore())
+        await queue.register(WorkerCard("worker", "here", 1, "v1", ("clerk",), 4))
+        now = datetime.now(UTC)
+        await queue.submit(job("later", due=now + timedelta(seconds=90)))
+        with monkeypatch.context() as wrong:
+            wrong.setattr("redraft.stores.memory.time_ns", lambda: time_ns() + 9_000 * 24 * 3600 * 10**9)
+            await queue.submit(job("ahead", due=now + timedelta(days=9_000, seconds=90)))
+        assert (await queue.claim()).run_id == "ahead"
+        assert await queue.claim() is None
 
     asyncio.run(main())
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unicodedata
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,18 @@ def test_the_oldest_lessons_are_archived_by_year_and_keep_their_ids(tmp_path):
     assert again.id == f"{ids[1]}-2"
     folder.write(replace(folder.read(ids[2]), why="changed"))
     assert folder.read(ids[2]).why == "changed"
+
+
+def test_a_lesson_from_the_future_grows_old_from_now_on(tmp_path):
+    folder, today = folder_in(tmp_path), datetime.now(UTC).date()
+    ahead = folder.add(lesson(day=date(2999, 1, 1), summary="ahead")).id
+    for number in range(3):
+        folder.add(lesson(day=today - timedelta(days=1), summary=f"n {number}"))
+    assert len(folder.archive(keep=3)) == 1
+    assert folder.read(ahead).day == today
+    for number in range(3):
+        folder.add(lesson(day=today + timedelta(days=1), summary=f"later {number}"))
+    assert ahead in folder.archive(keep=3)
 
 
 def test_a_broken_file_is_named_and_not_changed(tmp_path):

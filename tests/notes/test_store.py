@@ -290,6 +290,30 @@ def test_settle_records_that_notes_were_shown_to_help_and_later_that_it_is_open(
     asyncio.run(main())
 
 
+def test_runs_count_again_after_a_clock_from_the_future():
+    notes, years = InMemoryReflectionStore(), timedelta(days=9_000)
+
+    async def main():
+        await append(notes, "one", "r1")
+        record = await notes._store.get(NOTED_TASK, IDENTITY)
+        ahead = {"judged_until": (datetime.now(UTC) + years).isoformat(), "is_shown": True}
+        await notes._store.put(Record(NOTED_TASK, IDENTITY, {**record.data, **ahead}))
+        assert await notes.settle(IDENTITY, Trial()) is None
+        assert (await notes.noted(IDENTITY)).judged_until <= datetime.now(UTC)
+        # What a run with that clock stored does not move the time into the future again.
+        late = datetime.now(UTC) + years
+        for number in range(1, 11):
+            at = late if number == 10 else datetime.now(UTC)
+            await notes.record_use(IDENTITY, NoteUse(f"n{number}", 1, "note", 0.9 + number / 100, at))
+            await notes.record_use(IDENTITY, NoteUse(f"c{number}", None, "control", number / 100, at))
+        assert await notes.settle(IDENTITY, Trial()) is None
+        noted = await notes.noted(IDENTITY)
+        assert noted.is_shown
+        assert noted.judged_until <= datetime.now(UTC)
+
+    asyncio.run(main())
+
+
 def test_notes_are_still_stored_while_they_are_off(notes):
     async def main():
         await append(notes, "one", "r1")

@@ -9,7 +9,7 @@ import pytest
 
 from redraft import ConfigError, MemoryStore, SqliteStore
 from redraft._codec import to_record
-from redraft.approvals import ANSWER
+from redraft.approvals import ANSWER, Approval
 from redraft.errors import OutputError, WorkflowError
 from redraft.loop.record import Process
 from redraft.stores.base import Record
@@ -108,6 +108,22 @@ def test_after_the_deadline_the_default_is_the_answer(default, approved):
     result = workflow.run_sync(run_id="r", wait=True)
     decision = result.state["decision"]
     assert (decision["approved"], decision["timed_out"], decision["by"]) == (approved, True, "")
+
+
+def test_the_deadline_of_a_question_from_the_future_counts_from_now():
+    approvals, now = Approvals(MemoryStore()), datetime.now(UTC)
+    minute = timedelta(minutes=1)
+
+    async def main():
+        new = Approval("r.1", "r", "w", "n", "Send?", now, deadline=now + minute, default="reject")
+        later = now + timedelta(days=9_000)
+        await approvals.ask(replace(new, asked_at=later, deadline=later + minute))
+        assert await approvals.ask(new) == new
+        assert await approvals.waiting() == [new]
+        again = replace(new, asked_at=now + minute / 2, deadline=now + minute * 1.5)
+        assert await approvals.ask(again) == new  # an ordinary difference: it goes on
+
+    asyncio.run(main())
 
 
 def test_without_a_default_the_node_fails_at_the_deadline():

@@ -260,7 +260,7 @@ class StoreQueue:
                 fits = data["program"] in card.programs and (
                     any_version or data["version"] in ("", card.version)
                 )
-                if fits and (data["due"] is None or datetime.fromisoformat(data["due"]) <= _now()):
+                if fits and (data["due"] is None or _is_due(waiting)):
                     job = await self._claim(waiting)
                     if job is not None:
                         return job
@@ -491,6 +491,13 @@ def _waiting_record(job: FleetJob) -> Record:
         "due": None if job.due is None else job.due.isoformat(),
     }
     return Record(WAITING, key, data)
+
+
+def _is_due(waiting: Record) -> bool:
+    """Whether the delay of a job is over, or was counted by a clock from the future."""
+    now, queued_at = _now(), waiting.updated_at
+    is_delayed = datetime.fromisoformat(waiting.data["due"]) > now
+    return not is_delayed or (queued_at is not None and is_future(queued_at, now))
 
 
 def _now() -> datetime:

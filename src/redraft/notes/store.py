@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from redraft._calls import awaited
+from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
@@ -278,7 +280,7 @@ class NoteStore:
         def changed(noted: NotedTask) -> NotedTask:
             if (noted.since, noted.judged_until) != (judged.since, judged.judged_until):
                 return noted  # rolled back meanwhile, or recorded by another run
-            return replace(noted, is_shown=shown, judged_until=uses[-1].at)
+            return replace(noted, is_shown=shown, judged_until=min(uses[-1].at, datetime.now(UTC)))
 
         await self._change(judged.identity, changed)
 
@@ -324,10 +326,17 @@ class NoteStore:
 
         Returns None if no note is in force.
         """
-        noted = await self.noted(identity)
+        noted, now = await self.noted(identity), datetime.now(UTC)
         if noted is None or noted.in_force is None:
             return None
-        note = await self.revision(identity, noted.in_force)
+        if (until := noted.judged_until) is not None and is_future(until, now):
+            # A wrong clock wrote it: stored as now, so that the runs from now on count.
+
+            def clamped(there: NotedTask) -> NotedTask:
+                return replace(there, judged_until=now) if there.judged_until == until else there
+
+            noted = _effective(await self._change(identity, clamped))
+        note = await self.revision(identity, noted.in_force) if noted.in_force else None
         uses = await self.uses(identity, latest=LATEST_USES)
         return noted, uses, None if note is None else note.based_on
 
