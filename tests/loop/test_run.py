@@ -20,7 +20,7 @@ from redraft import (
 )
 from redraft._critique import render_feedback
 from redraft._sync import run_sync
-from redraft.errors import ConfigError, ReflectionDueError, ReflectionFailedError
+from redraft.errors import ConfigError, ReflectionDueError, ReflectionFailedError, StoreError
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
 from redraft.loop import Retry
 from redraft.loop.stop import quality_met
@@ -593,6 +593,26 @@ def test_advisors_recall_before_and_observe_after_and_may_fail(caplog):
     assert first.observed == broken.observed == [result]
     assert "nothing to recall" in result.diagnostics["advisor_failed"]
     assert "nothing learned" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "has_traceback"), [(StoreError("the disk is full"), False), (KeyError("title"), True)]
+)
+def test_only_a_bug_in_an_advisor_is_logged_with_a_traceback(error, has_traceback, caplog):
+    class Failing(Adviser):
+        async def observe(self, result):
+            raise error
+
+        async def observe_failure(self, task, run_id, failure, advice):
+            raise error
+
+    pattern = ReflectionPattern(advisors=[Failing("Be brief.")], max_iterations=0)
+    reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: True, pattern=pattern)
+    with pytest.raises(ZeroDivisionError):
+        reflect_sync("W.", generate=lambda p: 1 // 0, evaluate=lambda o: True, pattern=pattern)
+    logged = [record for record in caplog.records if "advisor Failing" in record.getMessage()]
+    assert [bool(record.exc_text) for record in logged] == [has_traceback] * 2
+    assert all(str(error) in record.getMessage() for record in logged)
 
 
 def test_a_due_reflection_ends_a_run_before_any_call():

@@ -6,6 +6,7 @@ import socket
 import traceback
 from contextlib import closing
 from datetime import UTC, datetime
+from threading import Event
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ from redraft.errors import ConfigError, StoreError
 from redraft.stores import postgres_session as postgres_database
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
-from redraft.stores.postgres_session import ROLE
+from redraft.stores.postgres_session import ROLE, IsolatedDatabase
 from redraft.stores.run_index import RunEntry, RunRow, Share
 from support.postgres_server import Place, with_schema
 from support.store_faults import child, note
@@ -513,5 +514,35 @@ def test_many_connect_at_once(postgres):
         await asyncio.gather(*(store.put(note(str(number))) for number, store in enumerate(stores)))
         assert len(await stores[0].find("note")) == len(stores)
         await asyncio.gather(*(store.aclose() for store in stores))
+
+    asyncio.run(main())
+
+
+def test_a_session_that_is_cancelled_while_it_connects_leaves_no_connection_open(monkeypatch):
+    begun, go_on, closed = Event(), Event(), Event()
+
+    class Connection:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            closed.set()
+
+    def connect(_):
+        begun.set()
+        assert go_on.wait(60)
+        return Connection()
+
+    monkeypatch.setattr(IsolatedDatabase, "connect", connect)
+    monkeypatch.setattr(postgres_database, "_scalar", lambda *_: "somebody")
+
+    async def main():
+        database = IsolatedDatabase("postgresql://user@127.0.0.1:1/none", 1.0)
+        opening = asyncio.create_task(database.session("space"))
+        assert await asyncio.to_thread(begun.wait, 60)
+        opening.cancel()
+        await asyncio.wait([opening])
+        go_on.set()
+        assert await asyncio.to_thread(closed.wait, 60)
 
     asyncio.run(main())

@@ -21,6 +21,7 @@ from redraft.errors import (
     ChangedRunError,
     ReflectionDueError,
     ReflectionFailedError,
+    StoreError,
     UnfinishedError,
 )
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
@@ -434,8 +435,8 @@ class Run:
         for advisor in self.options.advisors:
             try:
                 await self.step_once(OBSERVE, type(None), advisor.observe, result)
-            except Exception:
-                logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
+            except Exception as failure:  # noqa: BLE001 (the run has its result)
+                _log_ignored(advisor, failure)
         self._tell(RunFinished, result)
         if stop.reason is ConvergenceReason.ERROR and self.options.on_failure == "raise":
             failed = ReflectionFailedError(f"The run ended in an error: {error}", result.history)
@@ -534,8 +535,8 @@ class Run:
             if isinstance(advisor, FailureObserver):
                 try:
                     await advisor.observe_failure(self.task, self.run_id, error, self.context.advice)
-                except Exception:
-                    logger.exception("The advisor %s failed and was ignored.", type(advisor).__name__)
+                except Exception as failure:  # noqa: BLE001 (the run raises its own error)
+                    _log_ignored(advisor, failure)
 
     def _ignore(self, kind: str, name: str, why: str) -> None:
         logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
@@ -553,6 +554,13 @@ class Run:
     def _note(self, name: str, text: str) -> None:
         """Add a sentence to the diagnostics."""
         self.notes[name] = f"{self.notes[name]} {text}" if name in self.notes else text
+
+
+def _log_ignored(advisor: object, error: Exception) -> None:
+    """Log that an advisor failed; a store's error needs no traceback."""
+    why, is_bug = f"{type(error).__name__}: {error}", not isinstance(error, StoreError)
+    name = type(advisor).__name__
+    logger.error("The advisor %s failed and was ignored: %s", name, why, exc_info=error if is_bug else None)
 
 
 def _with_candidates(verbs: Verbs, candidates: int, retry: Retry) -> Verbs:

@@ -423,12 +423,19 @@ class IsolatedDatabase(Database):
 
         Resetting the session keeps it there. Raises what `connect` raises.
         """
-        with await asyncio.to_thread(self.connect) as connection:  # creates the tables and the role
-            role = _scalar(connection, "SELECT current_user")
+        role = await asyncio.to_thread(self._current_role)
         settings = {**SETTINGS, "redraft.space": space, **({"role": ROLE} if role == ROLE else {})}
         return await psycopg.AsyncConnection.connect(
             self.conninfo_with(settings), autocommit=True, prepare_threshold=None
         )
+
+    def _current_role(self) -> str:
+        """The role of a connection, which creates the tables and the role if need be.
+
+        The thread closes the connection itself: the task that waits for it may be cancelled meanwhile.
+        """
+        with self.connect() as connection:
+            return _scalar(connection, "SELECT current_user")
 
     def _take_on_role(self, connection: psycopg.Connection) -> None:
         if _scalar(connection, "SELECT pg_backend_pid()") != connection.info.backend_pid:
