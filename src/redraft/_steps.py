@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from hashlib import sha256
 from inspect import isawaitable
-from operator import attrgetter
 from time import perf_counter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
@@ -23,7 +22,7 @@ from redraft._tokens import reply_text
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, ModelError, unusable_reply
 from redraft.events import StepFailed, StepFinished, StepStarted
-from redraft.protocols import ChatReply, StreamingModel
+from redraft.protocols import ChatReply, ModelRole, StreamingModel
 from redraft.types import images_in
 
 if TYPE_CHECKING:
@@ -73,23 +72,42 @@ allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 """What the current step may still use, if its run has a budget; consulted before each model call."""
 
 
+@dataclass(frozen=True, slots=True)
+class OutgoingCall:
+    """A model call that is about to be sent, as a gate sees it."""
+
+    model: object
+    """The model; limits match its name."""
+    input_tokens: int
+    """The estimated tokens of the input."""
+    max_tokens: int | None = None
+    """The limit on the reply in the request."""
+    role: ModelRole = "generation"
+    """The purpose of the call."""
+    is_limit_fixed: bool = False
+    """Whether the limit on the reply, or its absence, can't be changed any more."""
+    waits_out: bool = True
+    """Whether to wait for a provider's Retry-After; otherwise the gate raises `BlockedError`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return name_of_model(cast("ChatModel", self.model))
+
+
 class CallGate(Protocol):
     """Let a model call through once the limits allow it; a fleet's workers share limits this way."""
 
     async def __call__(
         self,
-        model: str,
-        tokens: int,
-        send: Callable[[], Awaitable[R]],
+        call: OutgoingCall,
+        send: Callable[[int | None], Awaitable[R]],
         usage: Callable[[R], TokenUsage],
         /,
-        *,
-        waits_out: bool = True,
     ) -> R:
-        """Wait until `model` may be called, call `send`, and return its reply.
+        """Wait until `call` may be sent, call `send` with the limit on the reply, and return the reply.
 
-        `tokens` is what the call is expected to use, `usage` says what it has used. Unless it `waits_out`
-        what a provider asked for (Retry-After), raises `BlockedError` instead of waiting for that.
+        The limit is the one of the call, or a lower one. `usage` returns the usage of a reply.
         """
         ...
 
@@ -103,16 +121,11 @@ call_gate: ContextVar[CallGate | None] = ContextVar("call_gate", default=None)
 
 
 async def gated(
-    model: str,
-    tokens: int,
-    send: Callable[[], Awaitable[R]],
-    usage: Callable[[R], TokenUsage],
-    *,
-    waits_out: bool = True,
+    call: OutgoingCall, send: Callable[[int | None], Awaitable[R]], usage: Callable[[R], TokenUsage]
 ) -> R:
-    """Call the model with a name by way of the gate, if there is one."""
+    """Send a call by way of the gate, if there is one."""
     gate = call_gate.get()
-    return await (send() if gate is None else gate(model, tokens, send, usage, waits_out=waits_out))
+    return await (send(call.max_tokens) if gate is None else gate(call, send, usage))
 
 
 def name_of_model(model: ChatModel) -> str:
@@ -314,17 +327,13 @@ async def _limited_reply(
     call: ModelCall, request: ChatRequest, model: ChatModel, text: ReplyText | None
 ) -> ChatReply:
     """Call a model with the limit that the budget allows for its reply."""
-    while True:
-        limited = request if call.reply_limit is None else replace(request, max_tokens=call.reply_limit)
-        try:
-            reply = await _reply(limited, model, text)
-        except ModelError as error:
-            if not call.lower_limit(error):
-                raise
-        else:
-            cut_off = reply.finish_reason == "length"
-            usage = call.counted(reply.usage, reply.text, cut_off=cut_off)
-            return reply if usage is reply.usage else replace(reply, usage=usage)
+
+    async def send(limit: int | None) -> ChatReply:
+        return await _reply(request if limit is None else replace(request, max_tokens=limit), model, text)
+
+    reply = await call.limited(send)
+    usage = call.counted(reply.usage, reply.text, cut_off=reply.finish_reason == "length")
+    return reply if usage is reply.usage else replace(reply, usage=usage)
 
 
 def _name_of(request: ChatRequest) -> str:
@@ -336,10 +345,6 @@ IMAGE_TOKENS = 1_000
 """What an image is taken to cost; providers count 85 to 2,500 tokens, by its size."""
 
 
-EXPECTED_TOKENS = 500
-"""What a reply is taken to have, until it is there, unless its limit is lower."""
-
-
 def _input_tokens(request: ChatRequest) -> int:
     tokens = sum(estimate_tokens(message.content) for message in request.messages)
     tokens += IMAGE_TOKENS * len(images_in(request.messages))
@@ -349,8 +354,11 @@ def _input_tokens(request: ChatRequest) -> int:
 async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
     if text is None or not text.streams or not isinstance(model, StreamingModel):
         return await call_model(model, request)
-    follow = partial(text.follow, role=request.role, input_tokens=_input_tokens(request))
-    return await _through_gate(model, request, partial(follow, partial(_sent, request, model)))
+
+    async def followed(request: ChatRequest) -> ChatReply:
+        return await text.follow(partial(_sent, request, model), request.role, _input_tokens(request))
+
+    return await _through_gate(model, request, followed)
 
 
 async def call_model(
@@ -361,21 +369,42 @@ async def call_model(
     A model with a true attribute `gates_calls` calls others, each by way of the gate, and passes none itself.
     """
     listener = on_text if isinstance(model, StreamingModel) else None
-    return await _through_gate(model, request, partial(_sent, request, model, listener), waits_out=waits_out)
+    send = partial(_sent, model=model, on_text=listener)
+    return await _through_gate(model, request, send, waits_out=waits_out)
 
 
 async def _through_gate(
     model: ChatModel,
     request: ChatRequest,
-    send: Callable[[], Awaitable[ChatReply]],
+    send: Callable[[ChatRequest], Awaitable[ChatReply]],
     *,
     waits_out: bool = True,
 ) -> ChatReply:
     if call_gate.get() is None or getattr(model, "gates_calls", False):
-        return await send()
-    # A limit is the most that a reply may have, and often far more than it will have.
-    tokens = _input_tokens(request) + min(request.max_tokens or EXPECTED_TOKENS, EXPECTED_TOKENS)
-    return await gated(name_of_model(model), tokens, send, attrgetter("usage"), waits_out=waits_out)
+        return await send(request)
+    tokens = _input_tokens(request)
+
+    async def limited(limit: int | None) -> ChatReply:
+        return await send(request if limit == request.max_tokens else replace(request, max_tokens=limit))
+
+    def usage(reply: ChatReply) -> TokenUsage:
+        return estimated_usage(reply.usage, tokens, reply.text)
+
+    call = OutgoingCall(model, tokens, request.max_tokens, request.role, waits_out=waits_out)
+    return await gated(call, limited, usage)
+
+
+def estimated_usage(usage: TokenUsage, input_tokens: int, text: str) -> TokenUsage:
+    """Usage of a call, estimated from its input and the text of its reply if the provider reported none."""
+    if usage.total_tokens:
+        return usage
+    return replace(
+        usage,
+        input_tokens=input_tokens,
+        output_tokens=estimate_tokens(text),
+        requests=max(1, usage.requests),
+        cost_usd=usage.cost_usd or None,
+    )
 
 
 async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | None = None) -> ChatReply:

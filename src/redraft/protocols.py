@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.errors import ModelError
     from redraft.types import ConvergenceReason, Draft, QualityCriterion, ReflectionResult, Stop
 
 __all__ = [
@@ -284,8 +283,8 @@ class ModelCall(Protocol):
         """Raise `UnfinishedError` if the call does not fit now, where it can't wait for others to end."""
         ...
 
-    def lower_limit(self, error: ModelError, /) -> bool:
-        """Lower the limit if the provider refused it as too high; return whether to send the call again."""
+    async def limited(self, send: Callable[[int | None], Awaitable[R]], /) -> R:
+        """Call `send` with the reply limit, and with lower ones while the provider refuses it as too high."""
         ...
 
     def counted(self, usage: TokenUsage, text: str, /, *, cut_off: bool = False) -> TokenUsage:

@@ -2,10 +2,13 @@
 
 import asyncio
 import random
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft._steps import OutgoingCall
 from redraft.errors import ConfigError, ModelError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
 from redraft.fleet.limits import LIMIT, LimitState, SharedLimits, limit_states, reserve
@@ -100,7 +103,7 @@ class Provider:
         self.times, self.running, self.most, self.error = [], 0, 0, error
 
     async def call(self, gate, model="openai:gpt", tokens=10):
-        async def send():
+        async def send(_limit):
             self.times.append(asyncio.get_running_loop().time())
             self.running += 1
             self.most = max(self.most, self.running)
@@ -112,7 +115,8 @@ class Provider:
                 self.running -= 1
             return "reply"
 
-        return await gate(model, tokens, send, lambda _reply: TokenUsage(tokens, 0, requests=1))
+        call = OutgoingCall(SimpleNamespace(name=model), tokens - 1, 1)
+        return await gate(call, send, lambda _reply: TokenUsage(tokens, 0, requests=1))
 
 
 def gates(store, *limits, workers=3):
@@ -132,6 +136,32 @@ def test_workers_together_keep_the_requests_of_a_minute():
                 assert last - first + 1 <= 30 * (times[last] - times[first] + 1)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("limit", "end", "expected", "used"),
+    [
+        (None, TokenUsage(40, 70, requests=1), 600, 110),
+        (10, TokenUsage(40, 5, requests=1), 110, 45),
+        (9_000, TokenUsage(100, 900, requests=1), 600, 1_000),
+        (None, ModelError("cut off", usage=TokenUsage(100, 50, requests=1)), 600, 150),
+        (None, ModelError("refused", status=400), 600, 600),
+    ],
+)
+def test_tokens_are_expected_and_then_corrected(limit, end, expected, used):
+    async def send(_limit):
+        if isinstance(end, ModelError):
+            raise end
+        return end
+
+    async def main():
+        store = MemoryStore()
+        gate = SharedLimits([Limit("*", tokens_per_minute=60_000)], store, "worker", lambda: 1000.0)
+        with suppress(ModelError):
+            await gate(OutgoingCall(SimpleNamespace(name="m"), 100, limit), send, lambda reply: reply)
+        return (await limit_states(store))["*"].tokens_at, gate._limits[0]._correction
+
+    assert asyncio.run(main()) == (pytest.approx(1000 + expected / 1000), used - expected)
 
 
 def test_workers_together_keep_the_calls_at_once():

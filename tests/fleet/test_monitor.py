@@ -5,6 +5,7 @@ import re
 import socket
 import time
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import httpx2 as httpx
 import pytest
@@ -18,6 +19,7 @@ from redraft import (
     ReflectionPattern,
     ScriptedModel,
 )
+from redraft._steps import OutgoingCall
 from redraft.errors import ConfigError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
 from redraft.fleet.queue import FleetJob, WorkerCard
@@ -96,19 +98,20 @@ def test_runs_calls_and_waits_are_counted():
 
 @pytest.mark.parametrize(("cost", "priced", "unpriced"), [(0.25, 0.25, 0), (None, 0, 1)])
 def test_an_unknown_cost_is_counted_apart(cost, priced, unpriced):
-    async def refuse():
+    async def refuse(_limit):
         raise ModelError("slow down", status=429)
 
     async def main():
         worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
         gate = worker._monitor.counted(None)
+        call = OutgoingCall(SimpleNamespace(name="m"), 5)
 
-        async def send():
+        async def send(_limit):
             return TokenUsage(7, 3, requests=1, cost_usd=cost)
 
-        await gate("m", 5, send, lambda reply: reply)
+        await gate(call, send, lambda reply: reply)
         with pytest.raises(ModelError):
-            await gate("m", 5, refuse, lambda reply: reply)
+            await gate(call, refuse, lambda reply: reply)
         async with asking(worker) as client:
             return values((await client.get("/metrics")).text)
 

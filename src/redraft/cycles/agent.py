@@ -489,6 +489,11 @@ class CycleAgent:
             id=record.id,
         )
 
+    @property
+    def models(self) -> tuple[ChatModel, ...]:
+        """The models of its prompts."""
+        return tuple(self._resolved_models.values())
+
     def _model_for(self, name: str | None) -> ChatModel:
         """Return the model of a name in the file (None: the agent's own), or raise `ConfigError`."""
         if name not in self._resolved_models:

@@ -110,7 +110,7 @@ class Fleet:
         for schedule in self.schedules:
             name = self.name_of(schedule.program)
             _checked_task(name, schedule.task)
-            self.programs[name].check(schedule.task)
+            self.programs[name].check(schedule.task, priced=self.budget is not None)
         self.version = version or fingerprint(self.programs)
         self.tries = tries
         self.pick_up_after = float(pick_up_after)
@@ -156,7 +156,7 @@ class Fleet:
         """
         name = self.name_of(program)
         text = _checked_task(name, task)
-        self.programs[name].check(task)
+        self.programs[name].check(task, priced=self.budget is not None)
         if type(priority) is not int or not LEAST_PRIORITY <= priority <= MOST_PRIORITY:
             raise ConfigError(
                 f"priority must be a whole number from {LEAST_PRIORITY} to {MOST_PRIORITY}, got {priority!r}."

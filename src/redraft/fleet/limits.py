@@ -20,6 +20,7 @@ from redraft.stores.base import Record, intact
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from redraft._steps import OutgoingCall
     from redraft.stores.base import Store
     from redraft.types import TokenUsage
 
@@ -33,6 +34,8 @@ SHARE_FOR = 10.0
 """Seconds after which the calls at once of a worker that is gone go to others."""
 MOST_AHEAD = 86_400.0
 """Seconds; a time that lies further ahead was written by a wrong clock, and counts as now."""
+EXPECTED_TOKENS = 500
+"""Tokens expected of a reply, unless its limit is lower."""
 FULL_WAIT = 0.1
 REFUSED_WAIT = 1.0
 """Seconds that a rate limit without a Retry-After holds."""
@@ -44,8 +47,8 @@ class Limit:
     """What all workers together may ask of the models whose names match `models`.
 
     `models` is a pattern: `openai:*` is every model of that provider. Calls of all kinds count: drafts,
-    revisions, judges, reflections; calls that the OpenAI Agents SDK, LangGraph or your own functions send
-    themselves don't. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
+    revisions, judges, reflections, agents of the OpenAI Agents SDK; calls that LangGraph or your own
+    functions send don't. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
     has more than twice its share. `at_once` bounds the calls under way. What has no bound is None.
 
     A provider's Retry-After, or a status 429 without one, holds for all calls that match. If several limits
@@ -172,31 +175,31 @@ class SharedLimits:
 
     async def __call__(
         self,
-        model: str,
-        tokens: int,
-        send: Callable[[], Awaitable[R]],
+        call: OutgoingCall,
+        send: Callable[[int | None], Awaitable[R]],
         usage: Callable[[R], TokenUsage],
         /,
-        *,
-        waits_out: bool = True,
     ) -> R:
-        """Wait until `model` may be called, call `send`, and return its reply.
+        """Wait until `call` may be sent, call `send`, and return the reply.
 
-        Unless it `waits_out` a provider's Retry-After, raises `BlockedError` while one holds.
+        Unless the call `waits_out` a provider's Retry-After, raises `BlockedError` while one holds.
         """
-        matching = [one for one in self._limits if fnmatchcase(model, one.limit.models)]
+        matching = [one for one in self._limits if fnmatchcase(call.name, one.limit.models)]
+        # A limit is the most that a reply may have, and often far more than it will have.
+        tokens = call.input_tokens + min(call.max_tokens or EXPECTED_TOKENS, EXPECTED_TOKENS)
         entered: list[SharedLimit] = []
         used: int | None = None
         try:
             for one in matching:
                 began = time.monotonic()
-                await one.enter(tokens, waits_out=waits_out)
+                await one.enter(tokens, waits_out=call.waits_out)
                 entered.append(one)
                 if self._waited is not None:
                     self._waited(one.limit.models, time.monotonic() - began)
-            reply = await send()
+            reply = await send(call.max_tokens)
             used = usage(reply).total_tokens
         except ModelError as error:
+            used = None if error.usage is None else error.usage.total_tokens
             if error.status == RATE_LIMIT or error.retry_after:
                 for one in entered:
                     await one.block(error.retry_after or REFUSED_WAIT)

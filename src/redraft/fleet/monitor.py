@@ -6,7 +6,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from redraft._steps import RATE_LIMIT, BlockedError, CallGate
+from redraft._steps import RATE_LIMIT, BlockedError, CallGate, OutgoingCall
 from redraft.errors import MissingExtraError, ModelError, StoreError
 from redraft.fleet.overview import limit_document, stranded_jobs
 from redraft.fleet.queue import LIVE
@@ -166,16 +166,14 @@ class Monitor:
         """Return a gate that counts the calls that pass another one, or pass freely."""
 
         async def gate(
-            model: str,
-            tokens: int,
-            send: Callable[[], Awaitable[R]],
+            call: OutgoingCall,
+            send: Callable[[int | None], Awaitable[R]],
             usage: Callable[[R], TokenUsage],
             /,
-            *,
-            waits_out: bool = True,
         ) -> R:
+            model = call.name
             try:
-                passed = send() if inner is None else inner(model, tokens, send, usage, waits_out=waits_out)
+                passed = send(call.max_tokens) if inner is None else inner(call, send, usage)
                 reply = await passed
             except BlockedError:  # it was not sent
                 raise

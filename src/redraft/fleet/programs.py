@@ -13,6 +13,8 @@ from redraft._steps import is_passing
 from redraft.cycles.agent import CycleAgent
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.agent import Agent
+from redraft.loop.budget import check_prices
+from redraft.loop.pattern import judge_of, judges_of
 from redraft.loop.record import RUN, RunRecord
 from redraft.stores.base import json_text
 from redraft.types import ConvergenceReason
@@ -67,8 +69,8 @@ class Program(Protocol):
         """Where it stores its runs."""
         ...
 
-    def check(self, task: Any, /) -> None:
-        """Raise `ConfigError` for a task that it can't be given."""
+    def check(self, task: Any, /, *, priced: bool = False) -> None:
+        """Raise `ConfigError` for an unfit task, and, if `priced`, for models without a known price."""
         ...
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
@@ -122,10 +124,14 @@ class AgentProgram:
         """Where the agent stores its runs."""
         return self.agent.keep
 
-    def check(self, task: Any, /) -> None:
+    def check(self, task: Any, /, *, priced: bool = False) -> None:
         """Require a text."""
         if not isinstance(task, str) or not task.strip():
             raise ConfigError(f"The task of the agent {self.name!r} must be a text, got {task!r}.")
+        if priced:
+            pattern, model = self.agent.pattern, self.agent.model
+            is_judged = judges_of(pattern, model).signals.judged
+            check_prices(model, judge_of(pattern, model) if is_judged else None)
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
         """Answer the task."""
@@ -174,13 +180,13 @@ class WorkflowProgram:
         """Where the workflow stores its runs."""
         return self.workflow.keep
 
-    def check(self, task: Any, /) -> None:
+    def check(self, task: Any, /, *, priced: bool = False) -> None:
         """Require an object with the values that the workflow needs."""
         if task is not None and not isinstance(task, Mapping):
             raise ConfigError(
                 f"The task of the workflow {self.name!r} must be an object, its initial state; got {task!r}."
             )
-        self.workflow.check(cast("Mapping[str, Any] | None", task))
+        self.workflow.check(cast("Mapping[str, Any] | None", task), priced=priced)
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
         """Run the workflow."""
@@ -224,10 +230,12 @@ class CycleProgram:
         """True: where an agent's memory is kept is its own affair."""
         return True
 
-    def check(self, task: Any, /) -> None:
+    def check(self, task: Any, /, *, priced: bool = False) -> None:
         """Require the name of a trigger, or nothing."""
         if task is not None and not isinstance(task, str):
             raise ConfigError(f"The task of the cycle {self.name!r} must be a trigger's name, got {task!r}.")
+        if priced:
+            check_prices(*self.agent.models)
 
     async def run(self, task: Any, _run_id: str, /) -> JobOutcome:
         """Run one cycle, holding the agent's lease, or resume the one that was interrupted."""

@@ -6,21 +6,25 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import isinf
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from redraft._validation import is_number
-from redraft.errors import ConfigError, ModelError, StoreError
+from redraft.errors import ConfigError, ModelError, RedraftError, StoreError
+from redraft.loop.budget import Budget, Room, StepBudget, Tally, exact_usd
 from redraft.loop.claim import claim_under_way
 from redraft.redact.log import logger
 from redraft.stores.base import Record
+from redraft.types import NOTHING_USED, ConvergenceReason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from redraft._steps import CallGate
+    from redraft._steps import CallGate, OutgoingCall
+    from redraft.loop.budget import BudgetedCall
     from redraft.stores.base import Store
     from redraft.types import TokenUsage
 
@@ -72,11 +76,10 @@ class DailyBudget:
 class SpendingState:
     """What was spent on a day, as the store has it; amounts are US dollars.
 
-    `spent` is the cost of calls that have ended. `reserved` maps workers to what their calls under way are
-    expected to cost, and until when that is believed. `refused` is what the cheapest call would have cost
-    that did not fit any more, 0 if all did. `unpriced` counts calls whose cost nobody knows. `rates` are the
-    most dollars that a call of each model cost today, per token that it was expected to use. `earlier` has
-    the totals of earlier days. `budget` and `zone` are those of the worker that wrote last.
+    `spent` is the cost of calls that have ended. `reserved` maps workers to what their calls under way
+    may cost, and until when that is believed. `refused` is what the cheapest call would have needed that did
+    not fit any more, 0 if all did. `unpriced` counts calls whose cost is unknown. `earlier` has the totals of
+    earlier days. `budget` and `zone` are those of the worker that wrote last.
     """
 
     day: str = ""
@@ -84,20 +87,19 @@ class SpendingState:
     reserved: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     refused: float = 0.0
     unpriced: int = 0
-    rates: Mapping[str, float] = field(default_factory=dict[str, float])
     earlier: Mapping[str, float] = field(default_factory=dict[str, float])
     budget: float = 0.0
     zone: str = "UTC"
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> SpendingState:
-        """Read a stored state."""
-        found = cls(**data)
-        return replace(found, reserved={name: (usd, until) for name, (usd, until) in found.reserved.items()})
+        """Read a stored state; earlier versions stored more."""
+        state = cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
+        return replace(state, reserved={name: (usd, until) for name, (usd, until) in state.reserved.items()})
 
     @property
     def under_way(self) -> float:
-        """What the calls under way are expected to cost."""
+        """What the calls under way may cost."""
         return sum(usd for usd, _ in self.reserved.values())
 
     @property
@@ -118,7 +120,7 @@ class SpendingState:
             # After a clock that was ahead, what it counted belongs to today, whose total was put away.
             spent = sum(usd for of, usd in earlier.items() if of >= day)
             earlier = dict(sorted((of, usd) for of, usd in earlier.items() if of < day)[-DAYS:])
-            state = replace(state, day=day, spent=spent, refused=0.0, unpriced=0, rates={}, earlier=earlier)
+            state = replace(state, day=day, spent=spent, refused=0.0, unpriced=0, earlier=earlier)
         if self.budget != budget.usd:
             state = replace(state, refused=0.0)
         gone = {worker: usd for worker, (usd, until) in state.reserved.items() if until <= now}
@@ -133,59 +135,65 @@ class SpendingState:
         return state
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """A call that has ended: what was reserved, and what it cost.
+class _Ended(NamedTuple):
+    """A call that has ended: what was reserved, and what it cost."""
 
-    `expected` are the tokens that it was expected to use; 0 if its cost says nothing about others.
-    """
-
-    model: str
     reserved: float
     cost: float | None
-    expected: int = 0
 
 
-def reserve(state: SpendingState, calls: Sequence[tuple[str, int]]) -> tuple[SpendingState, list[float]]:
-    """Return the new state, and what is reserved for each of the first calls that fit.
+class Reservation(NamedTuple):
+    """What is reserved for a call, and the limit on its reply."""
 
-    `calls` are models and the tokens that are expected. Of a model that has not answered yet today, one call
-    runs at a time, and reserves all that is left. No call reserves more than the whole budget.
+    usd: float
+    limit: int | None
+
+
+def reserve(state: SpendingState, calls: Sequence[BudgetedCall]) -> tuple[SpendingState, list[Reservation]]:
+    """Return the new state, and a reservation for each of the first calls that fit.
+
+    A call whose price is known reserves its input and the highest limit on its reply that fits; it waits if
+    its reply would probably be cut off there. Other calls reserve by what earlier ones have cost, and the
+    first one reserves all that is left.
     """
-    reserved, left = list[float](), state.budget - state.spent - state.under_way
-    for model, tokens in calls:
-        rate = state.rates.get(model)
-        usd = max(left, 0.0) if rate is None else min(rate * tokens, state.budget)
-        if left <= 0 or usd > left:
-            needed = 0.0 if rate is None else usd
+    reserved, left = list[Reservation](), state.budget - state.spent - state.under_way
+    for number, call in enumerate(calls):
+        needed = 0.0 if isinf(call.expected_usd) else min(call.expected_usd, state.budget)
+        if left <= 0 or needed > left:
             if state.spent + needed >= state.budget:
-                least = min(needed, state.refused) if state.refused else needed
-                state = replace(state, refused=least)
-            return state, reserved
-        reserved.append(usd)
+                state = replace(state, refused=min(needed, state.refused) if state.refused else needed)
+            break
+        usd, limit = left if isinf(call.expected_usd) else needed, call.max_tokens
+        if (price := call.price) is not None:
+            waiting = [other.price.input for other in calls[number:] if other.price is not None]
+            room = Room(
+                ConvergenceReason.COST_BUDGET, left, price.input, price.output, sum(waiting), len(waiting)
+            )
+            limit = min(call.highest_limit, room.output, max(room.share, call.expected_reply))
+            usd = price.usd(limit)
+        reserved.append(Reservation(usd, limit))
         left -= usd
     return state, reserved
 
 
-class _Call:
+class _Waiting:
     """A call that waits for its money."""
 
-    def __init__(self, model: str, tokens: int, run_id: str) -> None:
-        self.model = model
-        self.tokens = tokens
+    def __init__(self, call: BudgetedCall, run_id: str) -> None:
+        self.call = call
         self.run_id = run_id
-        self.turn: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self.turn: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
 
 class SharedSpending:
     """The gate that keeps the calls of all workers within a daily budget.
 
-    A call reserves what it is expected to cost, in the store, before it is sent, and is settled when it has
-    ended, on the day on which it ends. Expected is the most that a call of its model has cost today, in
-    proportion to the tokens expected. So what is spent on a day exceeds the budget by at most what the calls
-    that were under way at its end cost beyond what they had reserved. A call that does not fit waits, and so
-    does its run; `stuck` names the runs in which nothing else is under way. While the store can't be reached,
-    calls wait.
+    A call reserves its input and the longest reply that it may have, in the store, before it is sent with a
+    limit on its reply, and is settled when it has ended, on the day on which it ends. So what is spent on a
+    day exceeds the budget by the error of the estimates of inputs at most; models that only report their
+    costs, without a known price, may exceed it by a reply. A call that does not fit waits, and so does its
+    run; `stuck` names the runs in which nothing else is under way. While the store can't be reached, calls
+    wait. Raises `ConfigError` for a provider's model without a known price.
     """
 
     def __init__(
@@ -203,7 +211,8 @@ class SharedSpending:
         self._worker = worker
         self._clock = clock
         self._inner = inner
-        self._line: deque[_Call] = deque()
+        self._models: dict[str, StepBudget] = {}
+        self._line: deque[_Waiting] = deque()
         self._ended: list[_Ended] = []
         self._under_way: Counter[str] = Counter()
         self._held = 0.0
@@ -213,42 +222,58 @@ class SharedSpending:
 
     async def __call__(
         self,
-        model: str,
-        tokens: int,
-        send: Callable[[], Awaitable[R]],
+        call: OutgoingCall,
+        send: Callable[[int | None], Awaitable[R]],
         usage: Callable[[R], TokenUsage],
         /,
-        *,
-        waits_out: bool = True,
     ) -> R:
-        """Wait until `model` may be called and there is money for it, call `send`, and return its reply."""
-
-        async def paid() -> R:
-            return await self._paid(model, tokens, send, usage)
-
-        if self._inner is None:
-            return await paid()
-        return await self._inner(model, tokens, paid, usage, waits_out=waits_out)
-
-    async def _paid(
-        self, model: str, tokens: int, send: Callable[[], Awaitable[R]], usage: Callable[[R], TokenUsage]
-    ) -> R:
-        claim = claim_under_way.get()
+        """Wait until `call` may be sent and there is money for it, call `send`, and return the reply."""
+        budgeted, claim = self._budgeted(call), claim_under_way.get()
         run_id = "" if claim is None else claim.run_id
-        reserved = await self._enter(_Call(model, tokens, run_id))
-        self._under_way[run_id] += 1
-        ended = _Ended(model, reserved, reserved)  # of a call that is cancelled, nobody knows the cost
-        try:
-            reply = await send()
-            ended = _Ended(model, reserved, usage(reply).cost_usd, tokens)
-        except ModelError as error:
-            ended = _Ended(model, reserved, (error.usage.cost_usd or 0.0) if error.usage else 0.0)
-            raise
-        else:
-            return reply
-        finally:
-            self._under_way[run_id] -= 1
-            self._end(ended)
+
+        async def paid(_limit: int | None) -> R:
+            reserved, budgeted.limit = await self._enter(_Waiting(budgeted, run_id))
+            self._under_way[run_id] += 1
+            cost: float | None = reserved  # of a call that is cancelled, or whose usage is unknown
+            try:
+                reply = await budgeted.limited(send)
+                used = usage(reply)
+                if used.total_tokens or budgeted.price is None:
+                    cost = self._cost(budgeted, used)
+            except RedraftError as error:
+                cost = self._cost(budgeted, error.usage or NOTHING_USED)
+                raise
+            else:
+                return reply
+            finally:
+                self._under_way[run_id] -= 1
+                self._end(_Ended(reserved, cost))
+
+        return await (paid(None) if self._inner is None else self._inner(call, paid, usage))
+
+    def _budgeted(self, call: OutgoingCall) -> BudgetedCall:
+        """Return a call with its price; raises `ModelError` if the budget of a whole day is too small."""
+        step = self._models.get(call.name)
+        if step is None:
+            step = self._models[call.name] = StepBudget(Tally(Budget(usd=self.budget.usd)), "day")
+        budgeted = step.call(
+            call.role, call.input_tokens, call.max_tokens, call.model, is_sent=call.is_limit_fixed
+        )
+        if budgeted.price is not None:
+            least = budgeted.price.usd(budgeted.least_reply)
+            if least > self.budget.usd:
+                raise ModelError(
+                    f"A call of {call.name!r} takes at least {exact_usd(least)}, "
+                    f"{exact_usd(budgeted.price.input)} of it for its input; budget_usd_per_day="
+                    f"{self.budget.usd:g} is too small for it on any day. Raise it, or shorten the prompt."
+                )
+        return budgeted
+
+    def _cost(self, call: BudgetedCall, used: TokenUsage) -> float | None:
+        """Return what a call cost, and learn from it what to expect of the next one."""
+        used = call.counted(used, "") if used.total_tokens else used
+        self._models[call.model].tally.observe(call.role, used)
+        return used.cost_usd
 
     def stuck(self) -> frozenset[str]:
         """Return the runs whose calls wait for money while none of their calls is under way."""
@@ -271,15 +296,16 @@ class SharedSpending:
         """Count the calls that have ended."""
         await self._change(lambda state: state)
 
-    async def _enter(self, call: _Call) -> float:
-        self._line.append(call)
+    async def _enter(self, waiting: _Waiting) -> Reservation:
+        self._line.append(waiting)
         if self._admitting is None or self._admitting.done():
             self._admitting = asyncio.create_task(self._admit(), name="redraft-spending")
         try:
-            return await call.turn
+            return await waiting.turn
         except asyncio.CancelledError:
-            if call.turn.done() and not call.turn.cancelled() and call.turn.exception() is None:
-                self._end(_Ended(call.model, call.turn.result(), 0.0))  # it was not sent
+            turn = waiting.turn
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._end(_Ended(turn.result().usd, 0.0))  # it was not sent
             raise
 
     def _end(self, ended: _Ended) -> None:
@@ -315,20 +341,20 @@ class SharedSpending:
             await self._settle_soon()
 
     async def _reserve(self) -> None:
-        calls = [one for one in self._line if not one.turn.done()]
-        granted = list[float]()
+        line = [one for one in self._line if not one.turn.done()]
+        granted = list[Reservation]()
 
         def reserved(state: SpendingState) -> SpendingState:
             nonlocal granted
-            state, granted = reserve(state, [(one.model, one.tokens) for one in calls])
+            state, granted = reserve(state, [one.call for one in line])
             return state
 
-        await self._change(reserved, lambda: sum(granted))
-        for call, usd in zip(calls, granted, strict=False):
-            if call.turn.done():  # it was cancelled meanwhile, and not sent
-                self._ended.append(_Ended(call.model, usd, 0.0))
+        await self._change(reserved, lambda: sum(one.usd for one in granted))
+        for waiting, reservation in zip(line, granted, strict=False):
+            if waiting.turn.done():  # it was cancelled meanwhile, and not sent
+                self._ended.append(_Ended(reservation.usd, 0.0))
             else:
-                call.turn.set_result(usd)
+                waiting.turn.set_result(reservation)
 
     def _drop_done(self) -> bool:
         """Remove calls at the front that wait no more; return whether others are left."""
@@ -371,18 +397,12 @@ class SharedSpending:
 
 def _without(state: SpendingState, ended: Sequence[_Ended], worker: str) -> SpendingState:
     """Return a state in which calls of a worker have ended."""
-    spent, unpriced, rates = state.spent, state.unpriced, dict(state.rates)
-    for one in ended:
-        if one.cost is None:
-            unpriced += 1
-        else:
-            spent += one.cost
-        if one.expected:
-            rates[one.model] = max(rates.get(one.model, 0.0), (one.cost or 0.0) / one.expected)
+    spent = state.spent + sum(one.cost or 0.0 for one in ended)
+    unpriced = state.unpriced + sum(one.cost is None for one in ended)
     usd, until = state.reserved.get(worker, (0.0, 0.0))
     left = max(0.0, usd - sum(one.reserved for one in ended))
     reserved = {**state.reserved, worker: (left, until)} if worker in state.reserved else state.reserved
-    return replace(state, spent=spent, unpriced=unpriced, rates=rates, reserved=reserved)
+    return replace(state, spent=spent, unpriced=unpriced, reserved=reserved)
 
 
 async def spending_state(store: Store, now: float | None = None) -> SpendingState | None:

@@ -404,6 +404,8 @@ class FleetWorker:
         outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._gate)
         try:
             program, job = self.fleet.programs[running.job.program], running.job
+            if self._spending is not None:
+                program.check(job.task, priced=True)
             return await traced(
                 "job", job.program, job.run_id, lambda: program.run(job.task, job.run_id), job.trace
             )

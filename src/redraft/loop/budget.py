@@ -12,8 +12,7 @@ from functools import wraps
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
-from redraft._steps import allowance, direct, name_of_model
-from redraft._texts import estimate_tokens
+from redraft._steps import allowance, direct, estimated_usage, name_of_model
 from redraft._validation import check_bound
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError
 from redraft.loop.journal import journal_in
@@ -582,16 +581,9 @@ class StepBudget:
         if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             tally.refused += 1
             raise self.over(ConvergenceReason.TIME_BUDGET, "before the call started.")
-        limit = (
-            tally.longest_reply(call.role, reasons=call.reasons)
-            if call.max_tokens is None
-            else call.max_tokens
-        )
-        limit = min(limit, tally.accepted.get(call.model, limit))
-        least = min(limit, self.least_reply(call))
-        enough = min(limit, tally.expected_reply(call.role, reasons=call.reasons))
-        if call.is_sent:
-            least = enough = limit
+        limit = call.highest_limit
+        least = call.least_reply
+        enough = call.expected_reply
         rooms = self.rooms(call)
         for room in rooms:
             # While other calls are under way, waiting for what they don't use leaves more for this one.
@@ -648,7 +640,7 @@ class StepBudget:
         """Return whether a call fits by the cost of earlier ones; raises `UnfinishedError` if none does."""
         budget, tally = self.tally.budget, self.tally
         left = (budget.usd or 0.0) - tally.known_usd - self.known_usd
-        call.usd = tally.reply_cost(call.role)
+        call.usd = call.expected_usd
         if self.under_way:
             return sum(other.usd for other in self.under_way) + call.usd <= left
         if left <= 0:
@@ -786,7 +778,7 @@ class BudgetedCall:
     ) -> None:
         self.role: ModelRole = role
         self.is_sent = is_sent
-        """Whether the request has its limit already."""
+        """Whether the request has its limit already, or has none."""
         self.input_tokens = input_tokens
         own = getattr(model, "max_tokens", None) if max_tokens is None else max_tokens
         self.max_tokens: int | None = own if isinstance(own, int) else None
@@ -807,20 +799,52 @@ class BudgetedCall:
         )
 
     @property
+    def highest_limit(self) -> int:
+        """The highest limit on the reply that may be sent."""
+        tally, limit = self._step.tally, self.max_tokens
+        if limit is None:
+            limit = tally.longest_reply(self.role, reasons=self.reasons or self.is_sent)
+        return min(limit, tally.accepted.get(self.model, limit))
+
+    @property
+    def least_reply(self) -> int:
+        """The limit under which the reply would certainly be cut off."""
+        limit = self.highest_limit
+        return limit if self.is_sent else min(limit, self._step.least_reply(self))
+
+    @property
+    def expected_reply(self) -> int:
+        """The limit under which the reply probably ends by itself."""
+        limit = self.highest_limit
+        if self.is_sent:
+            return limit
+        return min(limit, self._step.tally.expected_reply(self.role, reasons=self.reasons))
+
+    @property
+    def expected_usd(self) -> float:
+        """The US dollars to expect: infinity for the first call of a role whose price is not known."""
+        if self.price is None:
+            return self._step.tally.reply_cost(self.role)
+        return self.price.usd(self.expected_reply)
+
+    @property
     def reply_limit(self) -> int | None:
         """The limit to send with the call, once it has started."""
         limits = [self.limit, None if self._outer is None else self._outer.reply_limit]
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def lower_limit(self, error: ModelError) -> bool:
-        """Halve the limit if a provider refused it as too high for the model; return whether it did."""
-        limit = self.reply_limit
-        if limit is None or limit == self.max_tokens or limit <= LEAST_ACCEPTED:
-            return False
-        if error.status not in REFUSALS or not ABOUT_LIMITS.search(str(error)):
-            return False
-        self._lower(limit // 2)
-        return True
+    async def limited(self, send: Callable[[int | None], Awaitable[R]], /) -> R:
+        """Call `send` with the reply limit, and with lower ones while the provider refuses it as too high."""
+        while True:
+            limit = self.reply_limit
+            try:
+                return await send(limit)
+            except ModelError as error:
+                if limit is None or limit == self.max_tokens or limit <= LEAST_ACCEPTED:
+                    raise
+                if error.status not in REFUSALS or not ABOUT_LIMITS.search(str(error)):
+                    raise
+                self._lower(limit // 2)
 
     def _lower(self, limit: int) -> None:
         self.limit = limit
@@ -839,12 +863,9 @@ class BudgetedCall:
         if tally.budget.tokens is None and tally.budget.usd is None:
             return usage
         if not usage.total_tokens:
-            output = estimate_tokens(text)
-            tally.estimated_tokens += self.input_tokens + output
-            requests = max(1, usage.requests)
-            usage = replace(usage, input_tokens=self.input_tokens, output_tokens=output, requests=requests)
-            if self.price is not None:
-                usage = replace(usage, cost_usd=None)
+            cost = usage.cost_usd if self.price is None else None
+            usage = replace(estimated_usage(usage, self.input_tokens, text), cost_usd=cost)
+            tally.estimated_tokens += usage.total_tokens
         if usage.cost_usd is None and self.price is not None:
             per_input = self.price.input / self.input_tokens if self.input_tokens else 0.0
             cost = usage.input_tokens * per_input + usage.output_tokens * self.price.output

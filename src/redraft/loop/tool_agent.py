@@ -48,7 +48,7 @@ from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
 from redraft._codec import to_json
-from redraft._steps import EXPECTED_TOKENS, IMAGE_TOKENS, allowance, gated, name_of_model
+from redraft._steps import IMAGE_TOKENS, OutgoingCall, allowance, estimated_usage, gated, name_of_model
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText, version_text
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
@@ -216,7 +216,6 @@ class ToolAgent:
             model, settings = await steps.connected(providers_of(self.provider)[0])
             steps.model = providers_of(self.provider)[0].name
             steps.provider = self.provider
-            steps.fallback = self.provider if isinstance(self.provider, FallbackModel) else None
         return await self.agent.run(
             prompt,
             message_history=history or None,
@@ -303,7 +302,6 @@ class AgentSteps:
         self.answer = ""
         self.failure: ModelError | None = None
         self.provider: ProviderModel | FallbackModel | None = None
-        self.fallback: FallbackModel | None = None
         self.model = ""
         self.reflections: list[Reflection] = []
         self._prompt_at = prompt_at
@@ -390,43 +388,46 @@ class AgentSteps:
         provider = self.provider or ProviderModel(request.model)
         budgeted = None if within is None else within.call(self.role, tokens, own, provider)
 
-        async def call() -> ModelResponse:
-            if self.fallback is None:
-                return await ask(request)
-            response, lost = await self.fallback.first(ask_model)
+        async def call(limit: int | None = None) -> ModelResponse:
+            if isinstance(provider, ProviderModel):
+                return await ask(request, provider, limit)
+            response, lost = await provider.first(partial(ask_model, limit=limit))
             response.metadata = {**(response.metadata or {}), LOST: to_json(lost)}
             return response
 
         async def call_within(budgeted: ModelCall) -> ModelResponse:
-            while True:
-                try:
-                    response = await call()
-                except ModelError as error:
-                    if not budgeted.lower_limit(error):
-                        raise
-                else:
-                    used, text = response.usage, text_of(response, request.parameters)
-                    cut_off = response.finish_reason == "length"
-                    counted = budgeted.counted(usage_of(response), text, cut_off=cut_off)
-                    if not used.total_tokens:  # the provider did not say
-                        used.input_tokens, used.output_tokens = counted.input_tokens, counted.output_tokens
-                    return response
+            response = await budgeted.limited(call)
+            used, text = response.usage, text_of(response, request.parameters)
+            cut_off = response.finish_reason == "length"
+            counted = budgeted.counted(usage_of(response), text, cut_off=cut_off)
+            if not used.total_tokens:  # the provider did not say
+                used.input_tokens, used.output_tokens = counted.input_tokens, counted.output_tokens
+            return response
 
-        async def ask_model(model: ChatModel, *, is_last: bool) -> ModelResponse:
+        async def ask_model(model: ChatModel, *, limit: int | None, is_last: bool) -> ModelResponse:
             connected, settings = await self.connected(cast("ProviderModel", model))
-            response = await ask(replace(request, model=connected, settings=settings), waits_out=is_last)
+            sent = replace(request, model=connected, settings=settings)
+            response = await ask(sent, cast("ProviderModel", model), limit, waits_out=is_last)
             response.metadata = {**(response.metadata or {}), ANSWERED_BY: name_of_model(model)}
             return response
 
-        async def ask(request: AgentRequest, *, waits_out: bool = True) -> ModelResponse:
-            send = partial(send_or_stream, request)
-            expected = tokens + EXPECTED_TOKENS
-            return await gated(request.model.model_id, expected, send, usage_of, waits_out=waits_out)
+        async def ask(
+            request: AgentRequest, provider: ProviderModel, limit: int | None, *, waits_out: bool = True
+        ) -> ModelResponse:
+            if limit is None:
+                limit = (request.settings or {}).get("max_tokens")
+            outgoing = OutgoingCall(provider, tokens, limit, self.role, waits_out=waits_out)
 
-        async def send_or_stream(request: AgentRequest) -> ModelResponse:
-            if budgeted is not None and budgeted.reply_limit is not None:
-                limit: ModelSettings = {"max_tokens": budgeted.reply_limit}
-                request = replace(request, settings={**(request.settings or {}), **limit})
+            def usage(response: ModelResponse) -> TokenUsage:
+                text = text_of(response, request.parameters)
+                return estimated_usage(provider.priced(usage_of(response)), tokens, text)
+
+            return await gated(outgoing, partial(send_or_stream, request), usage)
+
+        async def send_or_stream(request: AgentRequest, limit: int | None) -> ModelResponse:
+            if limit is not None:
+                limited: ModelSettings = {"max_tokens": limit}
+                request = replace(request, settings={**(request.settings or {}), **limited})
             if version is None:
                 return await request.send()
             texts.append(text := version.begin())

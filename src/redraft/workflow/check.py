@@ -988,8 +988,13 @@ def check_models(
     source: WorkflowFile,
     resources: Resources,
     state: Mapping[str, Any],
+    *,
+    priced: bool,
 ) -> tuple[Requirements, list[WorkflowError]]:
-    """Return the requirements with the full names of the models, and errors for those that can't be used."""
+    """Return the requirements with the full names of the models, and errors for those that can't be used.
+
+    With `priced`, a model needs a known price.
+    """
     scope, model_names, problems = Scope(dict(state)), set[str](), list[WorkflowError]()
     for name, path in uses.models.items():
         full = resources.full_name(name, scope)
@@ -997,7 +1002,7 @@ def check_models(
             continue
         try:
             model = resources.model_for(name, scope)
-            if spec.budget.usd is not None:
+            if priced:
                 check_prices(model)
             if name in uses.with_tools and not can_call_tools(model):
                 place = (*uses.with_tools[name], "tools")

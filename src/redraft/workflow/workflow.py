@@ -160,13 +160,14 @@ class Workflow:
         """Its nodes and the edges between them; `graph.mermaid()` draws it."""
         return WorkflowGraph.of(self.spec)
 
-    def check(self, state: Mapping[str, Any] | None = None) -> Requirements:
+    def check(self, state: Mapping[str, Any] | None = None, *, priced: bool = False) -> Requirements:
         """Check that the workflow can run from a state, spending nothing; return what it would use.
 
         Raises `WorkflowError` for values that are read but never provided, for models that can't be used
-        here, and for the `problems` of a file that was not read strictly.
+        here, and for the `problems` of a file that was not read strictly. With a budget in US dollars, of the
+        file or around it (`priced`), also for models without a known price.
         """
-        uses, problems = self._check(state)
+        uses, problems = self._check(state, priced=priced)
         self._raise_problems(problems)
         return uses
 
@@ -180,6 +181,7 @@ class Workflow:
         *,
         inside: bool = False,
         default_model: ModelChoice | None = None,
+        priced: bool = False,
     ) -> tuple[Requirements, list[WorkflowError]]:
         inputs, wrong = read_inputs(self.spec, self._resources, dict(state or {}))
         # The parameters of a node were checked with its file; what templates render to is known later.
@@ -190,15 +192,16 @@ class Workflow:
         problems += missing_outputs(self.spec, self.source, given, self._lost, own)
         resources = replace(self._resources, model=self.spec.model or default_model)
         uses = self._uses
+        priced = priced or self.spec.budget.usd is not None
         if is_known(MODEL_KEYS, self._lost):
-            uses, unusable = check_models(uses, self.spec, self.source, resources, inputs)
+            uses, unusable = check_models(uses, self.spec, self.source, resources, inputs, priced=priced)
             problems += unusable
         for node in self.spec.nodes:
             inner = None if node.file is None else self._files[node.file]
             if isinstance(inner, Workflow):
                 default = inputs.get(MODEL) or resources.model
                 more_uses, more = inner._check(  # noqa: SLF001 (the same class)
-                    node.with_, inside=True, default_model=default
+                    node.with_, inside=True, default_model=default, priced=priced
                 )
                 uses, problems = uses.including(more_uses), [*problems, *more]
         return uses, problems
