@@ -15,13 +15,15 @@ from pydantic import BaseModel
 
 import redraft
 from redraft import ConfigError, Draft, ModelError, QualityCriterion, ReflectionPattern, reflected
+from redraft._steps import call_gate
 from redraft.errors import UnfinishedError
 from redraft.events import TokenEvent
+from redraft.fleet.spending import DailyBudget, SharedSpending
 from redraft.integrations.openai_agents import reflecting
 from redraft.loop import Retry
 from redraft.stores.memory import MemoryStore
-from redraft.types import ConvergenceReason
-from support.counting_server import INPUT_USD, provider
+from redraft.types import ConvergenceReason, TokenUsage
+from support.counting_server import INPUT_USD, OUTPUT_USD, provider
 from support.pages import Page
 
 NUMBER = QualityCriterion("number", "Says how many.", evaluator="regex", evaluator_config={"pattern": r"\d"})
@@ -427,6 +429,40 @@ def test_a_reply_has_a_limit_that_fits_into_the_budget(budget, server):
 def test_a_lower_limit_of_the_agent_stays(budget, server):
     chat(server, max_tokens=50, **budget)
     assert set(server.limits) == {50}
+
+
+def chat_through(gate, server, **options):
+    outside = call_gate.set(gate)
+    try:
+        return chat(server, **options)
+    finally:
+        call_gate.reset(outside)
+
+
+def test_the_calls_pass_the_gate_of_a_fleet(server):
+    passed = []
+
+    async def gate(call, send, usage):
+        reply = await send(call.max_tokens)
+        passed.append((call.name, call.is_limit_fixed, usage(reply)))
+        return reply
+
+    result = chat_through(gate, server)
+    assert [(name, fixed) for name, fixed, _ in passed] == [("openai:gpt-4o-mini", True)] * len(server.usage)
+    used = sum((used for _, _, used in passed), TokenUsage())
+    assert (used.cost_usd, result.token_usage.cost_usd) == (pytest.approx(server.usd),) * 2
+
+
+@pytest.mark.parametrize(("max_tokens", "reserved"), [(None, 65_536), (50, 50)])
+def test_a_call_starts_only_if_the_day_can_pay_for_its_longest_reply(max_tokens, reserved, server):
+    def gate(tokens):
+        return SharedSpending(DailyBudget(tokens * OUTPUT_USD), MemoryStore(), "w", lambda: 0.0)
+
+    with pytest.raises(ModelError, match=r"is too small for it on any day"):
+        chat_through(gate(reserved), server, max_tokens=max_tokens)
+    assert server.limits == []
+    chat_through(gate(2 * reserved + 1_000), server, max_tokens=max_tokens)
+    assert set(server.limits) == {max_tokens}
 
 
 def test_without_a_budget_no_limit_is_sent(server):

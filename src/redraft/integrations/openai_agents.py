@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from redraft._steps import allowance
+from redraft._steps import OutgoingCall, allowance, call_gate, gated
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
@@ -17,6 +17,7 @@ from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 try:
     from agents import Agent, ModelSettings, MultiProvider, RunConfig, RunContextWrapper, RunHooks, Runner
     from agents.exceptions import UserError
+    from agents.models import get_default_model
     from openai import APIError
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from agents import (
+        Model,
         ModelResponse,
         RunResult,
         RunResultStreaming,
@@ -237,6 +239,7 @@ class ModelCalls(RunHooks[Any]):
         self._cost: float | None = 0.0
         self._call: ModelCall | None = None
         self._limit: int | None = None
+        self._pass = GatePass()
 
     @property
     def used(self) -> TokenUsage:
@@ -267,11 +270,14 @@ class ModelCalls(RunHooks[Any]):
                 "it came to its answer.",
                 reason=reason,
             )
+        tokens, limit = self._input_tokens(system_prompt), self._limit
         if (within := allowance.get()) is not None:
-            tokens, limit = self._input_tokens(system_prompt), self._limit
             call = within.call(self.role, tokens, limit, self._priced(agent), is_sent=limit is not None)
             await call.carry_out(asyncio.sleep, 0)  # waits until the call fits
             self._call = call
+        model = self._priced(agent) or self._model(agent)
+        limit = limit or self._own.max_tokens or agent.model_settings.max_tokens
+        await self._pass.enter(OutgoingCall(model, tokens, limit, self.role, is_limit_fixed=True))
 
     def limit_reply(self, agent: Agent[Any], instructions: object = None) -> None:
         """Limit the reply of the next call to what then fits, as far as its input is known by now."""
@@ -290,9 +296,12 @@ class ModelCalls(RunHooks[Any]):
     def _input_tokens(self, instructions: str | None) -> int:
         return estimate_tokens((instructions or "") + as_text(jsonable(self._items)))
 
+    def _model(self, agent: Agent[Any]) -> Model | str:
+        return self.config.model or agent.model or get_default_model()
+
     def _priced(self, agent: Agent[Any]) -> ListedModel | None:
         """Return the model of an agent with its price, if a name says which it is."""
-        model = self.config.model or agent.model
+        model = self._model(agent)
         # The SDK takes a name to be one of OpenAI's, unless another provider gives it a meaning.
         if isinstance(model, str) and isinstance(self.config.model_provider, MultiProvider):
             return ListedModel("openai", model)
@@ -324,6 +333,7 @@ class ModelCalls(RunHooks[Any]):
         self._items += response.to_input_items()
         if self._call is not None:
             self._call.used(used)
+        self._pass.leave(used)
         self.end()
         self.limit_reply(agent)
 
@@ -332,6 +342,7 @@ class ModelCalls(RunHooks[Any]):
         call, self._call = self._call, None
         if call is not None:
             call.__exit__(None, None, None)
+        self._pass.cancel()
 
     def conversation(self, items: Sequence[Any] | None = None) -> Conversation:
         """Return the input items so far, as JSON."""
@@ -346,6 +357,7 @@ class ModelCalls(RunHooks[Any]):
             return error
         if isinstance(error, APIError):
             status = getattr(error, "status_code", None)
+            self._pass.leave(ModelError(str(error), status=status))
             return ModelError(f"The agent's model failed: {error}", status=status, usage=self.used)
         if isinstance(error, UserError) and self.used == NOTHING_USED:
             return ConfigError(f"The agent can't run: {error}")
@@ -354,6 +366,47 @@ class ModelCalls(RunHooks[Any]):
             conversation=self.conversation(),
             usage=self.used,
         )
+
+
+class GatePass:
+    """The way of calls that the SDK sends by itself through a gate: each enters it, and leaves it again."""
+
+    def __init__(self) -> None:
+        self._ended: asyncio.Future[TokenUsage] | None = None
+        self._task: asyncio.Task[TokenUsage] | None = None
+
+    async def enter(self, call: OutgoingCall) -> None:
+        """Wait until a call may be sent."""
+        if call_gate.get() is None:
+            return
+        loop = asyncio.get_running_loop()
+        admitted: asyncio.Future[None] = loop.create_future()
+        ended: asyncio.Future[TokenUsage] = loop.create_future()
+
+        async def send(_limit: int | None) -> TokenUsage:
+            admitted.set_result(None)
+            return await ended
+
+        self._ended, self._task = ended, asyncio.create_task(gated(call, send, lambda used: used))
+        await asyncio.wait((self._task, admitted), return_when=asyncio.FIRST_COMPLETED)
+        if not admitted.done():
+            self._task.result()
+
+    def leave(self, outcome: TokenUsage | ModelError) -> None:
+        """End the call under way, if there is one, with its usage or its error."""
+        if self._task is not None and self._ended is not None and not self._ended.done():
+            if isinstance(outcome, ModelError):
+                self._task.add_done_callback(lambda task: task.exception())
+                self._ended.set_exception(outcome)
+            else:
+                self._ended.set_result(outcome)
+        self._task = None
+
+    def cancel(self) -> None:
+        """Cancel the call under way, if there is one: its usage is unknown."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task = None
 
 
 def reachable(agent: Agent[Any]) -> Iterator[Agent[Any]]:
