@@ -17,7 +17,7 @@ QUOTING = "docs/how-it-works.md"
 BLOCK = re.compile(r"(<!-- prompt: (\w+) -->\n````text\n).*?(\n````)", re.DOTALL)
 
 TASK = "Write an offer for a tea set, for people who know nothing about tea."
-SHORT = QualityCriterion("short", "At most 15 words.", evaluator="words", evaluator_config={"at_most": 15})
+SHORT = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 15})
 COMPLETE = "Names the price and what is in the set."
 PLAIN = QualityCriterion("plain", "No term of the trade without an explanation.")
 DRAFTS = (
