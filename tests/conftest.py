@@ -1,9 +1,13 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 import sys
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
+import certifi
 import pytest
 
 from support.commands import THREE_A
@@ -17,6 +21,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # compile the package again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# No test connects to a public host, and each client of a model and each process would read all authorities,
+# for a tenth of a second.
+_AUTHORITY = NamedTemporaryFile(suffix=".pem")  # noqa: SIM115 (it is there until the process ends)
+_FIRST, _END, _ = Path(certifi.where()).read_bytes().partition(b"-----END CERTIFICATE-----\n")
+_AUTHORITY.write(_FIRST + _END)
+_AUTHORITY.flush()
+os.environ["SSL_CERT_FILE"] = _AUTHORITY.name
 
 LONG = {"test_demo.py", "test_killing.py", "test_takeover.py", "test_outages.py"}
 """The files whose tests take seconds each."""
@@ -38,6 +50,17 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(items):
     """Start long tests first: one that starts last keeps a single core busy."""
     items.sort(key=lambda item: item.path.name not in LONG)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Don't search 17,000 collected tests and the imported libraries for garbage, now or after each test."""
+    gc.disable()
+    collected = yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return collected
 
 
 @pytest.hookimpl(wrapper=True)
