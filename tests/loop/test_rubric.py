@@ -190,9 +190,19 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_a_writer_is_told_what_is_shown_and_nothing_else(kind, write):
+# Programs take half a second a row: each kind with some writers, each writer with some kind.
+PROGRAMS = {
+    "command, calls": ("full_rewrite", "candidates", "tools"),
+    "command, tests": ("targeted_edit", "hybrid", "wrapped"),
+    "command": ("incremental", "@reflected", "function"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "writer"), [(kind, writer) for kind in CONFIGS for writer in PROGRAMS.get(kind, WRITERS)]
+)
+def test_a_writer_is_told_what_is_shown_and_nothing_else(kind, writer):
+    write = WRITERS[writer]
     evaluator, config = kind.partition(",")[0], CONFIGS[kind]
     hidden = criterion("hidden", evaluator, shown=False, **config(SECRET))
     half = criterion("half", evaluator, shown="description", **config(WITHHELD))
