@@ -7,6 +7,7 @@ import pytest
 from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
+from support.postgres_server import Place
 
 
 def memory(_request):
@@ -20,13 +21,35 @@ def sqlite(request):
 
 
 def postgres(request):
-    place = request.getfixturevalue("postgres")
+    place = request.getfixturevalue("emptied_place")
     return lambda space="": PostgresStore(place.url, space)
 
 
 def isolated(request):
-    place = request.getfixturevalue("postgres")
+    place = request.getfixturevalue("emptied_place")
     return lambda space="": PostgresStore(place.url, space, isolated=True)
+
+
+@pytest.fixture(scope="session")
+def tables(postgres_server):
+    """A place whose tables are made once: PostgreSQL takes longer for them than for a test."""
+    place = Place(postgres_server)
+    asyncio.run(_make_tables(place.url))
+    yield place
+    place.drop()
+
+
+async def _make_tables(url):
+    store = PostgresStore(url)
+    await store.get("run", "none")
+    await store.aclose()
+
+
+@pytest.fixture
+def emptied_place(tables):
+    """A place with the tables of a store, and no row in them."""
+    yield tables
+    tables.empty()
 
 
 BACKENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres, "isolated": isolated}

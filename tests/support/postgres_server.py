@@ -173,6 +173,15 @@ class Place:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def empty(self) -> None:
+        """Delete the rows of the stores' tables, and leave the tables."""
+        tables = self.ask(
+            f"SELECT tablename FROM pg_tables WHERE schemaname = '{self.schema}'"
+            " AND tablename LIKE 'redraft_%' AND tablename <> 'redraft_schema'",
+            self._server_url,
+        )
+        self.ask("; ".join(f"DELETE FROM {self.schema}.{name}" for (name,) in tables), self._server_url)
+
     def drop(self) -> None:
         self.ask(f"DROP SCHEMA {self.schema} CASCADE", self._server_url)
 
