@@ -40,16 +40,33 @@ def pytest_xdist_auto_num_workers():
     return (yield) + 1
 
 
+APART = ("soak", "engines", "frameworks", "coding_agents")
+"""The folders of `make soak` and `make test-integrations`."""
+
+
+def pytest_configure(config):
+    """Let each process begin to collect at another place, so that it compiles what others have not yet."""
+    process = getattr(config, "workerinput", None)
+    if process is not None and config.args_source == config.ArgsSource.TESTPATHS:
+        places = sorted(
+            path
+            for path in Path(__file__).parent.iterdir()
+            if path.name not in (*APART, "__pycache__") and (path.is_dir() or path.match("test_*.py"))
+        )
+        first = int(process["workerid"].removeprefix("gw")) * len(places) // process["workercount"]
+        config.args[:] = map(str, places[first:] + places[:first])
+
+
 def pytest_ignore_collect(collection_path, config):
-    """Leave out what takes long, unless it is asked for: `make soak`, `make test-integrations`."""
+    """Leave out what takes long, unless it is asked for."""
     name = collection_path.name
     is_asked_for = any(name in argument for argument in config.args)
-    return True if name in ("soak", "engines", "frameworks", "coding_agents") and not is_asked_for else None
+    return True if name in APART and not is_asked_for else None
 
 
 def pytest_collection_modifyitems(items):
-    """Start long tests first: one that starts last keeps a single core busy."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Start long tests first, since one that starts last keeps a single core busy; all processes agree."""
+    items.sort(key=lambda item: (item.path.name not in LONG, str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)
