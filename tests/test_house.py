@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -13,10 +14,15 @@ def name(path):
     return str(path.relative_to(ROOT))
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
 def test_module_docstrings_are_one_line():
     wrong = []
     for path in SOURCES:
-        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        docstring = ast.get_docstring(parsed(path)) or ""
         # The tree is drawn in errors.py; a package may explain itself.
         many = "\n" in docstring and path.name not in ("errors.py", "__init__.py")
         if many or not docstring:
@@ -46,7 +52,7 @@ def test_no_module_checks_the_class_of_a_step():
     asked = [
         (name(path), ast.unparse(call))
         for path in SOURCES
-        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        for call in ast.walk(parsed(path))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "isinstance"
         if {"Journalled", "InnerStep", "TimedStep"} & set(_names(call.args[1]))
     ]
@@ -62,7 +68,7 @@ def test_public_class_names_stand_once():
     names = Counter(
         node.name
         for path in SOURCES
-        for node in ast.parse(path.read_text("utf-8")).body
+        for node in parsed(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [name for name, count in names.items() if count > 1] == []

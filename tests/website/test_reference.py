@@ -15,9 +15,10 @@ FRONT_ONLY = sorted({f"redraft.{name}" for name in public_names("redraft")})
 
 def exporting_modules():
     for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text("utf-8")
         targets = [
             target
-            for node in ast.parse(path.read_text("utf-8")).body
+            for node in (ast.parse(text).body if "__all__" in text else ())
             if isinstance(node, ast.Assign)
             for one in node.targets
             for target in ast.walk(one)
