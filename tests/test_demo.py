@@ -189,6 +189,7 @@ def test_titles_leave_room_for_the_table():
 def test_with_the_real_model(monkeypatch):
     needs.local_model()
     monkeypatch.setattr("redraft.demo.TASKS", (ORDER,))
+    monkeypatch.setattr("redraft.demo.REVISIONS", 1)
     result = redraft("demo", "--json")
     assert result.exit_code == 0, result.stderr
     found = document(result)
