@@ -27,6 +27,12 @@ WORDS = [
     ("a b", "x", "ab", 'contains "ab"'),
     ("^- ", "m", "- a", 'has a line that begins with "- "'),
     (r"^\+.*\bprint\(", "m", "+ print(", 'has a line that begins with a plus sign, any text and "print("'),
+    ("[^!]$", "", "tea", "does not end with an exclamation mark"),
+    ("^[^#]", "", "tea", "does not begin with a hash sign"),
+    ("[^.!?]$", "", "tea", "does not end with a dot, an exclamation mark or a question mark"),
+    ("^[^A-Z]*$", "", "tea", "does not contain a capital letter"),
+    ("^[^,;]+$", "", "tea", "does not contain a comma or a semicolon"),
+    (r"^\d{1,2}[A-F]$", "", "12A", "consists of one or two digits followed by a capital letter from A to F"),
     # Dates and times.
     (r"^\d{4}-\d{2}-\d{2}$", "", "2026-03-01", "has the form YYYY-MM-DD"),
     (r"^[0-9]{4}/[0-9]{2}/[0-9]{2}$", "", "2026/03/01", "has the form YYYY/MM/DD"),
@@ -82,7 +88,7 @@ WORDS = [
     (r"^\d{4}-Q[1-4]$", "", "2026-Q1", 'consists of four digits, "-Q" and a digit from 1 to 4'),
     (r"\bv\d+\.\d+", "", "v1.2", 'contains "v", digits, a dot and digits'),
     (r"^#\w+", "", "#tea", "begins with a hash sign followed by letters, digits or underscores"),
-    (r"[.!?]$", "", "So!", 'ends with one of a dot, "!" or "?"'),
+    (r"[.!?]$", "", "So!", "ends with one of a dot, an exclamation mark or a question mark"),
     (r"^(?=.*[A-Z])(?=.*\d).{8,}$", "", "Abcdefg1",
      "has at least 8 characters on one line, among them a capital letter and a digit"),
     # Lengths.
@@ -188,6 +194,7 @@ def test_codes_are_named_by_what_they_are_about(pattern, about, expected):
         (r"^\d+$", "does not consist only of digits"),
         (r"^\d\d:\d\d$", "does not have the form HH:MM"),
         ("^(Yes|No)$", 'is not "Yes" or "No"'),
+        ("[^!]$", "ends with an exclamation mark"),
         ("(?=a)b", "does not match the regular expression `(?=a)b`"),
     ],
 )

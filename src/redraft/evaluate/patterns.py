@@ -40,16 +40,17 @@ Tree = list[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """What a text of a pattern does: it `ends`, or does not `end`, `with "..."`."""
+    """What a text of a pattern does: it `ends`, or does not `end`, `with "..."`; the latter if negated."""
 
     base: str
     third: str
     rest: str
+    is_negated: bool = False
 
     @property
     def affirmed(self) -> str:
         """What follows the subject of a sentence."""
-        return f"{self.third} {self.rest}"
+        return f"does not {self.base} {self.rest}" if self.is_negated else f"{self.third} {self.rest}"
 
     @property
     def is_in_words(self) -> bool:
@@ -64,6 +65,8 @@ class Phrase:
     @property
     def denied(self) -> str:
         """What follows the subject of a sentence that forbids the pattern."""
+        if self.is_negated:
+            return f"{self.third} {self.rest}"
         return f"is not {self.rest}" if self.base == "be" else f"does not {self.base} {self.rest}"
 
 
@@ -113,6 +116,10 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
     if ignores_case and any(isinstance(piece, _Fixed) and piece.has_letters for piece in pieces):
         words += ANY_CASE
     if verbs != _WHOLE:
+        if verbs in (_START, _END) and words.startswith(f"a {_OTHER_THAN}"):
+            # Small models end a text with what they read that it should end with something else than.
+            rest = words.removeprefix(f"a {_OTHER_THAN}")
+            yield Phrase(verbs.base, verbs.third, f"{verbs.preposition}{rest}", is_negated=True)
         yield verbs.phrase(words)
         return
     match pieces:
@@ -122,6 +129,9 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
             limits = limits_in_words(least or None, None if most == _UNLIMITED else most)
             unit = "character" if limits.endswith(" 1") else "characters"
             yield Phrase("have", "has", f"{limits} {unit} on one line{reading.conditions}")
+        case [_Chars(noun, _, most)] if noun.startswith(_OTHER_THAN) and most == _UNLIMITED:
+            rest = f"{noun.removeprefix(_OTHER_THAN)}{reading.conditions}"
+            yield Phrase("contain", "contains", rest, is_negated=True)
         case [_Chars(_, least, most)]:
             code = next((code for key, code in _CODES.items() if key in about.casefold()), "")
             if code and 2 <= least == most <= 3 and words.endswith("letters"):  # noqa: PLR2004
@@ -259,6 +269,7 @@ class _Form:
 _Piece: TypeAlias = "_Fixed | _Chars | _Optional | _Form"
 
 _DIGIT, _ANY = "digit", "character"
+_OTHER_THAN = f"{_ANY} other than "
 _SEPARATORS = {
     "-": "a hyphen",
     ".": "a dot",
@@ -271,6 +282,9 @@ _SEPARATORS = {
     "@": "an at sign",
     "+": "a plus sign",
     "%": "a percent sign",
+    "!": "an exclamation mark",
+    "?": "a question mark",
+    ";": "a semicolon",
     "\n": "a line break",
 }
 NUMBERS = [
@@ -559,7 +573,7 @@ def _noun(op: Any, argument: Any) -> str:
         return ""
     if str(argument[0][0]) == "NEGATE":
         others = [_other(*member) for member in argument[1:]]
-        return f"{_ANY} other than {' or '.join(others)}" if all(others) else ""
+        return f"{_OTHER_THAN}{listed(others, 'or')}" if all(others) else ""
     names: list[str] = []
     for kind, value in argument:
         match str(kind):
