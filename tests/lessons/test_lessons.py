@@ -168,7 +168,12 @@ def test_semantic_recalls_the_lessons_of_all_agents(tmp_path):
     asyncio.run(main())
 
 
-CURSOR = QualityCriterion("cursor", evaluator="regex", evaluator_config={"pattern": "next_cursor"})
+def pages(text):
+    """Check a text for something that its writer is not told beforehand."""
+    return "next_cursor" in text, f"{text!r} does not pass next_cursor on."
+
+
+CURSOR = QualityCriterion("cursor", evaluator="function", evaluator_config={"function": pages})
 
 
 def test_trusted_lessons_are_active_at_once(tmp_path):
@@ -301,7 +306,8 @@ def test_a_run_with_a_choice_between_plans_leaves_its_decision_record(tmp_path, 
 def test_a_success_that_was_mended_leaves_a_lesson_even_if_the_model_fails(tmp_path):
     @in_lessons(tmp_path, model=ScriptedModel([ModelError("down")]))
     async def _(lessons):
-        pattern = ReflectionPattern(max_iterations=1, advisors=[lessons], quality_criteria=[CURSOR])
+        cursor = QualityCriterion("cursor", evaluator="regex", evaluator_config={"pattern": "next_cursor"})
+        pattern = ReflectionPattern(max_iterations=1, advisors=[lessons], quality_criteria=[cursor])
         texts = iter(["page 3", "with next_cursor"])
         result = await reflect(TASK, generate=lambda p: next(texts), pattern=pattern)
         assert result.success
@@ -458,7 +464,7 @@ def test_what_failed_similar_tasks_reaches_the_next_one_with_nobody_approving(tm
         runs = [await agent.run(f"Fetch the price list of shop {number}.") for number in range(1, 6)]
         [lesson, *_] = await lessons.find()
         assert (lesson.status, lesson.trust) == ("active", "checked")
-        assert prompts[-1].endswith('The answer must also meet this:\n- The text contains "next_cursor".')
+        assert "does not pass next_cursor on" in prompts[-1]
         assert [run.success for run in runs] == [False, True, True, True, True]
         assert "lesson_waits" not in runs[0].diagnostics
 
@@ -921,18 +927,39 @@ def test_values_of_another_type_are_refused(tmp_path, wrong, says):
         asyncio.run(wrong(Lessons(tmp_path, store=False)))
 
 
-def test_a_lesson_about_a_requirement_of_the_criteria_is_relevant_whatever_the_task_is(tmp_path):
-    signed = QualityCriterion("end", threshold=1.0, evaluator="regex", evaluator_config={"pattern": "Ann$"})
+def test_a_lesson_about_a_test_of_the_criteria_is_relevant_whatever_the_task_is(tmp_path):
+    signed = QualityCriterion(
+        "sum", threshold=1.0, evaluator="command", evaluator_config={"calls": [["plus(1)", 2]]}
+    )
     long = QualityCriterion("size", threshold=1.0, evaluator="words", evaluator_config={"at_least": 1})
 
     @in_lessons(tmp_path, model=ScriptedModel([{}] * 9), embedder=None)
     async def _(lessons):
         async def told(task, *criteria):
             pattern = ReflectionPattern(max_iterations=0, advisors=[lessons], quality_criteria=criteria)
-            result = await reflect(task, generate=lambda p: "Dear Bob", pattern=pattern)
+            result = await reflect(task, generate=lambda p: "plus = int", pattern=pattern)
             return [(one.kind, one.text, one.reason[:16]) for one in result.advice]
 
-        required = ("requirement", '- The text ends with "Ann".', "same requirement")
+        required = ("requirement", "- `plus(1)` is 2.", "same requirement")
         assert await told("Write a letter.", signed) == []
         assert await told("zzz", signed) == [required]
         assert await told("zzz", long) == []
+
+
+def test_what_the_prompt_states_is_not_repeated_by_a_lesson(tmp_path):
+    prompts = []
+
+    def generate(prompt):
+        prompts.append(prompt)
+        return "Dear Bob"
+
+    signed = QualityCriterion("end", threshold=1.0, evaluator="regex", evaluator_config={"pattern": "Ann$"})
+
+    @in_lessons(tmp_path, model=ScriptedModel([{}] * 9), embedder=None)
+    async def _(lessons):
+        pattern = ReflectionPattern(max_iterations=0, advisors=[lessons], quality_criteria=[signed])
+        for _ in range(3):
+            await reflect("Write a letter.", generate=generate, pattern=pattern)
+        assert len(await lessons.find()) == 1
+
+    assert [prompt.count('The text ends with "Ann"') for prompt in prompts] == [1, 1, 1]

@@ -36,6 +36,7 @@ def advice_of(
     own_rules: Sequence[Rule] = (),
     playbooks: Sequence[Playbook] = (),
     requirements: Sequence[str] = (),
+    stated: Sequence[str] = (),
     task: str = "",
 ) -> list[Advice]:
     """Return lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
@@ -47,15 +48,15 @@ def advice_of(
     Of this run's `requirements`, which are the program's words, those that a lesson names are told after
     the task: the lesson tells only that they were missed before. A requirement explains a
     failure better than a model's guess does, so nothing else is told of a lesson that another `task` taught
-    and nobody vouches for.
+    and nobody vouches for. The same holds for what the prompt has `stated`, which is not told again.
     """
     limit = max_tokens // 2
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
-    told = {key for rule in own_rules for key in _keys(rule.text)}
+    told = {key for text in (*stated, *(rule.text for rule in own_rules)) for key in _keys(text)}
     room = max_tokens - sum(one.tokens + _WRAPPER_TOKENS["rule"] for one in own) - _WRAPPER_TOKENS["quoted"]
     pieces: list[Advice] = []
     for found in lessons:
-        required = _required_by(found.lesson, requirements)
+        required = _required_by(found.lesson, (*requirements, *stated))
         if untold := [one for one in required if not told.issuperset(_keys(one))]:
             pieces.append(_required_advice(found, untold))
             told = told.union(*map(_keys, untold))

@@ -143,6 +143,7 @@ class Lessons:
         )
         self._raised = RaisedErrors()
         self.requirements: tuple[str, ...] = ()
+        self.stated: tuple[str, ...] = ()
 
     def with_model(self, model: ChatModel) -> Lessons:
         """Return these lessons with a model to write them, unless they have one of their own."""
@@ -155,11 +156,13 @@ class Lessons:
     def with_criteria(self, criteria: Sequence[QualityCriterion]) -> Lessons:
         """Return these lessons for a run that is judged by some criteria.
 
-        A lesson about something that one of them asks for, too, is relevant whatever the task is.
+        A lesson about something that one of them asks for, too, is relevant whatever the task is. What the
+        prompt of the run states anyway is not repeated.
         """
         other = copy(self)
-        asked = [one.text for criterion in criteria for one in requirements_of(criterion)]
-        other.requirements = tuple(map(_as_kept, asked))
+        asked = [one for criterion in criteria for one in requirements_of(criterion)]
+        other.requirements = tuple(_as_kept(one.text) for one in asked if one.is_test)
+        other.stated = tuple(_as_kept(one.text) for one in asked if not one.is_test)
         return other
 
     # --- before a run --------------------------------------------------------------------------------------
@@ -196,7 +199,8 @@ class Lessons:
             own_rules=own_rules,
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
             requirements=self.requirements,
-            task=_excerpt(Cleaner().redact(task.description)) if self.requirements else "",
+            stated=self.stated,
+            task=_excerpt(Cleaner().redact(task.description)) if self.requirements or self.stated else "",
         )
 
     async def search(self, task: str | PlainTask, k: int = RECALLED, *, error: str = "") -> FoundLessons:
