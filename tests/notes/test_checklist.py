@@ -1,6 +1,7 @@
 import asyncio
 import json
 import string
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -30,30 +31,25 @@ from redraft.notes.task import ReflectionInput
 from redraft.types import PlainTask, ReflectionEvaluation
 from support.ensembles import warnings
 
-FORM = {
-    "type": "object",
-    "required": ["item", "quantity"],
-    "properties": {"item": {"type": "string"}, "quantity": {"type": "integer"}},
-    "additionalProperties": False,
-}
-CHECK = QualityCriterion("form", evaluator="schema", evaluator_config={"schema": FORM})
+TESTS = QualityCriterion("price", evaluator="command", evaluator_config={"calls": [["p(1)", 2], ["p(2)", 4]]})
+ZERO = QualityCriterion("zero", evaluator="command", evaluator_config={"calls": [["p(0)", 0]]})
 SHORT = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 8})
 CLEAR = QualityCriterion("clear", "Anybody understands it.")
-GUIDANCE = """One JSON object, and nothing else.
-- The key "item" is required and holds text.
-- The key "quantity" is required and holds a whole number.
-- It has only the keys "item" and "quantity"."""
+WRONG, RIGHT = "def p(n): return 7", "def p(n): return 2 * n"
+GUIDANCE = """One function, and nothing else.
+- `p(1)` is 2.
+- `p(2)` is 4."""
 
 
 def order(*criteria, answers=(), **more):
     """Return a task whose handler gives one answer after the other, the last one for ever."""
-    left = list(answers) or ['{"product": "tea", "amount": "two"}', '{"item": "tea", "quantity": 2}']
+    left = list(answers) or [WRONG, RIGHT]
     return Task(
-        "Turn this message into an order: {message}",
-        "One JSON object, and nothing else.",
+        "Write the function that this message asks for: {message}",
+        "One function, and nothing else.",
         name="order",
         handler=lambda ctx: left.pop(0) if len(left) > 1 else left[0],
-        **({"criteria": criteria or [CHECK], "reflect": True} | more),
+        **({"criteria": criteria or [TESTS], "reflect": True} | more),
     )
 
 
@@ -69,10 +65,10 @@ def judge(request):
     return json.dumps({"scores": {"clear": 0.4}, "issues": ["Hard to read"], "suggestions": []})
 
 
-def test_a_failed_check_becomes_a_requirement_without_a_model(caplog):
+def test_a_failed_test_becomes_a_requirement_without_a_model(caplog):
     first, second = run(order(), 2)
     assert first.reflection.refined_expected_output == GUIDANCE
-    assert first.reflection.refined_description == "Turn this message into an order: {message}"
+    assert first.reflection.refined_description == "Write the function that this message asks for: {message}"
     assert (first.reflection.observations, first.reflection.suggestions) == ((), ())
     assert (second.note, second.result.success, second.reflection.refined_expected_output) == (
         1,
@@ -81,7 +77,7 @@ def test_a_failed_check_becomes_a_requirement_without_a_model(caplog):
     )
     assert size_of(second.reflection, order().plain()) < 120
     [warning] = warnings(caplog)
-    assert "'order' contain what its checks ask for, but no advice" in warning
+    assert "'order' contain the tests that failed, but no advice" in warning
     assert "ReflectionConfig.model" in warning
 
 
@@ -99,59 +95,59 @@ def test_a_model_is_not_asked_for_what_checks_have_said():
 
 
 def test_a_run_that_misses_nothing_leaves_a_note_that_is_not_injected():
-    first, second = run(order(answers=['{"item": "tea", "quantity": 2}']), 2)
+    first, second = run(order(answers=[RIGHT]), 2)
     assert size_of(first.reflection, order().plain()) == 0
     assert (second.note, second.arm, second.reflection.run_count) == (None, "none", 2)
 
 
 def test_the_first_version_counts_even_if_the_run_mended_it():
-    pattern = ReflectionPattern(2, [CHECK])
+    pattern = ReflectionPattern(2, [TESTS])
     task = order(criteria=None, pattern=pattern)
     [result] = run(task)
     assert result.result.success
     assert result.reflection.refined_expected_output == GUIDANCE
 
 
+def test_what_the_prompt_states_anyway_is_no_part_of_a_note():
+    [result] = run(order(SHORT, answers=["a b c d e f g h i j"]), model=ScriptedModel([]))
+    assert size_of(result.reflection, order().plain()) == 0
+
+
 def test_requirements_are_added_and_kept_one_by_one():
-    long = json.dumps({"item": "tea and all that is needed for a cup of it", "quantity": 2})
-    *_, last = run(
-        order(CHECK, SHORT, answers=['{"item": "tea"}', long, '{"item": "tea", "quantity": 2}']), 3
-    )
-    assert last.reflection.refined_expected_output == f"{GUIDANCE}\n- The text has at most 8 words."
+    one = "def p(n): return 7 if n == 0 else 2 * n"
+    *_, last = run(order(TESTS, ZERO, answers=["def p(n): return 7 * n", one, RIGHT]), 3)
+    assert last.reflection.refined_expected_output == f"{GUIDANCE}\n- `p(0)` is 0."
 
 
 def test_a_requirement_that_the_criteria_no_longer_have_is_dropped():
     store = InMemoryReflectionStore()
     run(order(), store=store)
-    [result] = run(order(SHORT, answers=["a b c d e f g h i j"]), store=store)
-    assert result.reflection.refined_expected_output == (
-        "One JSON object, and nothing else.\n- The text has at most 8 words."
-    )
+    [result] = run(order(ZERO, answers=[WRONG]), store=store)
+    assert result.reflection.refined_expected_output == "One function, and nothing else.\n- `p(0)` is 0."
 
 
 def test_a_text_that_a_person_or_an_older_version_wrote_is_kept():
     store, task = InMemoryReflectionStore(), order()
     written = TaskReflection.of_first_run(
-        "Order it: {message}", "- JSON in one line", ["seen"], ["Be quick."]
+        "Write it: {message}", "- Code in one line", ["seen"], ["Be quick."]
     )
     asyncio.run(store.store(TaskIdentity.of(task), written))
     *_, last = run(task, 2, store)
     note = last.reflection
     assert (note.refined_description, note.observations, note.suggestions) == (
-        "Order it: {message}",
+        "Write it: {message}",
         ("seen",),
         ("Be quick.",),
     )
-    assert note.refined_expected_output.startswith("- JSON in one line\n- One JSON object.\n- The key")
-    assert note.refined_expected_output.count("One JSON object") == 1
+    assert note.refined_expected_output == "- Code in one line\n- `p(1)` is 2.\n- `p(2)` is 4."
 
 
 def test_what_the_definition_says_is_not_said_again():
-    task = order(SHORT, answers=["a b c d e f g h i j"])
+    task = order(ZERO, answers=[WRONG])
     task = Task(
-        f"{task.description} the text has at most 8  words",
+        f"{task.description} `p(0)` is  0",
         handler=task.handler,
-        criteria=[SHORT],
+        criteria=[ZERO],
         reflect=True,
     )
     [result] = run(task)
@@ -177,13 +173,13 @@ def test_no_value_of_a_run_reaches_the_note(seed):
     a, b, c, d, e, f, g, told = words
     outputs = [
         json.dumps({a: b, "quantity": c, "tags": [d, {e: f}], "by": {g: told}}),
-        f"{a} {b} {told}",
-        json.dumps([a, {"item": b}]),
-        json.dumps({"item": [a, b], "quantity": 2.5, "tags": told, "by": {}}),
+        f"def p(n): return {a!r} if n else {b!r}",
+        f"def p(n): raise ValueError({told!r})",
+        f"{a} = {b!r}\ndef p(n): return [{a}, {c!r}]",
     ]
     tags = {"tags": {"items": {"enum": ["x", "y"]}}, "by": {"additionalProperties": {"type": "integer"}}}
     criteria = [
-        CHECK,
+        TESTS,
         schema_check("more", properties=tags, propertyNames={"maxLength": 4}),
         schema_check("either", anyOf=[{"required": ["x"]}, {"type": "array", "items": {"type": "integer"}}]),
         QualityCriterion("part", evaluator="words", evaluator_config={"at_least": 99, "path": "/by"}),
@@ -208,16 +204,16 @@ def test_no_value_of_a_run_reaches_the_note(seed):
         result = ensemble.run_sync({"message": told})[task]
         note = note_block(result.reflection, task.plain(), {})
         assert not any(word.casefold() in note.casefold() for word in words)
-    assert "is required" in note
+    assert "`p(1)` is 2" in note
 
 
 def test_a_hidden_criterion_leaves_nothing():
     hidden = [
-        QualityCriterion("form", evaluator="schema", evaluator_config={"schema": FORM}, shown=False),
-        QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 1}, shown="description"),
+        replace(TESTS, shown=False),
+        replace(ZERO, shown="description"),
     ]
     [result] = run(order(*hidden), model=ScriptedModel([]))
-    assert result.reflection.refined_expected_output == "One JSON object, and nothing else."
+    assert result.reflection.refined_expected_output == "One function, and nothing else."
 
 
 # Advice.
@@ -225,7 +221,7 @@ def test_a_hidden_criterion_leaves_nothing():
 
 def test_a_model_advises_on_what_checks_leave_open():
     model = ScriptedModel(judge)
-    first, second = run(order(CHECK, CLEAR), 2, model=model)
+    first, second = run(order(TESTS, CLEAR), 2, model=model)
     assert first.reflection.refined_expected_output == GUIDANCE
     assert first.reflection.suggestions == ("Put the name of the thing before its number.",)
     assert second.reflection.suggestions == first.reflection.suggestions
@@ -244,7 +240,7 @@ def test_failed_advice_costs_no_requirement(reply, caplog):
             return reply
         raise reply
 
-    [result] = run(order(CHECK, CLEAR), model=ScriptedModel(fails))
+    [result] = run(order(TESTS, CLEAR), model=ScriptedModel(fails))
     assert (result.reflection.refined_expected_output, result.reflection.suggestions) == (GUIDANCE, ())
     [warning] = warnings(caplog)
     assert "was not updated" in warning
@@ -348,9 +344,9 @@ def test_a_note_that_was_rolled_back_does_not_come_into_force_when_its_run_is_re
 @pytest.mark.parametrize(
     ("config", "keeps", "criteria", "tried"),
     [
-        (True, True, [CHECK], True),
-        (ReflectionConfig(trial=False), True, [CHECK], False),
-        (True, False, [CHECK], False),
+        (True, True, [SHORT, CLEAR], True),
+        (ReflectionConfig(trial=False), True, [SHORT, CLEAR], False),
+        (True, False, [SHORT, CLEAR], False),
         (True, True, None, False),
     ],
 )
@@ -365,7 +361,9 @@ def test_notes_are_tried_where_that_can_show_something(config, keeps, criteria, 
         def retrieve(self, identity):
             return self.kept.get(identity)
 
-    reply = "SUGGESTIONS:\n- Use the keys of the list."
+    def answer(request):
+        return "SUGGESTIONS:\n- Use the keys of the list." if criteria is None else judge(request)
+
     task = Task(
         "Turn it into an order.",
         handler=lambda ctx: '{"product": "tea"}',
@@ -373,7 +371,7 @@ def test_notes_are_tried_where_that_can_show_something(config, keeps, criteria, 
         reflect=config,
     )
     store = InMemoryReflectionStore() if keeps else Latest()
-    ensemble = Ensemble(ScriptedModel(lambda request: reply), [task], store, keep=MemoryStore())
+    ensemble = Ensemble(ScriptedModel(answer), [task], store, keep=MemoryStore())
     arms = [ensemble.run_sync(run_id=f"run-{number}")[task].arm for number in range(24)]
     assert arms[:3] == ["none", "note", "note"]
     assert ("control" in arms) is tried
@@ -384,10 +382,11 @@ def test_a_harmful_note_is_rolled_back_soon():
 
     def answer(ctx):
         calls.append(ctx)
-        return "x" if "Output Guidance" in ctx.prompt or len(calls) == 1 else '{"item": "tea", "quantity": 2}'
+        return "x" * 9 if "Put the name" in ctx.prompt or len(calls) == 1 else "tea"
 
-    task = Task("Turn it into an order.", handler=answer, criteria=[CHECK], reflect=True)
-    ensemble = Ensemble(tasks=[task], reflection_store=store, keep=MemoryStore())
+    brief = QualityCriterion("brief", evaluator="characters", evaluator_config={"at_most": 8})
+    task = Task("Turn it into an order.", handler=answer, criteria=[brief, CLEAR], reflect=True)
+    ensemble = Ensemble(ScriptedModel(judge), [task], store, keep=MemoryStore())
     events = []
     for number in range(40):
         result = ensemble.run_sync(run_id=f"run-{number}")[task]

@@ -1,4 +1,4 @@
-"""Checklists: notes whose requirements come from failed checks, and whose advice comes from a model."""
+"""Checklists: notes whose requirements come from failed tests, and whose advice comes from a model."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 @keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckReflectionStrategy:
-    """Writes what failed checks ask for into the output guidance; the default for tasks with such criteria.
+    """Writes what failed tests expect into the output guidance; the default for tasks that checks judge.
 
-    Each requirement is stated positively, in words of the criterion alone: no value of an output or input
-    reaches the note. It stays for as long as a criterion asks for it. The `model`, if there is one, is asked
-    only when checks leave something open: a criterion that a model judges, or a failure that no requirement
-    explains. Its advice is a list to which it can add, and from which it can drop. If it fails, that is
-    logged, and the requirements are stored nevertheless.
+    What else a check asks for is no part of the note: every prompt states it. Each requirement is stated
+    positively, in words of the criterion alone: no value of an output or input reaches the note. It stays
+    for as long as a criterion asks for it. The `model`, if there is one, is asked only when checks leave
+    something open: a criterion that a model judges, or a failure that no requirement explains. Its advice is
+    a list to which it can add, and from which it can drop. If it fails, that is logged, and the requirements
+    are stored nevertheless.
     """
 
     model: ChatModel | None = None
@@ -67,7 +68,7 @@ class CheckReflectionStrategy:
 
 
 def has_checks(criteria: Sequence[QualityCriterion]) -> bool:
-    """Return whether there are criteria whose failures a note can state as requirements."""
+    """Return whether there are criteria that say themselves what they ask for, so that no model has to."""
     return any(not needs_model(one) and one.origin == "given" and one.shown is not False for one in criteria)
 
 
@@ -76,7 +77,7 @@ def has_checks(criteria: Sequence[QualityCriterion]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Requirements:
-    """All that the criteria ask for, in order, and which of it this run has missed."""
+    """All that the tests expect, in order, and which of it this run has missed."""
 
     all: tuple[str, ...]
     missed: frozenset[str]
@@ -92,9 +93,10 @@ def _found(subject: ReflectionInput) -> tuple[_Requirements, tuple[str, ...]]:
         is_explained = False
         for requirement in requirements_of(criterion):
             is_missed = any(map(requirement.is_missed, own))
-            text = redact(plain(requirement.text)).text
-            texts[text] = texts.get(text, False) or is_missed
             is_explained = is_explained or is_missed
+            if requirement.is_test:
+                text = redact(plain(requirement.text)).text
+                texts[text] = texts.get(text, False) or is_missed
         if needs_model(criterion) or (own and not is_explained and any(one != NOT_MET for one in own)):
             open_criteria.append(criterion.name)
     missed = frozenset(text for text, is_missed in texts.items() if is_missed)

@@ -381,7 +381,7 @@ def learner_of(
     criteria = _criteria_of(task)
     if reflecting is None and config.strategy is None and has_checks(criteria):
         logger.warning(
-            "The notes on the task %r contain what its checks ask for, but no advice: %s",
+            "The notes on the task %r contain the tests that failed, but no advice: %s",
             task.title,
             NO_MODEL,
         )

@@ -120,7 +120,7 @@ class Notes:
         return None if note is None else note.run_id
 
     async def learn_from_checks(self, result: ReflectionResult) -> None:
-        """State in the note on a run's task what its failed checks ask for; no model is asked.
+        """State in the note on a run's task what its failed tests expect; no model is asked.
 
         The first version counts. A run that missed nothing begins no note, and a second call for the same run
         changes nothing. A failure is logged. Only for tasks that are judged by the same criteria each time: a
