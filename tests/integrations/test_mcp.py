@@ -151,11 +151,11 @@ def test_an_attempt_is_given_the_note_of_its_task(criteria):
         "Order {item}.",
         name="order",
         criteria=[
-            QualityCriterion("form", evaluator="schema", evaluator_config={"schema": {"required": ["n"]}})
+            QualityCriterion("right", evaluator="command", evaluator_config={"calls": [["cups(2)", 4]]})
         ],
         reflect=True,
     )
-    Ensemble(ScriptedModel(lambda request: "{}"), [order]).run_sync({"item": "tea"})
+    Ensemble(ScriptedModel(lambda request: "cups = int"), [order]).run_sync({"item": "tea"})
 
     async def main():
         async with in_process() as session:
@@ -167,7 +167,7 @@ def test_an_attempt_is_given_the_note_of_its_task(criteria):
             return [one["note"] for one in started], [one["lessons"] for one in started], shown.advice
 
     (same, named, other), lessons, advice = asyncio.run(main())
-    assert 'The key "n" is required' in same
+    assert "- `cups(2)` is 4." in same
     assert (named, other, lessons) == (same, "", [[], [], []])
     assert [(one.source, one.text) for one in advice] == [("note v1", same)]
     # What judges the attempt is not what the note was learned from.
@@ -182,13 +182,18 @@ def revisions_of(task):
     return asyncio.run(read())
 
 
-def test_failed_attempts_teach_the_note_of_their_task(criteria):
+def test_failed_attempts_teach_the_note_of_their_task(project):
+    (project / "criteria.yaml").write_text(
+        "criteria:\n- {name: right, evaluator: command, config: {calls: [['cups(2)', 4]]}}\n"
+    )
+    wrong, right = "cups = int", "def cups(n): return 2 * n"
+
     async def main():
         async with in_process() as session:
-            passed = await session.call("start_task", task="Write another three letters a.")
-            await session.call("finish_attempt", attempt_id=passed["attempt_id"], output="aaa")
+            passed = await session.call("start_task", task="Write another function cups.")
+            await session.call("finish_attempt", attempt_id=passed["attempt_id"], output=right)
             notes = []
-            for output in ("ab", "aaa"):
+            for output in (wrong, right):
                 started = await session.call("start_task", task=TASK)
                 notes.append(started["note"])
                 for _ in range(2):  # repeating the call teaches nothing twice
@@ -201,12 +206,12 @@ def test_failed_attempts_teach_the_note_of_their_task(criteria):
                     )
             own = [{"name": "long", "evaluator": "words", "config": {"at_least": 9}}]
             started = await session.call("start_task", task=TASK, criteria=own)
-            await session.call("finish_attempt", attempt_id=started["attempt_id"], output="aaa")
+            await session.call("finish_attempt", attempt_id=started["attempt_id"], output=right)
             return notes
 
     without, noted = asyncio.run(main())
     assert without == ""
-    assert '- The text contains "a" at least 3 times.' in noted
+    assert "- `cups(2)` is 4." in noted
     assert len(revisions_of(TASK)) == 2  # of the failure and of the success; not by the client's criteria
 
 
