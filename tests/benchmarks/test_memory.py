@@ -1,7 +1,6 @@
 """The benchmarks of memory with scripted models: transfer and notes."""
 
 import asyncio
-import json
 import sys
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,7 @@ import transfer
 from _arms import Replies
 from _memory import MemoryRun, Series, arms_table, pairs_table, run_all, runs_in
 from families import FAMILIES
-from note_families import NOTE_FAMILIES, ORDERS
+from note_families import CONVERSIONS, FUNCTIONS, NOTE_FAMILIES
 
 from redraft import Lessons, ScriptedModel
 
@@ -54,17 +53,24 @@ def learns(request):
         return REFLECTION
     text = request.messages[-1].content
     each = next(each for each in FAMILIES["records"] if each.task.prompt in text)
-    is_told = each.told or "JSON list" in text or "Expected an array" in text
+    is_told = each.told or REFLECTION["do_differently"] in text or "Expected an array" in text
     return each.solution if is_told else each.mistake
 
 
+def convert(what, *, careful=True):
+    call, value = CONVERSIONS[what]
+    given = call.removeprefix("convert")
+    care = f'    """Return what {what} makes."""\n    if value in (None, ""):\n        return None\n'
+    return f"def convert(value):\n{care if careful else ''}    return {{{given}: {value!r}}}[value]"
+
+
 def noted(request):
-    """Write an order in the right form if a note asks for a customer."""
+    """Write a function, and the right one if a note names the tests that failed."""
     if request.role == "reflection":
-        return "SUGGESTIONS:\n- The key customer holds a name."
-    order = {"customer": "Maria Lopez", "item": "lamp", "quantity": 3, "city": "Madrid", "due": "2026-03-05"}
-    is_noted = "customer" in request.messages[-1].content.partition("---")[0].replace("of a customer", "")
-    return json.dumps(order if is_noted else {"order": order})
+        return "NONE"
+    text = request.messages[-1].content
+    what = next(what for what in CONVERSIONS if what in text)
+    return convert(what, careful="`convert(None)` is None" in text)
 
 
 def runs_of(module, families, arms, answer, seed=1, limit=None):
@@ -110,8 +116,8 @@ def test_all_arms_of_transfer_begin_with_the_same_draft():
 
 
 def test_note_runs_tell_noted_runs_from_the_others(monkeypatch):
-    monkeypatch.setitem(NOTE_FAMILIES, "orders", replace(ORDERS, inputs=ORDERS.inputs[:4]))
-    runs = runs_of(note_runs, ["orders"], ["without", "with notes"], noted)
+    monkeypatch.setitem(NOTE_FAMILIES, "functions", replace(FUNCTIONS, inputs=FUNCTIONS.inputs[:4]))
+    runs = runs_of(note_runs, ["functions"], ["without", "with notes"], noted)
     groups = note_runs.groups_of(runs)
     assert [run.solved for run in groups["without notes"]] == [False] * 4
     given, others = (
@@ -122,7 +128,7 @@ def test_note_runs_tell_noted_runs_from_the_others(monkeypatch):
     assert given
     assert all(0 < run.own < run.given for run in given)
     report = note_runs.report(runs)
-    assert f"| orders | 0 of 4 | {len(given)} of {len(given)} | +1.00 (+1.00 to +1.00) |" in report
+    assert f"| functions | 0 of 4 | {len(given)} of {len(given)} | +1.00 (+1.00 to +1.00) |" in report
 
 
 RUN = MemoryRun("a", "without", 1, "f", 1, 0.0, False, 1, 0, 10, 5)
@@ -201,20 +207,3 @@ def test_without_a_recording_nothing_is_replayed(tmp_path, monkeypatch, capsys):
     assert (
         capsys.readouterr().out == "SKIPPED: there is no recording benchmarks/cassettes/note-runs.jsonl.gz.\n"
     )
-
-
-def test_the_table_of_notes_is_made_again_from_its_recording(monkeypatch, capsys):
-    chosen = ["--families", "orders", "--seeds", "1", "--model", "local:qwen2.5-coder-0.5b"]
-    command(monkeypatch, note_runs, *chosen, "--replay")
-    table = capsys.readouterr().out
-    assert "| orders | 0 of 20 | 16 of 16 | +1.00 (+1.00 to +1.00) | +1.00 (+1.00 to +1.00) |" in table
-
-
-def test_the_table_of_transfer_is_made_again_from_its_recording(monkeypatch, capsys):
-    monkeypatch.delenv("REDRAFT_EMBEDDER")
-    chosen = ["--families", "records", "--seeds", "1", "--model", "local:qwen2.5-coder-1.5b"]
-    command(monkeypatch, transfer, *chosen, "--replay")
-    table = capsys.readouterr().out
-    assert "| records | without | 20 x 1 | 2.0 (0.0 to 5.0) |" in table
-    assert "| records | lessons | 20 x 1 | 14.0 (10.0 to 18.0) |" in table
-    assert "| all | lessons - without | 20 | 12 | 0 | 20 | +12.0 (+8.0 to +16.0) |" in table
