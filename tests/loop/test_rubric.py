@@ -518,3 +518,23 @@ def test_withheld_tests_are_in_no_prompt(config, shown):
     result = Agent(model, pattern=pattern, keep=False).run_sync("Write f.")
     assert len(result.history.versions) > 1
     assert [word for word in ("31336", "31337", "psst", "wanted") if word in str(model.requests)] == []
+
+
+FORM = {"type": "object", "required": ["name"]}
+
+
+@pytest.mark.parametrize(("shown", "sent"), [(True, FORM), ("description", None), (False, None)])
+def test_the_schema_of_the_whole_answer_is_sent_with_drafts_and_rewrites(shown, sent):
+    form = QualityCriterion(
+        "form", "An object.", evaluator="schema", evaluator_config={"schema": FORM}, shown=shown
+    )
+    replies = ["{}", '<<<<<<< SEARCH\n{}\n=======\n{"nam": 1}\n>>>>>>> REPLACE', '{"name": 1}']
+    model = ScriptedModel(replies)
+    pattern = ReflectionPattern(2, [form], revision_strategy="targeted_edit", until=lambda _: None)
+    Agent(model, pattern=pattern, keep=False).run_sync("Write.")
+    assert [request.schema for request in model.requests][:2] == [sent, None]
+    assert model.requests[0].schema_in_prompt is (sent is not None)
+    model = ScriptedModel(["{}", '{"name": 1}'])
+    pattern = ReflectionPattern(1, [form], revision_strategy="full_rewrite")
+    Agent(model, pattern=pattern, keep=False).run_sync("Write.")
+    assert [request.schema for request in model.requests] == [sent, sent]

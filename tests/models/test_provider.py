@@ -94,6 +94,14 @@ def test_schema_is_sent_natively_or_in_the_prompt(native):
     assert ("additionalProperties" in (told[0][1].instructions or "")) is not native
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_a_schema_that_the_prompt_describes_is_only_sent_natively(native):
+    model, told = function_model('{"a": 1}', supports_json_schema_output=native)
+    assert run_sync(model(asked(schema=SCHEMA, schema_in_prompt=True))).parsed == {"a": 1}
+    assert (told[0][1].model_request_parameters.output_object is not None) is native
+    assert "additionalProperties" not in (told[0][1].instructions or "")
+
+
 def test_reply_without_json_is_parsed_to_none():
     model, _ = function_model("not valid at all")
     reply = run_sync(model(asked(schema=SCHEMA)))

@@ -682,6 +682,20 @@ def test_a_server_that_refuses_a_schema_gets_it_in_the_prompt_once(status, body,
     assert '"a"' in server.asked[-1][1]["messages"][0]["content"]
 
 
+def test_a_server_that_refuses_the_schema_of_a_criterion_gets_the_prompt_as_it_is(server):
+    good = (200, {}, completion('{"a": 1}'))
+    server.answers = [(*REFUSALS[0][:1], {}, REFUSALS[0][1]), good, good]
+    form = QualityCriterion("form", evaluator="schema", evaluator_config={"schema": SCHEMA})
+    agent = Agent(CHAT, pattern=ReflectionPattern(quality_criteria=[form]), keep=False)
+    for _ in range(2):
+        assert agent.run_sync("Count.").success
+    asked_for, again, later = (body for _, body in server.asked)
+    assert asked_for["response_format"]["type"] == "json_schema"
+    assert "response_format" not in again | later
+    assert asked_for["messages"] == again["messages"] == later["messages"]
+    assert again["messages"][1]["content"].startswith("Count.\n\nYour answer must meet these requirements:")
+
+
 def test_a_stream_falls_back_to_the_schema_in_the_prompt(server):
     pieces = []
     good = Events([chunk({"content": '{"a": 1}'}, "stop"), "[DONE]"])
