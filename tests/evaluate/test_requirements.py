@@ -1,5 +1,6 @@
 import asyncio
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -8,7 +9,13 @@ from pydantic import BaseModel, Field
 
 from redraft import Issue, QualityCriterion, ReflectionEvaluation
 from redraft.evaluate.panel import panel
-from redraft.evaluate.requirements import RUBRIC, answer_schema, requirements_of, rubric_of
+from redraft.evaluate.requirements import (
+    RUBRIC,
+    answer_schema,
+    requirements_in,
+    requirements_of,
+    rubric_of,
+)
 
 
 def criterion(evaluator, description="", **config):
@@ -255,6 +262,22 @@ def of_so_many_lines(count):
     return check
 
 
+def with_a_changed_default(text, most=7):
+    most = len(text) or most
+    return False, f"Use at most {most} words."
+
+
+@dataclass
+class Unhashable:
+    most: int
+
+    def __call__(self, text):
+        return False, "Use few words."
+
+    def check(self, text):
+        return False, "Use no long words."
+
+
 def with_a_secret_word(text):
     return text.strip() == "the secret word" or "a secret" in text
 
@@ -279,6 +302,9 @@ def with_a_secret_word(text):
         pytest.param(with_a_secret_word, [], id="texts that are no messages"),
         pytest.param(eval("lambda text: (False, 'No source.')"), [], id="no source"),  # noqa: S307
         pytest.param(len, [], id="built in"),
+        pytest.param(with_a_changed_default, [], id="a default that is changed"),
+        pytest.param(Unhashable(3), [], id="an object"),
+        pytest.param(Unhashable(3).check, ["Use no long words."], id="a method"),
     ],
 )  # fmt: skip
 def test_of_a_function_its_messages_are_stated_without_what_it_compares_with(function, expected):
@@ -338,3 +364,21 @@ OBJECT = {"type": "object", "required": ["a"]}
 )
 def test_the_schema_of_a_whole_answer_is_that_of_the_only_schema_criterion(criteria, expected):
     assert answer_schema(criteria) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("result = {'valid': False, 'errors': ['Use no commas.']}", ("Use no commas.",)),
+        ("if ',' in output:\n    return (False, 'Use no commas.')\nreturn True", ("Use no commas.",)),
+        ("ok = 'a secret word' in output\nresult = ok", ()),
+        (f"x = {' + '.join(['1'] * 5_000)}\nresult = False, 'Use no commas.'", ("Use no commas.",)),
+        ("result = (", ()),
+        ("", ()),
+    ],
+    ids=["result", "return", "no message", "deep", "broken", "empty"],
+)
+def test_of_code_its_messages_are_stated(code, expected):
+    assert (
+        requirements_in(code) in (expected, ()) if len(code) > 10_000 else requirements_in(code) == expected
+    )

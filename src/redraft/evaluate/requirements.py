@@ -6,10 +6,12 @@ import ast
 import inspect
 import linecache
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from textwrap import indent
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._texts import listed
@@ -281,21 +283,29 @@ def requirements_in(code: str) -> tuple[str, ...]:
     """Return what the body of a check in Python asks for: the fixed words of its messages."""
     try:
         body = ast.parse(f"def check():\n{indent(code, ' ')}").body[0]
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError):
         return ()
     reader = _ReasonReader(cast("ast.FunctionDef", body))
     messages = (_message(text, {}) for text in reader.reasons(RESULT))
     return tuple(dict.fromkeys(_sentence(one.asked) for one in messages if one.asked))
 
 
-@lru_cache(maxsize=256)
 def _messages_of(function: Callable[..., Any]) -> tuple[_Message, ...]:
     """Return the texts that a check function may return as its reason, each once, in their order."""
+    if not isinstance(function, FunctionType | MethodType | partial):
+        return ()  # an object of the user's, which need not be hashable
+    return _read_messages(cast("Callable[..., Any]", function))
+
+
+@lru_cache(maxsize=256)
+def _read_messages(function: Callable[..., Any]) -> tuple[_Message, ...]:
     node, constants = _source_of(function)
     if node is None:
         return ()
     reader = _ReasonReader(node)
-    constants = {name: value for name, value in constants.items() if name not in reader.compared}
+    constants = {
+        name: value for name, value in constants.items() if name not in reader.compared | reader.assigned
+    }
     texts = {id(text): text for text in reader.reasons()}.values()
     in_order = sorted(texts, key=lambda text: (text.lineno, text.col_offset))
     return tuple(dict.fromkeys(_message(text, constants) for text in in_order))
@@ -307,10 +317,12 @@ _Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda"
 def _source_of(function: Callable[..., Any]) -> tuple[_Function | None, dict[str, object]]:
     """Return the syntax tree of a function, None if there is none, and the constants that it can see."""
     given: dict[str, object] = {}
-    function = inspect.unwrap(function)
     while isinstance(function, partial):
         given = {**function.keywords, **given}
         function = cast("Callable[..., Any]", function.func)
+    if not isinstance(function, FunctionType | MethodType):
+        return None, {}
+    function = inspect.unwrap(function)
     code: CodeType | None = getattr(function, "__code__", None)
     if code is None:
         return None, {}
@@ -341,7 +353,7 @@ def _source_of(function: Callable[..., Any]) -> tuple[_Function | None, dict[str
 def _functions_in(source: str) -> list[_Function]:
     try:
         nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError):
         return []
     return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
 
@@ -373,6 +385,9 @@ class _ReasonReader:
             if isinstance(one, ast.Name) and not any(map(self._is_count, (node.left, *node.comparators)))
         }
         """Names that something else than a count has to equal: maybe the expected value of a test."""
+        self.assigned = {
+            node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
 
     def _note(self, node: ast.AST) -> None:
         match node:
@@ -472,10 +487,15 @@ class _ReasonReader:
 
 def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
     """Walk a tree without the functions inside it."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _walk_own(child)
+    pending = deque([node])
+    while pending:
+        node = pending.popleft()
+        yield node
+        pending += (
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
+        )
 
 
 def _message(text: ast.expr, constants: Mapping[str, object]) -> _Message:
