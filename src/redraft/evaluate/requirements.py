@@ -574,14 +574,31 @@ def _of_schema(criterion: QualityCriterion) -> list[Requirement]:
 def _schema_of(criterion: QualityCriterion) -> dict[str, Any]:
     """Return the JSON Schema of a criterion; empty if there is none, or anything is allowed."""
     schema = required(criterion, "schema")
-    if not isinstance(schema, dict | bool):  # a class
-        from pydantic import PydanticUserError, TypeAdapter  # noqa: PLC0415 (its criterion has loaded it)
-
-        try:
-            schema = TypeAdapter[Any](schema).json_schema()
-        except PydanticUserError:  # it has no JSON Schema
-            return {}
+    if not isinstance(schema, dict | bool):
+        schema = _schema_of_class(schema)
     return cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+
+
+def _schema_of_class(kind: Any) -> dict[str, Any]:
+    from pydantic import PydanticUserError  # noqa: PLC0415 (its criterion has loaded it)
+
+    try:
+        hash(kind)
+    except TypeError:  # a type with data of its own
+        made = _made_schema.__wrapped__
+    else:
+        made = _made_schema
+    try:
+        return made(kind)
+    except PydanticUserError:  # it has no JSON Schema
+        return {}
+
+
+@lru_cache(maxsize=64)  # a pattern is often made for each run
+def _made_schema(kind: Any) -> dict[str, Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 (as above)
+
+    return TypeAdapter[Any](kind).json_schema()
 
 
 @dataclass(slots=True)
