@@ -44,7 +44,7 @@ from redraft.loop import Journalled, Retry
 from redraft.loop.pattern import function_verbs
 from redraft.loop.run import Run
 from redraft.models.provider import ProviderModel
-from redraft.notes import InMemoryReflectionStore, ReflectionConfig, Trial
+from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskReflection, Trial
 from redraft.telemetry import instrument, uninstrument
 from redraft.types import PlainTask
 from support.http_server import serving
@@ -504,8 +504,14 @@ def test_a_job_of_a_fleet_is_a_span_around_its_run(collected):
 # --- metrics -----------------------------------------------------------------------------------------------
 
 
+async def use_three_words(subject):
+    """Write a note."""
+    return TaskReflection.of_first_run(subject.task.description, "Three words.")
+
+
 def test_an_ensemble_is_a_span_with_its_tasks_and_notes(collected):
-    order = Task("Order {item}.", name="order", criteria=[SHORT], reflect=True)
+    config = ReflectionConfig(strategy=use_three_words)
+    order = Task("Order {item}.", name="order", criteria=[SHORT], reflect=config)
     answers = iter(["One two three four.", "One two three."])
     ensemble = Ensemble(
         ScriptedModel(lambda request: next(answers)),
@@ -575,7 +581,7 @@ def test_the_span_of_a_trial_says_which_note_was_rolled_back(collected):
         "Order {item}.",
         name="order",
         criteria=[SHORT],
-        reflect=ReflectionConfig(trial=Trial(share=0.5, min_runs=1)),
+        reflect=ReflectionConfig(strategy=use_three_words, trial=Trial(share=0.5, min_runs=1)),
     )
     ensemble = Ensemble(ScriptedModel(answer), [order], InMemoryReflectionStore(), keep=False)
     for _ in range(40):

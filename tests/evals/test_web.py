@@ -69,7 +69,7 @@ def test_a_regression_and_a_spent_budget_are_marked():
     store = MemoryStore()
     same = evaluated(store, first="good", revised="good", name="same")
     assert "No case flipped." in Seen(read(store, f"{LIST}/{same.run_id}").text).words
-    part = evaluated(store, at_once=1, budget_tokens=100)
+    part = evaluated(store, at_once=1, budget_tokens=140)
     seen = Seen(read(store, f"{LIST}/{part.run_id}").text)
     assert "unknown, 1 case to compare; at least 5 are needed." in seen.words
     assert "The budget was spent after 1 of 6 tries." in seen.words

@@ -23,10 +23,10 @@ def printed(tmp_path, monkeypatch):
 def test_the_python_and_the_commands_run_in_order(printed):
     [promised] = PAGE.blocks("text")
     assert printed.startswith(promised)
-    shown = redraft("notes", "show", "order").stdout
+    shown = redraft("notes", "show", "convert").stdout
     [block] = PAGE.blocks("markdown")
     filled = "\n".join(line.removeprefix("  ") for line in shown.splitlines())
-    assert block.strip() in filled.replace("{message}", "Two packs of tea, please.")
+    assert block.strip() in filled.replace("{price}", "3.99")
     [console] = PAGE.blocks("console")
     pays, head, row = console.splitlines()[1:]
     listed = redraft("notes")

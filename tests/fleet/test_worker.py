@@ -97,7 +97,7 @@ class Busy:
     def __init__(self, times):
         self.times = times
 
-    def check(self, task):
+    def check(self, task, *, priced=False):
         pass
 
     async def run(self, _task, _run_id):
@@ -410,7 +410,7 @@ def test_a_suspect_runs_by_itself_and_the_worker_claims_nothing_meanwhile():
         go_on = asyncio.Event()
 
         async def answer(request):
-            name = request.messages[-1].content.split()[-1]
+            name = request.messages[-1].content.split()[1]
             under_way.add(name)
             seen[name] = set(under_way)
             await go_on.wait()

@@ -348,9 +348,9 @@ def test_a_budget_bounds_the_steps_of_an_agent():
     ) as caught:
         agent.run_sync("Q?")
     assert len(actor.requests) == 9
-    assert caught.value.usage.total_tokens == 70
+    assert caught.value.usage.total_tokens == 90
     assert caught.value.reason is ConvergenceReason.TOKEN_BUDGET
-    assert len(caught.value.conversation.messages) == 15
+    assert len(caught.value.conversation.messages) == 19
 
 
 @pytest.mark.parametrize(
