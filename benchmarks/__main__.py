@@ -10,6 +10,7 @@ from _measure import PROJECT
 SMALL = ("--model", "local:qwen2.5-coder-0.5b")
 LARGER = ("--model", "local:qwen2.5-coder-1.5b")
 HUMANEVAL = ("--tasks", "humaneval", "--shown", "scoring")
+FORMS = ("--families", "orders,headlines", "--arms", "stated")
 BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("start",),
     ("overhead",),
@@ -32,8 +33,8 @@ BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("acceptance",),
     ("transfer", "--families", "records,functions", "--seeds", "1", *LARGER, "--replay"),
-    ("first_drafts", *SMALL, "--replay"),
-    ("first_drafts", *LARGER, "--replay"),
+    ("first_drafts", *SMALL, *FORMS, "--replay"),
+    ("first_drafts", *LARGER, *FORMS, "--replay"),
     ("note_runs", *SMALL, "--replay"),
     ("note_runs", *LARGER, "--replay"),
     ("offline_model", "--tasks", "small", "--replay"),
