@@ -83,7 +83,8 @@ def test_calls_share_what_is_left_unless_their_replies_would_be_cut_off(longest,
 
 
 @pytest.mark.parametrize(
-    ("cost", "spent", "usd"), [(None, 0.25, [0.75]), (0.2, 0, [0.4, 0.4]), (0.9, 0, [1.0]), (0, 0, [0, 0, 0])]
+    ("cost", "spent", "usd"),
+    [(None, 0.25, [0.1]), (0.2, 0, [0.4, 0.4]), (0.9, 0, [1.0]), (0, 0, [0, 0, 0])],
 )
 def test_a_model_without_a_price_reserves_by_what_its_calls_have_cost(cost, spent, usd):
     after, found = reserved(state(spent=spent), Metered(), 3, cost=cost or 0.0, longest=cost is not None)
@@ -159,6 +160,35 @@ def test_failed_and_cancelled_calls():
     assert spending_document(found)["spent_usd"] == pytest.approx(0.4)
 
 
+def test_a_worker_that_dies_in_its_first_call_uses_up_a_share_of_the_day():
+    store, now = MemoryStore(), [NOON]
+    dead = SharedSpending(DailyBudget(1.0), store, "dead", lambda: now[0])
+    gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: now[0])
+    sent = []
+
+    async def main():
+        async def never(_limit):
+            await asyncio.Event().wait()
+
+        async def quick(_limit):
+            sent.append(len(sent))
+            return TokenUsage(requests=1, cost_usd=0.05)
+
+        died = asyncio.create_task(dead(call_of(Metered()), never, usage))
+        await asyncio.sleep(0.05)
+        now[0] += 2 * HELD_FOR
+        for _ in range(4):
+            await gate(call_of(Metered()), quick, usage)
+        await gate.settle()
+        spent = (await spending_state(store, now[0])).spent
+        died.cancel()
+        await asyncio.gather(died, return_exceptions=True)
+        return spent
+
+    assert asyncio.run(main()) == pytest.approx(0.1 + 4 * 0.05)
+    assert len(sent) == 4
+
+
 def test_reservations_are_renewed_while_calls_are_under_way():
     store, now = MemoryStore(), [NOON]
     gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: now[0])
@@ -175,7 +205,7 @@ def test_reservations_are_renewed_while_calls_are_under_way():
         for _ in range(4):
             now[0] += HELD_FOR * 0.6
             await gate.refresh()
-        assert (await spending_state(store, now[0])).under_way == 1.0
+        assert (await spending_state(store, now[0])).under_way == 0.1
         ended.set()
         await call
         await gate.settle()

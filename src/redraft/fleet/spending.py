@@ -34,6 +34,8 @@ SPENDING, KEY = "spending", "usd"
 """The kind and the key of the record of a project's spending."""
 HELD_FOR = 30.0
 """Seconds after which what a silent worker has reserved counts as spent: its calls may have been answered."""
+FIRST_SHARE = 0.1
+"""The share of the budget that the first call of a worker reserves if its model has no known price."""
 RETRY = 0.5
 """Seconds until a call that did not fit asks again."""
 ROUNDING = 1e-9
@@ -149,21 +151,27 @@ class Reservation(NamedTuple):
     limit: int | None
 
 
-def reserve(state: SpendingState, calls: Sequence[BudgetedCall]) -> tuple[SpendingState, list[Reservation]]:
+def reserve(
+    state: SpendingState, calls: Sequence[BudgetedCall], *, may_guess: bool = True
+) -> tuple[SpendingState, list[Reservation]]:
     """Return the new state, and a reservation for each of the first calls that fit.
 
     A call whose price is known reserves its input and the highest limit on its reply that fits; it waits if
     its reply would probably be cut off there. Other calls reserve by what earlier ones have cost, and the
-    first one reserves all that is left.
+    first one, which `may_guess`, a share of the budget; the others wait for it. It is not all that is left,
+    since what a worker has reserved when it dies counts as spent.
     """
     reserved, left = list[Reservation](), state.budget - state.spent - state.under_way
     for number, call in enumerate(calls):
         needed = 0.0 if isinf(call.expected_usd) else min(call.expected_usd, state.budget)
-        if left <= 0 or needed > left:
-            if state.spent + needed >= state.budget:
+        is_guess = isinf(call.expected_usd)
+        if left <= 0 or needed > left or (is_guess and not may_guess):
+            if state.spent + needed >= state.budget and (left <= 0 or needed > left):
                 state = replace(state, refused=min(needed, state.refused) if state.refused else needed)
             break
-        usd, limit = left if isinf(call.expected_usd) else needed, call.max_tokens
+        usd, limit = needed, call.max_tokens
+        if is_guess:
+            usd, may_guess = min(left, FIRST_SHARE * state.budget), False
         if (price := call.price) is not None:
             waiting = [other.price.input for other in calls[number:] if other.price is not None]
             room = Room(
@@ -182,6 +190,7 @@ class _Waiting:
     def __init__(self, call: BudgetedCall, run_id: str) -> None:
         self.call = call
         self.run_id = run_id
+        self.is_guess = False
         self.turn: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
 
@@ -191,9 +200,9 @@ class SharedSpending:
     A call reserves its input and the longest reply that it may have, in the store, before it is sent with a
     limit on its reply, and is settled when it has ended, on the day on which it ends. So what is spent on a
     day exceeds the budget by the error of the estimates of inputs at most; models that only report their
-    costs, without a known price, may exceed it by a reply. A call that does not fit waits, and so does its
-    run; `stuck` names the runs in which nothing else is under way. While the store can't be reached, calls
-    wait. Raises `ConfigError` for a provider's model without a known price.
+    costs, without a known price, may exceed it by the replies under way. A call that does not fit waits, and
+    so does its run; `stuck` names the runs in which nothing else is under way. While the store can't be
+    reached, calls wait. Raises `ConfigError` for a provider's model without a known price.
     """
 
     def __init__(
@@ -216,6 +225,7 @@ class SharedSpending:
         self._ended: list[_Ended] = []
         self._under_way: Counter[str] = Counter()
         self._held = 0.0
+        self._guesses = 0
         self._admitting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
@@ -232,7 +242,8 @@ class SharedSpending:
         run_id = "" if claim is None else claim.run_id
 
         async def paid(_limit: int | None) -> R:
-            reserved, budgeted.limit = await self._enter(_Waiting(budgeted, run_id))
+            waiting = _Waiting(budgeted, run_id)
+            reserved, budgeted.limit = await self._enter(waiting)
             self._under_way[run_id] += 1
             cost: float | None = reserved  # of a call that is cancelled, or whose usage is unknown
             try:
@@ -247,6 +258,7 @@ class SharedSpending:
                 return reply
             finally:
                 self._under_way[run_id] -= 1
+                self._guesses -= waiting.is_guess
                 self._end(_Ended(reserved, cost))
 
         return await (paid(None) if self._inner is None else self._inner(call, paid, usage))
@@ -305,6 +317,7 @@ class SharedSpending:
         except asyncio.CancelledError:
             turn = waiting.turn
             if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._guesses -= waiting.is_guess
                 self._end(_Ended(turn.result().usd, 0.0))  # it was not sent
             raise
 
@@ -346,7 +359,7 @@ class SharedSpending:
 
         def reserved(state: SpendingState) -> SpendingState:
             nonlocal granted
-            state, granted = reserve(state, [one.call for one in line])
+            state, granted = reserve(state, [one.call for one in line], may_guess=not self._guesses)
             return state
 
         await self._change(reserved, lambda: sum(one.usd for one in granted))
@@ -354,6 +367,8 @@ class SharedSpending:
             if waiting.turn.done():  # it was cancelled meanwhile, and not sent
                 self._ended.append(_Ended(reservation.usd, 0.0))
             else:
+                waiting.is_guess = isinf(waiting.call.expected_usd)
+                self._guesses += waiting.is_guess
                 waiting.turn.set_result(reservation)
 
     def _drop_done(self) -> bool:
