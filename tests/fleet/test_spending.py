@@ -370,7 +370,7 @@ async def _stored(store):
 async def _when_idle(store):
     """Return the spending as soon as nothing is under way and the budget is reached, for two seconds."""
     quiet = 0
-    for _ in range(300):
+    for _ in range(900):
         found = await _stored(store)
         quiet = quiet + 1 if found is not None and found.is_reached and not found.under_way else 0
         if quiet == 20:
