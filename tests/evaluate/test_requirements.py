@@ -372,13 +372,11 @@ def test_the_schema_of_a_whole_answer_is_that_of_the_only_schema_criterion(crite
         ("result = {'valid': False, 'errors': ['Use no commas.']}", ("Use no commas.",)),
         ("if ',' in output:\n    return (False, 'Use no commas.')\nreturn True", ("Use no commas.",)),
         ("ok = 'a secret word' in output\nresult = ok", ()),
-        (f"x = {' + '.join(['1'] * 5_000)}\nresult = False, 'Use no commas.'", ("Use no commas.",)),
+        (f"x = {' + '.join(['1'] * 500)}\nresult = False, 'Use no commas.'", ("Use no commas.",)),
         ("result = (", ()),
         ("", ()),
     ],
     ids=["result", "return", "no message", "deep", "broken", "empty"],
 )
 def test_of_code_its_messages_are_stated(code, expected):
-    assert (
-        requirements_in(code) in (expected, ()) if len(code) > 10_000 else requirements_in(code) == expected
-    )
+    assert requirements_in(code) == expected

@@ -130,7 +130,7 @@ def requirements_of(criterion: QualityCriterion) -> list[Requirement]:
 
 def _configured(criterion: QualityCriterion) -> list[Requirement]:
     """Return what the configuration of a check asks for and its description does not say."""
-    if criterion.shown != True or criterion.origin == "generated":  # noqa: E712 (or "description")
+    if criterion.shown is not True or criterion.origin == "generated":
         return []
     read = _READERS.get(criterion.evaluator)
     found = read(criterion) if read else []

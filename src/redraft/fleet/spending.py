@@ -166,7 +166,7 @@ def reserve(
         needed = 0.0 if isinf(call.expected_usd) else min(call.expected_usd, state.budget)
         is_guess = isinf(call.expected_usd)
         if left <= 0 or needed > left or (is_guess and not may_guess):
-            if state.spent + needed >= state.budget and (left <= 0 or needed > left):
+            if state.spent + needed >= state.budget:
                 state = replace(state, refused=min(needed, state.refused) if state.refused else needed)
             break
         usd, limit = needed, call.max_tokens

@@ -99,7 +99,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ConfigError(f"{LOOP}: max_iterations must be a whole number of at least 1, got {attempts!r}.")
     judge = Judge(loop.evaluator, resources, f"{resources.name}/{resources.node}")
-    verbs = LoopVerbs(loop, judge, scope, resources)
+    verbs = LoopVerbs(loop, judge, scope, resources, judge.rubric)
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
         quality_threshold=loop.evaluator.threshold,
@@ -176,6 +176,7 @@ class LoopVerbs:
     judge: Judge
     scope: Scope
     resources: Resources
+    requirements: str
 
     def description(self) -> str:
         """Return the generator's prompt as the first attempt renders it, or its code."""
@@ -289,7 +290,7 @@ class LoopVerbs:
 
     def _stating_requirements(self, call: Call) -> Call:
         """Return a call of a model whose prompt states the requirements, once."""
-        return _with_text(call, REQUIREMENTS) if self.judge.rubric and _asks_model(call) else call
+        return _with_text(call, REQUIREMENTS) if self.requirements and _asks_model(call) else call
 
     def _draft(self, who: str, value: Any, usage: TokenUsage, strategy: str) -> Draft:
         output = self.judge.candidate(value)
@@ -309,7 +310,7 @@ class LoopVerbs:
         earlier: dict[str, Any] = {}
         for version in versions:
             earlier |= version.memo or {}
-        fixed = {REQUIREMENTS: self.judge.rubric, FEEDBACK: ""}
+        fixed = {REQUIREMENTS: self.requirements, FEEDBACK: ""}
         return self.scope.inside_loop({**fixed, **earlier, **(feedback or {}), **state})
 
 
