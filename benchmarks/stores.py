@@ -102,8 +102,7 @@ def raw_cpu_ms(count: int) -> tuple[float, float, float]:
 
 
 def store_cpu_ms(name: str) -> tuple[float, float, float]:
-    from redraft.stores.memory import MemoryStore
-    from redraft.stores.sqlite import SqliteStore
+    from redraft.stores.sqlite import MemoryStore, SqliteStore
 
     if name == "plain sqlite3":
         return raw_cpu_ms(COUNT)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from _measure import options, publish, table, verdict
 
-from redraft.stores.memory import MemoryStore
-from redraft.stores.sqlite import SqliteStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 from redraft.workflow import Workflow
 from redraft.workflow.runtime import Resources, Scope
 from redraft.workflow.spec import EvaluatorSpec

@@ -6,7 +6,7 @@ from redraft import Agent, ConfigError, ModelError, QualityCriterion, Reflection
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.loop import Retry, direct, observed, retried
 from redraft.protocols import ChatReply
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 
 
 async def double(value):

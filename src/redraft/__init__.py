@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from redraft.protocols import AgentPattern as AgentPattern
     from redraft.protocols import ReflectionCallbacks as ReflectionCallbacks
     from redraft.protocols import ReflectionDecision as ReflectionDecision
-    from redraft.stores.memory import MemoryStore as MemoryStore
+    from redraft.stores.sqlite import MemoryStore as MemoryStore
     from redraft.stores.sqlite import SqliteStore as SqliteStore
     from redraft.types import ConvergenceReason as ConvergenceReason
     from redraft.types import Draft as Draft
@@ -82,8 +82,7 @@ _PLACES = {
     "models.testing": ("ScriptedModel",),
     "notes.ensemble": ("Ensemble",),
     "notes.task": ("Task",),
-    "stores.memory": ("MemoryStore",),
-    "stores.sqlite": ("SqliteStore",),
+    "stores.sqlite": ("MemoryStore", "SqliteStore"),
     "types": (
         "ConvergenceReason",
         "Draft",

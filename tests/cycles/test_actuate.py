@@ -8,7 +8,7 @@ import pytest
 from redraft.cycles.actuate import evaluate, execute
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import ScriptedBus, cycle_of, run, spec_of
 from support.http_server import of_json, of_text, serving
 

@@ -13,8 +13,9 @@ from redraft.cycles.mail import ring, ring_count, wait_for_ring
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.journal import STEP
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
 from redraft.stores.run_index import CYCLE
+from redraft.stores.sqlite import MemoryStore
+from support.memory_stores import copy_of
 from support.monitor import MONITOR, Clock, World, monitor, run
 from support.redact_corpus import Maker, person
 
@@ -242,19 +243,18 @@ def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigger():
 
 
 def test_a_cycle_that_was_killed_early_resumes_under_its_id_and_trigger():
-    store, left, later = MemoryStore(), {}, MemoryStore()
+    store, left = MemoryStore(), []
 
     class Killed(World):
         def lower(self, level, idempotency_key):
-            left.update(store._rows)  # as a process leaves them that is killed here
+            left.append(copy_of(store, without=["lease"]))  # as a process leaves them that is killed here
             return super().lower(level, idempotency_key)
 
     async def main():
         first, second = Killed(), World()
         async with monitor(first, storage=store) as agent:
             killed = await agent.run_cycle("message")
-        later._rows = {key: row for key, row in left.items() if key[0] != "lease"}
-        async with monitor(second, storage=later) as agent:
+        async with monitor(second, storage=left[0]) as agent:
             assert (await agent.open()).unfinished.trigger == "message"
             result = await agent.run_cycle()
         assert (result.id, result.number, result.trigger) == (killed.id, 1, "message")

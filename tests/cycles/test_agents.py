@@ -1,5 +1,4 @@
 import asyncio
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,8 +9,9 @@ from redraft.cycles.mail import Feedback, mail_record
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.records import CycleRecord, new_id, stored_cycle
 from redraft.errors import ConfigError
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.kept_agents import CONTROLLED
+from support.memory_stores import copy_of
 from support.monitor import MONITOR, World, monitor, run
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -194,12 +194,11 @@ def test_a_resumed_wait_keeps_its_deadline(later, decision, ended):
             going = asyncio.ensure_future(agent.run_cycle())
             await waits.wait()
             await asyncio.sleep(0.01)
-            left = deepcopy(store._rows)
+            left = copy_of(store, without=["lease"])
             going.cancel()
             await asyncio.wait([going])
         if ended == "killed":
-            store = MemoryStore()
-            store._rows = {key: row for key, row in left.items() if key[0] != "lease"}
+            store = left
         now += timedelta(seconds=later)
         waits.clear()
         async with monitor(text=text, storage=store, on_event=hear, clock=lambda: now) as agent:

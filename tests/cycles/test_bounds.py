@@ -1,6 +1,6 @@
 """Many cycles: what an agent stores does not grow without bound."""
 
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.monitor import MONITOR, Clock, World, monitor, run
 
 CYCLES = 210

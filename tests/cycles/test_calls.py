@@ -23,7 +23,7 @@ from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.models.metered import MeteredModel
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.text.templates import Template
 from redraft.types import TokenUsage
 from support.cycles import begun, cycle_of, run, spec_of, substages

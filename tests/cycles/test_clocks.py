@@ -10,7 +10,7 @@ from redraft.cycles.lease import Lease, live_holder
 from redraft.cycles.memory import past_stamps, retained, stamp_of
 from redraft.cycles.spec import ActionLimit, AgentFile, CronTrigger, parse_agent_file
 from redraft.cycles.triggers import Triggers
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import NOON, no_lease, run
 from support.monitor import Clock
 

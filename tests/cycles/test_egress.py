@@ -8,7 +8,7 @@ from redraft.cycles.egress import AgentEffect, Egress, LimitError
 from redraft.cycles.spec import ActionLimit, AgentSpec
 from redraft.errors import LeaseError
 from redraft.loop.journal import Journalled
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import NOON, cycle_of, no_lease, run, spec_of, unsaved
 from support.monitor import Clock
 

@@ -18,7 +18,7 @@ from redraft.cycles import endpoint
 from redraft.cycles.host import AgentHost
 from redraft.cycles.webhook import secret_key, signed_headers
 from redraft.errors import ConfigError, LeaseError, StoreError
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.web.server import parsed_address, serving
 from support.commands import redraft
 from support.monitor import MONITOR, World, monitor, run

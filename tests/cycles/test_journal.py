@@ -8,8 +8,9 @@ from redraft.cycles.cycle import SubstageFinished
 from redraft.cycles.journal import JOURNAL, CycleSteps
 from redraft.cycles.records import CycleRecord
 from redraft.cycles.write_behind import WriteBehind
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import NOON
+from support.memory_stores import connection_of
 from support.monitor import monitor, run
 
 
@@ -41,7 +42,8 @@ class Gate(MemoryStore):
 
     @property
     def _written(self):
-        return json.loads(self._rows[JOURNAL, JOURNAL].data)
+        kept = "SELECT data FROM records WHERE kind = ? AND key = ?"
+        return json.loads(connection_of(self).execute(kept, (JOURNAL, JOURNAL)).fetchone()[0])
 
 
 def steps_of(store, silence=None):

@@ -11,8 +11,7 @@ from redraft.cycles import lease as module
 from redraft.cycles.lease import LEASE, Lease
 from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
-from redraft.stores.sqlite import SqliteStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 from support.store_faults import child
 
 

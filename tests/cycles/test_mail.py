@@ -4,7 +4,7 @@ import pytest
 
 from redraft.cycles import Agents, mail
 from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Mailbox, drop_excess_mail
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.monitor import MONITOR, monitor, run
 
 DEAF = MONITOR.replace("      - {type: agent-messages, name: mail, config: {into: mail}}\n", "")

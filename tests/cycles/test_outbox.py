@@ -15,7 +15,7 @@ from redraft.cycles.records import CycleMetrics, CycleRecord
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import StoreError
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import NOON, run
 from support.http_server import of_json, serving
 from support.monitor import Clock

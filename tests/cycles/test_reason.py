@@ -4,7 +4,7 @@ from redraft.cycles.mail import Feedback
 from redraft.cycles.reason import admit_due_actions, analyze, authorize, govern, plan, refusal_reason
 from redraft.errors import OutputError
 from redraft.redact.redactor import redactor_of_environment
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import ScriptedBus, begun, cycle_of, run, spec_of
 
 SCHEMA = {"type": "object", "properties": {"trend": {"type": "string"}}, "required": ["trend"]}

@@ -17,7 +17,7 @@ from redraft.cycles.reflect import next_memory
 from redraft.cycles.spec import Retention
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycle_memory import at, ids, item, pattern, reflecting
 from support.cycles import NOON
 from support.monitor import MONITOR, monitor, run

@@ -8,7 +8,7 @@ from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.sense import read_csv, sense
 from redraft.errors import LeaseError, OutputError
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import ScriptedBus, begun, cycle_of, run, spec_of, unsaved
 from support.http_server import of_json, serving
 

@@ -10,7 +10,7 @@ import pytest
 from redraft import ScriptedModel
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.cycle import CycleWaiting
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.cycles import run
 from support.http_server import of_json, serving
 

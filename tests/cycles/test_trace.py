@@ -11,9 +11,8 @@ from redraft.cycles.trace import trace_record
 from redraft.errors import ModelError
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, ChatRequest, Message
-from redraft.stores.memory import MemoryStore
 from redraft.stores.run_index import Totals
-from redraft.stores.sqlite import SqliteStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 from redraft.types import TokenUsage
 from support.commands import document, redraft
 from support.kept_agents import project, ran_cycles, visited  # noqa: F401 (a fixture)

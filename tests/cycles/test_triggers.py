@@ -233,7 +233,7 @@ def test_a_time_that_passed_without_a_process_fires_at_the_start(hours, expected
 
 
 def test_a_new_process_knows_when_the_last_cycle_began(tmp_path):
-    from redraft.stores.memory import MemoryStore
+    from redraft.stores.sqlite import MemoryStore
 
     clock, store, events = Clock(), MemoryStore(), []
     text = MONITOR.replace("stages:", 'triggers: [{type: cron, expression: "0 13 * * *"}]\nstages:', 1)

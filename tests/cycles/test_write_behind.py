@@ -14,7 +14,7 @@ from redraft.cycles.records import CycleRecord, memory_record, stored_cycle, sto
 from redraft.cycles.write_behind import WriteBehind
 from redraft.errors import LeaseError, StoreError
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 
 
 class Database(MemoryStore):

@@ -10,7 +10,7 @@ import pytest
 from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, reflected
 from redraft.evals.cases import EvalCase, add_cases, case_of, cases_of_rows, read_cases
 from redraft.evals.evaluation import graders_of
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import PlainTask
 from support.kept_runs import record
 from support.versions import version

@@ -10,7 +10,7 @@ from redraft.loop import Journalled
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, RunContext
 from redraft.sandbox.jail import ProcessJail
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import PlainTask, TokenUsage, same_issue
 from support.evaluation import after, criterion, evaluate
 

@@ -9,8 +9,7 @@ import pytest
 
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue, WorkerCard
-from redraft.stores.memory import MemoryStore
-from redraft.stores.sqlite import SqliteStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 
 
 def memory(_request):
@@ -352,7 +351,7 @@ def test_a_job_that_a_clock_from_the_future_delayed_is_due_now(monkeypatch):
         now = datetime.now(UTC)
         await queue.submit(job("later", due=now + timedelta(seconds=90)))
         with monkeypatch.context() as wrong:
-            wrong.setattr("redraft.stores.memory.time_ns", lambda: time_ns() + 9_000 * 24 * 3600 * 10**9)
+            wrong.setattr("redraft.stores.sqlite.time_ns", lambda: time_ns() + 9_000 * 24 * 3600 * 10**9)
             await queue.submit(job("ahead", due=now + timedelta(days=9_000, seconds=90)))
         assert (await queue.claim()).run_id == "ahead"
         assert await queue.claim() is None

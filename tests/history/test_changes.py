@@ -2,7 +2,7 @@ import pytest
 
 from redraft import Issue
 from redraft.history.changes import fold, pairs
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.text.diff import word_diff
 from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.versions import version

@@ -16,7 +16,7 @@ from redraft.loop.record import Origin
 from redraft.notes import checkpoint
 from redraft.notes.learner import Learned
 from redraft.protocols import ChatReply, ChatRequest, Message
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.kept_agents import project, ran_cycles, visited
 from support.kept_runs import CALL, GONE

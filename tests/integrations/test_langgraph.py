@@ -20,7 +20,7 @@ from redraft.errors import UnfinishedError
 from redraft.events import TokenEvent
 from redraft.integrations.langgraph import reflecting
 from redraft.loop import Retry
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import ConvergenceReason
 from support.pages import Page
 

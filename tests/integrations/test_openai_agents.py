@@ -21,7 +21,7 @@ from redraft.events import TokenEvent
 from redraft.fleet.spending import DailyBudget, SharedSpending
 from redraft.integrations.openai_agents import reflecting
 from redraft.loop import Retry
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import ConvergenceReason, TokenUsage
 from support.counting_server import INPUT_USD, OUTPUT_USD, provider
 from support.pages import Page

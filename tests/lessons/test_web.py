@@ -9,7 +9,7 @@ from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Impact
 from redraft.lessons.rules import Rules
 from redraft.lessons.web import PAGE_SIZE
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.web.rendering import digest
 from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from support.learned_lessons import AGENT, failure, lesson, lessons_of, rules_and_playbooks, used

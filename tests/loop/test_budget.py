@@ -28,7 +28,7 @@ from redraft.loop.budget import NO_BUDGET, Budget, Tally
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN
 from redraft.protocols import ChatReply
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 
 
 @pytest.mark.parametrize("field", ["tokens", "usd", "seconds", "revision_tokens"])

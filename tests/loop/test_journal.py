@@ -29,7 +29,7 @@ from redraft.loop.journal import STEP, Journalled, StepRecords
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.protocols import ChatRequest, Message, ReflectionCallbacks, ReflectionDecision
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 
 TEA = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "tea"})
 PLAIN = ReflectionPattern(max_iterations=2, retry=Retry(attempts=3, first_wait=0))

@@ -23,7 +23,7 @@ from redraft.loop.journal import STEP, Journalled
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import Advice
 
 LENGTH = QualityCriterion(

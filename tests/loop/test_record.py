@@ -8,7 +8,7 @@ import pytest
 from redraft import Task
 from redraft.loop.record import Origin, Process, own_start, start_of
 from redraft.loop.runs import Runs
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.kept_runs import record
 
 

@@ -9,8 +9,7 @@ from redraft.loop.record import Process, task_digest
 from redraft.loop.runs import Runs, StoredRun, state_of
 from redraft.protocols import ReflectionCallbacks
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
-from redraft.stores.sqlite import SqliteStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 from redraft.types import Stop
 from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version

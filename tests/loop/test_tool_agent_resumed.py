@@ -18,7 +18,7 @@ from redraft.loop import Retry
 from redraft.loop.triggers import LEAD
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatReply
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from support.tool_agents import call
 
 

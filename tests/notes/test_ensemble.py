@@ -20,7 +20,7 @@ from redraft.errors import EnsembleError, RejectedOutputError
 from redraft.notes import InMemoryReflectionStore, ReflectionConfig
 from redraft.notes.ensemble import graph_of
 from redraft.notes.trial import Trial
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import Advice
 from support.ensembles import BETTER, asked, better, is_reflection, reflections, thinking
 

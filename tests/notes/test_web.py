@@ -7,7 +7,7 @@ import pytest
 from redraft.notes.note import NoteUse
 from redraft.notes.store import NoteStore
 from redraft.notes.web import PAGE_SIZE, points_of
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import PlainTask
 from support.dashboards import HOSTILE, TOKEN, Seen, described, guarded, pages, put
 from support.noted_task import IDENTITY, noted_task, reflection

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import PostgresStore
-from redraft.stores.sqlite import SqliteStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 from support.postgres_server import Place
 
 
@@ -52,6 +51,23 @@ def emptied_place(tables):
     tables.empty()
 
 
+class PlainStore:
+    """A store as users may write one: without tables for the columns of runs."""
+
+    def __init__(self):
+        self._store = MemoryStore()
+
+    def __getattr__(self, name):
+        if name == "run_index":
+            raise AttributeError(name)
+        return getattr(self._store, name)
+
+
+def plain(_request):
+    spaces = {}
+    return lambda space="": spaces.setdefault(space, PlainStore())
+
+
 BACKENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres, "isolated": isolated}
 """Each returns, for a test, a function that opens the store of a space; opened twice, it is the same."""
 
@@ -65,7 +81,7 @@ def backend(request):
 def open_store(backend, request):
     """Open the store of a space, and close it in the end."""
     opened = []
-    make = BACKENDS[backend](request)
+    make = {"plain": plain, **BACKENDS}[backend](request)
 
     def open_one(space=""):
         opened.append(make(space))

@@ -9,6 +9,7 @@ from redraft import MemoryStore, SqliteStore
 from redraft.errors import StoreError
 from redraft.stores import PostgresStore, Record, base
 from redraft.stores.base import DamagedData, intact
+from support.memory_stores import connection_of
 
 DATA = {"status": "finished", "inner": False, "n": 12, "said": "drei Äpfel 🍎", "list": [1, {"a": None}]}
 KEYS = ["a", "b", "c"]
@@ -49,11 +50,11 @@ class Memory:
         self.store = MemoryStore()
 
     def damage(self, column, value):
-        rows = self.store._rows
-        rows["note", "b"] = rows["note", "b"]._replace(**{column: value})
+        sql = f"UPDATE records SET {column} = ? WHERE key = 'b'"  # noqa: S608 (a test's own)
+        connection_of(self.store).execute(sql, (value,))
 
     def text(self):
-        return self.store._rows["note", "b"].data
+        return connection_of(self.store).execute("SELECT data FROM records WHERE key = 'b'").fetchone()[0]
 
 
 @pytest.fixture(params=["sqlite", "postgres", "memory"])

@@ -17,7 +17,7 @@ from redraft.stores import postgres_session as postgres_database
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.postgres_session import ROLE, IsolatedDatabase
-from redraft.stores.run_index import RunEntry, RunRow, Share
+from redraft.stores.run_index import RunRow, Share
 from support.postgres_server import Place, with_schema
 from support.store_faults import child, note
 
@@ -390,8 +390,8 @@ def test_a_session_sees_only_runs_of_its_own_space(user_of):
         url = user_of("")
         one, other = (PostgresStore(url, space, isolated=True) for space in ("agent:one", "agent:other"))
         for store, name in ((one, "mine"), (other, "theirs")):
-            row = RunRow(name, datetime.now(UTC), "finished")
-            await store.put(Record("run", name, {"index": RunEntry(row, (Share("role", "x"),)).to_data()}))
+            row = RunRow(name, datetime.now(UTC), "finished", shares=(Share("role", "x"),))
+            await store.put(Record("run", name, {"index": row.to_data()}))
         assert [row.run_id for row in await one.run_index().find()] == ["mine"]
         async with await one.session() as session:
             for table in ("redraft_agent_runs", "redraft_agent_run_shares"):

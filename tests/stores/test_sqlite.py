@@ -16,7 +16,7 @@ import pytest
 from redraft.errors import ConfigError, StoreError
 from redraft.stores import sqlite as sqlite_file
 from redraft.stores.base import Record
-from redraft.stores.run_index import ENDED, RunQuery, SqlRunIndex
+from redraft.stores.run_index import ENDED, RunIndex, RunQuery
 from redraft.stores.sqlite import SqliteStore
 from support.store_faults import child, note, run
 
@@ -147,7 +147,7 @@ def test_sums_over_runs_are_read_in_order(path, store, by, since):
         return []
 
     for where in ({"status": ENDED}, {"status": ENDED, "is_inner": False}):
-        asyncio.run(SqlRunIndex("", explain).sum(by, RunQuery(where, since)))
+        asyncio.run(RunIndex("", explain).sum(by, RunQuery(where, since)))
     assert len(plan) == 2
     assert not [line for line in plan if "TEMP B-TREE" in line]
 

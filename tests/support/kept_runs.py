@@ -12,7 +12,7 @@ from redraft.loop.record import Origin, Process, RunRecord
 from redraft.loop.run import Judges
 from redraft.loop.runs import Runs, StoredRun
 from redraft.loop.select import select
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import QualityCriterion, Stop
 
 START = datetime(2026, 11, 22, 3, 45, tzinfo=UTC)

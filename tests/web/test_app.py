@@ -7,8 +7,7 @@ from redraft import Task
 from redraft.errors import ConfigError, StoreError
 from redraft.loop.record import Origin
 from redraft.stores.base import Record
-from redraft.stores.memory import MemoryStore
-from redraft.stores.sqlite import SqliteStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 from redraft.web.app import interval
 from redraft.web.page import Change, NotFoundError, Slice
 from redraft.web.rendering import LONGEST

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.web.guard import HEADERS, LARGEST_BODY, MIN_TOKEN_LENGTH, Address, Guard, Keys
 from support.dashboards import TOKEN, guarded
 

@@ -8,7 +8,7 @@ import pytest
 from redraft.dashboard import dashboard
 from redraft.errors import ConfigError
 from redraft.stores.location import project_store
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.web.people import PERSON, People, people_of
 from redraft.web.project import Project
 from support.commands import redraft

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from redraft.errors import ConfigError, OutputError, WorkflowError
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.workflow import Workflow
 from redraft.workflow.actions import check_host
 from support.http_server import of_json, of_text, redirect, serving

@@ -15,7 +15,7 @@ from pydantic_ai.models.function import FunctionModel
 from redraft.errors import UnfinishedError, WorkflowError
 from redraft.loop.runs import Runs
 from redraft.models.provider import ProviderModel
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.workflow import Workflow
 
 FUNCTIONS = """\

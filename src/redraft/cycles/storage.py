@@ -25,9 +25,9 @@ from redraft.errors import ConfigError
 from redraft.settings import load_settings, without_password
 from redraft.stores.base import ManagedStore, Record, Store, intact
 from redraft.stores.location import project_place, project_store
-from redraft.stores.memory import MemoryStore
 from redraft.stores.postgres import PostgresStore
 from redraft.stores.run_index import CYCLE
+from redraft.stores.sqlite import MemoryStore
 from redraft.text.search import has_text, without_texts
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ModelChoice
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import NOTHING_USED, Output, QualityCriterion, TokenUsage, render_usd
 
 if TYPE_CHECKING:

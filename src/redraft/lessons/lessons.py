@@ -56,7 +56,7 @@ from redraft.redact.log import logger
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.stores.location import project_store
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.text.characters import without_middle
 from redraft.types import Advice, PlainTask, QualityCriterion, ReflectionResult
 

@@ -20,7 +20,7 @@ from redraft._texts import short_repr
 from redraft.errors import ChangedRunError, ConfigError
 from redraft.redact.log import logger
 from redraft.stores.base import Record
-from redraft.stores.run_index import RUN, RunEntry, RunRow, Share, spent
+from redraft.stores.run_index import RUN, RunRow, Share, spent
 from redraft.types import (
     NOT_REPORTED,
     NOTHING_USED,
@@ -330,7 +330,7 @@ class RunRecord:
 
     def stored(self) -> Record:
         """Return the record for a store, with its entry in the index of runs."""
-        return Record(RUN, self.run_id, to_record(self) | {"index": entry_of(self).to_data()})
+        return Record(RUN, self.run_id, to_record(self) | {"index": row_of(self).to_data()})
 
     def check_same(self, stored: Record, before: RunRecord, /) -> None:
         """Raise `ChangedRunError` if the run in the store is of another task, or began from another draft.
@@ -395,8 +395,8 @@ def task_digest(description: str) -> str:
     return sha256(description.encode("utf-8", "surrogatepass")).hexdigest()[:TASK_DIGITS]
 
 
-def entry_of(record: RunRecord) -> RunEntry:
-    """Return the entry of a run in the index."""
+def row_of(record: RunRecord) -> RunRow:
+    """Return the columns of a run for the index."""
     options, origin, process = record.options, record.origin, record.process
     judge = str(options.get("judge") or "")
     best = record.version(record.best)
@@ -413,7 +413,9 @@ def entry_of(record: RunRecord) -> RunEntry:
     for role, used in usage.items():
         models.setdefault(judges if role in JUDGED else origin.model, []).append(used)
     later = _after_best(record)
-    row = RunRow(
+    shares = [Share("role", role, **spent([used])) for role, used in usage.items()]
+    shares += [Share("role_model", model, **spent(used)) for model, used in models.items()]
+    return RunRow(
         record.run_id,
         record.started_at,
         status=record.status,
@@ -441,11 +443,9 @@ def entry_of(record: RunRecord) -> RunEntry:
         later_usd=later.cost_usd or 0.0,
         later_unpriced=later.cost_usd is None,
         criteria={name: (first_scores.get(name), score) for name, score in best_scores.items()},
+        shares=tuple(shares),
         **spent(usage.values()),
     )
-    shares = [Share("role", role, **spent([used])) for role, used in usage.items()]
-    shares += [Share("role_model", model, **spent(used)) for model, used in models.items()]
-    return RunEntry(row, tuple(shares))
 
 
 def _after_best(record: RunRecord) -> TokenUsage:

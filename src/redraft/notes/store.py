@@ -29,8 +29,8 @@ from redraft.notes.task import TaskIdentity
 from redraft.notes.trial import LATEST_USES, Trial, may_replace, reason_of, shown_to_help, verdict
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
-from redraft.stores.memory import MemoryStore
 from redraft.stores.run_index import NOTE_USE, RunUse, run_index
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from redraft.errors import ConfigError, MissingExtraError, StoreError
 from redraft.stores import postgres_sql as sql
 from redraft.stores.base import NewRow, Query, check_name, microseconds
 from redraft.stores.postgres_sql import entries
-from redraft.stores.run_index import SqlRunIndex
+from redraft.stores.run_index import RunIndex
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
@@ -158,13 +158,13 @@ class PostgresStore:
         check_name("key", key)
         return await self._write(kind, key, partial(sql.delete, self._space, kind, key))
 
-    def run_index(self) -> SqlRunIndex:
+    def run_index(self) -> RunIndex:
         """Return the index of the runs in this store."""
 
         async def ask(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(partial(sql.select, self._space, statement, values))
 
-        return SqlRunIndex(self._space.name, ask)
+        return RunIndex(self._space.name, ask)
 
     async def kinds(self) -> dict[str, KindSize]:
         """Return how much there is of each kind of records, sorted by kind."""

@@ -18,6 +18,7 @@ from psycopg.pq import Conninfo
 from redraft.errors import ConfigError, StoreError, StoreSettingsError
 from redraft.redact.log import logger
 from redraft.stores.base import checksum
+from redraft.stores.run_index import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -501,9 +502,14 @@ def _scalar(connection: psycopg.Connection, sql: str) -> Any:
 # '"status":"finished"' for each top-level field. `checksum` is CRC-32 of kind, key, schema_version and data;
 # in version 1, records could also have a vector, and the checksum included it. The other tables hold the
 # columns of `stores.run_index`, texts escaped as in JSON.
-_USED = """requests bigint NOT NULL, failed_requests bigint NOT NULL, input_tokens bigint NOT NULL,
-    output_tokens bigint NOT NULL, known_usd double precision NOT NULL, unpriced integer NOT NULL"""
-"""The columns of `stores.run_index.spent`."""
+_TYPES = {
+    "key": 'text COLLATE "C"',
+    "str": "text",
+    "bool": "integer",
+    "int": "bigint",
+    "time": "bigint",
+    "float": "double precision",
+}
 _POLICIES = "".join(
     f"""
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
@@ -535,36 +541,8 @@ CREATE INDEX redraft_records_newest ON redraft_records (space, kind, created_at,
 CREATE INDEX redraft_records_fields ON redraft_records USING gin (fields);
 
 CREATE TABLE redraft_runs (
-    space           text COLLATE "C" NOT NULL,
-    run_id          text COLLATE "C" NOT NULL,
-    created_at      bigint  NOT NULL,
-    day             integer NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) STORED,
-    status          text    NOT NULL,
-    is_inner        integer NOT NULL,
-    {_USED},
-    later_tokens    bigint  NOT NULL,
-    later_usd       double precision NOT NULL,
-    later_unpriced  integer NOT NULL,
-    agent           text    NOT NULL,
-    task            text    NOT NULL,
-    model           text    NOT NULL,
-    judge           text    NOT NULL,
-    reason          text    NOT NULL,
-    parent          text    NOT NULL,
-    host            text    NOT NULL,
-    pid             bigint  NOT NULL,
-    process_started text    NOT NULL,
-    is_advised      integer NOT NULL,
-    strategy        text    NOT NULL,
-    max_iterations  bigint,
-    threshold       double precision,
-    selection       text    NOT NULL,
-    versions        bigint  NOT NULL,
-    first_score     double precision,
-    best_score      double precision,
-    satisfactory    integer NOT NULL,
-    seconds         double precision NOT NULL,
-    criteria        text    NOT NULL,
+    {columns_of("runs", _TYPES)},
+    day integer NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) STORED,
     PRIMARY KEY (space, run_id)
 );
 CREATE INDEX redraft_runs_newest ON redraft_runs (space, created_at, run_id);
@@ -574,38 +552,18 @@ CREATE INDEX redraft_runs_by_status ON redraft_runs (space, status, created_at, 
 CREATE INDEX redraft_runs_by_day ON redraft_runs (space, day, created_at, run_id);
 
 CREATE TABLE redraft_run_shares (
-    space           text COLLATE "C" NOT NULL,
-    run_id          text COLLATE "C" NOT NULL,
-    facet           text    NOT NULL,
-    value           text    NOT NULL,
-    created_at      bigint  NOT NULL,
-    status          text    NOT NULL,
-    is_inner        integer NOT NULL,
-    {_USED},
+    {columns_of("run_shares", _TYPES)},
     PRIMARY KEY (space, run_id, facet, value)
 );
 
 CREATE TABLE redraft_uses (
-    space   text COLLATE "C" NOT NULL,
-    kind    text COLLATE "C" NOT NULL,
-    key     text COLLATE "C" NOT NULL,
-    subject text COLLATE "C" NOT NULL,
-    run_id  text COLLATE "C" NOT NULL,
-    at      bigint NOT NULL,
-    outcome text   NOT NULL,
-    version bigint,
-    score   double precision,
+    {columns_of("uses", _TYPES)},
     PRIMARY KEY (space, kind, key)
 );
 CREATE INDEX redraft_uses_of_subjects ON redraft_uses (space, kind, subject, at, run_id);
 
 CREATE TABLE redraft_expenses (
-    space  text COLLATE "C" NOT NULL,
-    kind   text COLLATE "C" NOT NULL,
-    key    text COLLATE "C" NOT NULL,
-    at     bigint NOT NULL,
-    run_id text COLLATE "C" NOT NULL,
-    {_USED},
+    {columns_of("expenses", _TYPES)},
     PRIMARY KEY (space, kind, key)
 );
 

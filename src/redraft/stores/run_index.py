@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -26,7 +26,7 @@ from typing import (
 from redraft._texts import counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError, DamagedRecordError
-from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, intact, json_text, microseconds
+from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, json_text, microseconds
 
 if TYPE_CHECKING:
     from redraft.types import TokenUsage
@@ -54,6 +54,20 @@ Column: TypeAlias = Literal[
 ]
 Facet: TypeAlias = Literal["role", "role_model"]
 GroupBy: TypeAlias = Column | Facet
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one role used of a run (`facet` is `role`), or all roles of one model (`role_model`)."""
+
+    facet: str
+    value: str
+    requests: int = 0
+    failed_requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    known_usd: float = 0.0
+    unpriced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,8 @@ class RunRow:
     later_usd: float = 0.0
     later_unpriced: bool = False
     criteria: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict[str, Any])
+    shares: tuple[Share, ...] = ()
+    """What roles and models used of it; empty in the rows that an index finds, which only sums them up."""
 
     @property
     def day(self) -> date:
@@ -109,37 +125,16 @@ class RunRow:
         """What the run cost; None where a part of that is not known."""
         return None if self.unpriced else self.known_usd
 
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one role used of a run (`facet` is `role`), or all roles of one model (`role_model`)."""
-
-    facet: str
-    value: str
-    requests: int = 0
-    failed_requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    known_usd: float = 0.0
-    unpriced: bool = False
-
-
-class RunEntry(NamedTuple):
-    """All that the index holds of a run."""
-
-    row: RunRow
-    shares: tuple[Share, ...] = ()
-
     def to_data(self) -> dict[str, Any]:
-        """Return the entry as the record of a run carries it in `data["index"]`."""
-        columns: dict[str, Any] = {name: getattr(self.row, name) for name in _COLUMNS}
-        columns["criteria"] = {name: list(scores) for name, scores in self.row.criteria.items()}
+        """Return the columns and shares as the record of the run carries them in `data["index"]`."""
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
+        columns["criteria"] = {name: list(scores) for name, scores in self.criteria.items()}
         columns["shares"] = [[getattr(share, name) for name in _SHARE] for share in self.shares]
         return columns
 
     @classmethod
     def of(cls, run_id: str, created_at: datetime, data: Mapping[str, Any]) -> Self:
-        """Read the entry from a run's data; where that can't be done, its status is `damaged`."""
+        """Read a row from a run's data; where that can't be done, its status is `damaged`."""
         try:
             index = data["index"]
             columns = {name: _checked(index[name], kind) for name, kind in _COLUMNS.items()}
@@ -149,8 +144,8 @@ class RunEntry(NamedTuple):
                 for share in index["shares"]
             )
         except (DamagedRecordError, KeyError, TypeError, ValueError, AttributeError):
-            return cls(RunRow(run_id, created_at))
-        return cls(RunRow(run_id, created_at, criteria=criteria, **columns), shares)
+            return cls(run_id, created_at)
+        return cls(run_id, created_at, criteria=criteria, shares=shares, **columns)
 
 
 def spent(usages: Iterable[TokenUsage]) -> dict[str, Any]:
@@ -194,16 +189,6 @@ class Totals:
         """Add the sums of other runs."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    @classmethod
-    def of(cls, used: RunRow | Share | Expense) -> Self:
-        """Return the sums of one run, of a share in it, or of one expense."""
-        tokens = used.input_tokens, used.output_tokens
-        totals = cls(1, used.requests, used.failed_requests, *tokens, used.known_usd, int(used.unpriced))
-        if isinstance(used, RunRow):
-            totals.later_tokens, totals.later_usd = used.later_tokens, used.later_usd
-            totals.later_unknown = int(used.later_unpriced)
-        return totals
 
 
 class Count(NamedTuple):
@@ -281,171 +266,17 @@ class RunQuery:
         value = self.where[column]
         return value if isinstance(value, tuple) else (value,)
 
-    def admits(self, row: RunRow) -> bool:
-        """Return whether a run is meant."""
-        return (
-            (self.since is None or row.created_at >= self.since)
-            and (not self.prefixes or row.run_id.startswith(self.prefixes))
-            and all(getattr(row, column) in self.values(column) for column in self.where)
-        )
-
 
 ALL_RUNS: Final = RunQuery()
 
 
-class RunIndex(Protocol):
+class RunIndex:
     """Query the runs of a store, their uses of lessons and notes, and the expenses beside them by columns.
 
     Each record carries its columns as `data["index"]`. SQLite and PostgreSQL write them to tables of
-    their own in the transaction that writes the record, so the two never disagree. For any other store, the
-    records themselves are read. Every method raises `StoreError` when the store can't be read.
-    """
-
-    async def find(
-        self, query: RunQuery = ALL_RUNS, *, after: RunRow | Record | None = None, limit: int | None = None
-    ) -> list[RunRow]:
-        """Return rows, the newest run first.
-
-        `after` is the last run of the page before, as its row, or as any record that was created then.
-        """
-        ...
-
-    async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
-        """Count the runs that have a value in common, by that value: cheaper than `sum`."""
-        ...
-
-    async def sum(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Totals]:
-        """Add up the runs that have a value in common, by that value.
-
-        `day` is the date (UTC) on which a run began. By `role`, a run counts once for each role, with what
-        that used; by `role_model`, once for each model that a role was given to. Runs that have not ended
-        have neither. Raises `ConfigError` for a column that runs can't be grouped by.
-        """
-        ...
-
-    async def uses(
-        self, kind: str, subject: str, *, outcome: str | None = None, limit: int | None = None
-    ) -> list[RunUse]:
-        """Return the uses of a lesson or note, the latest first, optionally those with one outcome."""
-        ...
-
-    async def count_uses(
-        self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
-    ) -> dict[str, tuple[int, ...]]:
-        """Count the uses of each subject that begins with `prefix`: by runs, and with each outcome."""
-        ...
-
-    async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
-        """Add up the expenses of `CYCLE` or `CHECKPOINT` records by day, and by agent, model and task."""
-        ...
-
-
-@runtime_checkable
-class IndexedStore(Store, Protocol):
-    """A `Store` that keeps the columns of its runs in tables."""
-
-    def run_index(self) -> RunIndex:
-        """Return the index of its runs."""
-        ...
-
-
-def run_index(store: Store) -> RunIndex:
-    """Return the index of a store's runs; one without tables of them is read record by record."""
-    return store.run_index() if isinstance(store, IndexedStore) else RunScan(store)
-
-
-class RunScan:
-    """A `RunIndex` that reads the records of all runs, for a store without columns."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def find(
-        self, query: RunQuery = ALL_RUNS, *, after: RunRow | Record | None = None, limit: int | None = None
-    ) -> list[RunRow]:
-        """Return rows, the newest run first."""
-        rows = [row for row, _ in await self._entries(query) if after is None or _age(row) < _age(after)]
-        return sorted(rows, key=_age, reverse=True)[:limit]
-
-    async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
-        """Count the runs that have a value in common, by that value."""
-        ids: dict[Any, list[str]] = {}
-        for value, run_id, _ in await self._parts(by, query):
-            ids.setdefault(value, []).append(run_id)
-        return {value: Count(len(those), max(those)) for value, those in ids.items()}
-
-    async def sum(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Totals]:
-        """Add up the runs that have a value in common, by that value."""
-        sums: dict[Any, Totals] = {}
-        for value, _, used in await self._parts(by, query):
-            sums.setdefault(value, Totals()).add(Totals.of(used))
-        return sums
-
-    async def uses(
-        self, kind: str, subject: str, *, outcome: str | None = None, limit: int | None = None
-    ) -> list[RunUse]:
-        """Return the uses of a lesson or note, the latest first, optionally those with one outcome."""
-        found = await self._uses(kind, f"{subject}/")
-        chosen = [use for use in found if use.subject == subject and outcome in (None, use.outcome)]
-        return sorted(chosen, key=attrgetter("at", "run_id"), reverse=True)[:limit]
-
-    async def count_uses(
-        self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
-    ) -> dict[str, tuple[int, ...]]:
-        """Count the uses of each subject that begins with `prefix`: by runs, and with each outcome."""
-        uses: dict[str, list[RunUse]] = {}
-        for use in await self._uses(kind, prefix):
-            uses.setdefault(use.subject, []).append(use)
-        return {
-            subject: (
-                sum(use.run_id != "" for use in those),
-                *(sum(use.outcome == outcome for use in those) for outcome in outcomes),
-            )
-            for subject, those in uses.items()
-        }
-
-    async def _uses(self, kind: str, prefix: str) -> list[RunUse]:
-        records = intact(await self._store.find(kind, prefix=prefix))
-        return [use for record in records if (use := _TABLES[kind].read(record.data)) is not None]
-
-    async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
-        """Add up the expenses of `CYCLE` or `CHECKPOINT` records by day, and by agent, model and task."""
-        runs = {row.run_id: (row.agent, row.model, row.task) for row in await self.find()}
-        sums: dict[ExpenseGroup, Totals] = {}
-        for record in intact(await self._store.find(kind)):
-            one: Expense | None = _TABLES[kind].read(record.data)
-            if one is not None and (since is None or one.at >= since):
-                group = ExpenseGroup(one.at.date(), *runs.get(one.run_id, ()))
-                sums.setdefault(group, Totals()).add(Totals.of(one))
-        return sums
-
-    async def _parts(self, by: GroupBy, query: RunQuery) -> list[tuple[Any, str, RunRow | Share]]:
-        """Return what a group adds up, each with its value and the id of its run."""
-        _check_group(by)
-        entries = await self._entries(query)
-        if by in get_args(Facet):
-            return [
-                (one.value, row.run_id, one) for row, shares in entries for one in shares if one.facet == by
-            ]
-        return [(getattr(row, by), row.run_id, row) for row, _ in entries]
-
-    async def _entries(self, query: RunQuery) -> list[RunEntry]:
-        entries: list[RunEntry] = []
-        after = None
-        while page := await self._store.find(RUN, newest_first=True, after=after, limit=_PAGE):
-            for record in page:
-                data: Mapping[str, Any] = {} if record.damage else record.data
-                entries.append(RunEntry.of(record.key, record.created_at or _EPOCH, data))
-            if len(page) < _PAGE:
-                break
-            after = page[-1]
-        return [entry for entry in entries if query.admits(entry.row)]
-
-
-class SqlRunIndex:
-    """A `RunIndex` on the tables `runs` and `run_shares`, in SQL that SQLite and PostgreSQL share.
-
-    `ask` carries out a statement, in which `:name` stands for a value, and returns the rows that it finds.
+    their own in the transaction that writes the record, so the two never disagree. `ask` carries out a
+    statement that both understand, in which `:name` stands for a value, and returns the rows that it finds.
+    Every method raises `StoreError` when the store can't be read.
     """
 
     def __init__(
@@ -457,13 +288,16 @@ class SqlRunIndex:
     async def find(
         self, query: RunQuery = ALL_RUNS, *, after: RunRow | Record | None = None, limit: int | None = None
     ) -> list[RunRow]:
-        """Return rows, the newest run first."""
+        """Return rows, the newest run first.
+
+        `after` is the last run of the page before, as its row, or as any record that was created then.
+        """
         condition, values = self._condition(query)
         if after is not None:
             at, run_id = _age(after)
             condition += " AND (created_at, run_id) < (:at, :after)"
             values |= {"at": microseconds(at), "after": run_id}
-        columns = ", ".join(_ALL_COLUMNS)
+        columns = ", ".join(RUN_COLUMNS)
         sql = f"SELECT {columns} FROM runs WHERE {condition} ORDER BY created_at DESC, run_id DESC"  # noqa: S608 (made of constants)
         if limit is not None:
             sql += " LIMIT :limit"
@@ -471,12 +305,17 @@ class SqlRunIndex:
         return _readable(_row, await self._ask(sql, values), "runs", _damaged_row)
 
     async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
-        """Count the runs that have a value in common, by that value."""
+        """Count the runs that have a value in common, by that value: cheaper than `sum`."""
         groups = await self._groups(by, query, "count(*), max(run_id)")
         return {value: Count(*columns) for value, columns in groups.items()}
 
     async def sum(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Totals]:
-        """Add up the runs that have a value in common, by that value."""
+        """Add up the runs that have a value in common, by that value.
+
+        `day` is the date (UTC) on which a run began. By `role`, a run counts once for each role, with what
+        that used; by `role_model`, once for each model that a role was given to. Runs that have not ended
+        have neither. Raises `ConfigError` for a column that runs can't be grouped by.
+        """
         groups = await self._groups(by, query, _SPENT if by in get_args(Facet) else f"{_SPENT}, {_LATER}")
         return {value: Totals(*columns) for value, columns in groups.items()}
 
@@ -539,7 +378,7 @@ class SqlRunIndex:
     async def problems(self) -> list[str]:
         """Return a sentence for runs without columns, for columns without runs, and for damaged columns."""
         values = {"space": self._space, "run": RUN}
-        columns = ", ".join(_ALL_COLUMNS)
+        columns = ", ".join(RUN_COLUMNS)
         rows = await self._ask(f"SELECT {columns} FROM runs WHERE space = :space", {"space": self._space})  # noqa: S608 (made of constants)
         ((without,),) = await self._ask(_WITHOUT_COLUMNS, values)
         ((stale,),) = await self._ask(_STALE_COLUMNS, values)
@@ -595,6 +434,30 @@ class SqlRunIndex:
         return " AND ".join(parts), values
 
 
+@runtime_checkable
+class IndexedStore(Store, Protocol):
+    """A `Store` that keeps the columns of its runs in tables."""
+
+    def run_index(self) -> RunIndex:
+        """Return the index of its runs."""
+        ...
+
+
+def run_index(store: Store) -> RunIndex:
+    """Return the index of a store's runs; for one without tables of them, each query copies its records."""
+    if isinstance(store, IndexedStore):
+        return store.run_index()
+
+    async def ask(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        from redraft.stores.sqlite import index_of  # noqa: PLC0415 (it imports this module)
+
+        records = [record for kind in INDEXED for record in await store.find(kind)]
+        with closing(index_of(records)) as connection:
+            return connection.execute(sql, values).fetchall()
+
+    return RunIndex("", ask)
+
+
 def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return the statements, with `:name` for each value, that write the columns of an indexed record."""
     key = {"space": space, "kind": row.kind, "key": row.key}
@@ -605,12 +468,12 @@ def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dic
             columns = dict(zip(table.columns, map(_to_column, one.to_data()), strict=True))
             statements.append((table.put, columns | key))
         return statements
-    entry = RunEntry.of(row.key, _time(row.created_at), data)
-    columns = {name: _to_column(getattr(entry.row, name)) for name in _COLUMNS}
+    run = RunRow.of(row.key, _time(row.created_at), data)
+    columns = {name: _to_column(getattr(run, name)) for name in _COLUMNS}
     columns |= {"created_at": row.created_at}
-    criteria = json_text({name: list(scores) for name, scores in entry.row.criteria.items()})
+    criteria = json_text({name: list(scores) for name, scores in run.criteria.items()})
     of_shares = {name: columns[name] for name in _OF_SHARES}
-    shares = [{name: _to_column(getattr(share, name)) for name in _SHARE} for share in entry.shares]
+    shares = [{name: _to_column(getattr(share, name)) for name in _SHARE} for share in run.shares]
     key = {"space": space, "run_id": row.key}
     return [
         (_PUT_RUN, columns | key | {"criteria": criteria}),
@@ -627,7 +490,6 @@ def removals(space: str, kind: str, key: str) -> list[tuple[str, dict[str, Any]]
     return [(_DELETE_SHARES, of_run), (_DELETE_RUN, of_run)]
 
 
-_PAGE = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
@@ -638,8 +500,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "float": (float, int),
     "float | None": (float, int, type(None)),
 }
-_ALL_COLUMNS = {one.name: str(one.type) for one in fields(RunRow)}
-_COLUMNS = {name: kind for name, kind in _ALL_COLUMNS.items() if kind in _KINDS and name != "run_id"}
+RUN_COLUMNS = {one.name: str(one.type) for one in fields(RunRow) if one.name != "shares"}
+"""The columns of a run, each with its kind, in the order of the fields of `RunRow`."""
+_COLUMNS = {name: kind for name, kind in RUN_COLUMNS.items() if kind in _KINDS and name != "run_id"}
 _SHARE = {one.name: str(one.type) for one in fields(Share)}
 _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
@@ -777,8 +640,8 @@ _CALLS = {"requests": _BIG, "failed_requests": _BIG, "input_tokens": _BIG, "outp
 _SPENT = f"count(*), {_sums({**_CALLS, 'known_usd': _DOUBLE, 'unpriced': _BIG})}"
 _LATER = _sums({"later_tokens": _BIG, "later_usd": _DOUBLE, "later_unpriced": _BIG})
 _PUT_RUN = (
-    f"{_insert('runs', _ALL_COLUMNS)} ON CONFLICT (space, run_id) DO UPDATE SET "
-    f"{', '.join(f'{name} = excluded.{name}' for name in _ALL_COLUMNS if name != 'run_id')}"
+    f"{_insert('runs', RUN_COLUMNS)} ON CONFLICT (space, run_id) DO UPDATE SET "
+    f"{', '.join(f'{name} = excluded.{name}' for name in RUN_COLUMNS if name != 'run_id')}"
 )
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
 _WITHOUT_COLUMNS = """
@@ -826,6 +689,31 @@ _EXPENSES = _Table.of(
 _TABLES = {LESSON_USE: _USES, NOTE_USE: _USES, CYCLE: _EXPENSES, CHECKPOINT: _EXPENSES}
 INDEXED = (RUN, *_TABLES)
 """The kinds of the records that have columns."""
+
+
+def columns_of(table: str, types: Mapping[str, str]) -> str:
+    """Return the columns of a table of the index in SQL; `types` has a database's type for each kind."""
+    of_key = {"space": "key", "kind": "key", "key": "key"}
+    columns = {
+        "runs": {"space": "key", **RUN_COLUMNS, "created_at": "int", "criteria": "str", "run_id": "key"},
+        "run_shares": {
+            "space": "key",
+            "run_id": "key",
+            "created_at": "int",
+            "status": "str",
+            "is_inner": "bool",
+            **_SHARE,
+        },
+        "uses": {**of_key, **_USES.columns, "subject": "key", "run_id": "key"},
+        "expenses": {**of_key, **_EXPENSES.columns, "run_id": "key"},
+    }[table]
+    nullable = " | None"
+    return ", ".join(
+        f"{name} {types[kind.removesuffix(nullable)]}{'' if kind.endswith(nullable) else ' NOT NULL'}"
+        for name, kind in columns.items()
+    )
+
+
 _OF_EXPENSES = {f"expenses.{name}": kind for name, kind in _CALLS.items()}
 _SUM_EXPENSES = f"""
 SELECT at / 86400000000, coalesce(agent, ''), coalesce(model, ''), coalesce(task, ''),

@@ -1,4 +1,4 @@
-"""SqliteStore: records in a file that tasks, threads and processes share."""
+"""SqliteStore: records in a file that tasks, threads and processes share, or in the memory of a process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from stat import S_IMODE
+from threading import RLock
 from time import time_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from redraft._hints import keyword_hints
 from redraft._locks import FileLock, check_regular, make_file, make_folder, remedy
@@ -29,11 +30,11 @@ from redraft.stores.base import (
     is_whole,
     microseconds,
 )
-from redraft.stores.run_index import INDEXED, SqlRunIndex, removals, writes
+from redraft.stores.run_index import INDEXED, RunIndex, columns_of, removals, writes
 from redraft.stores.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from sqlite3 import Connection
 
@@ -43,26 +44,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MEMORY: Final = ":memory:"
+"""The path of a database in the memory of the process."""
+
 
 @keyword_hints()
 class SqliteStore:
     """A `Store` in a SQLite database; writes are durable when they return.
 
     `path` is usually `.redraft/redraft.db`; the first write creates the file and its folder, readable by
-    their owner only. `space` separates the records of a project from others in the same file. `wait` is how
-    many seconds a write waits for other processes. One store serves all tasks and threads of a process; it
-    reopens itself after `aclose`, in a forked child, and once a failure is over.
+    their owner only. With the path `:memory:`, the records live as long as the object. `space` separates the
+    records of a project from others in the same file. `wait` is how many seconds a write waits for other
+    processes. One store serves all tasks and threads of a process; it reopens itself after `aclose`, in a
+    forked child, and once a failure is over.
     """
 
     def __init__(self, path: str | Path, space: str = "", *, wait: float = 30.0) -> None:
         check_name("space", space)
         if "\0" in str(path):
             raise ConfigError(f"The path of a database must not contain NUL characters, got {str(path)!r}.")
-        self._path = Path(path).absolute()
         self._space = space
-        self._wait = wait
-        self._reader = Worker("redraft-reader", partial(SqliteReader, self._path, wait))
-        self._writer = Worker("redraft-writer", partial(SqliteWriter, self._path, wait))
+        self._database = _Memory() if path == MEMORY else _File(Path(path).absolute(), wait)
 
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""
@@ -126,51 +128,113 @@ class SqliteStore:
         check_name("key", key)
         return await self._write(lambda tables: tables.delete(kind, key))
 
-    def run_index(self) -> SqlRunIndex:
+    def run_index(self) -> RunIndex:
         """Return the index of the runs in this store."""
 
         async def ask(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(lambda tables: tables.connection.execute(sql, values).fetchall())
 
-        return SqlRunIndex(self._space, ask)
+        return RunIndex(self._space, ask)
 
     async def kinds(self) -> dict[str, KindSize]:
         """Return how much there is of each kind of records, sorted by kind."""
         return await self._read(lambda tables: tables.kinds())
 
     async def size(self) -> int:
-        """Return the bytes in use in the database file, which other projects may share."""
-        with _explaining(self._path, self._wait):
-            if not check_regular(self._path):
-                return 0
-        return await self._read(lambda tables: used_bytes(tables.connection))
+        """Return the bytes in use in the database, which other projects may share."""
+        return await self._database.size()
 
     async def problems(self) -> list[str]:
-        """Check the whole file and the index of runs; return what is wrong with them."""
+        """Check the whole database and the index of runs; return what is wrong with them."""
         damage = await self._read(lambda tables: tables.problems())
         return damage or await self.run_index().problems()
 
     async def scrub(self) -> str:
         """Rewrite the database without what was deleted, and empty its write-ahead log."""
-        with _explaining(self._path, self._wait):
-            await asyncio.to_thread(_scrub, self._path, self._wait)
+        await self._database.scrub()
         return ""
 
     async def aclose(self) -> None:
-        """Finish pending writes and close the file; the next use reopens it."""
+        """Finish pending writes and close the file; the next use reopens it. Records in memory stay."""
+        await self._database.aclose()
+
+    async def _read(self, work: Callable[[Tables], T]) -> T:
+        return await self._database.read(lambda connection: work(Tables(self._space, connection)))
+
+    async def _write(self, work: Callable[[Tables], T]) -> T:
+        return await self._database.write(lambda connection: work(Tables(self._space, connection)))
+
+
+class MemoryStore(SqliteStore):
+    """A `SqliteStore` in the memory of the process, for as long as the object lives."""
+
+    def __init__(self) -> None:
+        super().__init__(MEMORY)
+
+
+class _File:
+    """A database file, which one thread reads and another writes."""
+
+    def __init__(self, path: Path, wait: float) -> None:
+        self._path = path
+        self._wait = wait
+        self._reader = Worker("redraft-reader", partial(SqliteReader, path, wait))
+        self._writer = Worker("redraft-writer", partial(SqliteWriter, path, wait))
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        with _explaining(self._path, self._wait):
+            return await self._reader.do(work)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        with _explaining(self._path, self._wait):
+            return await self._writer.do(work)
+
+    async def size(self) -> int:
+        with _explaining(self._path, self._wait):
+            if not check_regular(self._path):
+                return 0
+        return await self.read(used_bytes)
+
+    async def scrub(self) -> None:
+        with _explaining(self._path, self._wait):
+            await asyncio.to_thread(_scrub, self._path, self._wait)
+
+    async def aclose(self) -> None:
         await self._writer.stop()
         await self._reader.stop()
 
-    async def _read(self, work: Callable[[Tables], T]) -> T:
-        return await self._do(self._reader, work)
 
-    async def _write(self, work: Callable[[Tables], T]) -> T:
-        return await self._do(self._writer, work)
+class _Memory:
+    """A database in memory: each call has its connection for a moment, whatever its thread."""
 
-    async def _do(self, worker: Worker, work: Callable[[Tables], T]) -> T:
-        space = self._space
-        with _explaining(self._path, self._wait):
-            return await worker.do(lambda connection: work(Tables(space, connection)))
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._connection: Connection | None = None
+
+    def __del__(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def connect(self) -> Connection:
+        if self._connection is None:
+            self._connection = _in_memory()
+        return self._connection
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        with self._lock, _explaining(Path(MEMORY), 0.0):
+            return work(self.connect())
+
+    write = read
+
+    async def size(self) -> int:
+        sizes = "SELECT coalesce(sum(length(CAST(data AS BLOB))), 0) FROM records"
+        return await self.read(lambda connection: connection.execute(sizes).fetchone()[0])
+
+    async def scrub(self) -> None:
+        await self.read(lambda connection: connection.execute("VACUUM"))
+
+    async def aclose(self) -> None:
+        pass
 
 
 _COLUMNS = ", ".join(Row._fields)
@@ -358,9 +422,7 @@ class SqliteReader:
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
         """Run each job; after a database error, the next job reopens the file."""
         if not self._file.exists():
-            with closing(sqlite3.connect(":memory:")) as nothing:
-                _tolerate_damage(nothing)
-                nothing.executescript("".join(MIGRATIONS))
+            with closing(_in_memory()) as nothing:
                 for job in jobs:
                     job.run(nothing)
             return
@@ -438,9 +500,14 @@ OLDEST = (3, 35)
 _SUMMED = """is_inner, status, requests, failed_requests, input_tokens, output_tokens, known_usd, unpriced,
     later_tokens, later_usd, later_unpriced"""
 """Part of the indices by which runs are summed, so that SQLite reads them in order and reads nothing else."""
-_USED = """requests INTEGER NOT NULL, failed_requests INTEGER NOT NULL, input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL, known_usd REAL NOT NULL, unpriced INTEGER NOT NULL"""
-"""The columns of `stores.run_index.spent`."""
+_TYPES = {
+    "key": "TEXT",
+    "str": "TEXT",
+    "bool": "INTEGER",
+    "int": "INTEGER",
+    "time": "INTEGER",
+    "float": "REAL",
+}
 MIGRATIONS = (
     f"""
 CREATE TABLE records (
@@ -459,36 +526,8 @@ CREATE TABLE records (
 CREATE INDEX records_newest ON records (space, kind, created_at, key);
 
 CREATE TABLE runs (
-    space           TEXT    NOT NULL,
-    run_id          TEXT    NOT NULL,
-    created_at      INTEGER NOT NULL,
-    day             INTEGER NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) VIRTUAL,
-    status          TEXT    NOT NULL,
-    is_inner        INTEGER NOT NULL,
-    {_USED},
-    later_tokens    INTEGER NOT NULL,
-    later_usd       REAL    NOT NULL,
-    later_unpriced  INTEGER NOT NULL,
-    agent           TEXT    NOT NULL,
-    task            TEXT    NOT NULL,
-    model           TEXT    NOT NULL,
-    judge           TEXT    NOT NULL,
-    reason          TEXT    NOT NULL,
-    parent          TEXT    NOT NULL,
-    host            TEXT    NOT NULL,
-    pid             INTEGER NOT NULL,
-    process_started TEXT    NOT NULL,
-    is_advised      INTEGER NOT NULL,
-    strategy        TEXT    NOT NULL,
-    max_iterations  INTEGER,
-    threshold       REAL,
-    selection       TEXT    NOT NULL,
-    versions        INTEGER NOT NULL,
-    first_score     REAL,
-    best_score      REAL,
-    satisfactory    INTEGER NOT NULL,
-    seconds         REAL    NOT NULL,
-    criteria        TEXT    NOT NULL,
+    {columns_of("runs", _TYPES)},
+    day INTEGER NOT NULL GENERATED ALWAYS AS (created_at / 86400000000) VIRTUAL,
     PRIMARY KEY (space, run_id)
 );
 CREATE INDEX runs_newest ON runs (space, created_at, run_id);
@@ -498,39 +537,19 @@ CREATE INDEX runs_of_tasks ON runs (space, task, created_at, run_id, {_SUMMED});
 CREATE INDEX runs_by_day ON runs (space, day, created_at, run_id, {_SUMMED});
 
 CREATE TABLE run_shares (
-    space           TEXT    NOT NULL,
-    facet           TEXT    NOT NULL,
-    run_id          TEXT    NOT NULL,
-    value           TEXT    NOT NULL,
-    created_at      INTEGER NOT NULL,
-    status          TEXT    NOT NULL,
-    is_inner        INTEGER NOT NULL,
-    {_USED},
+    {columns_of("run_shares", _TYPES)},
     PRIMARY KEY (space, facet, value, run_id)
 ) WITHOUT ROWID;
 CREATE INDEX run_shares_of_runs ON run_shares (space, run_id);
 
 CREATE TABLE uses (
-    space   TEXT    NOT NULL,
-    kind    TEXT    NOT NULL,
-    key     TEXT    NOT NULL,
-    subject TEXT    NOT NULL,
-    run_id  TEXT    NOT NULL,
-    at      INTEGER NOT NULL,
-    outcome TEXT    NOT NULL,
-    version INTEGER,
-    score   REAL,
+    {columns_of("uses", _TYPES)},
     PRIMARY KEY (space, kind, subject, at, run_id, key)
 ) WITHOUT ROWID;
 CREATE INDEX uses_by_key ON uses (space, kind, key);
 
 CREATE TABLE expenses (
-    space           TEXT    NOT NULL,
-    kind            TEXT    NOT NULL,
-    key             TEXT    NOT NULL,
-    at              INTEGER NOT NULL,
-    run_id          TEXT    NOT NULL,
-    {_USED},
+    {columns_of("expenses", _TYPES)},
     PRIMARY KEY (space, kind, key)
 ) WITHOUT ROWID;
 """,
@@ -683,6 +702,25 @@ class SqliteFile:
             f"BEGIN IMMEDIATE; {''.join(MIGRATIONS[version:])} PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {len(MIGRATIONS)}; COMMIT;"
         )
+
+
+def _in_memory() -> Connection:
+    """Connect to a new database in memory, which any thread may use."""
+    connection = sqlite3.connect(MEMORY, isolation_level=None, check_same_thread=False)
+    _tolerate_damage(connection)
+    connection.executescript("".join(MIGRATIONS))
+    return connection
+
+
+def index_of(records: Iterable[Record]) -> Connection:
+    """Return a database in memory that holds nothing but the columns of these records, in no space."""
+    connection = _in_memory()
+    for record in records:
+        at = 0 if record.created_at is None else microseconds(record.created_at)
+        row = Row(record.kind, record.key, "", record.schema_version, created_at=at)
+        for sql, values in writes("", row, {} if record.damage else record.data):
+            connection.execute(sql, values)
+    return connection
 
 
 def used_bytes(connection: Connection) -> int:

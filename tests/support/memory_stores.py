@@ -1,0 +1,21 @@
+"""Look into a `MemoryStore` from a test that is not its user: copy it as it is, read it, damage it."""
+
+from redraft.stores.sqlite import MemoryStore
+
+
+def connection_of(store):
+    """Return the connection of a store that has been used."""
+    return store._database.connect()
+
+
+def copy_of(store, *, without=()):
+    """Return a store with the records of another as they are at this moment, except of some kinds.
+
+    It is what a process leaves that is killed now: without the lease, another one can go on.
+    """
+    copy = MemoryStore()
+    connection = copy._database.connect()
+    connection_of(store).backup(connection)
+    for kind in without:
+        connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
+    return copy
