@@ -167,8 +167,7 @@ def ended(run_id, *scores, reason="plateau", **fields):
 def at(store, moment, *records):
     """Keep runs as if they had begun at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("memory", "sqlite"):
-            patch.setattr(f"redraft.stores.{module}.time_ns", lambda: int(moment.timestamp() * 1e9))
+        patch.setattr("redraft.stores.sqlite.time_ns", lambda: int(moment.timestamp() * 1e9))
         keep(store, *records)
 
 

@@ -497,7 +497,7 @@ def test_pages_show_each_record_once_and_in_order(store, limit, newest_first):
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_records_created_at_the_same_time_are_paged_by_key(store, monkeypatch, newest_first):
-    for module in ("redraft.stores.sqlite", "redraft.stores.sqlite", "redraft.stores.postgres"):
+    for module in ("redraft.stores.sqlite", "redraft.stores.postgres"):
         monkeypatch.setattr(f"{module}.time_ns", lambda: 1_700_000_000_000_000_000)
 
     async def main():
