@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError
-from redraft.models.local import PACKAGED, LocalModel, PackagedWeights, WeightsFile, weights_of
+from redraft.models.local import PACKAGED, LocalModel, PackagedWeights, WeightsFile, plain_pattern, weights_of
 from redraft.protocols import ChatRequest, Message
 from support import requirements as needs
 
@@ -278,6 +279,46 @@ def test_real_weights_follow_a_schema_deterministically(real, capfd):
     assert first.usage.input_tokens > 10
     assert second.usage.cached_tokens > 10
     assert capfd.readouterr() == ("", "")  # the runtime is quiet
+
+
+def test_real_weights_follow_the_patterns_of_a_schema(real, capfd):
+    properties = {
+        "seat": {"type": "string", "pattern": r"^\d{2}-\w$"},
+        "url": {"type": "string", "maxLength": 30, "pattern": r"^https:\/\/"},
+    }
+    schema = {"type": "object", "properties": properties, "required": ["seat", "url"]}
+    reply = run_sync(real(asked("I sit on C 7, see the page of the airline.", schema=schema, max_tokens=60)))
+    assert re.fullmatch(r"\d{2}-\w", reply.parsed["seat"])
+    assert reply.parsed["url"].startswith("https://")
+    assert "not supported" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pattern", "plain"),
+    [
+        (r"^[A-Z]{2}\d{2,4}$", "^[A-Z]{2}[0-9]{2,4}$"),
+        (r"^[\w.-]+@\S+$", r"^[A-Za-z0-9_.-]+@[^ \t\n\r]+$"),
+        (r"^(?P<year>\d{4})\/\D$", "^(?:[0-9]{4})/[^0-9]$"),
+        (r"\d", "^.*(?:[0-9]).*$"),
+        ("^(a|b) ", "^(?:(a|b) ).*$"),
+        (r"[.!?]$", "^.*(?:[.!?])$"),
+        (r"^a\$", r"^(?:a\$).*$"),
+        (r"^[^\D]$", r"^[^\D]$"),
+        (r"^\\d$", r"^\\d$"),
+    ],
+)
+def test_patterns_in_plain_form(pattern, plain):
+    assert plain_pattern(pattern) == plain
+    for text in ("AB12", "a.b@c d", "a@b", "2026/x", "x7y", "b c", "wow!", "a$b", "7", r"\d", ""):
+        assert bool(re.search(pattern, text)) == bool(re.search(plain, text)), text
+
+
+def test_values_in_a_schema_are_no_patterns(fake):
+    schema = {"type": "object", "properties": {"pattern": {"enum": [{"pattern": r"\d"}], "pattern": "^\\d$"}}}
+    model, server = fake(lambda _: ["{}"])
+    run_sync(model(asked(schema=schema)))
+    sent = server.bodies[0]["response_format"]["json_schema"]["schema"]
+    assert sent["properties"]["pattern"] == {"enum": [{"pattern": r"\d"}], "pattern": "^[0-9]$"}
 
 
 def test_real_weights_stream_their_reply(real):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 import secrets
 import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from redraft._locks import check_regular, flock
 from redraft._thoughts import ThoughtFilter
@@ -30,7 +32,7 @@ from redraft.text.characters import well_formed
 from redraft.types import TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator
 
     from redraft.protocols import ChatRequest, TextListener
 
@@ -128,7 +130,7 @@ class LocalModel:
             body["seed"] += self._sampled[asked]
             self._sampled[asked] += 1
         if request.schema is not None:
-            schema = {"name": "reply", "schema": dict(request.schema)}
+            schema = {"name": "reply", "schema": _with_plain_patterns(request.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         if request.logprobs:
             body |= {"logprobs": True, "top_logprobs": request.logprobs}
@@ -301,6 +303,56 @@ class _Chunks:
 
 _engines: dict[tuple[int, EngineOptions], Engine] = {}
 _engines_lock = threading.Lock()
+
+
+_CHARACTERS = {"d": "0-9", "w": "A-Za-z0-9_", "s": r" \t\n\r"}
+_PARTS = re.compile(r"\\.|\(\?P<\w+>|.", re.DOTALL)
+_VALUES = ("const", "default", "enum", "examples")
+"""Keywords of JSON Schema whose values are no schemas."""
+
+
+def _with_plain_patterns(schema: Any) -> Any:
+    """Return a schema whose patterns the runtime enforces; it ignores shorthands and open ends."""
+    if isinstance(schema, list):
+        return [_with_plain_patterns(each) for each in cast("list[Any]", schema)]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: plain_pattern(value)
+        if name == "pattern" and isinstance(value, str)
+        else (value if name in _VALUES else _with_plain_patterns(value))
+        for name, value in cast("Mapping[str, Any]", schema).items()
+    }
+
+
+def plain_pattern(pattern: str) -> str:
+    r"""Return an expression for a whole text, with `[0-9]` for `\d` and the like, that means the same.
+
+    One that can't be said so is returned as it is.
+    """
+    parts: list[str] = []
+    is_in_class = False
+    for part in _PARTS.findall(pattern):
+        text = part
+        if characters := _CHARACTERS.get(part[1:].lower()) if part[0] == "\\" else None:
+            is_other = part[1].isupper()
+            if is_in_class and is_other:
+                return pattern
+            text = characters if is_in_class else f"[{'^' if is_other else ''}{characters}]"
+        elif part == r"\/":
+            text = "/"
+        elif part.startswith("(?P<"):
+            text = "(?:"
+        elif part == "[":
+            is_in_class = True
+        elif part == "]":
+            is_in_class = False
+        parts.append(text)
+    has_start, has_end = parts[:1] == ["^"], parts[-1:] == ["$"]
+    if has_start and has_end:
+        return "".join(parts)
+    inner = "".join(parts[has_start : len(parts) - has_end])
+    return f"^{'' if has_start else '.*'}(?:{inner}){'' if has_end else '.*'}$"
 
 
 def engine_of(options: EngineOptions) -> Engine:
