@@ -58,7 +58,7 @@ def _every_model_is_scripted(monkeypatch):
     def model_of(model, _settings=None, **_missing):
         return ScriptedModel(answer) if isinstance(model, str | list) or model is None else model
 
-    for module in ("redraft.loop.agent", "redraft.loop.pattern"):
+    for module in ("redraft.loop.agent", "redraft.loop.pattern", "redraft.loop.verbs"):
         monkeypatch.setattr(f"{module}.model_of", model_of)
 
 

@@ -41,8 +41,8 @@ from redraft.cycles.agent import CycleAgent
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.queue import WorkerCard
 from redraft.loop import Journalled, Retry
-from redraft.loop.pattern import function_verbs
 from redraft.loop.run import Run
+from redraft.loop.verbs import function_verbs
 from redraft.models.provider import ProviderModel
 from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskReflection, Trial
 from redraft.telemetry import instrument, uninstrument
@@ -648,7 +648,7 @@ def test_without_telemetry_no_step_is_wrapped():
     assert hook.current is None
     pattern = ReflectionPattern(retry=Retry())
     verbs = function_verbs(pattern, None, lambda prompt: "So.", lambda output: True, None, has_draft=False)
-    run = Run(PlainTask("Why?"), verbs, pattern.options_for(verbs.judges))
+    run = Run(pattern, PlainTask("Why?"), verbs)
     assert run.step_once is direct
     assert run.step.__wrapped__ is direct  # by the retries alone
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -354,8 +354,9 @@ class RunContext:
     With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
     `rubric` lists what the criteria ask for, as far as a writer may know. It is part of the `prompt`, the
     same in all calls of a run, and empty if no criteria are known. `rivals` grows by the judgement of each
-    other candidate for the same version. A writer's view of the run, and every attempt, leave out what a
-    criterion's `shown` says that a writer must not know, and why something could not be judged.
+    other candidate for the same version. `live` is the run's own, for verbs of the project. A writer's view
+    of the run, and every attempt, leave out what a criterion's `shown` says that a writer must not know, and
+    why something could not be judged.
     """
 
     task: PlainTask
@@ -367,6 +368,7 @@ class RunContext:
     free_only: bool = False
     rubric: str = ""
     rivals: Sequence[ReflectionEvaluation] = ()
+    live: Any = field(default=None, repr=False, compare=False)
 
     @property
     def prompt(self) -> str:

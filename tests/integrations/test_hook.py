@@ -590,7 +590,7 @@ def model(monkeypatch):
 
     model = ScriptedModel(reply)
     monkeypatch.setenv("REDRAFT_MODEL", "any:model")
-    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda *_, **__: model)
+    monkeypatch.setattr("redraft.loop.verbs.model_of", lambda *_, **__: model)
     return model
 
 

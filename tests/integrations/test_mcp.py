@@ -257,7 +257,7 @@ def test_a_model_judges_within_the_budget(project, monkeypatch):
         return {"criteria": scores, "issues": [], "suggestions": [], "confidence": 0.9}
 
     model = ScriptedModel(judge)
-    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda *_args, **_missing: model)
+    monkeypatch.setattr("redraft.loop.verbs.model_of", lambda *_args, **_missing: model)
 
     async def main():
         async with in_process() as session:

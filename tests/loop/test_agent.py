@@ -332,7 +332,7 @@ def test_the_judge_of_the_settings(monkeypatch):
     asked = []
     monkeypatch.setenv("REDRAFT_REFLECTION_MODEL", "openai:judge")
     monkeypatch.setattr(
-        "redraft.loop.pattern.model_of",
+        "redraft.loop.verbs.model_of",
         lambda model, settings, **_: asked.append(model) or judge_scoring(0.9),
     )
     Agent(ScriptedModel(["draft"]), pattern=ReflectionPattern(quality_criteria=["clarity"])).run_sync("W.")

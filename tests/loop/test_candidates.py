@@ -29,7 +29,6 @@ from redraft.events import StepFinished, StepStarted, TokenEvent, VersionEvaluat
 from redraft.loop import Journalled, Retry
 from redraft.loop.candidates import best_draft
 from redraft.loop.runs import Runs
-from redraft.loop.triggers import LiveRun
 from redraft.protocols import ChatReply
 from support.judges import verdict
 
@@ -139,7 +138,7 @@ async def test_a_revision_may_be_chosen_from_several_too():
     judge = evaluator(by_length)
 
     async def revise(output, evaluation, run):
-        return await best_draft([with_feedback, without], judge, run, LiveRun())
+        return await best_draft([with_feedback, without], judge, run)
 
     pattern = ReflectionPattern(max_iterations=1)
     store = MemoryStore()

@@ -300,7 +300,7 @@ def test_a_resumed_agent_with_tools_needs_only_its_task():
 def test_a_model_that_takes_no_images_is_never_sent_one(monkeypatch):
     """Also where it is found only during the run, as the model of the settings is by `reflect`."""
     blind = Blind(["red"])
-    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda *_, **__: blind)
+    monkeypatch.setattr("redraft.loop.verbs.model_of", lambda *_, **__: blind)
     with pytest.raises(ConfigError, match="does not accept images"):
         asyncio.run(reflect(PlainTask("What colour?", images=(IMAGE,)), pattern=PATTERN))
     assert not blind.requests

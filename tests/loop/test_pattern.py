@@ -343,7 +343,7 @@ def test_a_pattern_can_be_pickled_and_copied(through):
     run_sync(plain("x", ReflectionPattern(**ONE)))
     again = through(pattern)
     assert repr(again) == repr(pattern)
-    assert again.run_options.budget == pattern.run_options.budget
+    assert again.budget == pattern.budget
     with pytest.raises(LookupError):
         again.get_history()
     reflect_sync(

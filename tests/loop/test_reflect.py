@@ -401,7 +401,7 @@ def test_self_judging_is_diagnosed_without_an_agent(monkeypatch):
         scores = {name: {"reason": "so", "score": 0.9} for name in names}
         return {"criteria": scores, "issues": [], "suggestions": [], "confidence": 1}
 
-    monkeypatch.setattr("redraft.loop.pattern.model_of", lambda model, settings, **_: ScriptedModel(answer))
+    monkeypatch.setattr("redraft.loop.verbs.model_of", lambda model, settings, **_: ScriptedModel(answer))
     assert "self_judged_only" in reflect_sync("W.").diagnostics
 
 

@@ -262,7 +262,7 @@ def test_a_criteria_file_hides_criteria(tmp_path, monkeypatch):
 
     writer = Writer()
     model = ScriptedModel(writer)
-    for place in ("redraft.loop.pattern", "redraft.loop.cli"):
+    for place in ("redraft.loop.pattern", "redraft.loop.verbs", "redraft.loop.cli"):
         monkeypatch.setattr(f"{place}.model_of", lambda given, *_, **__: model)
     redraft("revise", "-", "-c", path, "-m", "any:model", "--max-iterations", "2", stdin="a draft")
     assert len(writer.requests) == 2

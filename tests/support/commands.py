@@ -41,9 +41,9 @@ def document(result):
 def script(monkeypatch, *replies):
     """Let every model name stand for a scripted model, and return that."""
     model = ScriptedModel(list(replies))
-    for place in ("redraft.loop.agent", "redraft.loop.pattern", "redraft.demo", "redraft.loop.cli"):
+    for place in ("loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo"):
         monkeypatch.setattr(
-            f"{place}.model_of",
+            f"redraft.{place}.model_of",
             lambda given, _settings=None, **_missing: model if isinstance(given, str | None) else given,
         )
     return model

@@ -9,7 +9,6 @@ from redraft.loop import Retry
 from redraft.loop.journal import Journalled
 from redraft.loop.pattern import RECORDED
 from redraft.loop.record import Origin, Process, RunRecord
-from redraft.loop.run import Judges
 from redraft.loop.runs import Runs, StoredRun
 from redraft.loop.select import select
 from redraft.stores.sqlite import MemoryStore
@@ -24,8 +23,8 @@ def stop_of(reason, versions, pattern):
     """What the rule of a reason says of these versions; the bare reason if no rule of the pattern fires."""
     if reason is None:
         return None
-    options = pattern.options_for(Judges(None, criteria=tuple(pattern.quality_criteria)))
-    fired = [rule(versions) for rule in (options.until, options.limit) if versions]
+    rules = pattern.rules_for(pattern.quality_criteria)
+    fired = [rule(versions) for rule in (rules, pattern.limit) if versions]
     return next((stop for stop in fired if stop and stop.reason == reason), Stop(ConvergenceReason(reason)))
 
 

@@ -25,11 +25,12 @@ from redraft.evaluate.panel import NEAR
 from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.keeper import RunKey, run_and_store
 from redraft.loop.labels import FEWEST_LABELS, LABEL, Label, agreement_with, forget, keep_label, labels_of
-from redraft.loop.pattern import ReflectionPattern, judges_of, starting_draft
+from redraft.loop.pattern import ReflectionPattern, starting_draft
 from redraft.loop.record import Origin, task_digest
 from redraft.loop.run import Verbs
 from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.loop.success import SECOND
+from redraft.loop.verbs import judges_of
 from redraft.models.names import model_of
 from redraft.settings import load_settings
 from redraft.stats import FEWEST_CASES, Agreement, PairedComparison, compared_means
@@ -657,9 +658,9 @@ class StabilityTest:
         place = digest(self._name, judgement.run, judgement.version, asked, str(number))
         key = RunKey(f"steady-{judgement.run}.{place}", self._store, resumes=True, parent=judgement.run)
         return await run_and_store(
+            pattern,
             judgement.task,
             Verbs(None, judges, _unchanged),
-            pattern.options_for(judges),
             key.step(),
             starting_draft(judgement.output),
             Origin("function", STABILITY, self._name),

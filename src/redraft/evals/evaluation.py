@@ -45,16 +45,14 @@ from redraft.loop.agent import Agent
 from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.keeper import RunKey, new_run_id, run_and_store
 from redraft.loop.pattern import (
-    JudgeHint,
     ReflectionPattern,
-    judge_of,
-    judges_of,
     run_functions,
     starting_draft,
 )
 from redraft.loop.record import Origin, Process
 from redraft.loop.run import Verbs
 from redraft.loop.select import select
+from redraft.loop.verbs import JudgeHint, judge_of, judges_of
 from redraft.models.names import model_of
 from redraft.notes.learner import NO_NOTE, InjectedNote
 from redraft.notes.note import fill, note_block, tokens_of
@@ -584,9 +582,8 @@ class Grader:
 
     async def __call__(self, case: EvalCase, output: Output, step: Step = direct) -> ReflectionEvaluation:
         """Return the judgement of an output."""
-        options = self.pattern.options_for(self.verbs.judges)
-        draft = starting_draft(output)
-        result = await run_and_store(case.task, self.verbs, options, step, draft, Origin("function", "grade"))
+        draft, origin = starting_draft(output), Origin("function", "grade")
+        result = await run_and_store(self.pattern, case.task, self.verbs, step, draft, origin)
         return result.final_evaluation
 
 

@@ -14,8 +14,8 @@ from redraft.cycles.agent import CycleAgent
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.agent import Agent
 from redraft.loop.budget import check_prices
-from redraft.loop.pattern import judge_of, judges_of
 from redraft.loop.record import RUN, RunRecord
+from redraft.loop.verbs import judge_of, judges_of
 from redraft.stores.base import json_text
 from redraft.types import ConvergenceReason
 from redraft.workflow.history import WORKFLOW, WorkflowRecord

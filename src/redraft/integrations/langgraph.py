@@ -28,6 +28,7 @@ try:
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs] (it has types, but no marker)
 except ImportError as missing:
     raise MissingExtraError("A graph of LangGraph", "langgraph") from missing
+from redraft.loop.triggers import live_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -147,9 +148,7 @@ class GraphAdapter:
             f"{system_prompt[:40]!r}."
         )
 
-    async def complete(
-        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
-    ) -> Draft:
+    async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the graph once; return its answer with its usage and conversation.
 
         `messages` are those of a conversation to continue, as JSON; None starts a new one. Raises
@@ -165,6 +164,7 @@ class GraphAdapter:
             place, given = checkpoint, [HumanMessage(prompt)]
         else:
             given = [*messages_from_dict(messages), HumanMessage(prompt)]
+        live = live_of(run)
         calls = GraphCalls(live, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": given}, place)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -49,9 +49,10 @@ from redraft.lessons.lessons import RECALLED, Lessons
 from redraft.lessons.library import LessonLibrary
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
 from redraft.loop.keeper import RunKey, new_run_id, run_and_store
-from redraft.loop.pattern import ReflectionPattern, judging_verbs, starting_draft
+from redraft.loop.pattern import ReflectionPattern, starting_draft
 from redraft.loop.record import Origin
 from redraft.loop.runs import LAST, STATES, Runs
+from redraft.loop.verbs import judging_verbs
 from redraft.notes.notes import Notes
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import load_settings, project_folder
@@ -334,11 +335,10 @@ class ProjectTools:
         pattern = self._pattern(wanted, listen, () if advisor is None else (advisor,))
         output_type = None if wanted is None else wanted.output_type
         verbs = judging_verbs(pattern, task.task_type, output_type, own_word)
-        options = replace(pattern.options_for(verbs.judges), output_type=output_type)
         step = RunKey(run_id, store, resumes=advisor is not None).step()
         origin = Origin("function", "redraft mcp", str(pattern.reflection_model or ""))
         start = starting_draft(draft)
-        work = asyncio.create_task(run_and_store(task, verbs, options, step, start, origin))
+        work = asyncio.create_task(run_and_store(pattern, task, verbs, step, start, origin))
         self._running[run_id] = work
 
         def ended(task: asyncio.Task[ReflectionResult]) -> None:

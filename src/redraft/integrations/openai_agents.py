@@ -22,6 +22,7 @@ try:
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
     raise MissingExtraError("An agent of the OpenAI Agents SDK", "openai-agents") from missing
+from redraft.loop.triggers import live_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -133,9 +134,7 @@ class OpenAIAdapter:
             f"{system_prompt[:40]!r}."
         )
 
-    async def complete(
-        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
-    ) -> Draft:
+    async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the agent once; return its final output with its usage and conversation.
 
         `messages` are the input items of a conversation to continue; None starts a new one. Raises
@@ -151,6 +150,7 @@ class OpenAIAdapter:
             agent = self._answering(run)
         items.append({"role": "user", "content": prompt})
         role = "generation" if run.attempt.number == 1 else "revision"
+        live = live_of(run)
         calls = ModelCalls(live, role, self.context, items, self.run_config)
         calls.limit_reply(agent, agent.instructions)
         try:

@@ -15,23 +15,21 @@ from redraft._texts import short_repr
 from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.budget import check_prices
-from redraft.loop.conversation import check_triggers, conversation_verbs
+from redraft.loop.conversation import conversation_verbs
 from redraft.loop.keeper import check_keep, journalled_step, run_and_store
 from redraft.loop.output_type import output_type_of
 from redraft.loop.pattern import (
     check_advisor,
     check_images,
-    judge_of,
-    judges_of,
-    judges_of_type,
-    live_run,
-    model_verbs,
     pattern_or_default,
     starting_draft,
     task_of,
+    variant_of,
 )
 from redraft.loop.record import Origin
 from redraft.loop.stream import RunStream
+from redraft.loop.triggers import LiveRun
+from redraft.loop.verbs import judge_of, judges_of, model_verbs
 from redraft.models.names import label_of_model, model_of
 from redraft.protocols import Advisor, LearningAdvisor
 from redraft.settings import load_settings
@@ -49,10 +47,9 @@ if TYPE_CHECKING:
     from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.record import RunRecord
-    from redraft.loop.run import Verbs
+    from redraft.loop.run import Judges, Verbs
     from redraft.loop.stream import StreamEvent
     from redraft.loop.tool_agent import ToolAgent
-    from redraft.loop.triggers import LiveRun
     from redraft.models.content import Query
     from redraft.protocols import ChatModel, ModelChoice, RunContext, Step
     from redraft.stores.base import Store
@@ -282,14 +279,15 @@ class Agent(Generic[OutputT]):
         piece.
         """
         pattern = pattern_or_default(pattern, self._pattern)
-        live = self._live(pattern)
+        reflector = self._verbs(pattern, self._judges).reflector
+        live = LiveRun(pattern.triggers, reflector, pattern.retry)
 
         def start(
             listener: Callable[[StreamEvent], None],
         ) -> Coroutine[Any, Any, ReflectionResult[OutputT]]:
             return self._run(query, pattern, draft, run_id, live=live, on_event=listener)
 
-        return RunStream(start, live, pattern.run_options)
+        return RunStream(start, live, pattern)
 
     async def _run(
         self,
@@ -322,27 +320,20 @@ class Agent(Generic[OutputT]):
             check_images(task, self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
         if pattern.budget_usd is not None:
             check_prices(self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
-        live = live or self._live(pattern)
-        if tool_agent is not None:
-            verbs = conversation_verbs(tool_agent, judges_of_type(judges, self._output_type), live)
-        elif self._model is None:
-            raise AssertionError("an agent without tools has a model")
-        else:
-            verbs = model_verbs(pattern, self._model, self._system_prompt, judges, live, self._output_type)
+        verbs = replace(self._verbs(pattern, judges), live=live)
         if temperature is not None:
             verbs = _drafting_at(temperature, verbs)
         if step is None:
             step = journalled_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("Pass either run_id or step, not both: a Journalled step has its own run_id.")
-        options = replace(pattern.options_for(judges), output_type=self._output_type)
         if self._lessons is not None:
-            options = replace(options, advisors=(*options.advisors, self._lessons))
+            pattern = variant_of(pattern, advisors=(*pattern.advisors, self._lessons))
         if on_event is not None:
-            options = replace(options, on_event=on_event, on_token=on_event)
+            pattern = variant_of(pattern, on_event=on_event)
         start = starting_draft(draft)
         origin = replace(self._origin, importable=importable_name(self, self._module))
-        return await run_and_store(task, verbs, options, step, start, origin)
+        return await run_and_store(pattern, task, verbs, step, start, origin, on_token=on_event)
 
     def for_evaluation(self, *, advised: bool = True) -> Self:
         """Return this agent with advisors that give advice, unless `advised` is False, and learn nothing."""
@@ -392,13 +383,14 @@ class Agent(Generic[OutputT]):
         self._lessons = lessons
         self._pattern = pattern_or_default(pattern)
         self._judges = judges_of(self._pattern, self._model)
-        self._live(self._pattern)  # raises the errors of its triggers now
+        self._verbs(self._pattern, self._judges)  # raises the errors of its triggers now
 
-    def _live(self, pattern: ReflectionPattern) -> LiveRun:
-        if self._tool_agent is None:
-            return live_run(pattern, self._model, "a text agent")
-        check_triggers(self._tool_agent, pattern.triggers)
-        return live_run(pattern, self._model)
+    def _verbs(self, pattern: ReflectionPattern, judges: Judges) -> Verbs:
+        if self._tool_agent is not None:
+            return conversation_verbs(pattern, self._tool_agent, self._model, judges, self._output_type)
+        if self._model is None:
+            raise AssertionError("an agent without tools has a model")
+        return model_verbs(pattern, self._model, judges, self._system_prompt, self._output_type)
 
 
 @dataclass(frozen=True, slots=True)

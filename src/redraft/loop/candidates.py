@@ -12,6 +12,7 @@ from redraft._tokens import version_text
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage, settle
 from redraft.loop.budget import calls_of_part
+from redraft.loop.triggers import live_of
 from redraft.protocols import FRESH_TEMPERATURE
 from redraft.types import (
     NOT_JUDGED,
@@ -28,13 +29,12 @@ from redraft.types import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from redraft.loop.triggers import LiveRun
     from redraft.protocols import Evaluator, Generator, ModelRole, RunContext
 
 R = TypeVar("R")
 
 
-def best_of(count: int, generate: Generator, evaluate: Evaluator, live: LiveRun) -> Generator:
+def best_of(count: int, generate: Generator, evaluate: Evaluator) -> Generator:
     """Wrap a generator to return the best of `count` first drafts, as `best_draft` chooses it.
 
     The first candidate is the draft that there would be without the others, which are made at a higher
@@ -49,13 +49,13 @@ def best_of(count: int, generate: Generator, evaluate: Evaluator, live: LiveRun)
             replace(first, candidate=number, temperature=FRESH_TEMPERATURE) for number in range(2, count + 1)
         ]
         makers = [partial(generate, prompt, replace(run, attempt=one)) for one in (first, *others)]
-        return await best_draft(makers, evaluate, run, live)
+        return await best_draft(makers, evaluate, run)
 
     return generate_best
 
 
 async def best_draft(
-    makers: Sequence[Callable[[], Awaitable[Draft]]], evaluate: Evaluator, run: RunContext, live: LiveRun
+    makers: Sequence[Callable[[], Awaitable[Draft]]], evaluate: Evaluator, run: RunContext
 ) -> Draft:
     """Make several drafts of one version concurrently, and return the best with its `Choice`.
 
@@ -65,7 +65,7 @@ async def best_draft(
     Every draft and every judgement is a step of its own, so a run that was killed repeats none that finished.
     A draft that fails, or that the budget does not allow, is left out; if all do, the first error is raised.
     """
-    contest = Contest(evaluate, run, live)
+    contest = Contest(evaluate, run)
     await contest.draft(makers)
     return await contest.decide()
 
@@ -82,10 +82,10 @@ class Contender:
 class Contest:
     """The candidates for one version: made and judged until the best is chosen."""
 
-    def __init__(self, evaluate: Evaluator, run: RunContext, live: LiveRun) -> None:
+    def __init__(self, evaluate: Evaluator, run: RunContext) -> None:
         self.evaluate = evaluate
         self.run = run
-        self.live = live
+        self.live = live_of(run)
         self.role: ModelRole = "generation" if run.attempt.number == 1 else "revision"
         self.count = 0
         self.candidates: list[Contender] = []

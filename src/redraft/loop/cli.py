@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
@@ -32,14 +32,11 @@ from redraft.loop.keeper import journalled_step, run_and_store
 from redraft.loop.output_type import OutputType, output_type_of
 from redraft.loop.pattern import (
     ReflectionPattern,
-    judges_of,
-    judging_verbs,
-    live_run,
-    model_verbs,
     starting_draft,
 )
 from redraft.loop.record import Origin, RunRecord
 from redraft.loop.strategy import STRATEGIES
+from redraft.loop.verbs import judges_of, judging_verbs, model_verbs
 from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
@@ -263,9 +260,9 @@ class Runner:
         output_type: OutputType[Any] | None = None,
     ) -> ReflectionResult:
         """Let a model answer the task, or revise a draft."""
-        judges, live = judges_of(pattern, model, task.task_type), live_run(pattern, model, "a text agent")
-        verbs = model_verbs(pattern, model, "", judges, live, output_type)
-        return self._run(task, verbs, pattern, draft, progress, output_type)
+        judges = judges_of(pattern, model, task.task_type)
+        verbs = model_verbs(pattern, model, judges, output_type=output_type)
+        return self._run(task, verbs, pattern, draft, progress)
 
     def judge(
         self,
@@ -277,7 +274,7 @@ class Runner:
     ) -> ReflectionResult:
         """Judge a draft: a run of one version, which is the draft."""
         verbs = judging_verbs(pattern, task.task_type, output_type)
-        return self._run(task, verbs, pattern, draft, progress, output_type)
+        return self._run(task, verbs, pattern, draft, progress)
 
     def _run(
         self,
@@ -286,15 +283,13 @@ class Runner:
         pattern: ReflectionPattern,
         draft: str | None,
         progress: Progress,
-        output_type: OutputType[Any] | None,
     ) -> ReflectionResult:
         """Run to the end; if interrupted, return the result so far.
 
         Raises `KeyboardInterrupt` if there is none yet.
         """
-        options, again = replace(pattern.options_for(verbs.judges), output_type=output_type), resumed.get()
-        if progress.is_live:
-            options = replace(options, on_token=progress.on_token)
+        again = resumed.get()
+        on_token = progress.on_token if progress.is_live else None
         start = starting_draft(draft)
         if again is None:
             arguments, folder = tuple(sys.argv[1:]), os.getcwd()  # noqa: PTH109 (as a text)
@@ -307,7 +302,7 @@ class Runner:
                 step = journalled_step(self.keep, None, task)
             else:
                 step = journalled_step(again.store, again.record.run_id, task)
-            return await run_and_store(task, verbs, options, step, start, origin)
+            return await run_and_store(pattern, task, verbs, step, start, origin, on_token=on_token)
 
         with progress:
             try:

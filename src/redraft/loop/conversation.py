@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from redraft._critique import render_feedback, render_retry
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.loop.pattern import with_reflections
 from redraft.loop.revise import EXTEND, fresh_prompt, improvements_asked, rewriting
 from redraft.loop.run import Verbs
 from redraft.loop.strategy import choose_strategy
-from redraft.loop.triggers import LiveRun
+from redraft.loop.verbs import reflector_of
 
 if TYPE_CHECKING:
+    from redraft.loop.output_type import OutputType
+    from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Judges
     from redraft.loop.triggers import ReflectionTriggers
     from redraft.protocols import ChatModel, RunContext
@@ -47,9 +48,7 @@ class AgentAdapter(Protocol):
         """Return this agent with another system prompt; raises `ConfigError` if it brings its own."""
         ...
 
-    async def complete(
-        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
-    ) -> Draft:
+    async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the agent once; return its final output with its usage and conversation.
 
         `messages` are those of a conversation to continue; None starts a new one. Raises `ModelError` if a
@@ -69,10 +68,17 @@ def check_triggers(agent: AgentAdapter, triggers: ReflectionTriggers) -> None:
             )
 
 
-def conversation_verbs(agent: AgentAdapter, judges: Judges, live: LiveRun) -> Verbs:
-    """Return the verbs of a run that an agent drafts and revises."""
-    draft, revise = ConversationGenerator(agent, live), ConversationReviser(agent, live)
-    return with_reflections(Verbs(draft, judges, revise, live), live)
+def conversation_verbs(
+    pattern: ReflectionPattern,
+    agent: AgentAdapter,
+    model: ChatModel | None,
+    judges: Judges,
+    output_type: OutputType[Any] | None = None,
+) -> Verbs:
+    """Return the verbs of a run that an agent drafts and revises; `model` reflects in between."""
+    check_triggers(agent, pattern.triggers)
+    reflector = reflector_of(pattern, model)
+    return Verbs(ConversationGenerator(agent), judges, ConversationReviser(agent), output_type, reflector)
 
 
 KEEP_THE_REST = "Change only what is named here, and keep everything else as it is."
@@ -87,14 +93,13 @@ class ConversationGenerator:
     """Draft with an agent in a new conversation: the first draft, and fresh starts."""
 
     agent: AgentAdapter
-    live: LiveRun
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
         """Return the agent's answer."""
         evaluation = run.attempt.evaluation
         if run.attempt.mode != "fresh" or evaluation is None:
-            return await self.agent.complete(prompt, None, run, self.live)
-        draft = await self.agent.complete(fresh_prompt(prompt, evaluation), None, run, self.live)
+            return await self.agent.complete(prompt, None, run)
+        draft = await self.agent.complete(fresh_prompt(prompt, evaluation), None, run)
         return replace(draft, strategy="fresh", improvements=improvements_asked(evaluation))
 
 
@@ -103,7 +108,6 @@ class ConversationReviser:
     """Revise with an agent by continuing the conversation that led to the base version."""
 
     agent: AgentAdapter
-    live: LiveRun
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Return the agent's answer to the critique; the agent still sees all its earlier tool results."""
@@ -116,8 +120,8 @@ class ConversationReviser:
         base = next((one.conversation for one in run.versions if one.iteration == run.attempt.base), None)
         if base is None or not base.messages:  # the agent did not write this draft
             prompt = f"{render_retry(run.prompt, run.attempt)}\n\n{instruction}"
-            draft = await self.agent.complete(prompt, None, run, self.live)
+            draft = await self.agent.complete(prompt, None, run)
         else:
             prompt = f"{render_feedback(run.attempt)}\n\n{instruction}"
-            draft = await self.agent.complete(prompt, base.messages, run, self.live)
+            draft = await self.agent.complete(prompt, base.messages, run)
         return replace(draft, strategy=strategy, improvements=improvements_asked(evaluation))

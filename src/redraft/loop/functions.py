@@ -39,8 +39,9 @@ from redraft._texts import as_text
 from redraft._verdicts import OUTPUTS, draft_of
 from redraft.errors import ConfigError
 from redraft.loop.keeper import check_keep, journalled_step, run_and_store
-from redraft.loop.pattern import JudgeHint, function_verbs, pattern_or_default
+from redraft.loop.pattern import pattern_or_default
 from redraft.loop.record import Origin
+from redraft.loop.verbs import JudgeHint, function_verbs
 from redraft.redact.log import logger
 from redraft.types import ConvergenceReason, Draft, PlainTask, advice_text
 
@@ -184,11 +185,10 @@ class ReflectedFunction(Generic[P, R]):
         task = PlainTask(self._describe(arguments), task_type=self.pattern.task_type)
         step = journalled_step(self._keep, run_id, task)
         verbs = self._verbs(generate)
-        options = self.pattern.options_for(verbs.judges)
         origin = Origin(
             "reflected", self._name, arguments=self._only_text(arguments), importable=importable_name(self)
         )
-        return await run_and_store(task, verbs, options, step, None, origin)
+        return await run_and_store(self.pattern, task, verbs, step, None, origin)
 
     def _check_return(self) -> str:
         """Say why the store can't restore what the annotation says that the function returns; "" if it can.

@@ -29,10 +29,12 @@ from redraft.stores.location import project_store
 from redraft.types import ImageMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
+    from redraft.loop.output_type import OutputType
+    from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.record import Status
-    from redraft.loop.run import RunOptions, Verbs
+    from redraft.loop.run import Verbs
     from redraft.protocols import Step
     from redraft.types import Draft, Image, PlainTask, ReflectionResult
 
@@ -40,9 +42,17 @@ R = TypeVar("R")
 
 
 async def run_and_store(
-    task: PlainTask, verbs: Verbs, options: RunOptions, step: Step, draft: Draft | None, origin: Origin
+    pattern: ReflectionPattern,
+    task: PlainTask,
+    verbs: Verbs,
+    step: Step,
+    draft: Draft | None,
+    origin: Origin,
+    **given: Any,
 ) -> ReflectionResult:
     """Run the loop as `Run.to_end` does; if the step has a journal, keep the run, or resume it.
+
+    `given` is what else a `Run` takes.
 
     A run that has finished returns its result again, without a call. One that was interrupted goes on after
     its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
@@ -50,28 +60,34 @@ async def run_and_store(
     given and the store can't be read. A new run that can't be stored runs all the same, with a warning.
     """
     with remembering_sources():
-        return await _run_and_store(task, verbs, options, step, draft, origin)
+        return await _run_and_store(pattern, task, verbs, step, draft, origin, given)
 
 
 async def _run_and_store(
-    task: PlainTask, verbs: Verbs, options: RunOptions, step: Step, draft: Draft | None, origin: Origin
+    pattern: ReflectionPattern,
+    task: PlainTask,
+    verbs: Verbs,
+    step: Step,
+    draft: Draft | None,
+    origin: Origin,
+    given: Mapping[str, Any],
 ) -> ReflectionResult:
-    judges, output_type = verbs.judges, options.output_type
+    judges, output_type = verbs.judges, verbs.output_type
     if draft is not None and output_type is not None:
         draft = replace(draft, output=output_type.take(draft.output))
     journal = journal_in(step)
     if journal is None:
-        return await Run(task, verbs, options, step, origin.name).to_end(draft)
-    given = None if draft is None else draft.output
+        return await Run(pattern, task, verbs, step, origin.name, **given).to_end(draft)
+    first_output = None if draft is None else draft.output
     if output_type is not None:
         step = output_type.recorded(step)
-        given = output_type.dump(given)
+        first_output = output_type.dump(first_output)
     record = RunRecord(
         journal.run_id,
         task,
         origin,
         {
-            **options.choices,
+            **pattern.recorded(),
             "criteria": recorded(judges.criteria),
             "judge": judges.signals.judge,
             **({"judge_id": to_json(judges.signals.judge_id)} if judges.signals.judge_id else {}),
@@ -79,13 +95,13 @@ async def _run_and_store(
         datetime.now(UTC),
         Process.this(),
         parent=journal.parent,
-        draft=given,
-        advice=options.advice,
+        draft=first_output,
+        advice=given.get("advice", ()),
         output_type=None if output_type is None else output_type.record,
     )
 
     async def work(task: PlainTask) -> ReflectionResult:
-        run = Run(task, verbs, options, step, origin.name)
+        run = Run(pattern, task, verbs, step, origin.name, **given)
         try:
             return await run.to_end(draft)
         except UnfinishedError as error:
@@ -94,12 +110,12 @@ async def _run_and_store(
             raise
         finally:
             if run.result is not None:
-                record.end(run.result, options.output_type)
+                record.end(run.result, output_type)
 
     keeper = Keeper(journal, record)
     if (finished := await keeper.begin()) is not None:
-        _report_ignored_budget(finished, options)
-        return _replay_result(finished, options)
+        _report_ignored_budget(finished, pattern)
+        return _replay_result(finished, pattern, output_type, given.get("on_token"))
     result = await keeper.follow(work(await with_stored_images(task, journal)))
     if keeper.trouble:
         extent = "" if journal.is_closed else ", or not completely"
@@ -108,7 +124,7 @@ async def _run_and_store(
     elif journal.unrestorable:
         note = f"The result can't be returned again under this run_id: {journal.unrestorable[0]}"
         result.diagnostics = {**result.diagnostics, "not_restorable": note}
-    if not keeper.trouble and not options.preserve_all_versions:
+    if not keeper.trouble and not pattern.preserve_all_versions:
         await _delete_other_versions(journal, {version.iteration for version in record.versions})
     return result
 
@@ -317,14 +333,14 @@ def check_keep(keep: Any) -> None:
     raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
 
 
-def _report_ignored_budget(record: RunRecord, options: RunOptions) -> None:
+def _report_ignored_budget(record: RunRecord, pattern: ReflectionPattern) -> None:
     """Warn if a run that a budget stopped is called with another one: its result stays what it was."""
     if record.stop is None or not record.stop.reason.is_budget:
         return
     asked = {
-        option: options.choices[option]
+        option: getattr(pattern, option)
         for option in BUDGET_OPTIONS.values()
-        if option in options.choices and options.choices[option] != record.options.get(option)
+        if getattr(pattern, option) != record.options.get(option)
     }
     if not asked:
         return
@@ -337,18 +353,23 @@ def _report_ignored_budget(record: RunRecord, options: RunOptions) -> None:
     )
 
 
-def _replay_result(record: RunRecord, options: RunOptions) -> ReflectionResult:
+def _replay_result(
+    record: RunRecord,
+    pattern: ReflectionPattern,
+    output_type: OutputType[Any] | None,
+    on_token: Callable[[TokenEvent], None] | None,
+) -> ReflectionResult:
     """Return the result of a run that has finished, and emit its events again."""
-    result = record.result(options.output_type)
-    emit = emitter(options.on_event)
+    result = record.result(output_type)
+    emit = emitter(pattern.on_event)
     emit(RunStarted(record.run_id, record.task))
-    tell = emitter(options.on_token)
+    tell = emitter(on_token)
     for version in result.history.versions:
         if version.strategy != "given":
             role = "draft" if version.iteration == 1 else "revision"
             tell(TokenEvent(record.run_id, as_text(version.output), version.iteration, role))
         emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
-    options.last_run.set(monotonic(), result)
+    pattern.last_run.set(monotonic(), result)
     emit(RunFinished(record.run_id, result))
     return result
 

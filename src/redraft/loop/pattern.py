@@ -1,14 +1,13 @@
-"""ReflectionPattern: the options of a run, and the assembly of a run from them."""
+"""ReflectionPattern: the options of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from redraft import _calls as adapt
 from redraft._hints import keyword_hints
 from redraft._steps import Retry
 from redraft._validation import (
@@ -21,23 +20,20 @@ from redraft._validation import (
     check_share,
 )
 from redraft._verdicts import draft_of
-from redraft.errors import ConfigError, OutputError, SandboxError
-from redraft.evaluate.compare import preference
+from redraft.errors import ConfigError, OutputError
 from redraft.evaluate.criteria import (
     check_comparable,
     check_task_type,
     criteria_of,
-    needs_model,
 )
 from redraft.evaluate.judge import MARGIN, JudgeOptions
 from redraft.evaluate.panel import Panel
-from redraft.evaluate.panel import panel as panel_of
 from redraft.evaluate.requirements import answer_schema, rubric_of
 from redraft.events import Listener
-from redraft.loop.budget import NO_BUDGET, Budget, check_prices
-from redraft.loop.diagnose import NO_JUDGE, Signals
-from redraft.loop.revise import ModelGenerator, ModelReviser
-from redraft.loop.run import Judges, Run, RunOptions, Verbs
+from redraft.loop.budget import NO_BUDGET, Budget
+from redraft.loop.diagnose import FirstDrafts
+from redraft.loop.last_run import LastRun
+from redraft.loop.run import Run
 from redraft.loop.select import SELECTIONS, WAYS_TO_ACCEPT, Accept, Selection
 from redraft.loop.stop import (
     Rule,
@@ -54,13 +50,10 @@ from redraft.loop.stop import (
 from redraft.loop.strategy import STRATEGIES, RevisionStrategy
 from redraft.loop.triggers import (
     MOST_REFLECTIONS,
-    NO_TRIGGERS,
-    LiveRun,
     ReflectionTriggers,
-    reflecting_generator,
-    reflecting_reviser,
     triggers_of,
 )
+from redraft.loop.verbs import BY_AGENT, function_verbs, model_reviser, own_panel, panel_for
 from redraft.models.content import Query, task_of_content
 from redraft.models.names import model_of
 from redraft.protocols import (
@@ -78,10 +71,7 @@ from redraft.settings import load_settings
 from redraft.types import NOTHING_USED, Draft, PlainTask, QualityCriterion
 
 if TYPE_CHECKING:
-    from redraft.evaluate.judge import JudgeId
-    from redraft.execution import CommandRunner
-    from redraft.loop.output_type import OutputType
-    from redraft.protocols import Generator, Preference, Step
+    from redraft.protocols import Step
     from redraft.types import (
         Output,
         ReflectionEvaluation,
@@ -194,7 +184,11 @@ class ReflectionPattern(AgentPattern):
     judge_options: JudgeOptions = field(init=False, repr=False)
     panels: dict[str, Panel] = field(init=False, repr=False, default_factory=dict[str, Panel])
     triggers: ReflectionTriggers = field(init=False, repr=False)
-    run_options: RunOptions = field(init=False, repr=False)
+    budget: Budget = field(init=False, repr=False)
+    rules: Rule = field(init=False, repr=False)
+    limit: Rule = field(init=False, repr=False)
+    last_run: LastRun = field(init=False, repr=False, default_factory=LastRun)
+    first_drafts: FirstDrafts = field(init=False, repr=False, default_factory=FirstDrafts)
 
     def __post_init__(self) -> None:
         check_count("max_iterations", self.max_iterations, 0)
@@ -220,7 +214,11 @@ class ReflectionPattern(AgentPattern):
             check_advisor("advisors", advisor)
         if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"retry must be a Retry, such as Retry(attempts=5), got {self.retry!r}.")
-        object.__setattr__(self, "run_options", self._run_options())
+        budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
+        object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
+        own = () if self.quality_criteria is None else criteria_of(self.quality_criteria, self.task_type)
+        object.__setattr__(self, "rules", first(self.until) if self.until else self._rules(own))
+        object.__setattr__(self, "limit", max_iterations(self.max_iterations))
         triggers = triggers_of(
             reflection_triggers=self.reflection_triggers,
             reflection_interval=self.reflection_interval,
@@ -265,31 +263,15 @@ class ReflectionPattern(AgentPattern):
             {one.name: getattr(self, one.name) for one in fields(self) if one.init},
         )
 
-    def _run_options(self) -> RunOptions:
-        own = () if self.quality_criteria is None else criteria_of(self.quality_criteria, self.task_type)
-        budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
-        return RunOptions(
-            until=first(self.until) if self.until else self._rules(own),
-            limit=max_iterations(self.max_iterations),
-            budget=NO_BUDGET if budget == NO_BUDGET else budget,
-            retry=self.retry,
-            revision_strategy=self.revision_strategy,
-            diversify=self.diversify,
-            selection=self.best_version_selection,
-            preserve_all_versions=self.preserve_all_versions,
-            on_failure=self.on_failure,
-            callbacks=self.callbacks,
-            advisors=tuple(self.advisors),
-            candidates=self.candidates,
-            on_event=self.on_event,
-            choices={name: getattr(self, name) for name in RECORDED} | {"judge_kind": self.judge},
-        )
+    def rules_for(self, criteria: Sequence[QualityCriterion]) -> Rule:
+        """Return the convergence rules of a run with these criteria, whose thresholds its stop will name."""
+        if self.until is not None or self.quality_criteria is not None or not criteria:
+            return self.rules
+        return self._rules(criteria)
 
-    def options_for(self, judges: Judges) -> RunOptions:
-        """Return the options of a run with these judges; its stop reason will name their thresholds."""
-        if self.until is not None or self.quality_criteria is not None or not judges.criteria:
-            return self.run_options
-        return replace(self.run_options, until=self._rules(judges.criteria))
+    def recorded(self) -> dict[str, Any]:
+        """Return the options that the record of a run keeps, by their names."""
+        return {name: getattr(self, name) for name in RECORDED} | {"judge_kind": self.judge}
 
     def _rules(self, criteria: Sequence[QualityCriterion]) -> Rule:
         thresholds = {criterion.name: criterion.threshold for criterion in criteria}
@@ -322,9 +304,9 @@ class ReflectionPattern(AgentPattern):
         """
         model = _model_of(agent)
         if criteria is None:
-            panel = _own_panel(self, model, self.task_type, BY_AGENT)
+            panel = own_panel(self, model, self.task_type, BY_AGENT)
         else:
-            panel = _panel(self, criteria, model, self.task_type, BY_AGENT)
+            panel = panel_for(self, criteria, model, self.task_type, BY_AGENT)
         return await panel(output, self._outside_a_run(Attempt()))
 
     async def revise(
@@ -339,7 +321,7 @@ class ReflectionPattern(AgentPattern):
         model = model_of(_model_of(agent), load_settings(), missing=missing)
         criteria = criteria_of(self.quality_criteria, self.task_type)
         system_prompt = "" if agent is None else agent.system_prompt
-        reviser = _model_reviser(self, model, system_prompt, schema=answer_schema(criteria))
+        reviser = model_reviser(self, model, system_prompt, schema=answer_schema(criteria))
         told = evaluation.for_writer()
         attempt = Attempt(
             number=2,
@@ -364,7 +346,7 @@ class ReflectionPattern(AgentPattern):
         history of a result, `result.history`, is at hand in either case. Raises `LookupError` if no run has
         ended, or the last one ended without a result.
         """
-        run = self.run_options.last_run.get()
+        run = self.last_run.get()
         if run is None:
             raise LookupError(
                 "No run of this pattern has ended in this context. For a run in another task, take the "
@@ -400,272 +382,15 @@ async def run_functions(
     check_function("until", until)
     task = task_of(task, pattern)
     verbs = function_verbs(pattern, task.task_type, generate, evaluate, revise, has_draft=draft is not None)
-    options = pattern.options_for(verbs.judges)
     if until is not None:
-        options = replace(options, until=first(until))
+        pattern = variant_of(pattern, until=until)
     start = starting_draft(draft)
     if step is None:  # nothing is stored
-        return await Run(task, verbs, options, name="reflect").to_end(start)
+        return await Run(pattern, task, verbs, name="reflect").to_end(start)
     from redraft.loop.keeper import run_and_store  # noqa: PLC0415 (needed by stored runs alone)
     from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
 
-    return await run_and_store(task, verbs, options, step, start, Origin("function", "reflect"))
-
-
-class JudgeHint(NamedTuple):
-    """What to pass if nothing can judge: in the absence of criteria, or of a model for them."""
-
-    criteria: str
-    model: str
-
-
-BY_FUNCTION = JudgeHint(
-    "evaluate=..., or a pattern=... whose quality_criteria are checks, or that has a reflection_model",
-    "a pattern=... that has a reflection_model",
-)
-BY_AGENT = JudgeHint(*["agent=..., or reflection_model=... in the pattern"] * 2)
-BY_PATTERN = JudgeHint(*["reflection_model=... in the pattern"] * 2)
-
-
-def function_verbs(
-    pattern: ReflectionPattern,
-    task_type: str,
-    generate: Callable[..., Any] | None,
-    evaluate: Callable[..., Any] | None,
-    revise: Callable[..., Any] | None,
-    *,
-    has_draft: bool,
-    hint: JudgeHint = BY_FUNCTION,
-) -> Verbs:
-    """Return the verbs of a run over plain functions; the model of the settings stands in for a missing one.
-
-    Without `evaluate`, the pattern's criteria judge. Without `revise`, the generator is called again with the
-    critique. Without `generate`, a model drafts, unless there are a draft and a reviser.
-    """
-    if evaluate is not None and pattern.quality_criteria is not None:
-        raise ConfigError(
-            "Pass either evaluate or quality_criteria, not both, because each decides what is good enough."
-        )
-    model: ChatModel | None = None
-    generator: Generator | None = None
-    if generate is not None:
-        generator = adapt.generator(generate)
-        reviser = adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
-    elif revise is not None and has_draft:
-        reviser = adapt.reviser(revise)
-    else:
-        missing = "generate=..." if revise is None else "generate=... or draft=..."
-        model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
-        schema = None if evaluate else answer_schema(criteria_of(pattern.quality_criteria, task_type))
-        generator = ModelGenerator(model, schema=schema)
-        reviser = _model_reviser(pattern, model, schema=schema) if revise is None else adapt.reviser(revise)
-    if evaluate is not None:
-        evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
-        accept = _preference(pattern, model, (), hint)
-        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate), accept=accept)
-    else:
-        judges = judges_of(pattern, model, task_type, hint)
-    if pattern.budget_usd is not None:
-        check_prices(model, judge_of(pattern, model) if judges.signals.judged else None)
-    verbs = Verbs(generator, judges, reviser)
-    if pattern.triggers is NO_TRIGGERS:
-        return verbs
-    return with_reflections(verbs, live_run(pattern, model, "a plain function"))
-
-
-def model_verbs(
-    pattern: ReflectionPattern,
-    model: ChatModel,
-    system_prompt: str,
-    judges: Judges,
-    live: LiveRun,
-    output_type: OutputType[Any] | None = None,
-) -> Verbs:
-    """Return the verbs of a run that a model drafts and revises."""
-    if output_type is None:
-        schema = answer_schema(judges.criteria)
-    else:
-        system_prompt, schema = output_type.prompt(system_prompt), output_type.reply_schema
-    generate = ModelGenerator(model, system_prompt, output_type, schema)
-    revise = _model_reviser(pattern, model, system_prompt, output_type, schema)
-    return with_reflections(Verbs(generate, judges_of_type(judges, output_type), revise), live)
-
-
-def judging_verbs(
-    pattern: ReflectionPattern,
-    task_type: str,
-    output_type: OutputType[Any] | None = None,
-    evaluate: Callable[..., Any] | None = None,
-) -> Verbs:
-    """Return the verbs of a run that judges its draft and revises nothing, which the pattern has to say.
-
-    Without `evaluate`, the pattern's criteria judge.
-    """
-
-    def unchanged(output: Any, _evaluation: ReflectionEvaluation) -> Any:
-        return output
-
-    verbs = function_verbs(pattern, task_type, None, evaluate, unchanged, has_draft=True)
-    return replace(verbs, judges=judges_of_type(verbs.judges, output_type))
-
-
-def judges_of_type(judges: Judges, output_type: OutputType[Any] | None) -> Judges:
-    """Return judges that see only outputs of the type, if there is one."""
-    if output_type is None:
-        return judges
-    return replace(
-        judges,
-        evaluate=output_type.evaluator(judges.evaluate, judges.criteria),
-        accept=judges.accept and output_type.preference(judges.accept),
-    )
-
-
-def _model_reviser(
-    pattern: ReflectionPattern,
-    model: ChatModel,
-    system_prompt: str = "",
-    output_type: OutputType[Any] | None = None,
-    schema: Mapping[str, Any] | None = None,
-) -> ModelReviser:
-    return ModelReviser(
-        model,
-        system_prompt,
-        pattern.include_reflection_history,
-        pattern.include_prior_versions,
-        output_type,
-        schema,
-    )
-
-
-def live_run(pattern: ReflectionPattern, model: ChatModel | None, runner: str = "") -> LiveRun:
-    """Return the live state of a run, with the model that reflects if a trigger needs one.
-
-    `runner` says who makes the versions ("a plain function") if that leaves some triggers without the steps
-    they need. Raises `ConfigError` for such triggers, and if there is no model.
-    """
-    if pattern.triggers is NO_TRIGGERS:
-        return LiveRun(retry=pattern.retry)
-    if runner:
-        pattern.triggers.check_runner(runner)
-    missing = "There is no model to reflect with, which reflection_triggers need: pass reflection_model=..."
-    return LiveRun(pattern.triggers, judge_of(pattern, model, missing), pattern.retry)
-
-
-def with_reflections(verbs: Verbs, live: LiveRun) -> Verbs:
-    """Wrap verbs to reflect before they make the next version, if a trigger fires."""
-    if live.triggers is NO_TRIGGERS:
-        return verbs
-    generate = None if verbs.generate is None else reflecting_generator(verbs.generate, live)
-    return replace(verbs, generate=generate, revise=reflecting_reviser(verbs.revise, live), live=live)
-
-
-def judges_of(
-    pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "", hint: JudgeHint = BY_PATTERN
-) -> Judges:
-    """Return the judges of a pattern's criteria.
-
-    `model` is the one that drafts; it also judges, unless the pattern or the settings name another. Raises
-    `ConfigError` with the `hint` if criteria need a model and there is none.
-    """
-    panel = _own_panel(pattern, model, task_type or pattern.task_type, hint)
-    accept = _preference(pattern, model, panel.criteria, hint)
-    signals = NO_JUDGE
-    if panel.judged:
-        judge = pattern.reflection_model or load_settings().reflection_model
-        name = judge if isinstance(judge, str) else repr(judge or model)
-        self_judged = model is not None and judge is None and not panel.checks
-        signals = Signals(name, frozenset(panel.judged), self_judged, panel.judge_id)
-    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, accept)
-
-
-def _preference(
-    pattern: ReflectionPattern,
-    model: ChatModel | None,
-    criteria: Sequence[QualityCriterion],
-    hint: JudgeHint,
-) -> Preference | None:
-    """Return the function that compares a version with the best one, if the pattern asks for it.
-
-    Raises `ConfigError` without a model.
-    """
-    if pattern.accept != "pairwise":
-        return None
-    missing = f"There is no model to compare versions (accept='pairwise'): pass {hint.model}"
-    return preference(criteria, judge_of(pattern, model, missing))
-
-
-def _own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:
-    """Return the panel of a pattern's own criteria; one that needs no model is built only once."""
-    if (known := pattern.panels.get(task_type)) is not None:
-        return known
-    panel = _panel(pattern, pattern.quality_criteria, model, task_type, hint)
-    if not panel.judged:  # the settings may name another judge each time
-        pattern.panels[task_type] = panel
-    return panel
-
-
-def _panel(
-    pattern: ReflectionPattern,
-    criteria: Sequence[QualityCriterion | str] | None,
-    model: ChatModel | None,
-    task_type: str,
-    hint: JudgeHint,
-) -> Panel:
-    parsed = criteria_of(criteria, task_type)
-    judged = [criterion.name for criterion in parsed if needs_model(criterion)]
-    if criteria is None:
-        missing = f"There is nothing to judge with: pass {hint.criteria}"
-    else:
-        missing = f"There is no model to judge {', '.join(map(repr, judged))}: pass {hint.model}"
-    return panel_of(
-        parsed,
-        threshold=pattern.quality_threshold,
-        model=judge_of(pattern, model, missing) if judged else None,
-        run_command=_jail(parsed),
-        judge_options=pattern.judge_options,
-        task_type=task_type,
-        may_decide=_decides_from(pattern.calibrated_floor, parsed),
-    )
-
-
-def _decides_from(
-    floor: float | None, criteria: Sequence[QualityCriterion]
-) -> Callable[[JudgeId], Awaitable[bool]] | None:
-    """Return what says whether a judge agrees with people by at least `floor`, and so may decide."""
-    if floor is None:
-        return None
-
-    async def may_decide(judge: JudgeId) -> bool:
-        from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
-
-        return (await standing_of(judge, criteria, is_required=True)).reaches(floor)
-
-    return may_decide
-
-
-def judge_of(pattern: ReflectionPattern, model: ChatModel | None, missing: str = "") -> ChatModel:
-    """Return the model that judges: that of the pattern, of the settings, or else the one that drafts."""
-    settings = load_settings()
-    return model_of(pattern.reflection_model or settings.reflection_model or model, settings, missing=missing)
-
-
-JAILED = ("command", "generated_tests")
-
-
-def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
-    """Return a sandbox for the commands of criteria, if any; raises `ConfigError` if none works here."""
-    commands = [criterion for criterion in criteria if criterion.evaluator in JAILED]
-    if not commands:
-        return None
-    from redraft.evaluate.command import runs_program  # noqa: PLC0415 (needed by commands alone)
-    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (likewise)
-
-    for criterion in commands:
-        try:
-            check_jail(programs=runs_program(criterion))
-        except SandboxError as error:
-            raise ConfigError(f"Criterion {criterion.name!r}: {error}") from error
-    return ProcessJail()
+    return await run_and_store(pattern, task, verbs, step, start, Origin("function", "reflect"))
 
 
 def _model_of(agent: AgentLike | None) -> ChatModel | None:
@@ -692,9 +417,8 @@ def pattern_or_default(
 def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
     """Return a changed copy of a pattern; its runs count as runs of the original."""
     variant = replace(pattern, **changes)
-    shared = pattern.run_options
-    options = replace(variant.run_options, last_run=shared.last_run, first_drafts=shared.first_drafts)
-    object.__setattr__(variant, "run_options", options)
+    object.__setattr__(variant, "last_run", pattern.last_run)
+    object.__setattr__(variant, "first_drafts", pattern.first_drafts)
     return variant
 
 
@@ -801,4 +525,4 @@ def check_advisor(name: str, value: Any) -> None:
 
 
 DEFAULT_PATTERN = ReflectionPattern()
-DEFAULT_PATTERN.run_options.last_run.forget_maker()
+DEFAULT_PATTERN.last_run.forget_maker()

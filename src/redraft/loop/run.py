@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from os import urandom
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from redraft import _telemetry
 from redraft._calls import awaited
 from redraft._codec import MISTAKES
-from redraft._steps import OBSERVE, Retry, allowance, direct, find_in_step, observed, retried
+from redraft._steps import OBSERVE, allowance, direct, find_in_step, observed, retried
 from redraft._telemetry import traced
 from redraft._texts import copy_of, counted, key_of, listed, snapshot
 from redraft._tokens import streamed, version_text
@@ -25,24 +25,22 @@ from redraft.errors import (
     UnfinishedError,
 )
 from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
-from redraft.loop.budget import NO_BUDGET, ROLES, Budget, StepBudget, Tally, bounded, enclosing_budget
+from redraft.loop.budget import NO_BUDGET, ROLES, StepBudget, Tally, bounded, enclosing_budget
 from redraft.loop.candidates import best_of
-from redraft.loop.diagnose import NO_JUDGE, FirstDrafts, Signals, diagnose
+from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
 from redraft.loop.event_log import emitter, is_logging, log_event
-from redraft.loop.last_run import LastRun
 from redraft.loop.output_type import OutputType
-from redraft.loop.select import Peaks, Selection, comparing, first_best_last, select
-from redraft.loop.stop import Rule, after
-from redraft.loop.strategy import RevisionStrategy, next_attempt
-from redraft.loop.triggers import LiveRun
+from redraft.loop.select import Peaks, comparing, first_best_last, select
+from redraft.loop.stop import after
+from redraft.loop.strategy import next_attempt
+from redraft.loop.triggers import NO_TRIGGERS, LiveRun, reflecting_generator, reflecting_reviser
 from redraft.protocols import (
-    Advisor,
+    ChatModel,
     CriteriaAdvisor,
     Evaluator,
     FailureObserver,
     Generator,
     Preference,
-    ReflectionCallbacks,
     ReflectionDecision,
     Reviser,
     RunContext,
@@ -65,9 +63,15 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from redraft.events import Event
+    from redraft.loop.pattern import ReflectionPattern
     from redraft.protocols import Step
     from redraft.types import PlainTask
+
+
+NO_DIAGNOSTICS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,83 +96,66 @@ class Judges:
 class Verbs:
     """The verbs of a run: generate, evaluate, revise.
 
-    Without `generate`, `revise` also makes fresh starts. `live` is for verbs that look at the run they work
-    in.
+    Without `generate`, `revise` also makes fresh starts. The drafts are read into the `output_type`, if there
+    is one. `reflector` is the model that reflects in the middle of the run, if a trigger needs it. `live` is
+    the state of a run that a program holds before it begins.
     """
 
     generate: Generator | None
     judges: Judges
     revise: Reviser
-    live: LiveRun | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunOptions:
-    """The options of a run; a `ReflectionPattern` makes them once its own have been checked.
-
-    `until` holds the convergence rules and `limit` the maximum, which applies whatever a callback decides.
-    Models stream only if there is an `on_token`. `advice` is there from the start, before any advisor is
-    asked. `candidates` asks for several first drafts. `choices` are the caller's options by their public
-    names, for the record of the run. `output_type` is that of an agent with one. `within` is the budget of a
-    workflow in which the run is a step; a budget that several runs share bounds the run in any case.
-    `diagnostics` are known from the start. The runs of a pattern share `last_run` and `first_drafts`.
-    """
-
-    until: Rule
-    limit: Rule
-    budget: Budget = NO_BUDGET
-    within: StepBudget | None = None
-    retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
-    revision_strategy: RevisionStrategy = "hybrid"
-    diversify: bool = True
-    selection: Selection = "highest_score"
-    preserve_all_versions: bool = True
-    on_failure: Literal["return", "raise"] = "return"
-    callbacks: ReflectionCallbacks | None = None
-    advisors: tuple[Advisor, ...] = ()
-    advice: tuple[Advice, ...] = ()
-    candidates: int = 1
-    on_event: Listener | None = None
-    on_token: Callable[[TokenEvent], None] | None = None
     output_type: OutputType[Any] | None = None
-    last_run: LastRun = field(default_factory=LastRun)
-    first_drafts: FirstDrafts = field(default_factory=FirstDrafts)
-    choices: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
+    reflector: ChatModel | None = None
+    live: LiveRun | None = None
 
 
 class Run:
     """A run in progress: its `versions` so far, and its `result` once it has ended with at least one.
 
-    `name` is what traces call it.
+    `name` is what traces call it. `advice` and `diagnostics` are there from the start, before any advisor is
+    asked. Models stream only if there is an `on_token`. `within` is the budget of a workflow in which the run
+    is a step; a budget that several runs share bounds the run in any case.
     """
 
     def __init__(
-        self, task: PlainTask, verbs: Verbs, options: RunOptions, step: Step = direct, name: str = ""
+        self,
+        pattern: ReflectionPattern,
+        task: PlainTask,
+        verbs: Verbs,
+        step: Step = direct,
+        name: str = "",
+        *,
+        advice: tuple[Advice, ...] = (),
+        diagnostics: Mapping[str, str] = NO_DIAGNOSTICS,
+        on_token: Callable[[TokenEvent], None] | None = None,
+        within: StepBudget | None = None,
     ) -> None:
         clock = find_in_step(step, TimedStep)
         if _telemetry.current is not None:
             step = _telemetry.current.step(step)
-        if options.candidates > 1:
-            verbs = _with_candidates(verbs, options.candidates, options.retry)
+        self.pattern = pattern
         self.task = task
         self.name = name
-        self.verbs = verbs
-        self.evaluate = verbs.judges.evaluate
-        self.options = options
+        self.judges = judges = verbs.judges
+        self.generate, self.revise, self.evaluate = verbs.generate, verbs.revise, judges.evaluate
+        accept, self.output_type = judges.accept, verbs.output_type
+        if self.output_type is not None:
+            self.evaluate = self.output_type.evaluator(self.evaluate, judges.criteria)
+            accept = accept and self.output_type.preference(accept)
         self.run_id = clock.run_id if clock else urandom(8).hex()
         self.versions: tuple[ReflectionVersion, ...] = ()
         # As the writer may know them; the very same tuple as long as nothing is hidden.
         self.shown = self.versions
         self.best: ReflectionVersion | None = None
         self.result: ReflectionResult | None = None
-        within = options.within
         if within is None and (around := enclosing_budget()) is not None:
             within = around.shared
-        self.tally = Tally(options.budget, clock=clock.elapsed if clock else monotonic, outer=within)
-        self.notes = dict(options.diagnostics)
+        self.tally = Tally(pattern.budget, clock=clock.elapsed if clock else monotonic, outer=within)
+        self.notes = dict(diagnostics)
         self.draft_notes: dict[str, list[str]] = {}
-        self.context = RunContext(task, self.run_id, advice=options.advice, rubric=verbs.judges.rubric)
+        self.live = verbs.live or LiveRun(pattern.triggers, verbs.reflector, pattern.retry)
+        self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, live=self.live)
+        self.stop_by = pattern.rules_for(judges.criteria)
         self.doing = "recall"
         self.pending: Draft | None = None
         self.peaks = Peaks()
@@ -177,21 +164,25 @@ class Run:
         self.knows_judge = False
         self.began = monotonic()
         self.now = clock.at if clock else _now
-        self.emit = emitter(options.on_event)
+        self.emit = emitter(pattern.on_event)
         self.is_logged = is_logging()
-        if verbs.live is not None:
-            verbs.live.begin(self.run_id, self.tally, self.emit, self.notes, options.output_type)
+        self.live.begin(self.run_id, self.tally, self.emit, self.notes, self.output_type)
+        if pattern.triggers is not NO_TRIGGERS:
+            self.generate = self.generate and reflecting_generator(self.generate)
+            self.revise = reflecting_reviser(self.revise)
+        if pattern.candidates > 1 and self.generate is not None:
+            self.generate = best_of(pattern.candidates, self.generate, self.evaluate)
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
-        has_budget = options.budget is not NO_BUDGET or within is not None
+        has_budget = pattern.budget is not NO_BUDGET or within is not None
         effect = bounded(step, self.tally) if has_budget else step
         on_failure = _failure_handler(self.run_id, self.tally, self.emit)
-        self.step = retried(effect, options.retry, on_failure)
+        self.step = retried(effect, pattern.retry, on_failure)
         self.step_once = step
-        if (accept := verbs.judges.accept) is not None:
-            self.evaluate = comparing(self.evaluate, accept, retried(direct, options.retry, on_failure))
-        if options.on_token is not None:
-            self.step = streamed(self.step, emitter(options.on_token), self.run_id, self.tally)
-        if options.on_event is not None:
+        if accept is not None:
+            self.evaluate = comparing(self.evaluate, accept, retried(direct, pattern.retry, on_failure))
+        if on_token is not None:
+            self.step = streamed(self.step, emitter(on_token), self.run_id, self.tally)
+        if pattern.on_event is not None:
             seconds = clock.elapsed if clock else perf_counter
             self.step = observed(self.step, self.emit, self.run_id, seconds)
             self.step_once = observed(step, self.emit, self.run_id, seconds)
@@ -232,34 +223,34 @@ class Run:
 
     async def _begin(self, draft: Draft | None) -> None:
         self._tell(RunStarted, self.task)
-        if self.options.advisors:
+        if self.pattern.advisors:
             self.context = replace(self.context, advice=(*self.context.advice, *await self._recall()))
         if draft is not None:
             self.pending = draft
             self.tally.add("generation", draft.usage)
 
     async def _generate(self) -> Draft:
-        if self.verbs.generate is None:
+        if self.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
         self.doing = "generate"
         prompt = self.context.prompt
         return await self._record(
-            await self.step("generate", Draft, self.verbs.generate, prompt, self.context), None
+            await self.step("generate", Draft, self.generate, prompt, self.context), None
         )
 
     async def _revise(self) -> Draft:
         """Revise the best version so far, or start afresh if revising has got nowhere."""
-        options = self.options
+        pattern = self.pattern
         attempt, base = next_attempt(
             self.versions,
             self.best or self.versions[-1],
             self.context.attempt,
             shown=self.shown,
-            strategy=options.revision_strategy,
-            diversify=options.diversify,
+            strategy=pattern.revision_strategy,
+            diversify=pattern.diversify,
             is_repeat=self.is_repeat,
             # An output with a type is started from scratch only if nothing in it is right.
-            criteria=self.verbs.judges.criteria if options.output_type is None else (),
+            criteria=self.judges.criteria if self.output_type is None else (),
             max_tokens=self.tally.revision_tokens_left(),
         )
         self.context = RunContext(
@@ -270,13 +261,12 @@ class Run:
             self.context.advice,
             attempt,
             rubric=self.context.rubric,
+            live=self.live,
         )
-        if attempt.mode == "fresh" and self.verbs.generate is not None:
+        if attempt.mode == "fresh" and self.generate is not None:
             return await self._generate()
         self.doing = "revise"
-        draft = await self.step(
-            "revise", Draft, self.verbs.revise, attempt.previous, base.evaluation, self.context
-        )
+        draft = await self.step("revise", Draft, self.revise, attempt.previous, base.evaluation, self.context)
         return await self._record(draft, base)
 
     async def _record(self, draft: Draft, base: ReflectionVersion | None) -> Draft:
@@ -287,11 +277,11 @@ class Run:
         if draft.choice is not None:
             for role, usage in draft.choice.usage.items():
                 self.tally.add(role, usage)
-            if not self.options.preserve_all_versions:
+            if not self.pattern.preserve_all_versions:
                 draft = replace(draft, choice=replace(draft.choice, rejected=()))
-        if draft.conversation is not None and self.verbs.live is not None:
-            self.verbs.live.keep(draft.conversation.reflections)
-        if self.options.callbacks is not None:
+        if draft.conversation is not None:
+            self.live.keep(draft.conversation.reflections)
+        if self.pattern.callbacks is not None:
             await self._call_back("on_generation", copy_of(draft.output), number)
             if base is not None:
                 await self._call_back("on_revision", copy_of(base.output), copy_of(draft.output), number)
@@ -303,7 +293,7 @@ class Run:
         key = key_of(output)
         same = self.judged.get(key)
         self.is_repeat = same is not None
-        if same is not None and self.verbs.judges.output_alone:
+        if same is not None and self.judges.output_alone:
             return self._add(draft, same.evaluation, repeats=same.iteration)
         self.doing = "evaluate"
         context, free_only = self.context, self.tally.spent() is not None
@@ -316,13 +306,12 @@ class Run:
         # What was known to be wrong stays wrong, whatever the judge might say of the rest.
         if evaluation.is_conclusive or evaluation.unmet:
             self.judged[key] = version
-        judges, floor = self.verbs.judges, self.options.choices.get("calibrated_floor")
-        judge = judges.signals.judge_id
+        judge, floor = self.judges.signals.judge_id, self.pattern.calibrated_floor
         if evaluation.opinions and judge is not None and floor is not None and not self.knows_judge:
             from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
 
             self.knows_judge = True
-            standing = await standing_of(judge, judges.criteria, self.step_once)
+            standing = await standing_of(judge, self.judges.criteria, self.step_once)
             self.notes |= standing.diagnostics(floor)
         return version
 
@@ -365,8 +354,8 @@ class Run:
 
     async def _stop(self, version: ReflectionVersion) -> Stop | None:
         """Ask the callback, the rules, the budgets and the maximum; CONTINUE overrides the rules alone."""
-        options, overruled = self.options, False
-        if options.callbacks is not None:
+        overruled = False
+        if self.pattern.callbacks is not None:
             decision = await self._decision(version)
             if decision is ReflectionDecision.ACCEPT:
                 version.accepted = True
@@ -374,13 +363,13 @@ class Run:
             if decision is ReflectionDecision.STOP:
                 return after(ConvergenceReason.USER_STOPPED, "A callback said stop after", version)
             overruled = decision is ReflectionDecision.CONTINUE
-        stop = None if overruled else options.until(self.versions)
+        stop = None if overruled else self.stop_by(self.versions)
         if stop and stop.reason is ConvergenceReason.QUALITY_MET:
             return stop
         # A spent budget comes before its possible consequence: that nothing could be judged any more.
         if spent := self.tally.spent():
             return self.tally.stop(spent)
-        if stop := stop or options.limit(self.versions):
+        if stop := stop or self.pattern.limit(self.versions):
             return stop
         if self.tally.revision_tokens_left() == 0:
             return self.tally.stop(ConvergenceReason.TOKEN_BUDGET)
@@ -396,12 +385,12 @@ class Run:
             issue = Issue(f"{NOT_JUDGED}{type(error).__name__}: {error}".removesuffix(": "))
             self._add(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0))
         if is_changed_run or not self.versions:
-            self.options.last_run.set(self.began, None, f"{type(error).__name__}: {error}")
+            self.pattern.last_run.set(self.began, None, f"{type(error).__name__}: {error}")
             await self._observe_failure(error)
             raise error
         stop = self._stop_for(error)
         is_mistake = isinstance(error, MISTAKES)
-        returns_errors = self.options.on_failure == "return"
+        returns_errors = self.pattern.on_failure == "return"
         if stop.reason is ConvergenceReason.CANCELLED or (
             is_mistake and not evaluator_has_worked and returns_errors
         ):
@@ -432,26 +421,26 @@ class Run:
 
     async def _finish(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         result = self._make_result(stop, error)
-        for advisor in self.options.advisors:
+        for advisor in self.pattern.advisors:
             try:
                 await self.step_once(OBSERVE, type(None), advisor.observe, result)
             except Exception as failure:  # noqa: BLE001 (the run has its result)
                 _log_ignored(advisor, failure)
         self._tell(RunFinished, result)
-        if stop.reason is ConvergenceReason.ERROR and self.options.on_failure == "raise":
+        if stop.reason is ConvergenceReason.ERROR and self.pattern.on_failure == "raise":
             failed = ReflectionFailedError(f"The run ended in an error: {error}", result.history)
             failed.usage = result.token_usage
             raise failed from error
         return result
 
     def _make_result(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
-        options, versions, final = self.options, self.versions, self.versions[-1]
+        pattern, versions, final = self.pattern, self.versions, self.versions[-1]
         best = self.best
         # The best by score is known; a callback's choice and the other selections look at all versions.
-        if best is None or final.accepted or options.selection != "highest_score":
-            best = select(versions, options.selection)
-        found = diagnose(versions, stop.reason, self.verbs.judges.signals, options.first_drafts)
-        preserved = versions if options.preserve_all_versions else first_best_last(versions, best)
+        if best is None or final.accepted or pattern.best_version_selection != "highest_score":
+            best = select(versions, pattern.best_version_selection)
+        found = diagnose(versions, stop.reason, self.judges.signals, pattern.first_drafts)
+        preserved = versions if pattern.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1
         self.result = ReflectionResult(
             success=best.evaluation.satisfactory,
@@ -468,17 +457,17 @@ class Run:
             diagnostics=found | self.notes | self.tally.diagnostics(),
             advice=self.context.advice,
             error=error,
-            reflections=self.verbs.live.reflections if self.verbs.live else (),
+            reflections=self.live.reflections,
             task=self.task,
             stop=stop,
-            criteria=self.verbs.judges.criteria,
+            criteria=self.judges.criteria,
         )
-        options.last_run.set(self.began, self.result)
+        pattern.last_run.set(self.began, self.result)
         return self.result
 
     def _tell(self, kind: Callable[..., Event], *fields: object) -> None:
         """Send an event of this run to the listener and the log, if anybody listens."""
-        if self.options.on_event is None and not self.is_logged:
+        if self.pattern.on_event is None and not self.is_logged:
             return
         event = kind(self.run_id, *fields)
         self.emit(event)
@@ -489,7 +478,7 @@ class Run:
 
     async def _call_back(self, name: str, *args: object) -> object:
         """Call the callback of that name, if there is one; return its answer, or None if it raised."""
-        callback: Callable[..., object] | None = getattr(self.options.callbacks, name, None)
+        callback: Callable[..., object] | None = getattr(self.pattern.callbacks, name, None)
         if callback is None:
             return None
         try:
@@ -513,9 +502,9 @@ class Run:
     async def _recall(self) -> list[Advice]:
         """Ask the advisors for advice; raises only the `ReflectionDueError` that an earlier run left."""
         advice: list[Advice] = []
-        for advisor in self.options.advisors:
+        for advisor in self.pattern.advisors:
             if isinstance(advisor, CriteriaAdvisor):
-                advisor = advisor.with_criteria(self.verbs.judges.criteria)  # noqa: PLW2901 (for this run)
+                advisor = advisor.with_criteria(self.judges.criteria)  # noqa: PLW2901 (for this run)
             try:
                 advice += await self.step("recall", list[Advice], advisor.recall, self.task)
             except ReflectionDueError:
@@ -531,7 +520,7 @@ class Run:
         """
         if not isinstance(error, Exception) or isinstance(error, ChangedRunError):
             return
-        for advisor in self.options.advisors:
+        for advisor in self.pattern.advisors:
             if isinstance(advisor, FailureObserver):
                 try:
                     await advisor.observe_failure(self.task, self.run_id, error, self.context.advice)
@@ -561,15 +550,6 @@ def _log_ignored(advisor: object, error: Exception) -> None:
     why, is_bug = f"{type(error).__name__}: {error}", not isinstance(error, StoreError)
     name = type(advisor).__name__
     logger.error("The advisor %s failed and was ignored: %s", name, why, exc_info=error if is_bug else None)
-
-
-def _with_candidates(verbs: Verbs, candidates: int, retry: Retry) -> Verbs:
-    """Return verbs whose first draft is the best of several candidates."""
-    if verbs.generate is None:
-        return verbs
-    judges, live = verbs.judges, verbs.live or LiveRun(retry=retry)
-    generate = best_of(candidates, verbs.generate, judges.evaluate, live)
-    return replace(verbs, generate=generate, live=live)
 
 
 def _known(evaluation: ReflectionEvaluation) -> Evaluator:

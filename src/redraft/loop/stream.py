@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
     from types import TracebackType
 
-    from redraft.loop.run import RunOptions
+    from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.triggers import LiveRun
     from redraft.types import ReflectionResult
 
@@ -117,12 +117,12 @@ class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[O
         self,
         start: Callable[[Callable[[StreamEvent], None]], Coroutine[Any, Any, ReflectionResult[OutputT]]],
         live: LiveRun,
-        options: RunOptions,
+        pattern: ReflectionPattern,
     ) -> None:
         super().__init__(start)
         self._live = live
-        self._listener = options.on_event
-        self._last_run = options.last_run
+        self._listener = pattern.on_event
+        self._last_run = pattern.last_run
 
     def reflect_now(self) -> bool:
         """Request a reflection at the next step of the agent, or before the next revision.

@@ -13,10 +13,11 @@ from redraft.evaluate.criteria import weighted_mean
 from redraft.loop.diagnose import UNSTABLE, sample_difference
 from redraft.loop.journal import Journalled
 from redraft.loop.keeper import run_and_store
-from redraft.loop.pattern import ReflectionPattern, function_verbs, starting_draft
+from redraft.loop.pattern import ReflectionPattern, starting_draft
 from redraft.loop.record import Origin, RunRecord
 from redraft.loop.select import Peaks
 from redraft.loop.stop import plateau, quality_met
+from redraft.loop.verbs import function_verbs
 from redraft.loop.version_diff import addressed
 from redraft.models.names import label_of_model, model_of
 from redraft.settings import load_settings
@@ -389,9 +390,8 @@ class SecondJudgements:
         journal.parent = record.run_id
         name = label_of_model(self.pattern.reflection_model or judge_of(record))
         origin = Origin("function", SECOND, name)
-        options = pattern.options_for(verbs.judges)
         draft = starting_draft(version.output)
-        return await run_and_store(record.task, verbs, options, journal, draft, origin)
+        return await run_and_store(pattern, record.task, verbs, journal, draft, origin)
 
 
 def _model_of(record: RunRecord) -> ChatModel:

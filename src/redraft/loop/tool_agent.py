@@ -54,7 +54,7 @@ from redraft._tokens import ReplyText, version_text
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import answering
-from redraft.loop.triggers import LiveRun, note
+from redraft.loop.triggers import LiveRun, live_of, note
 from redraft.models.content import image_content
 from redraft.models.fallback import FallbackModel, providers_of
 from redraft.models.provider import (
@@ -156,9 +156,7 @@ class ToolAgent:
             raise ConfigError("An agent of Pydantic AI has instructions of its own; change them there.")
         return replace(self, system_prompt=system_prompt)
 
-    async def complete(
-        self, prompt: str, messages: list[Any] | None, run: RunContext, live: LiveRun
-    ) -> Draft:
+    async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the agent once; return its final output with its usage and conversation.
 
         `messages` are the messages, as JSON, of a conversation to continue; None starts a new one. Raises
@@ -168,6 +166,7 @@ class ToolAgent:
         history = (
             list(self.history) if messages is None else ModelMessagesTypeAdapter.validate_python(messages)
         )
+        live = live_of(run)
         tolerant = self.provider is not None or live.triggers.error
         steps = AgentSteps(live, run, history, tolerant=tolerant, prompt_at=len(self.history))
         try:

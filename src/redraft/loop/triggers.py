@@ -322,23 +322,28 @@ class LiveRun:
                 self._tally.add("reflection", reflection.usage)
 
 
-def reflecting_generator(generate: Generator, live: LiveRun) -> Generator:
+def live_of(run: RunContext) -> LiveRun:
+    """Return the state of the run that a verb works in; outside of a run, one without budget or listener."""
+    return run.live or LiveRun()
+
+
+def reflecting_generator(generate: Generator) -> Generator:
     """Wrap a generator to reflect first if that is due; the reflection joins the critique."""
 
     async def reflect_and_generate(prompt: str, run: RunContext, /) -> Draft:
-        reflection = await _reflection(live, run)
+        reflection = await _reflection(run)
         return _with_reflection(reflection, await generate(prompt, _advised(run, reflection)))
 
     return reflect_and_generate
 
 
-def reflecting_reviser(revise: Reviser, live: LiveRun) -> Reviser:
+def reflecting_reviser(revise: Reviser) -> Reviser:
     """Wrap a reviser to reflect first if that is due; the reflection joins the critique."""
 
     async def reflect_and_revise(
         output: Output, evaluation: ReflectionEvaluation, run: RunContext, /
     ) -> Draft:
-        reflection = await _reflection(live, run)
+        reflection = await _reflection(run)
         run = _advised(run, reflection)
         draft = await revise(output, run.attempt.evaluation or evaluation, run)
         return _with_reflection(reflection, draft)
@@ -346,9 +351,9 @@ def reflecting_reviser(revise: Reviser, live: LiveRun) -> Reviser:
     return reflect_and_revise
 
 
-async def _reflection(live: LiveRun, run: RunContext) -> Reflection | None:
+async def _reflection(run: RunContext) -> Reflection | None:
     """Reflect on the versions so far if that was requested, or if the last one scored much worse."""
-    versions = run.versions
+    versions, live = run.versions, live_of(run)
     if not versions:
         return None
     if reflection := live.before(run.iteration):

@@ -15,19 +15,16 @@ from redraft._texts import as_text, copy_of
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.loop.agent import tool_agent_with
-from redraft.loop.conversation import check_triggers, conversation_verbs
+from redraft.loop.conversation import conversation_verbs
 from redraft.loop.keeper import RunKey, run_and_store
 from redraft.loop.pattern import (
     ReflectionPattern,
-    judges_of,
-    live_run,
-    model_verbs,
     variant_of,
-    with_reflections,
 )
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.stream import StreamEvent
+from redraft.loop.verbs import judges_of, model_verbs, reflector_of
 from redraft.models.names import label_of_model, model_of
 from redraft.notes import checkpoint
 from redraft.notes.learner import NO_NOTE, AcceptedRun, InjectedNote, Learner
@@ -183,12 +180,20 @@ class TaskRun:
                 memo=refused.memo,
             )
         note = self.note
-        options = pattern.options_for(verbs.judges)
-        options = replace(options, advice=note.advice(), diagnostics=note.diagnostics())
         if self.emit is not None:
-            options = replace(options, on_event=_both(self.emit, options.on_event), on_token=self.emit)
+            pattern = variant_of(pattern, on_event=_both(self.emit, pattern.on_event))
         try:
-            result = await run_and_store(self._filled_in(), verbs, options, key.step(), draft, runner.origin)
+            result = await run_and_store(
+                pattern,
+                self._filled_in(),
+                verbs,
+                key.step(),
+                draft,
+                runner.origin,
+                advice=note.advice(),
+                diagnostics=note.diagnostics(),
+                on_token=self.emit,
+            )
         except RedraftError as error:
             self.used += error.usage or NOTHING_USED
             raise
@@ -274,14 +279,13 @@ class TaskRunner:
                 )
 
             generate = generator(handle)
-            live = live_run(pattern, None, "a plain function")
-            return with_reflections(Verbs(generate, judges, regenerating(generate)), live)
+            reflector = reflector_of(pattern, None, "a plain function")
+            return Verbs(generate, judges, regenerating(generate), reflector=reflector)
         if self.tool_agent is not None:
-            live = live_run(pattern, self.model)
-            return conversation_verbs(self.tool_agent, judges, live)
+            return conversation_verbs(pattern, self.tool_agent, self.model, judges)
         if self.model is None:
             raise AssertionError("a task without a handler has a model")
-        return model_verbs(pattern, self.model, "", judges, live_run(pattern, self.model, "a text agent"))
+        return model_verbs(pattern, self.model, judges)
 
 
 def runner_of(
@@ -306,8 +310,6 @@ def runner_of(
         learner,
     )
     runner.verbs({}, ())  # raises the errors of its triggers now
-    if runner.tool_agent is not None:
-        check_triggers(runner.tool_agent, pattern.triggers)
     return runner
 
 

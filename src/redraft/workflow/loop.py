@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -122,12 +122,14 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         accept=accept,
     )
     result = await run_and_store(
+        pattern,
         task,
         Verbs(verbs.generate, judges, verbs.revise),
-        replace(pattern.run_options, on_token=resources.on_token, within=enclosing_budget()),
         journalled_step(resources.keep, None, task),
         None,
         Origin("workflow", resources.name),
+        on_token=resources.on_token,
+        within=enclosing_budget(),
     )
     failure, reason = result.error, ""
     if failure is not None and result.convergence_reason is ConvergenceReason.ERROR:

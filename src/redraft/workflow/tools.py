@@ -22,7 +22,6 @@ from redraft._tasks import PATIENCE, end_tasks
 from redraft._validation import nearest
 from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
 from redraft.loop.output_type import output_type_of
-from redraft.loop.triggers import LiveRun
 from redraft.models.fallback import providers_of
 from redraft.models.provider import messages_of
 from redraft.protocols import Attempt, ChatRequest, Message, RunContext
@@ -304,7 +303,7 @@ async def answer_with_tools(
     about = json.dumps([[message.role, message.content] for message in messages] + list(call.tools or ()))
     token = inner_step.set(_named_step(inner_step.get(), sha256(about.encode()).hexdigest()[:8]))
     try:
-        return await agent.complete(last.content, None, run, LiveRun())
+        return await agent.complete(last.content, None, run)
     finally:
         inner_step.reset(token)
 

@@ -1,0 +1,266 @@
+"""The verbs of a run, made from a pattern: what drafts, judges and revises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redraft import _calls as adapt
+from redraft.errors import ConfigError, SandboxError
+from redraft.evaluate.compare import preference
+from redraft.evaluate.criteria import criteria_of, needs_model
+from redraft.evaluate.panel import Panel
+from redraft.evaluate.panel import panel as panel_of
+from redraft.evaluate.requirements import answer_schema
+from redraft.loop.budget import check_prices
+from redraft.loop.diagnose import NO_JUDGE, Signals
+from redraft.loop.revise import ModelGenerator, ModelReviser
+from redraft.loop.run import Judges, Verbs
+from redraft.loop.triggers import NO_TRIGGERS
+from redraft.models.names import model_of
+from redraft.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from redraft.evaluate.judge import JudgeId
+    from redraft.execution import CommandRunner
+    from redraft.loop.output_type import OutputType
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.protocols import ChatModel, Generator, Preference
+    from redraft.types import QualityCriterion, ReflectionEvaluation
+
+
+class JudgeHint(NamedTuple):
+    """What to pass if nothing can judge: in the absence of criteria, or of a model for them."""
+
+    criteria: str
+    model: str
+
+
+BY_FUNCTION = JudgeHint(
+    "evaluate=..., or a pattern=... whose quality_criteria are checks, or that has a reflection_model",
+    "a pattern=... that has a reflection_model",
+)
+BY_AGENT = JudgeHint(*["agent=..., or reflection_model=... in the pattern"] * 2)
+BY_PATTERN = JudgeHint(*["reflection_model=... in the pattern"] * 2)
+
+
+def function_verbs(
+    pattern: ReflectionPattern,
+    task_type: str,
+    generate: Callable[..., Any] | None,
+    evaluate: Callable[..., Any] | None,
+    revise: Callable[..., Any] | None,
+    *,
+    has_draft: bool,
+    hint: JudgeHint = BY_FUNCTION,
+) -> Verbs:
+    """Return the verbs of a run over plain functions; the model of the settings stands in for a missing one.
+
+    Without `evaluate`, the pattern's criteria judge. Without `revise`, the generator is called again with the
+    critique. Without `generate`, a model drafts, unless there are a draft and a reviser.
+    """
+    if evaluate is not None and pattern.quality_criteria is not None:
+        raise ConfigError(
+            "Pass either evaluate or quality_criteria, not both, because each decides what is good enough."
+        )
+    model: ChatModel | None = None
+    generator: Generator | None = None
+    if generate is not None:
+        generator = adapt.generator(generate)
+        reviser = adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
+    elif revise is not None and has_draft:
+        reviser = adapt.reviser(revise)
+    else:
+        missing = "generate=..." if revise is None else "generate=... or draft=..."
+        model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
+        schema = None if evaluate else answer_schema(criteria_of(pattern.quality_criteria, task_type))
+        generator = ModelGenerator(model, schema=schema)
+        reviser = model_reviser(pattern, model, schema=schema) if revise is None else adapt.reviser(revise)
+    if evaluate is not None:
+        evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
+        accept = _preference(pattern, model, (), hint)
+        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate), accept=accept)
+    else:
+        judges = judges_of(pattern, model, task_type, hint)
+    if pattern.budget_usd is not None:
+        check_prices(model, judge_of(pattern, model) if judges.signals.judged else None)
+    return Verbs(generator, judges, reviser, reflector=reflector_of(pattern, model, "a plain function"))
+
+
+def model_verbs(
+    pattern: ReflectionPattern,
+    model: ChatModel,
+    judges: Judges,
+    system_prompt: str = "",
+    output_type: OutputType[Any] | None = None,
+) -> Verbs:
+    """Return the verbs of a run that a model drafts and revises."""
+    if output_type is None:
+        schema = answer_schema(judges.criteria)
+    else:
+        system_prompt, schema = output_type.prompt(system_prompt), output_type.reply_schema
+    generate = ModelGenerator(model, system_prompt, output_type, schema)
+    revise = model_reviser(pattern, model, system_prompt, output_type, schema)
+    return Verbs(generate, judges, revise, output_type, reflector_of(pattern, model, "a text agent"))
+
+
+def judging_verbs(
+    pattern: ReflectionPattern,
+    task_type: str,
+    output_type: OutputType[Any] | None = None,
+    evaluate: Callable[..., Any] | None = None,
+) -> Verbs:
+    """Return the verbs of a run that judges its draft and revises nothing, which the pattern has to say.
+
+    Without `evaluate`, the pattern's criteria judge.
+    """
+
+    def unchanged(output: Any, _evaluation: ReflectionEvaluation) -> Any:
+        return output
+
+    verbs = function_verbs(pattern, task_type, None, evaluate, unchanged, has_draft=True)
+    return replace(verbs, output_type=output_type)
+
+
+def model_reviser(
+    pattern: ReflectionPattern,
+    model: ChatModel,
+    system_prompt: str = "",
+    output_type: OutputType[Any] | None = None,
+    schema: Mapping[str, Any] | None = None,
+) -> ModelReviser:
+    """Return the reviser of a run whose model revises."""
+    return ModelReviser(
+        model,
+        system_prompt,
+        pattern.include_reflection_history,
+        pattern.include_prior_versions,
+        output_type,
+        schema,
+    )
+
+
+def reflector_of(pattern: ReflectionPattern, model: ChatModel | None, runner: str = "") -> ChatModel | None:
+    """Return the model that reflects in the middle of a run, if a trigger needs it.
+
+    `runner` says who makes the versions ("a plain function") if that leaves some triggers without the steps
+    they need. Raises `ConfigError` for such triggers, and if there is no model.
+    """
+    if pattern.triggers is NO_TRIGGERS:
+        return None
+    if runner:
+        pattern.triggers.check_runner(runner)
+    missing = "There is no model to reflect with, which reflection_triggers need: pass reflection_model=..."
+    return judge_of(pattern, model, missing)
+
+
+def judges_of(
+    pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "", hint: JudgeHint = BY_PATTERN
+) -> Judges:
+    """Return the judges of a pattern's criteria.
+
+    `model` is the one that drafts; it also judges, unless the pattern or the settings name another. Raises
+    `ConfigError` with the `hint` if criteria need a model and there is none.
+    """
+    panel = own_panel(pattern, model, task_type or pattern.task_type, hint)
+    accept = _preference(pattern, model, panel.criteria, hint)
+    signals = NO_JUDGE
+    if panel.judged:
+        judge = pattern.reflection_model or load_settings().reflection_model
+        name = judge if isinstance(judge, str) else repr(judge or model)
+        self_judged = model is not None and judge is None and not panel.checks
+        signals = Signals(name, frozenset(panel.judged), self_judged, panel.judge_id)
+    return Judges(panel, signals, panel.criteria, panel.output_alone, panel.rubric, accept)
+
+
+def _preference(
+    pattern: ReflectionPattern,
+    model: ChatModel | None,
+    criteria: Sequence[QualityCriterion],
+    hint: JudgeHint,
+) -> Preference | None:
+    """Return the function that compares a version with the best one, if the pattern asks for it.
+
+    Raises `ConfigError` without a model.
+    """
+    if pattern.accept != "pairwise":
+        return None
+    missing = f"There is no model to compare versions (accept='pairwise'): pass {hint.model}"
+    return preference(criteria, judge_of(pattern, model, missing))
+
+
+def own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:
+    """Return the panel of a pattern's own criteria; one that needs no model is built only once."""
+    if (known := pattern.panels.get(task_type)) is not None:
+        return known
+    panel = panel_for(pattern, pattern.quality_criteria, model, task_type, hint)
+    if not panel.judged:  # the settings may name another judge each time
+        pattern.panels[task_type] = panel
+    return panel
+
+
+def panel_for(
+    pattern: ReflectionPattern,
+    criteria: Sequence[QualityCriterion | str] | None,
+    model: ChatModel | None,
+    task_type: str,
+    hint: JudgeHint,
+) -> Panel:
+    """Return the panel that judges by criteria; raises `ConfigError` with the `hint` if it lacks a model."""
+    parsed = criteria_of(criteria, task_type)
+    judged = [criterion.name for criterion in parsed if needs_model(criterion)]
+    if criteria is None:
+        missing = f"There is nothing to judge with: pass {hint.criteria}"
+    else:
+        missing = f"There is no model to judge {', '.join(map(repr, judged))}: pass {hint.model}"
+    return panel_of(
+        parsed,
+        threshold=pattern.quality_threshold,
+        model=judge_of(pattern, model, missing) if judged else None,
+        run_command=_jail(parsed),
+        judge_options=pattern.judge_options,
+        task_type=task_type,
+        may_decide=_decides_from(pattern.calibrated_floor, parsed),
+    )
+
+
+def _decides_from(
+    floor: float | None, criteria: Sequence[QualityCriterion]
+) -> Callable[[JudgeId], Awaitable[bool]] | None:
+    """Return what says whether a judge agrees with people by at least `floor`, and so may decide."""
+    if floor is None:
+        return None
+
+    async def may_decide(judge: JudgeId) -> bool:
+        from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
+
+        return (await standing_of(judge, criteria, is_required=True)).reaches(floor)
+
+    return may_decide
+
+
+def judge_of(pattern: ReflectionPattern, model: ChatModel | None, missing: str = "") -> ChatModel:
+    """Return the model that judges: that of the pattern, of the settings, or else the one that drafts."""
+    settings = load_settings()
+    return model_of(pattern.reflection_model or settings.reflection_model or model, settings, missing=missing)
+
+
+JAILED = ("command", "generated_tests")
+
+
+def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
+    """Return a sandbox for the commands of criteria, if any; raises `ConfigError` if none works here."""
+    commands = [criterion for criterion in criteria if criterion.evaluator in JAILED]
+    if not commands:
+        return None
+    from redraft.evaluate.command import runs_program  # noqa: PLC0415 (needed by commands alone)
+    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (likewise)
+
+    for criterion in commands:
+        try:
+            check_jail(programs=runs_program(criterion))
+        except SandboxError as error:
+            raise ConfigError(f"Criterion {criterion.name!r}: {error}") from error
+    return ProcessJail()
