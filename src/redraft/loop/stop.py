@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored, snapshot
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better, is_setback
-from redraft.types import ConvergenceReason, Stop, highest, in_prose, joined, same_issue
+from redraft.types import ConvergenceReason, ReflectionVersion, Stop, highest, in_prose, joined, same_issue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from redraft.protocols import Stopper
-    from redraft.types import Issue, ReflectionVersion
+    from redraft.types import Issue
 
 __all__ = [
     "diminishing",
@@ -40,12 +41,35 @@ def first(*rules: Stopper) -> Rule:
     def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         for rule in rules:
             is_own = getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft.")
-            answer = rule(versions if is_own else snapshot(tuple(versions)))
+            answer = rule(versions if is_own else _Copies(versions))
             if answer is not None and (stop := stop_of(answer, versions)):
                 return stop
         return None
 
     return first_reason
+
+
+class _Copies(Sequence[ReflectionVersion]):
+    """Copies of versions, each made when it is looked at: most rules look at the last one or two."""
+
+    def __init__(self, versions: Sequence[ReflectionVersion]) -> None:
+        self._versions = versions
+        self._copies: dict[int, ReflectionVersion] = {}
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    @overload
+    def __getitem__(self, at: int, /) -> ReflectionVersion: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> Sequence[ReflectionVersion]: ...
+    def __getitem__(self, at: int | slice, /) -> ReflectionVersion | Sequence[ReflectionVersion]:
+        places = range(len(self._versions))[at]
+        if isinstance(places, range):
+            return tuple(self[place] for place in places)
+        if places not in self._copies:
+            self._copies[places] = snapshot(self._versions[places])
+        return self._copies[places]
 
 
 def stop_of(answer: object, versions: Sequence[ReflectionVersion]) -> Stop | None:
