@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from redraft._codec import from_record, to_json
 from redraft._steps import is_passing
@@ -41,91 +42,57 @@ class JobOutcome:
     is_busy: bool = False
 
 
-class Program(Protocol):
-    """Something that a worker runs by its name."""
+class Program(ABC):
+    """Something that a worker runs by its `name`, and that stores its runs where `keep` says."""
 
-    @property
-    def name(self) -> str:
-        """The name that jobs refer to."""
-        ...
+    takes_object: ClassVar[bool] = False
+    """Whether a task is an object rather than a text."""
+    runs_alone: ClassVar[bool] = False
+    """Whether only one run of it is under way at a time, on all machines."""
 
-    @property
-    def takes_object(self) -> bool:
-        """Whether a task is an object rather than a text."""
-        ...
+    def __init__(self, name: str, keep: bool | Store = True) -> None:
+        self.name = name
+        self.keep = keep
 
-    @property
-    def runs_alone(self) -> bool:
-        """Whether only one run of it is under way at a time, on all machines."""
-        ...
-
-    @property
+    @abstractmethod
     def definition(self) -> object:
-        """What it is made of: two programs with the same definition can continue each other's runs."""
-        ...
+        """Return what it is made of: programs with the same definition can continue each other's runs."""
 
-    @property
-    def keep(self) -> bool | Store:
-        """Where it stores its runs."""
-        ...
-
+    @abstractmethod
     def check(self, task: Any, /, *, priced: bool = False) -> None:
         """Raise `ConfigError` for an unfit task, and, if `priced`, for models without a known price."""
-        ...
 
+    @abstractmethod
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
         """Carry out a task, or resume it."""
-        ...
 
+    @abstractmethod
     async def result(self, run_id: str, store: Store, /) -> Any:
         """Return the stored result of a run."""
-        ...
 
 
 def program_of(runnable: Runnable) -> Program:
     """Return the program of an agent, a workflow or a cycle; raises `ConfigError` for anything else."""
     if isinstance(runnable, Agent):
-        return AgentProgram(runnable)
+        return _AgentProgram(runnable)
     if isinstance(runnable, Workflow):
-        return WorkflowProgram(runnable)
+        return _WorkflowProgram(runnable)
     if isinstance(runnable, CycleAgent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
-        return CycleProgram(runnable)
+        return _CycleProgram(runnable)
     raise ConfigError(f"A fleet runs an Agent, a Workflow or a CycleAgent; got {runnable!r}.")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProgram:
-    """An agent: its task is a text."""
+class _AgentProgram(Program):
+    """An agent: its task is a text, its result a `ReflectionResult`."""
 
-    agent: Agent[Any]
+    def __init__(self, agent: Agent[Any]) -> None:
+        super().__init__(agent.name, agent.keep)
+        self.agent = agent
 
-    @property
-    def name(self) -> str:
-        """The name of the agent."""
-        return self.agent.name
-
-    @property
-    def takes_object(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def runs_alone(self) -> bool:
-        """False."""
-        return False
-
-    @property
     def definition(self) -> object:
-        """The agent's definition."""
         return self.agent.definition
 
-    @property
-    def keep(self) -> bool | Store:
-        """Where the agent stores its runs."""
-        return self.agent.keep
-
     def check(self, task: Any, /, *, priced: bool = False) -> None:
-        """Require a text."""
         if not isinstance(task, str) or not task.strip():
             raise ConfigError(f"The task of the agent {self.name!r} must be a text, got {task!r}.")
         if priced:
@@ -134,7 +101,6 @@ class AgentProgram:
             check_prices(model, judge_of(pattern, model) if is_judged else None)
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
-        """Answer the task."""
         result = await self.agent.run(task, run_id=run_id)
         for name in ("not_kept", "not_restorable"):  # the result of such a job could not be fetched
             if problem := result.diagnostics.get(name):
@@ -144,44 +110,23 @@ class AgentProgram:
         return failure(result.error, result.convergence_reason.value)
 
     async def result(self, run_id: str, store: Store, /) -> Any:
-        """Return the `ReflectionResult` of a run."""
         record = await store.get(RUN, run_id)
         return None if record is None else self.agent.result_of(from_record(RunRecord, record.data))
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowProgram:
-    """A workflow: its task is the initial state."""
+class _WorkflowProgram(Program):
+    """A workflow: its task is the initial state, an object with the values that it needs."""
 
-    workflow: Workflow
+    takes_object = True
 
-    @property
-    def name(self) -> str:
-        """The name in the workflow's file."""
-        return self.workflow.spec.name
+    def __init__(self, workflow: Workflow) -> None:
+        super().__init__(workflow.spec.name, workflow.keep)
+        self.workflow = workflow
 
-    @property
-    def takes_object(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def runs_alone(self) -> bool:
-        """False."""
-        return False
-
-    @property
     def definition(self) -> object:
-        """The text of the workflow's file."""
         return self.workflow.source.text
 
-    @property
-    def keep(self) -> bool | Store:
-        """Where the workflow stores its runs."""
-        return self.workflow.keep
-
     def check(self, task: Any, /, *, priced: bool = False) -> None:
-        """Require an object with the values that the workflow needs."""
         if task is not None and not isinstance(task, Mapping):
             raise ConfigError(
                 f"The task of the workflow {self.name!r} must be an object, its initial state; got {task!r}."
@@ -189,49 +134,27 @@ class WorkflowProgram:
         self.workflow.check(cast("Mapping[str, Any] | None", task), priced=priced)
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
-        """Run the workflow."""
         await self.workflow.run(task, run_id=run_id)
         return JobOutcome()
 
     async def result(self, run_id: str, store: Store, /) -> Any:
-        """Return the `WorkflowResult` of a run."""
         record = await store.get(WORKFLOW, run_id)
         return None if record is None else from_record(WorkflowRecord, record.data).result()
 
 
-@dataclass(frozen=True, slots=True)
-class CycleProgram:
-    """An agent that runs in cycles: its task is the trigger of one cycle."""
+class _CycleProgram(Program):
+    """An agent that runs in cycles: its task is the trigger of one, and the results are in its memory."""
 
-    agent: CycleAgent
+    runs_alone = True
 
-    @property
-    def name(self) -> str:
-        """The name of the agent."""
-        return self.agent.name
+    def __init__(self, agent: CycleAgent) -> None:
+        super().__init__(agent.name)
+        self.agent = agent
 
-    @property
-    def takes_object(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def runs_alone(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def definition(self) -> object:
-        """The agent's file, as plain data."""
         return self.agent.spec.model_dump(mode="json")
 
-    @property
-    def keep(self) -> bool | Store:
-        """True: where an agent's memory is kept is its own affair."""
-        return True
-
     def check(self, task: Any, /, *, priced: bool = False) -> None:
-        """Require the name of a trigger, or nothing."""
         if task is not None and not isinstance(task, str):
             raise ConfigError(f"The task of the cycle {self.name!r} must be a trigger's name, got {task!r}.")
         if priced:
@@ -246,8 +169,7 @@ class CycleProgram:
             return JobOutcome(str(error), is_busy=True)
         return JobOutcome(result.error)
 
-    async def result(self, run_id: str, store: Store, /) -> Any:  # noqa: ARG002 (as others have them)
-        """Return None: the results of cycles are in the agent's memory."""
+    async def result(self, _run_id: str, _store: Store, /) -> Any:
         return None
 
 
@@ -258,7 +180,7 @@ def failure(error: BaseException, reason: str = "") -> JobOutcome:
 
 def fingerprint(programs: Mapping[str, Program]) -> str:
     """Return a digest of what programs are made of, the same in every process that has the same code."""
-    made_of = {name: _plain(programs[name].definition) for name in sorted(programs)}
+    made_of = {name: _plain(programs[name].definition()) for name in sorted(programs)}
     return sha256(json_text(made_of).encode()).hexdigest()[:12]
 
 
