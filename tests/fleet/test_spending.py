@@ -189,6 +189,45 @@ def test_a_worker_that_dies_in_its_first_call_uses_up_a_share_of_the_day():
     assert len(sent) == 4
 
 
+def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
+    class SlowToAnswer(MemoryStore):
+        """Tells that it has stored a settled call only when the next call has read it."""
+
+        async def get(self, kind, key, /):
+            record = await super().get(kind, key)
+            read.set()
+            return record
+
+        async def replace(self, record, /):
+            stored = await super().replace(record)
+            if record.data["spent"] and not entering.is_set():
+                entering.set()
+                read.clear()
+                await asyncio.wait([asyncio.ensure_future(read.wait())], timeout=0.1)
+                await asyncio.sleep(0)
+            return stored
+
+    async def main():
+        nonlocal read, entering
+        read, entering = asyncio.Event(), asyncio.Event()
+        gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: NOON)
+
+        async def send(_limit):
+            return TokenUsage(output_tokens=50, requests=1, cost_usd=0.05)
+
+        await gate(call_of(Priced(), max_tokens=100), send, usage)
+        await entering.wait()
+        await gate(call_of(Priced(), max_tokens=100), send, usage)
+        await gate.settle()
+        await asyncio.sleep(0.05)
+        return await spending_state(store, NOON)
+
+    store = SlowToAnswer()
+    read = entering = None
+    found = asyncio.run(main())
+    assert (found.spent, found.under_way) == (pytest.approx(0.1), 0.0)
+
+
 def test_reservations_are_renewed_while_calls_are_under_way():
     store, now = MemoryStore(), [NOON]
     gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: now[0])

@@ -343,7 +343,11 @@ class SharedLimit:
             self._next_at = max(state.requests_at, state.tokens_at, state.blocked_until)
             return state
 
-        await self._change(reserved)
+        try:
+            await self._change(reserved)
+        except BaseException:
+            self._correction += correction
+            raise
         return times
 
     async def _sleep_until(self, at: float) -> None:

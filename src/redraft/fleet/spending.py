@@ -225,6 +225,7 @@ class SharedSpending:
         self._ended: list[_Ended] = []
         self._under_way: Counter[str] = Counter()
         self._held = 0.0
+        self._changing = asyncio.Lock()
         self._guesses = 0
         self._admitting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
@@ -380,34 +381,47 @@ class SharedSpending:
     async def _change(
         self, change: Callable[[SpendingState], SpendingState], added: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """Change the state atomically, with the calls that have ended; `added` is what was reserved."""
-        ended, self._ended = self._ended, []
-        try:
-            while True:
-                before = await self._store.get(SPENDING, KEY)
-                now = self._clock()
-                there = SpendingState() if before is None else SpendingState.of(before.data)
-                state = change(_without(there.on(self.budget, now), ended, self._worker))
-                held = max(0.0, self._held - sum(one.reserved for one in ended)) + added()
-                held = held if held > ROUNDING else 0.0
-                reserved = {name: one for name, one in state.reserved.items() if name != self._worker}
-                if held:
-                    until = there.reserved.get(self._worker, (0.0, 0.0))[1]
-                    is_fresh = held == self._held and until > now + HELD_FOR / 2
-                    reserved[self._worker] = (held, until if is_fresh else now + HELD_FOR)
-                state = replace(state, reserved=reserved)
-                if before is not None and state == there:
-                    break
-                record = Record(SPENDING, KEY, asdict(state))
-                if before is None:
-                    if (await self._store.put_if_absent(record))[1]:
-                        break
-                elif await self._store.replace(replace(before, data=record.data)) is not None:
-                    break
-        except BaseException:
-            self._ended = [*ended, *self._ended]
-            raise
-        self._held, self.state = held, state
+        """Change the state atomically, with the calls that have ended; `added` is what was reserved.
+
+        One change at a time: `_held` must be what the state has for this worker, also when the store has
+        written a change and has not said so yet.
+        """
+        async with self._changing:
+            ended, self._ended = self._ended, []
+            try:
+                self._held, self.state = await self._changed(change, added, ended)
+            except BaseException:
+                self._ended = [*ended, *self._ended]
+                raise
+
+    async def _changed(
+        self,
+        change: Callable[[SpendingState], SpendingState],
+        added: Callable[[], float],
+        ended: Sequence[_Ended],
+    ) -> tuple[float, SpendingState]:
+        """Write the changed state; return what it holds for this worker, and the state."""
+        while True:
+            before = await self._store.get(SPENDING, KEY)
+            now = self._clock()
+            there = SpendingState() if before is None else SpendingState.of(before.data)
+            state = change(_without(there.on(self.budget, now), ended, self._worker))
+            held = max(0.0, self._held - sum(one.reserved for one in ended)) + added()
+            held = held if held > ROUNDING else 0.0
+            reserved = {name: one for name, one in state.reserved.items() if name != self._worker}
+            if held:
+                until = there.reserved.get(self._worker, (0.0, 0.0))[1]
+                is_fresh = held == self._held and until > now + HELD_FOR / 2
+                reserved[self._worker] = (held, until if is_fresh else now + HELD_FOR)
+            state = replace(state, reserved=reserved)
+            if before is not None and state == there:
+                return held, state
+            record = Record(SPENDING, KEY, asdict(state))
+            if before is None:
+                if (await self._store.put_if_absent(record))[1]:
+                    return held, state
+            elif await self._store.replace(replace(before, data=record.data)) is not None:
+                return held, state
 
 
 def _without(state: SpendingState, ended: Sequence[_Ended], worker: str) -> SpendingState:
