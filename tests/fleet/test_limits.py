@@ -164,6 +164,36 @@ def test_tokens_are_expected_and_then_corrected(limit, end, expected, used):
     assert asyncio.run(main()) == (pytest.approx(1000 + expected / 1000), used - expected)
 
 
+def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
+    monkeypatch.setattr("redraft.fleet.limits.REFUSED_WAIT", 0.05)
+
+    class Away(MemoryStore):
+        is_away = False
+
+        async def replace(self, record, /):
+            if self.is_away:
+                self.is_away = False
+                raise StoreError("The store is away.")
+            return await super().replace(record)
+
+    async def main():
+        nonlocal now
+        store = Away()
+        gate = SharedLimits([Limit("*", tokens_per_minute=60_000)], store, "worker", lambda: now)
+        call = OutgoingCall(SimpleNamespace(name="m"), 100, 10)
+
+        async def send(_limit):
+            return TokenUsage(200, 10, requests=1)
+
+        await gate(call, send, lambda reply: reply)
+        now, store.is_away = now + 60, True
+        await gate(call, send, lambda reply: reply)
+        return (await limit_states(store))["*"].tokens_at
+
+    now = 1000.0
+    assert asyncio.run(main()) == pytest.approx(1060 + (100 + 110) / 1000)
+
+
 def test_workers_together_keep_the_calls_at_once():
     async def main():
         store, provider = MemoryStore(), Provider()
