@@ -181,6 +181,7 @@ nodes:
               properties: {
                 age: {type: intger}}}}}
   - name: tell
+    timeout: 5m
     run: |
       total = state["age"]
       return totl
@@ -188,7 +189,7 @@ nodes:
 
 
 def test_the_texts_of_the_guide_are_what_the_commands_print(model, monkeypatch):
-    checked, progress, prompt, tested, error = GUIDE.blocks("text")
+    checked, progress, prompt, tested, of_form, of_meaning = GUIDE.blocks("text")
     run = ("run", "profile.yaml", "-v", "person=Ada Lovelace")
     assert redraft(*run, "--check").stdout == checked
 
@@ -203,4 +204,6 @@ def test_the_texts_of_the_guide_are_what_the_commands_print(model, monkeypatch):
     assert redraft("test", "profile.yaml").stdout == tested
 
     Path("wrong.yaml").write_text(WRONG)
-    assert redraft("run", "wrong.yaml").stderr == error
+    assert redraft("run", "wrong.yaml").stderr == of_form
+    Path("wrong.yaml").write_text(WRONG.replace("promt", "prompt").replace("5m", "300"))
+    assert redraft("run", "wrong.yaml").stderr == of_meaning

@@ -48,6 +48,7 @@ EXPECTED = {
     "model_type": "a mapping",
     "string_too_short": "a non-empty string",
     "string_type": "a string",
+    "template_type": "a template",
     "too_short": "a list that is not empty",
 }
 """What was expected, in terms of the file, by the type of Pydantic's error."""

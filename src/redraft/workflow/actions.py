@@ -43,7 +43,7 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
     Raises `ModelError` if the provider failed for good, `OutputError` for a reply that does not follow the
     schema.
     """
-    call = read_params(LlmParams, _rendered(params, scope), LLM_CALL)
+    call = read_params(LlmParams, _rendered(params, scope), LLM_CALL, rendered=True)
     model = resources.model_for(call.model, scope)
     if call.tools is not None:
         draft = await answer_with_tools(model, _messages(call), call, resources.tools)
@@ -73,10 +73,6 @@ def _messages(call: LlmParams) -> tuple[Message, ...]:
     system = (Message("system", call.system),) if call.system else ()
     if call.messages is None:
         return (*system, Message("user", str(call.prompt)))
-    if isinstance(call.messages, str):
-        raise ConfigError(
-            f"llm.call: messages must be a list of objects with role and content, got {call.messages!r}."
-        )
     return (*system, *(Message(turn.role, turn.content) for turn in call.messages))
 
 
@@ -100,7 +96,7 @@ async def http_action(params: Mapping[str, Any], scope: Scope, resources: Resour
 
     Raises `OutputError` for a status of 400 and above, and what else `redraft.http.fetch` raises.
     """
-    call = read_params(HttpParams, {key: scope.render(value) for key, value in params.items()}, HTTP)
+    call = read_params(HttpParams, scope.render(params), HTTP, rendered=True)
     check_host(call.url, resources.hosts)
     request = HttpRequest(call.url, call.method, call.headers, call.body, call.timeout)
     return ActionResult(await fetch(request))

@@ -45,10 +45,8 @@ async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Res
     The question is stored once, and so is its answer; whoever answers first has decided. Without an answer
     the run ends, waiting. Raises `OutputError` if the deadline has passed and there is no default.
     """
-    options = read_params(ApproveParams, scope.render(params), APPROVE)
+    options = read_params(ApproveParams, scope.render(params), APPROVE, rendered=True)
     seconds = options.deadline
-    if isinstance(seconds, str):
-        raise ConfigError(f"{APPROVE}: deadline must be a number of seconds above 0, got {seconds!r}.")
     inside, now = enclosing_step(), datetime.now(UTC)
     approval = Approval(
         id="",

@@ -24,7 +24,7 @@ from redraft.models.names import resolve_model
 from redraft.models.provider import EXTRAS
 from redraft.sandbox.python import lacking
 from redraft.sandbox.scripts import LANGUAGES, InlineRunner, ProcessPython, run_script
-from redraft.settings import joined_names, names_in
+from redraft.settings import names_in
 from redraft.text.schema_tree import misspelt_keywords
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
@@ -36,13 +36,11 @@ from redraft.workflow.signature import DEFAULT, VALUE, problems_of, schema_of
 from redraft.workflow.spec import (
     APPROVE,
     CONTINUE,
-    CORRECT,
     END,
-    EVALUATE,
     HTTP,
     LLM_CALL,
     LOOP,
-    NEEDED_BY_EVALUATOR,
+    PARAMS,
     RAISE,
     VARIABLE,
     ApproveParams,
@@ -56,13 +54,13 @@ from redraft.workflow.spec import (
     LoopParams,
     Node,
     WorkflowSpec,
+    is_template,
     plain_name,
-    repaired,
 )
 from redraft.workflow.tools import can_call_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from redraft.workflow.runtime import InnerWorkflow, Resources
     from redraft.workflow.spec import ReadFile, ToolServer, WorkflowFile
@@ -70,14 +68,6 @@ if TYPE_CHECKING:
 CODE_KEYS = ("language", "run", "sandbox")
 LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_iteration")
 """The variables of code in a loop, besides the scopes."""
-LLM_KEYS = {field.alias or name for name, field in LlmParams.model_fields.items()}
-"""The parameters of `llm.call`."""
-FLOW = {"when", "goto", "on_error", "map", "uses", "run"}
-"""The keys of a node that say whether it runs, what it runs, and which ones follow it."""
-NODE_KEYS = {field.alias or name for name, field in Node.model_fields.items()}
-INPUT_KEYS = {"inputs", "variables"}
-MODEL_KEYS = {*INPUT_KEYS, "model", "models"}
-"""The keys of a file that say which models there are."""
 PRELOADED = ("json", "re")
 """The modules that inline Python need not import."""
 
@@ -85,9 +75,6 @@ REPLACED_INLINE = (
     "inline Python runs as with 'sandbox: process' here, since 'redraft[python]' is not installed; where it "
     "is, code can use only a subset of Python"
 )
-
-OTHER_THAN_KIND = (("env",), ("headers",), ("timeout",))
-"""The keys of an MCP server besides those that say what kind it is."""
 
 HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\[[0-9a-fA-F:]+\](?::\d{1,5})?")
 SECRET_HEADER = re.compile(r"(?i)authorization|cookie|token|secret|password|api-?key|x-key")
@@ -164,21 +151,16 @@ class _FileCheck:
         self.spec = spec = read.spec
         self.source = source
         self.resources = resources
-        self.problems = list(read.problems)
+        self.problems = list[WorkflowError]()
         self.uses = Requirements(notes=[source.error(path, what) for path, what in read.notes])
         self.is_ported = ported.is_ported(source.document())
         self.has_replaced_inline = False
         self.scopes = SCOPES
         self.names = [node.name for node in spec.nodes]
         self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
-        self.lost = frozenset(read.lost)
-        self.unclear = {path[1] for path in self.lost if path[0] == "nodes" and path[2:3] == ("goto",)}
-        """The nodes of which it is not known where they lead."""
-        self.unbounded = {
-            node.name: at
-            for at, node in enumerate(spec.nodes)
-            if node.max_visits is None and ("nodes", at, "max_visits") not in self.lost
-        }
+        self.unclear = set[int]()
+        """The nodes with a goto to a node that does not exist, so that it is unclear where they lead."""
+        self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
         self.texts = {node.output or node.name for node in spec.nodes if _returns_text(node)}
 
     def all(self) -> None:
@@ -224,13 +206,12 @@ class _FileCheck:
                     self.fail((key, name, DEFAULT), f"invalid default: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
-        is_unclear = any(place[:2] == path and place[2:] not in OTHER_THAN_KIND for place in self.lost)
-        if (server.command is None) == (server.url is None) and not is_unclear:
+        if (server.command is None) == (server.url is None):
             self.fail(path, "give an MCP server either 'command' (a program) or 'url'")
         if server.url is not None and not server.url.startswith(("http://", "https://")):
             self.fail((*path, "url"), f"expected 'http://' or 'https://' and a host, got {server.url!r}")
         for at, name in enumerate(server.env):
-            if name not in self.spec.env and self.is_read("env"):
+            if name not in self.spec.env:
                 self.fail((*path, "env", at), f"the variable {name!r} is not listed under 'env' of the file")
         self.headers(server.headers, (*path, "headers"))
         for name, text in server.headers.items():
@@ -248,22 +229,11 @@ class _FileCheck:
                     "'env', and write {{ env.NAME }}",
                 )
 
-    def is_read(self, key: str) -> bool:
-        """Return whether a key of the file could be read, so that what it lacks is a mistake."""
-        return (key,) not in self.lost
-
     def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
         self.problems.append(self.source.error(path, what, within=within))
 
     def note(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
         self.uses.notes.append(self.source.error(path, what, within=within))
-
-    def parsed(self, kind: type[M], params: Mapping[str, Any], path: KeyPath) -> M | None:
-        """Validate parameters; of those with mistakes, return what is valid, and None if nothing is."""
-        rest, wrong, _ = repaired(self.source, kind, params, path, _loop_stand_in)
-        for place, what in wrong:
-            self.fail(place, what)
-        return None if rest is None else kind.model_validate(rest)
 
     def node(self, node: Node, path: KeyPath) -> None:
         if self.first[node.name] != path[1]:
@@ -367,7 +337,7 @@ class _FileCheck:
             known = dict.fromkeys([*others, *self.names, END])
             self.fail(path, f"there is no node {name!r} to go to; {nearest(name, known)}")
             if path[2] == "goto":
-                self.unclear.add(path[1])
+                self.unclear.add(int(path[1]))
 
     def action(self, name: str, params: Mapping[str, Any], path: KeyPath) -> None:
         if (file := self.resources.files.get(name)) is not None:
@@ -388,38 +358,33 @@ class _FileCheck:
         if own is None and known not in BUILT_IN:
             return
         self.note_action(known)
-        if inside in self.lost:
-            return
         if own is not None:
             self.own_call(own, name, params, inside)
-        elif known == LOOP:
-            if loop := self.parsed(LoopParams, params, inside):
+            return
+        match PARAMS[known].model_validate(params):
+            case LoopParams() as loop:
                 self.loop(loop, inside)
-        elif known == EVALUATE:
-            if evaluate := self.parsed(EvaluateParams, params, inside):
+            case EvaluateParams() as evaluate:
                 self.evaluator(evaluate.evaluator(), inside)
-        elif known == CORRECT:
-            if correct := self.parsed(CorrectParams, params, inside):
+            case CorrectParams() as correct:
                 self.correct(correct, inside)
-        elif known == LLM_CALL:
-            self.llm(params, inside)
-        elif known == HTTP:
-            self.http(params, inside)
-        elif known == APPROVE:
-            self.approve(params, inside)
+            case LlmParams() as call:
+                self.llm(call, inside)
+            case HttpParams() as request:
+                self.http(request, inside)
+            case ApproveParams() as approve:
+                self.approve(approve, inside)
+            case _:
+                raise AssertionError(known)
 
-    def http(self, params: Mapping[str, Any], path: KeyPath) -> None:
-        rendered = {key for key, value in params.items() if _is_template(value) and key != "url"}
-        call = self.parsed(HttpParams, {k: v for k, v in params.items() if k not in rendered}, path)
-        if call is not None:
+    def http(self, call: HttpParams, path: KeyPath) -> None:
+        if not is_template(call.headers):
             self.headers(call.headers, (*path, "headers"))
         try:
             require_http(HTTP)
         except MissingExtraError as error:
             self.fail(path, str(error))
             return  # without it, no host can be compared
-        if call is None or not self.is_read("hosts"):
-            return
         beginning = "/".join(call.url.split("/")[:3])  # the scheme and the host
         if "{{" not in beginning:
             try:
@@ -432,25 +397,17 @@ class _FileCheck:
     def tools(self, call: LlmParams, path: KeyPath) -> None:
         if find_spec("pydantic_ai") is None:
             self.fail((*path, "tools"), str(MissingExtraError("A model with tools", "providers")))
-        for at, name in enumerate(call.tools or ()):
+        for at, name in enumerate(() if is_template(call.tools) else call.tools or ()):
             try:
                 self.resources.tools.check(name)
             except ConfigError as error:
-                if self.is_read("mcp"):
-                    self.fail((*path, "tools", at), str(error))
+                self.fail((*path, "tools", at), str(error))
         if call.max_tokens is not None:
             self.fail((*path, "max_tokens"), "has no effect beside 'tools'; 'max_steps' bounds the replies")
         self.uses.with_tools.setdefault(call.model, path)
 
-    def approve(self, params: Mapping[str, Any], path: KeyPath) -> None:
-        plain = {key: value for key, value in params.items() if not _is_template(value)}
-        found = self.parsed(ApproveParams, {"message": "?", **plain} if "message" in params else plain, path)
-        if isinstance(plain.get("deadline"), str):
-            self.fail(
-                (*path, "deadline"),
-                f"expected a number of seconds above 0, or a template, got {plain['deadline']!r}",
-            )
-        if found is not None and found.default is not None and "deadline" not in params:
+    def approve(self, question: ApproveParams, path: KeyPath) -> None:
+        if question.default is not None and question.deadline is None:
             self.fail((*path, "default"), "'default' is the answer at the 'deadline'; give a 'deadline', too")
         node = self.spec.nodes[int(path[1])]
         for key, what in (("timeout", "set 'deadline' under 'with' instead"), ("retries", "it asks once")):
@@ -502,11 +459,6 @@ class _FileCheck:
             self.fail((*path, *place), what)
 
     def loop(self, loop: LoopParams, path: KeyPath) -> None:
-        if isinstance(loop.max_iterations, str) and not _is_template(loop.max_iterations):
-            self.fail(
-                (*path, "max_iterations"),
-                f"expected a whole number of at least 1, or a template, got {loop.max_iterations!r}",
-            )
         self.call(loop.generator, (*path, "generator"))
         self.evaluator(loop.evaluator, (*path, "evaluator"))
         if loop.corrector is not None:
@@ -538,33 +490,22 @@ class _FileCheck:
         if (own := self.own_action(call.action, (*path, key))) is not None:
             self.own_call(own, call.action, call.params, path)
         elif name == LLM_CALL:
-            self.llm(call.params, path)
+            self.llm(LlmParams.model_validate(call.params), path)
         elif name in BUILT_IN:
             self.fail((*path, key), f"{call.action!r} can't be called by another action; use a node")
         else:
             known = nearest(call.action, [LLM_CALL, *self.resources.actions])
             self.fail((*path, key), f"there is no action {call.action!r}; {known}")
 
-    def llm(self, params: Mapping[str, Any], path: KeyPath) -> None:
-        # A template may render to a value of any type, so only the others are validated here.
-        rendered = {key for key, value in params.items() if _is_template(value)} & LLM_KEYS - {SCHEMA}
-        plain = {key: value for key, value in params.items() if key not in rendered}
-        call = self.parsed(LlmParams, plain, path)
-        has_prompt = params.get("prompt") is not None or (call is not None and call.prompt is not None)
-        if has_prompt == (params.get("messages") is not None):
+    def llm(self, call: LlmParams, path: KeyPath) -> None:
+        if (call.prompt is None) == (call.messages is None):
             self.fail(path, "llm.call: give either 'prompt' or 'messages'")
-        self.model(params.get("model"), path)
-        if call is None:
-            return
-        if isinstance(call.messages, str):
-            self.fail(
-                (*path, "messages"), f"expected a list of messages, or a template, got {call.messages!r}"
-            )
+        self.model(call.model, path)
         if call.schema_ is not None:
             self.schema(call.schema_, path)
         if call.tools is not None:
             self.tools(call, path)
-        elif "max_steps" in params:
+        elif "max_steps" in call.model_fields_set:
             self.fail((*path, "max_steps"), "has no effect without 'tools'")
 
     def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
@@ -603,10 +544,9 @@ class _FileCheck:
             unknown = f"JSON Schema has no keyword {inside[-1]!r}, so it has no effect"
             self.note((*path, *inside), f"{unknown}; did you mean {meant!r}?")
 
-    def model(self, name: Any, path: KeyPath) -> None:
+    def model(self, name: str | None, path: KeyPath) -> None:
         """Check the model that a node names; one from the state or the settings is checked later."""
-        name = joined_names(name)
-        if _is_template(name) or not isinstance(name, str | None):  # the latter is a mistake already
+        if is_template(name):
             return
         try:
             if name is not None:
@@ -614,7 +554,7 @@ class _FileCheck:
         except ConfigError as error:
             if instead := ported.model_advice(str(resolve_model(name, self.resources.models))):
                 self.fail((*path, "model"), instead)
-            elif self.is_read("models"):
+            else:
                 self.fail((*path, "model"), f"{error} Short names of models are defined under 'models'")
         else:
             self.uses.models.setdefault(name, path)
@@ -626,7 +566,7 @@ class _FileCheck:
             self.fail(path, f"invalid template: {error}", within=error.line)
             return
         for read in sorted(found.paths, key=str):
-            if read[0] == "env" and self.is_read("env") and read[1:] and read[1] not in self.spec.env:
+            if read[0] == "env" and read[1:] and read[1] not in self.spec.env:
                 self.fail(path, f"the variable {read[1]!r} is not listed under 'env'")
         for name in sorted({str(read[0]) for read in found.required}):
             if name == "secrets":
@@ -680,18 +620,6 @@ class _FileCheck:
         always = any(jump.if_ is None and (jump.to in self.unbounded or jump.to == END) for jump in jumps)
         passes = node.when is not None or node.on_error == CONTINUE or not always
         return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
-
-
-def _loop_stand_in(path: KeyPath, _value: Any, holder: Any) -> Any:
-    """Return what is put in place of a loop's generator or evaluator that is missing, to check the rest.
-
-    In place of an evaluator's type, it is the one that its keys are for.
-    """
-    code = {"run": "pass"}
-    if path[-1] in ("type", "evaluator_type"):
-        kinds = [kind for kind, key in NEEDED_BY_EVALUATOR.items() if holder.get(key) is not None]
-        return kinds[0] if len(kinds) == 1 else None
-    return {"generator": code, "evaluator": {"type": "custom", **code}}.get(str(path[-1]))
 
 
 def undefined_names(tree: ast.Module, known: Iterable[str]) -> list[tuple[str, int, str]]:
@@ -785,43 +713,23 @@ def _wrong_arguments(
         yield (), f"the action {name!r} needs the parameter {one!r}"
 
 
-def _is_template(value: object) -> bool:
-    return isinstance(value, str) and "{{" in value
-
-
-def is_known(keys: Iterable[str], lost: Iterable[KeyPath]) -> bool:
-    """Return whether these keys of a file are known, given the places of what can't be read in it.
-
-    They are not if there is a key that may have been meant as one of them.
-    """
-    others = {*WorkflowSpec.model_fields, *ported.FILE_ADVICE} - {*keys, "settings"}
-    return all(path and path[0] in others for path in lost)
-
-
 def missing_values(
     spec: WorkflowSpec,
     source: WorkflowFile,
     inputs: Iterable[str],
-    lost: Collection[KeyPath] = (),
     own: Container[str | None] = (),
 ) -> Iterator[WorkflowError]:
     """Yield an error for each value that is certain to be read and that nothing provides.
 
     Looks at the nodes that run in any case. What the nodes before may set is not missing: of code and of
-    replies it is known only if their keys are literal, or closed by a schema. `lost` are the places of what
-    can't be read in the file, and `own` the user's own actions.
+    replies it is known only if their keys are literal, or closed by a schema. `own` are the
+    user's own actions.
     """
-    if not is_known(INPUT_KEYS, lost):
-        return
     state = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS}
     known = {"state": state, "variables": {*spec.variables, *inputs}}
     missing = set[tuple[str | int, ...]]()
     names = {node.name: node.output for node in spec.nodes}
     for at, node in enumerate(spec.nodes):
-        wrong = {str(path[2]) if path[2:] else "" for path in lost if path[:2] == ("nodes", at)}
-        does_one_thing = (node.uses is None) != (node.run is None)
-        if FLOW & wrong or wrong - NODE_KEYS or not does_one_thing:
-            return
         for text, path in _read_first(node, ("nodes", at)):
             for scope, *rest in sorted(_surely_read_by(text), key=str):
                 name = (scope, *rest[:1])
@@ -840,12 +748,7 @@ def missing_values(
                 yield source.error(path, f"{scope}.{key} is read here, but nothing sets it: {mend}")
         # An unknown action may be meant as a loop, whose keys are not known.
         is_misspelt = node.action not in BUILT_IN and get_close_matches(node.action or "", [LOOP], 1, 0.8)
-        if (
-            node.goto is not None
-            or node.on_error not in (RAISE, CONTINUE)
-            or "output" in wrong
-            or is_misspelt
-        ):
+        if node.goto is not None or node.on_error not in (RAISE, CONTINUE) or is_misspelt:
             return
         if node.on_error == CONTINUE:
             state.add("error")
@@ -855,15 +758,12 @@ def missing_outputs(
     spec: WorkflowSpec,
     source: WorkflowFile,
     inputs: Iterable[str],
-    lost: Collection[KeyPath] = (),
     own: Container[str | None] = (),
 ) -> Iterator[WorkflowError]:
     """Yield an error for each output that reads a key of the state which nothing can set.
 
-    `lost` and `own` are as for `missing_values`.
+    `own` are the user's own actions.
     """
-    if not is_known(INPUT_KEYS, lost) or any(path[:1] == ("nodes",) for path in lost):
-        return
     known = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS, "error"}
     names = {node.name: node.output for node in spec.nodes}
     for output, declared in spec.outputs.items():

@@ -101,11 +101,11 @@ def is_ported(document: Mapping[str, Any]) -> bool:
     """Return whether a document has what only files for the_edge_agent have."""
     nodes = document.get("nodes")
     listed = cast("list[Any]", nodes) if isinstance(nodes, list) else []
-    gotos = [_mapping(node).get("goto") for node in listed]
+    gotos = [mapping(node).get("goto") for node in listed]
     targets: list[Any] = []
     for goto in gotos:
         jumps = cast("list[Any]", goto) if isinstance(goto, list) else [{"to": goto}]
-        targets += [_mapping(jump).get("to") for jump in jumps]
+        targets += [mapping(jump).get("to") for jump in jumps]
     return STOP in targets or not IGNORED.keys().isdisjoint(document)
 
 
@@ -117,12 +117,12 @@ def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Note]:
     if not isinstance(edges, list):
         yield ("edges",), f"unknown key 'edges'; {FILE_ADVICE['edges']}"
         return
-    listed = [_mapping(node) for node in cast("list[Any]", nodes)]
+    listed = [mapping(node) for node in cast("list[Any]", nodes)]
     names = [str(node.get("name")) for node in listed]
     follows = dict(zip([START, *names], [*names, STOP], strict=True))
     jumping = {name for name, node in zip(names, listed, strict=True) if "goto" in node}
     for at, edge in enumerate(cast("list[Any]", edges)):
-        one = _mapping(edge)
+        one = mapping(edge)
         origin, target = one.get("from"), one.get("to")
         if one.get("type") == "parallel" or "fan_in" in one or list in (type(origin), type(target)):
             yield ("edges", at), f"nodes run one after the other, not in parallel; {NODE_ADVICE['items']}"
@@ -137,7 +137,8 @@ def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Note]:
             yield ("edges", at), f"edges are not followed; {first}"
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def mapping(value: Any) -> dict[str, Any]:
+    """A value of a document if it is a mapping, else an empty one."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 

@@ -32,7 +32,7 @@ from redraft.text.schema import Schema
 from redraft.text.spec_file import first_mistake
 from redraft.text.templates import holds, template
 from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
-from redraft.workflow.spec import Code, Limits, WorkflowSpec, plain_name
+from redraft.workflow.spec import RENDERED, Code, Limits, WorkflowSpec, plain_name
 from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
@@ -317,10 +317,10 @@ def templates_in(
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_params(kind: type[M], params: Mapping[str, Any], action: str) -> M:
+def read_params(kind: type[M], params: Mapping[str, Any], action: str, *, rendered: bool = False) -> M:
     """Validate an action's parameters; raises `ConfigError` for the first mistake."""
     try:
-        return kind.model_validate(dict(params))
+        return kind.model_validate(dict(params), context=RENDERED if rendered else None)
     except ValidationError as error:
         place, why = first_mistake(kind, dict(params), error)
         raise ConfigError(f"{action}: {'.'.join(map(str, place))}: {why}.") from error

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError, core_schema
 
 from redraft._steps import Retry
 from redraft.errors import ConfigError, WorkflowError
@@ -17,14 +24,45 @@ from redraft.evaluate.judge import MARGIN
 from redraft.execution import ScriptLimits
 from redraft.text.spec_file import DRAFT, TEMPLATED, UNKNOWN_KEY, ModelName, SpecFile, Strict, parts_of
 from redraft.text.yaml import KeyPath, load_yaml
-from redraft.workflow.ported import STOP, Note, advice, taken_over
+from redraft.workflow.ported import STOP, Note, advice, mapping, taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
 Template = Annotated[str, Field(description=TEMPLATED)]
+JsonSchema = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
 Language = Literal["python", "lua", "prolog"]
 Sandbox = Literal["inline", "process"]
+
+RENDERED = "rendered"
+"""The context of a validation in which templates have been rendered, so that no value may be one."""
+
+
+class OrTemplate:
+    """Marks a type whose values a template may stand for until it is rendered."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        template = core_schema.with_info_plain_validator_function(self._validate)
+        return core_schema.union_schema([handler(source), template], mode="left_to_right")
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.UnionSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        value = handler(cast("core_schema.CoreSchema", schema["choices"][0]))
+        return {"anyOf": [value, {"type": "string", "pattern": r"\{\{"}]}
+
+    @staticmethod
+    def _validate(value: object, info: core_schema.ValidationInfo) -> object:
+        if is_template(value) and info.context != RENDERED:
+            return value
+        raise PydanticCustomError("template_type", "Input should be a template")
+
+
+def is_template(value: object) -> bool:
+    """Whether a value is a text with a template in it."""
+    return isinstance(value, str) and "{{" in value
 
 
 class Limits(Strict):
@@ -84,7 +122,7 @@ class Example(Strict):
 class EvaluatorKeys(Code):
     """The keys of an evaluator, besides its type."""
 
-    schema_: Any = Field(None, alias="schema", description="JSON Schema, for the type `schema`.")
+    schema_: JsonSchema = Field(None, alias="schema", description="JSON Schema, for the type `schema`.")
     prompt: Template | None = Field(
         None, description="For the type `llm`; the output is appended unless the prompt shows it."
     )
@@ -124,7 +162,7 @@ class LoopParams(Strict):
     generator: Call
     evaluator: EvaluatorSpec
     corrector: Corrector | None = None
-    max_iterations: Annotated[int, Field(ge=1)] | Template = 3
+    max_iterations: Annotated[int, Field(ge=1), OrTemplate()] = 3
     candidates: int = Field(1, ge=1)
     accept: Literal["score", "pairwise"] = "score"
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
@@ -182,30 +220,46 @@ class LlmParams(Strict):
     """Parameters of `llm.call`; returns the reply's text, or with `schema` its value."""
 
     prompt: Template | None = None
-    messages: Annotated[list[LlmMessage], Field(min_length=1)] | Template | None = None
+    messages: Annotated[list[LlmMessage], Field(min_length=1), OrTemplate()] | None = None
     system: Template | None = None
     model: ModelName | None = None
-    schema_: Any = Field(None, alias="schema", description="JSON Schema that the reply must follow.")
-    temperature: float | None = Field(None, ge=0, le=2)
-    max_tokens: int | None = Field(None, ge=1)
-    tools: Annotated[list[str], Field(min_length=1)] | None = Field(
+    schema_: JsonSchema = Field(None, alias="schema", description="JSON Schema that the reply must follow.")
+    temperature: Annotated[float, Field(ge=0, le=2), OrTemplate()] | None = None
+    max_tokens: Annotated[int, Field(ge=1), OrTemplate()] | None = None
+    tools: Annotated[list[str], Field(min_length=1), OrTemplate()] | None = Field(
         None,
         description="What the model may call: functions of functions.py beside the file, and names of `mcp` "
         "or SERVER.TOOL.",
     )
-    max_steps: int = Field(10, ge=1, description="With tools, the most replies of the model.")
+    max_steps: Annotated[int, Field(ge=1), OrTemplate()] = Field(
+        10, description="With tools, the most replies of the model."
+    )
+
+
+class LlmCall(LlmParams, Call):
+    """Calls `llm.call`, whose parameters stand beside it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class LlmCorrector(LlmParams, Corrector):
+    """Corrects an output by `llm.call`, whose parameters stand beside it."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class HttpParams(Strict):
     """Parameters of `http.request`; returns the JSON data of the reply if it is JSON, else its text."""
 
     url: Template
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "GET"
-    headers: dict[str, Template] = Field(
+    method: Annotated[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"], OrTemplate()] = "GET"
+    headers: Annotated[dict[str, Template], OrTemplate()] = Field(
         default_factory=dict[str, str], description="Secrets in them come from `env`."
     )
     body: Any = Field(None, description="Data to send as JSON.")
-    timeout: float = Field(30.0, gt=0, le=3600, description="Seconds for the complete reply.")
+    timeout: Annotated[float, Field(gt=0, le=3600), OrTemplate()] = Field(
+        30.0, description="Seconds for the complete reply."
+    )
 
 
 class ToolServer(Strict):
@@ -229,10 +283,10 @@ class ApproveParams(Strict):
 
     message: Template = Field(min_length=1, description="What the person decides on.")
     data: Any = Field(None, description="What the person sees, and may change: the `value` of the answer.")
-    deadline: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Template | None = Field(
+    deadline: Annotated[float, Field(gt=0, allow_inf_nan=False), OrTemplate()] | None = Field(
         None, description="Seconds to wait for an answer, from when it is asked for. Default: no limit."
     )
-    default: Literal["approve", "reject"] | None = Field(
+    default: Annotated[Literal["approve", "reject"], OrTemplate()] | None = Field(
         None, description="The answer at the deadline. Default: the node fails."
     )
 
@@ -447,89 +501,59 @@ class WorkflowFile(SpecFile):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A workflow file as it was read: what of it is valid, all mistakes, and notes on what differs here.
-
-    `lost` are the places of what can't be read, and is not in the `spec`; a misspelt key is not lost.
-    """
+    """A workflow file whose form is right, and notes on what differs here."""
 
     spec: WorkflowSpec
-    problems: list[WorkflowError]
     notes: list[Note]
-    lost: list[KeyPath]
 
 
-def read(source: WorkflowFile) -> ReadFile:
-    """Read a workflow file; a node with mistakes is left out as far as it has to be.
+def read(source: WorkflowFile, own: Container[str] = ()) -> ReadFile:
+    """Read a workflow file; raises `WorkflowError` with all mistakes in its form.
 
-    Raises `WorkflowError`, with all mistakes, if there is no workflow without them.
+    The form is which keys there are, and which values they take. `own` are the names of the user's actions,
+    whose parameters have no form.
     """
     document, notes, wrong = taken_over(source.document())
-    rest, found, lost = repaired(source, WorkflowSpec, document, stand_in=_node_stand_in)
-    problems = [source.error(path, what) for path, what in (*wrong, *found)]
-    if rest is None:
-        raise WorkflowError.of(problems)
-    for at, node in enumerate(rest["nodes"]):  # one that does nothing may have been meant to
-        if not {"uses", "run"} & set(node) and any(path[:2] == ("nodes", at) for path in lost):
-            rest["nodes"][at] = _node_stand_in(("nodes", at), node, rest["nodes"])
-    spec = WorkflowSpec.model_validate(rest)
+    wrong += [
+        (path, _in_words(path, what))
+        for kind, part, at in _parts(document, own)
+        for path, what in source.mistakes_in(kind, part, at)
+    ]
+    if wrong:
+        raise WorkflowError.of([source.error(path, what) for path, what in wrong])
+    spec = WorkflowSpec.model_validate(document)
     if not spec.name:
         name = "workflow" if source.file == STDIN else Path(source.file).stem
         spec = spec.model_copy(update={"name": name})
-    return ReadFile(spec, problems, notes, lost)
+    return ReadFile(spec, notes)
 
 
-def repaired(
-    source: WorkflowFile,
-    kind: type[BaseModel],
-    data: Mapping[str, Any],
-    at: KeyPath = (),
-    stand_in: Callable[[KeyPath, Any, Any], Any] = lambda _path, _value, _holder: None,
-) -> tuple[dict[str, Any] | None, list[tuple[KeyPath, str]], list[KeyPath]]:
-    """Return what of `data` is valid as a `kind`, all mistakes with their places, and what is lost.
-
-    `at` is the place of the data in the file. A misspelt key is spelt as meant, so that its value is checked
-    as well. Any other mistake is lost: replaced by `stand_in(path, value, holder)`, where the holder is what
-    the value stood in, or left out if that is None, together with what can't be without it. What is lost is
-    named by its place in the file. The data is None if nothing is left.
-    """
-    rest = deepcopy(dict(data))
-    found: list[tuple[KeyPath, str]] = []
-    left_out: list[KeyPath] = []
-    as_written: dict[KeyPath, KeyPath] = {}
-
-    def in_file(path: KeyPath) -> KeyPath:
-        length = next((one for one in range(len(path), 0, -1) if path[:one] in as_written), 0)
-        return (*as_written.get(path[:length], ()), *path[length:])
-
-    while wrong := source.mistakes_in(kind, rest):
-        for path, what in wrong:
-            place = (*at, *in_file(path))
-            mistake = place, _in_words(place, what)
-            if mistake not in found and not any(one[: len(path)] == path for one in left_out):
-                found.append(mistake)
-        # Of several items of a list the last one first, so that the others keep their places.
-        path, what = max(wrong, key=lambda one: [part for part in one[0] if isinstance(part, int)])
-        holder, key = _value_at(rest, path[:-1]), path[-1]
-        meant = re.search(r"did you mean '(\w+)'", what) if what.startswith(UNKNOWN_KEY) else None
-        if what.startswith(UNKNOWN_KEY) and _placement((*at, *path)) and "run" not in holder:
-            as_written[*path[:-1], "with", key] = in_file(path)
-            params, value = holder.setdefault("with", {}), holder.pop(key)
-            if isinstance(params, dict):
-                cast("dict[Any, Any]", params).setdefault(key, value)
-        elif meant and meant[1] not in holder and advice((*at, *path)) is None:
-            as_written[*path[:-1], meant[1]] = in_file(path)
-            holder[meant[1]] = holder.pop(key)
-        elif not _replace(rest, path, stand_in, left_out):
-            return None, found, [at]
-    return rest, found, [(*at, *in_file(path)) for path in left_out]
+def _parts(
+    document: Mapping[str, Any], own: Container[str]
+) -> Iterator[tuple[type[BaseModel], dict[str, Any], KeyPath]]:
+    """Yield what has a form of its own: the file, the parameters of its actions, and the calls in loops."""
+    yield WorkflowSpec, dict(document), ()
+    nodes = document.get("nodes")
+    for at, node in enumerate(cast("list[Any]", nodes) if isinstance(nodes, list) else ()):
+        keys = mapping(node)
+        name = plain_name(str(keys.get("uses")))
+        if name not in PARAMS or name in own or ("with" not in keys and keys.keys() - NODE_KEYS):
+            continue  # parameters may be in the wrong place, or under a misspelled key
+        params, path = keys.get("with", {}), ("nodes", at, "with")
+        if isinstance(params, dict):
+            yield PARAMS[name], cast("dict[str, Any]", params), path
+        for key, kind in MODEL_CALLS.items() if name == LOOP and LLM_CALL not in own else ():
+            call = mapping(mapping(params).get(key))
+            if plain_name(str(call.get("action"))) == LLM_CALL:
+                yield kind, call, (*path, key)
 
 
 def _in_words(path: KeyPath, what: str) -> str:
     """Say what is wrong at a place of a workflow file, in its terms where the general ones say less."""
     if what.startswith(UNKNOWN_KEY) and (instead := advice(path) or _placement(path)):
         return f"{UNKNOWN_KEY} {path[-1]!r}; {instead}"
-    is_time = path[-1] in ("timeout", "seconds", "wait", "longest_wait")
-    return what.replace("expected a number,", "expected a number of seconds,") if is_time else what
+    is_time = path[-1] in ("timeout", "deadline", "seconds", "wait", "longest_wait")
+    return re.sub(r"expected a number\b", "expected a number of seconds", what) if is_time else what
 
 
 def _placement(path: KeyPath) -> str | None:
@@ -537,52 +561,6 @@ def _placement(path: KeyPath) -> str | None:
     names = {field.alias or name for kind in PARAMS.values() for name, field in kind.model_fields.items()}
     is_param = len(path) == 3 and path[0] == "nodes" and path[2] in names  # noqa: PLR2004 (`nodes`, a number, the key)
     return "the parameters of an action go under 'with'" if is_param else None
-
-
-def _replace(
-    data: dict[str, Any],
-    path: KeyPath,
-    stand_in: Callable[[KeyPath, Any, Any], Any],
-    left_out: list[KeyPath],
-) -> bool:
-    """Replace the value at a path, or leave it out; if it is missing, then what needs it.
-
-    Returns False if that is all of the data.
-    """
-    while path:
-        holder, key = _value_at(data, path[:-1]), path[-1]
-        is_there = isinstance(key, int) or key in holder  # a number is a place in a list
-        value = holder.pop(key) if is_there else ...
-        not_texts: list[Any] = [] if is_there else [one for one in holder if not isinstance(one, str)]
-        for one in not_texts:
-            del holder[one]
-        is_first = path not in left_out  # else the stand-in was a mistake itself
-        left_out.append(path)
-        if is_first and (other := stand_in(path, value, holder)) is not None:
-            holder.insert(key, other) if isinstance(key, int) else holder.update({key: other})
-            return True
-        if is_there or not_texts:
-            return True
-        path = path[:-1]
-    return False
-
-
-def _value_at(data: Any, path: KeyPath) -> Any:
-    for part in path:
-        data = data[part]
-    return data
-
-
-def _node_stand_in(path: KeyPath, value: Any, _holder: Any) -> Any:
-    """Return a name for a node without one, and in place of a node that can't be read one without effect."""
-    match path:
-        case ("nodes", int(at), "name"):
-            return f"number {at + 1}" if value in (..., None, "") else str(value)
-        case ("nodes", int(at)):
-            name = cast("dict[str, Any]", value).get("name") if isinstance(value, dict) else None
-            return {"name": str(name or f"number {at + 1}"), "run": "pass", "max_visits": 1}
-        case _:
-            return None
 
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -599,6 +577,11 @@ PARAMS = {
     APPROVE: ApproveParams,
 }
 """The parameters of each built-in action."""
+
+MODEL_CALLS: dict[str, type[LlmParams]] = {"generator": LlmCall, "corrector": LlmCorrector}
+"""The calls of `llm.call` in a `reflection.loop`, by their keys."""
+
+NODE_KEYS = {field.alias or name for name, field in Node.model_fields.items()}
 
 
 def _spellings(names: Iterable[str]) -> list[str]:

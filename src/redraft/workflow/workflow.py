@@ -24,10 +24,8 @@ from redraft.types import PlainTask
 from redraft.workflow.actions import BUILT_IN, known_actions
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.check import (
-    MODEL_KEYS,
     check_file,
     check_models,
-    is_known,
     missing_outputs,
     missing_values,
     refused_code,
@@ -79,8 +77,9 @@ class Workflow:
     """A workflow from a YAML file: checked when it is read, run as often as you like, even at the same time.
 
     Make one with `from_file` or `from_text`; both raise `WorkflowError`, with file, line, node and key, for
-    all mistakes that can be found before anything is spent (`error.problems`). With `strict=False` they raise
-    it only for a file that is no workflow at all: `problems` has the others.
+    all mistakes that can be found before anything is spent (`error.problems`): first those of form, which are
+    keys and values that the format does not have, then those of meaning. With `strict=False` they raise it
+    only for mistakes of form: `problems` has the others.
 
     The `options` are those of `WorkflowOptions`; `above` are the files that run this one as a node.
     """
@@ -98,14 +97,15 @@ class Workflow:
         self._given = tuple(name for name, value in options.items() if value and name not in needless)
         check_keep(keep)
         self.source = source
-        found = read(source)
+        own = known_actions(options.get("actions") or {})
+        found = read(source, own)
         self.spec: WorkflowSpec = found.spec
         files = (*above, Path(source.file).resolve())
         names = [node.file for node in self.spec.nodes if node.file is not None]
         self._files = {name: _inner_workflow(folder / name, name, files, options) for name in names}
         self._resources = Resources(
             built_in=BUILT_IN,
-            actions=known_actions(options.get("actions") or {}),
+            actions=own,
             files=self._files,
             models={**self.spec.models, **(options.get("models") or {})},
             only_model=options.get("model"),
@@ -120,7 +120,6 @@ class Workflow:
             approver=options.get("approver"),
         )
         self._uses, self._problems = check_file(found, source, self._resources)
-        self._lost = found.lost
         if options.get("strict", True):
             self._raise_problems()
 
@@ -188,14 +187,12 @@ class Workflow:
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
         given = {*inputs, *(() if inside else [str(path[1]) for path, _ in wrong if path[1:]])}
         own = self._resources.actions
-        problems += missing_values(self.spec, self.source, given, self._lost, own)
-        problems += missing_outputs(self.spec, self.source, given, self._lost, own)
+        problems += missing_values(self.spec, self.source, given, own)
+        problems += missing_outputs(self.spec, self.source, given, own)
         resources = replace(self._resources, model=self.spec.model or default_model)
-        uses = self._uses
         priced = priced or self.spec.budget.usd is not None
-        if is_known(MODEL_KEYS, self._lost):
-            uses, unusable = check_models(uses, self.spec, self.source, resources, inputs, priced=priced)
-            problems += unusable
+        uses, unusable = check_models(self._uses, self.spec, self.source, resources, inputs, priced=priced)
+        problems += unusable
         for node in self.spec.nodes:
             inner = None if node.file is None else self._files[node.file]
             if isinstance(inner, Workflow):
