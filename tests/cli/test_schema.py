@@ -76,6 +76,22 @@ nodes:
   - {name: a, uses: human.approve, with: {message: "{{ state.x }}?", data: [1], deadline: 9, default: reject}}
   - {name: b, uses: human_approve, with: {message: Well?, deadline: "{{ state.seconds }}"}}
 """,
+    "templates in place of values": """\
+name: w
+hosts: [a.test]
+nodes:
+  - name: a
+    uses: http.request
+    with: {url: "https://a.test/", timeout: "{{ state.t }}", headers: "{{ state.h }}"}
+  - {name: b, uses: llm.call, with: {messages: "{{ state.m }}", max_tokens: "{{ state.n }}"}}
+  - name: c
+    uses: reflection.loop
+    with:
+      generator: {action: llm.call, prompt: x, temperature: "{{ state.t }}"}
+      evaluator: {type: custom, run: pass}
+      corrector: {action: llm.call, prompt: x, apply: replace}
+      max_iterations: "{{ state.n }}"
+""",
     "a signature": """\
 name: w
 inputs: {a: string, b: "integer[]?", c: {type: object, default: {}}}
@@ -171,10 +187,29 @@ WRONG = {
     "nothing to judge by": LOOP("reflection.evaluate", "{data: 1}"),
     "nothing that corrects": LOOP("reflection.correct", "{data: 1}"),
     "a loop that corrects": LOOP("reflection.correct", "{corrector_action: reflection.loop}"),
+    "an empty request for a correction": LOOP("reflection.correct", "{prompt: ''}"),
     "two that correct": LOOP("reflection.correct", "{run: pass, prompt: x}"),
     "no prompt": LOOP("llm.call", "{model: local:qwen2.5-coder-0.5b}"),
     "a prompt and messages": LOOP("llm.call", "{prompt: x, messages: [{role: user, content: x}]}"),
     "a schema that is a template": LOOP("llm.call", "{prompt: x, schema: '{{ state.s }}'}"),
+    "a server of neither kind": "{name: w, mcp: {a: {}}, nodes: [{name: a, run: pass}]}",
+    "two bounds of time": "{name: w, timeout: 5, budget: {seconds: 5}, nodes: [{name: a, run: pass}]}",
+    "items without a list": "{name: w, nodes: [{name: a, run: pass, at_once: 2}]}",
+    "a default without a deadline": LOOP("human.approve", "{message: a, default: reject}"),
+    "steps without tools": LOOP("llm.call", "{prompt: x, max_steps: 2}"),
+    "tools and a limit": LOOP("llm.call", "{prompt: x, tools: [a], max_tokens: 5}"),
+    "a judge's samples without a judge": LOOP(
+        "reflection.loop",
+        "{generator: {run: pass}, evaluator: {type: custom, run: pass, judge_samples: 2}}",
+    ),
+    "a corrector's misspelt parameter": LOOP(
+        "reflection.loop",
+        "{generator: {run: pass}, evaluator: {type: custom, run: pass}, "
+        "corrector: {action: llm_call, prompt: x, aply: replace}}",
+    ),
+    "an action under the key of a node": LOOP(
+        "reflection.loop", "{generator: {uses: llm.call, prompt: x}, evaluator: {type: custom, run: pass}}"
+    ),
     "a cold model": LOOP("llm.call", "{prompt: x, temperature: 3}"),
 }
 

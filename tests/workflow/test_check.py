@@ -834,6 +834,9 @@ FORM_FIRST = {
         ["unknown key 'generator'; the parameters of an action go under 'with'", "unknown key 'evaluator'; the parameters"],
     ),
     "parameters under a misspelt key": (nodes("- {name: n, uses: reflection.loop, wiht: {}}"), ["did you mean 'with'?"]),
+    "two keys beside code": (
+        params("generator: {run: pass, promt: y, modle: z}\n" + EVALUATOR), ["unknown key 'promt'", "unknown key 'modle'"],
+    ),
     "the settings of a loop": (
         params(
             "generator: {action: llm.call, model: gpt-5, prompt: '{{ x }}', temperature: 3}\n"
@@ -888,12 +891,17 @@ PAIRS = {
     "a goto of a node with a condition and a cycle": (
         nodes("- {name: a, run: pass, when: 1 > 2, goto: nowhere}\n- {name: b, run: pass, goto: a}"), ["no node 'nowhere'", "give 'a' a 'max_visits'"],
     ),
+    "conditions on keys": (
+        "timeout: 5\nbudget: {seconds: 5}\nmcp: {a: {}}\n"
+        + nodes("- {name: end, uses: llm.call, run: pass, with: {max_steps: 1}, at_once: 2}\n- {name: q, uses: human.approve, with: {message: x, default: reject}}"),
+        [
+            "timeout: 'timeout' is a short form", "mcp.a: give an MCP server either", "node 'end': give a node either", "with: 'with' holds",
+            "the name 'end' is reserved", "'at_once' has no effect", "give either 'prompt' or 'messages'", "max_steps: has no effect", "give a 'deadline', too",
+        ],
+    ),
     "on_error and a cycle": (nodes("- {name: n, run: pass, on_error: nowhere, goto: n}"), ["no node 'nowhere'", NO_BOUND]),
     "two parameters of an action": (params("promt: 1\nmroe: 2", "own"), ["did you mean 'prompt'?", "did you mean 'more'?"]),
     "a parameter that is not there and one that is missing": (params("colour: red", "own"), ["no parameter 'colour'", "needs the parameter 'prompt'"]),
-    "two keys beside code": (
-        params("generator: {run: pass, promt: y, modle: z}\n" + EVALUATOR), ["unknown key 'promt'", "unknown key 'modle'"],
-    ),
     "a type in a schema and a reference": (
         params("prompt: x\nmodel: gpt-4\nschema: {properties: {a: {type: strng}, b: {$ref: '#/$defs/b'}, c: {$ref: ./c.json}}}", "llm.call"),
         ["did you mean 'string'?", "'/$defs/b' does not exist", "not beside the workflow"],

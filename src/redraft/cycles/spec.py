@@ -18,6 +18,7 @@ from redraft.text.spec_file import (
     ModelName,
     SpecFile,
     Strict,
+    Variable,
     parts_of,
     removed_error,
 )
@@ -30,7 +31,6 @@ Expression = Annotated[
     Field(description="A condition such as `environmentalData.payload.rate > 5`, in braces or bare."),
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Milliseconds = Annotated[int, Field(ge=1)]
 Severity: TypeAlias = Literal["info", "warning", "critical"]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar, cast, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn, TypeVar, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, to_jsonable_python
 
 from redraft._texts import short_repr
 from redraft._validation import nearest
@@ -33,6 +35,20 @@ ModelName = Annotated[
 ]
 """The name of a model, or a list of names, which are tried in order; read as a text with commas."""
 
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+def _check_variable(name: str) -> str:
+    if re.fullmatch(VARIABLE, name, re.ASCII) is None:
+        raise PydanticCustomError("variable_type", "Input should be the name of an environment variable")
+    return name
+
+
+Variable = Annotated[
+    str, AfterValidator(_check_variable), WithJsonSchema({"type": "string", "pattern": VARIABLE})
+]
+"""The name of an environment variable."""
+
 UNKNOWN_KEY = "unknown key"
 """How the message about an unknown key begins."""
 EXTRA, MISSING, KEY = "extra_forbidden", "missing", "invalid_key"
@@ -50,6 +66,7 @@ EXPECTED = {
     "string_type": "a string",
     "template_type": "a template",
     "too_short": "a list that is not empty",
+    "variable_type": "the name of an environment variable",
 }
 """What was expected, in terms of the file, by the type of Pydantic's error."""
 BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
@@ -63,10 +80,34 @@ def removed_error(advice: str, *key: str) -> PydanticCustomError:
     return PydanticCustomError(REMOVED, "{advice}", {"advice": advice, "key": key})
 
 
+class Condition(NamedTuple):
+    """A condition on the keys of a part of a file, for its check and for the JSON Schema that editors use."""
+
+    schema: dict[str, Any]
+    """The condition, as a JSON Schema of the part."""
+    problem: str
+    """What is wrong with a part that does not meet it; `{key}` is the key that the schema rejects."""
+    key: str = ""
+    """Where that is reported; by default at the part itself."""
+
+
+def exactly_one(*keys: str) -> dict[str, Any]:
+    """The schema of a part with one of these keys."""
+    return {"oneOf": [{"required": [key]} for key in keys]}
+
+
+def _add_conditions(schema: dict[str, Any], kind: type[Any]) -> None:
+    if kind.conditions:
+        schema["allOf"] = [condition.schema for condition in kind.conditions]
+
+
 class Strict(BaseModel):
     """A part of a file that rejects unknown keys, and values of another type than declared."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_add_conditions)
+
+    conditions: ClassVar[tuple[Condition, ...]] = ()
+    """Conditions on its keys, which `unmet_conditions` checks once their values are valid."""
 
     removed: ClassVar[dict[str, str]] = {}
     """Keys of earlier versions, each with what to write instead."""
@@ -133,6 +174,36 @@ class SpecFile(ABC):
         end = "" if what.endswith(("?", "!")) else "."
         where = ", ".join(part for part in (f"{self.file}, line {line}", *places) if part)
         return f"{where}: {what.rstrip('.')}{end}"
+
+
+def unmet_conditions(part: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """Yield where a part of a file, or a part within it, does not meet a condition, and what is wrong."""
+    if isinstance(part, list):
+        items = enumerate(cast("list[object]", part))
+    elif isinstance(part, dict):
+        items = cast("dict[str, object]", part).items()
+    elif isinstance(part, BaseModel):
+        fields = type(part).model_fields
+        items = ((fields[name].alias or name, getattr(part, name)) for name in fields)
+    else:
+        return
+    if isinstance(part, Strict) and part.conditions:
+        keys = part.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+        data = to_jsonable_python(keys, fallback=str)
+        for condition in part.conditions:
+            for error in _validator(json.dumps(condition.schema)).iter_errors(data):
+                at = error.instance_path
+                place = (*path, condition.key) if condition.key else path
+                yield place, condition.problem.format(key=at[-1] if at else condition.key)
+    for key, value in items:
+        yield from unmet_conditions(value, (*path, key))
+
+
+@cache
+def _validator(schema: str) -> Any:
+    import jsonschema_rs  # noqa: PLC0415 (on first use)
+
+    return jsonschema_rs.validator_for(json.loads(schema))
 
 
 def first_mistake(kind: type[BaseModel], data: object, error: ValidationError) -> tuple[KeyPath, str]:

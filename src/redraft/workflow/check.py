@@ -26,6 +26,7 @@ from redraft.sandbox.python import lacking
 from redraft.sandbox.scripts import LANGUAGES, InlineRunner, ProcessPython, run_script
 from redraft.settings import names_in
 from redraft.text.schema_tree import misspelt_keywords
+from redraft.text.spec_file import unmet_conditions
 from redraft.text.templates import TemplateError, braced, template
 from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
@@ -42,8 +43,6 @@ from redraft.workflow.spec import (
     LOOP,
     PARAMS,
     RAISE,
-    VARIABLE,
-    ApproveParams,
     Call,
     Code,
     CorrectParams,
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from redraft.workflow.runtime import InnerWorkflow, Resources
     from redraft.workflow.spec import ReadFile, ToolServer, WorkflowFile
 
-CODE_KEYS = ("language", "run", "sandbox")
 LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_iteration")
 """The variables of code in a loop, besides the scopes."""
 PRELOADED = ("json", "re")
@@ -164,11 +162,7 @@ class _FileCheck:
         self.texts = {node.output or node.name for node in spec.nodes if _returns_text(node)}
 
     def all(self) -> None:
-        for at, name in enumerate(self.spec.env):
-            if not VARIABLE.fullmatch(name):
-                self.fail(("env", at), f"{name!r} is not a valid name of an environment variable")
-        if self.spec.timeout is not None and self.spec.budget.seconds is not None:
-            self.fail(("timeout",), "'timeout' is a short form of 'seconds' under 'budget'; give only one")
+        self.conditions(self.spec)
         for key, declared in (("inputs", self.spec.inputs), ("outputs", self.spec.outputs)):
             self.signature(key, declared)
         for at, host in enumerate(self.spec.hosts):
@@ -206,8 +200,6 @@ class _FileCheck:
                     self.fail((key, name, DEFAULT), f"invalid default: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
-        if (server.command is None) == (server.url is None):
-            self.fail(path, "give an MCP server either 'command' (a program) or 'url'")
         if server.url is not None and not server.url.startswith(("http://", "https://")):
             self.fail((*path, "url"), f"expected 'http://' or 'https://' and a host, got {server.url!r}")
         for at, name in enumerate(server.env):
@@ -232,6 +224,13 @@ class _FileCheck:
     def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
         self.problems.append(self.source.error(path, what, within=within))
 
+    def conditions(self, part: BaseModel, path: KeyPath = ()) -> bool:
+        """Check the conditions of a part and of those within it; returns whether all are met."""
+        unmet = list(unmet_conditions(part, path))
+        for place, what in unmet:
+            self.fail(place, what)
+        return not unmet
+
     def note(self, path: KeyPath, what: str, *, within: int | None = None) -> None:
         self.uses.notes.append(self.source.error(path, what, within=within))
 
@@ -240,21 +239,11 @@ class _FileCheck:
             self.fail(
                 (*path, "name"), f"there are two nodes named {node.name!r}; give each a name of its own"
             )
-        if node.name == END:
-            self.fail(
-                (*path, "name"), f"the name {END!r} is reserved for the end of a workflow; rename the node"
-            )
-        if (node.uses is None) == (node.run is None):
-            self.fail(path, "give a node either 'uses' (an action) or 'run' (code)")
         if node.action == LOOP and node.map is None and node.output in RESULT_KEYS:
             self.fail(
                 (*path, "output"),
                 f"{node.output!r} would replace the state's key of this name, which a loop sets; "
                 "choose another name",
-            )
-        if node.run is not None and node.with_:
-            self.fail(
-                (*path, "with"), "'with' holds the parameters of 'uses'; code reads its values from the state"
             )
         if isinstance(node.when, str):
             self.template(braced(node.when), (*path, "when"))
@@ -269,10 +258,7 @@ class _FileCheck:
 
     def map(self, node: Node, path: KeyPath) -> None:
         """Check the list of a node."""
-        if node.map is None:
-            if "at_once" in node.model_fields_set:
-                self.fail((*path, "at_once"), "'at_once' has no effect without 'map'")
-        elif isinstance(node.map, str):
+        if isinstance(node.map, str):
             self.template(braced(node.map), (*path, "map"))
         else:
             for text, place in templates_in(node.map, (*path, "map")):
@@ -283,7 +269,7 @@ class _FileCheck:
 
         `names` are those that it sees besides the scopes. Returns whether it is Python that parses.
         """
-        if code.run is None:
+        if code.run is None or (code.sandbox == "process" and code.language != "python"):
             return False
         place = (*path, "run")
         try:
@@ -361,21 +347,24 @@ class _FileCheck:
         if own is not None:
             self.own_call(own, name, params, inside)
             return
-        match PARAMS[known].model_validate(params):
-            case LoopParams() as loop:
-                self.loop(loop, inside)
-            case EvaluateParams() as evaluate:
-                self.evaluator(evaluate.evaluator(), inside)
-            case CorrectParams() as correct:
-                self.correct(correct, inside)
-            case LlmParams() as call:
+        call = PARAMS[known].model_validate(params)
+        is_whole = self.conditions(call, inside)
+        match call:
+            case LoopParams():
+                self.loop(call, inside)
+            case EvaluateParams():
+                self.evaluator(call.evaluator(), inside)
+            case CorrectParams() if is_whole:
+                self.call(call.call(), inside, "corrector_action")
+            case CorrectParams():
+                self.code(call, inside, LOOP_NAMES)
+                self.model(call.model, inside)
+            case LlmParams():
                 self.llm(call, inside)
-            case HttpParams() as request:
-                self.http(request, inside)
-            case ApproveParams() as approve:
-                self.approve(approve, inside)
+            case HttpParams():
+                self.http(call, inside)
             case _:
-                raise AssertionError(known)
+                self.approve(inside)
 
     def http(self, call: HttpParams, path: KeyPath) -> None:
         if not is_template(call.headers):
@@ -402,13 +391,9 @@ class _FileCheck:
                 self.resources.tools.check(name)
             except ConfigError as error:
                 self.fail((*path, "tools", at), str(error))
-        if call.max_tokens is not None:
-            self.fail((*path, "max_tokens"), "has no effect beside 'tools'; 'max_steps' bounds the replies")
         self.uses.with_tools.setdefault(call.model, path)
 
-    def approve(self, question: ApproveParams, path: KeyPath) -> None:
-        if question.default is not None and question.deadline is None:
-            self.fail((*path, "default"), "'default' is the answer at the 'deadline'; give a 'deadline', too")
+    def approve(self, path: KeyPath) -> None:
         node = self.spec.nodes[int(path[1])]
         for key, what in (("timeout", "set 'deadline' under 'with' instead"), ("retries", "it asks once")):
             if key in node.model_fields_set:
@@ -429,17 +414,6 @@ class _FileCheck:
             return
         for (_inputs, *name), what in file.mistakes_in(params, later):
             self.fail((*inside, *name) if name and name[0] in params else inside, what)
-
-    def correct(self, correct: CorrectParams, path: KeyPath) -> None:
-        try:
-            call = correct.call()
-        except ConfigError as error:
-            self.fail(path, str(error))
-            self.code(correct, path, LOOP_NAMES)
-            if correct.model is not None:
-                self.model(correct.model, path)
-        else:
-            self.call(call, path, "corrector_action")
 
     def note_action(self, name: str) -> None:
         if name not in self.uses.actions:
@@ -474,13 +448,6 @@ class _FileCheck:
         return plain_name(str(call.action)) != LLM_CALL or SCHEMA in call.params
 
     def call(self, call: Call, path: KeyPath, key: str = "action") -> None:
-        if call.action is None and "uses" in call.params:
-            self.fail((*path, "uses"), "inside an action, name another action under 'action'")
-        elif (call.action is None) == (call.run is None):
-            self.fail(path, "give either 'action' or 'run'")
-        elif call.run is not None and call.params:
-            for unknown in call.params:
-                self.fail((*path, unknown), f"unknown key {unknown!r}; {nearest(unknown, CODE_KEYS)}")
         if self.code(call, path, LOOP_NAMES) and (line := ported.only_assigns_output(str(call.run))):
             self.note((*path, "run"), ported.OUTPUT, within=line)
         if call.action is None:
@@ -490,7 +457,9 @@ class _FileCheck:
         if (own := self.own_action(call.action, (*path, key))) is not None:
             self.own_call(own, call.action, call.params, path)
         elif name == LLM_CALL:
-            self.llm(LlmParams.model_validate(call.params), path)
+            asked = LlmParams.model_validate(call.params)
+            self.conditions(asked, path)
+            self.llm(asked, path)
         elif name in BUILT_IN:
             self.fail((*path, key), f"{call.action!r} can't be called by another action; use a node")
         else:
@@ -498,19 +467,13 @@ class _FileCheck:
             self.fail((*path, key), f"there is no action {call.action!r}; {known}")
 
     def llm(self, call: LlmParams, path: KeyPath) -> None:
-        if (call.prompt is None) == (call.messages is None):
-            self.fail(path, "llm.call: give either 'prompt' or 'messages'")
         self.model(call.model, path)
         if call.schema_ is not None:
             self.schema(call.schema_, path)
         if call.tools is not None:
             self.tools(call, path)
-        elif "max_steps" in call.model_fields_set:
-            self.fail((*path, "max_steps"), "has no effect without 'tools'")
 
     def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
-        for what in evaluator.mistakes():
-            self.fail(path, what)
         if self.code(evaluator, path, LOOP_NAMES):
             self.judging(evaluator, (*path, "run"))
         if evaluator.schema_ is not None:

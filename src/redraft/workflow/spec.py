@@ -22,17 +22,61 @@ from redraft._steps import Retry
 from redraft.errors import ConfigError, WorkflowError
 from redraft.evaluate.judge import MARGIN
 from redraft.execution import ScriptLimits
-from redraft.text.spec_file import DRAFT, TEMPLATED, UNKNOWN_KEY, ModelName, SpecFile, Strict, parts_of
+from redraft.text.spec_file import (
+    DRAFT,
+    TEMPLATED,
+    UNKNOWN_KEY,
+    Condition,
+    ModelName,
+    SpecFile,
+    Strict,
+    Variable,
+    exactly_one,
+    parts_of,
+)
 from redraft.text.yaml import KeyPath, load_yaml
 from redraft.workflow.ported import STOP, Note, advice, mapping, taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
 Template = Annotated[str, Field(description=TEMPLATED)]
 JsonSchema = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
 Language = Literal["python", "lua", "prolog"]
 Sandbox = Literal["inline", "process"]
+Apply = Literal["auto", "replace", "feedback"]
+
+LLM_CALL = "llm.call"
+LOOP = "reflection.loop"
+EVALUATE = "reflection.evaluate"
+CORRECT = "reflection.correct"
+HTTP = "http.request"
+APPROVE = "human.approve"
+ACTIONS = (LLM_CALL, LOOP, EVALUATE, CORRECT, HTTP, APPROVE)
+"""The names of the built-in actions."""
+
+END = "end"
+"""The name that a goto uses to end the workflow."""
+RAISE, CONTINUE = "raise", "continue"
+"""The values of `on_error` besides the names of nodes."""
+
+# The last spelling is of the_edge_agent.
+_SPELLINGS = {
+    spelling: name
+    for name in ACTIONS
+    for spelling in (name.replace(".", "_"), f"actions.{name.replace('.', '_')}")
+}
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a built-in action spelt with a dot; any other name unchanged."""
+    return _SPELLINGS.get(name, name)
+
+
+def spellings(*names: str) -> list[str]:
+    """The names of built-in actions in both spellings."""
+    return [*names, *(name.replace(".", "_") for name in names)]
+
 
 RENDERED = "rendered"
 """The context of a validation in which templates have been rendered, so that no value may be one."""
@@ -88,18 +132,67 @@ class Code(Strict):
     language: Language = "python"
     sandbox: Sandbox = "inline"
 
+    conditions = tuple(
+        Condition(
+            {
+                "not": {
+                    "required": ["language", "sandbox"],
+                    "properties": {"language": {"const": language}, "sandbox": {"const": "process"}},
+                }
+            },
+            f"`sandbox: process` is for Python; {language.title()} runs inline only",
+            "sandbox",
+        )
+        for language in ("lua", "prolog")
+    )
+
+
+Uses = Annotated[
+    str, WithJsonSchema({"type": "string", "anyOf": [{"enum": spellings(*ACTIONS)}, {"type": "string"}]})
+]
+"""The name of an action; an editor suggests the built-in ones."""
+InnerAction = Annotated[
+    str,
+    WithJsonSchema(
+        {"type": "string", "not": {"enum": spellings(*(name for name in ACTIONS if name != LLM_CALL))}}
+    ),
+]
+"""The name of an action that another one calls: no built-in one but `llm.call`."""
+
 
 class Call(Code):
     """Calls an action, whose parameters stand beside it, or runs code."""
 
     model_config = ConfigDict(extra="allow")
 
-    action: str | None = Field(None, description="`llm.call`, or an action of your own.")
+    action: InnerAction | None = Field(None, description="`llm.call`, or an action of your own.")
+
+    conditions = (
+        *Code.conditions,
+        Condition(
+            {
+                "anyOf": [{"required": [key]} for key in ("action", "run", "uses")],
+                "not": {"required": ["action", "run"]},
+            },
+            "give either 'action' or 'run'",
+        ),
+        Condition(
+            {"anyOf": [{"required": ["action"]}, {"properties": {"uses": False}}]},
+            "inside an action, name another action under 'action'",
+            "uses",
+        ),
+    )
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters of the action."""
         return dict(self.model_extra or {})
+
+
+class CodeCorrector(Code):
+    """Corrects an output by code."""
+
+    apply: Apply = "auto"
 
 
 class Corrector(Call):
@@ -109,7 +202,7 @@ class Corrector(Call):
     and the generator runs again. `auto` takes any object as feedback, and anything else as the candidate.
     """
 
-    apply: Literal["auto", "replace", "feedback"] = "auto"
+    apply: Apply = "auto"
 
 
 class Example(Strict):
@@ -117,6 +210,23 @@ class Example(Strict):
 
     input: Any
     output: Any
+
+
+NEEDED_BY_EVALUATOR = {"schema": "schema", "llm": "prompt", "custom": "run"}
+"""The key that an evaluator of each type needs."""
+
+
+def _conditions_of_evaluator(key: str, default: str | None = None) -> Iterator[Condition]:
+    """Yield the conditions on what an evaluator of each type needs, and on what is for other types."""
+    for kind, needed in NEEDED_BY_EVALUATOR.items():
+        others = [other for other in NEEDED_BY_EVALUATOR.values() if other != needed]
+        if kind != "llm":
+            others += ["judge_samples", "judge_margin"]
+        is_kind = {"properties": {key: {"const": kind}}, "required": [] if kind == default else [key]}
+        kind_needs = {"if": is_kind, "then": {"required": [needed]}}
+        yield Condition(kind_needs, f"an evaluator of the type {kind!r} needs {needed!r}")
+        without = {"if": is_kind, "then": {"properties": dict.fromkeys(others, False)}}
+        yield Condition(without, f"{{key!r}} is not for an evaluator of the type {kind!r}")
 
 
 class EvaluatorKeys(Code):
@@ -139,21 +249,7 @@ class EvaluatorSpec(EvaluatorKeys):
     type: Literal["schema", "llm", "custom"]
     judge_margin: float = Field(MARGIN, ge=0, allow_inf_nan=False)
 
-    def mistakes(self) -> Iterator[str]:
-        """Yield what is wrong if the key of its type is missing, or keys of other types are present."""
-        values = {"schema": self.schema_, "prompt": self.prompt, "run": self.run}
-        needed = NEEDED_BY_EVALUATOR[self.type]
-        if values[needed] is None:
-            yield f"an evaluator of the type {self.type!r} needs {needed!r}"
-        others = [key for key, value in values.items() if key != needed and value is not None]
-        if self.type != "llm":
-            others += [key for key in ("judge_samples", "judge_margin") if key in self.model_fields_set]
-        for key in others:
-            yield f"{key!r} is not for an evaluator of the type {self.type!r}"
-
-
-NEEDED_BY_EVALUATOR = {"schema": "schema", "llm": "prompt", "custom": "run"}
-"""The key that an evaluator of each type needs."""
+    conditions = (*Code.conditions, *_conditions_of_evaluator("type"))
 
 
 class LoopParams(Strict):
@@ -178,6 +274,8 @@ class EvaluateParams(EvaluatorKeys):
     data: Any = Field(None, description="Default: state.reflection_output.")
     evaluator_type: Literal["schema", "llm", "custom"] = "schema"
 
+    conditions = (*Code.conditions, *_conditions_of_evaluator("evaluator_type", "schema"))
+
     def evaluator(self) -> EvaluatorSpec:
         """Return the evaluator that these parameters describe."""
         keys = self.model_dump(by_alias=True, exclude_unset=True, include=set(EvaluatorKeys.model_fields))
@@ -189,20 +287,25 @@ class CorrectParams(Code):
 
     data: Any = Field(None, description="Default: state.reflection_output.")
     errors: Any = Field(None, description="Default: state.reflection_errors.")
-    corrector_action: str | None = None
+    corrector_action: InnerAction | None = None
     prompt: Template | None = Field(None, description="Uses llm.call.")
     model: ModelName | None = None
 
-    def call(self) -> Call:
-        """Return the corrector; raises `ConfigError` unless it has one of prompt, action and code.
+    conditions = (
+        *Code.conditions,
+        Condition(
+            {
+                "anyOf": [{"required": [key]} for key in ("prompt", "corrector_action", "run")],
+                "properties": {"prompt": {"minLength": 1}},
+                "dependentSchemas": {"run": {"properties": {"prompt": False, "corrector_action": False}}},
+            },
+            f"{CORRECT}: give one of 'prompt', 'corrector_action' and 'run'",
+        ),
+    )
 
-        A prompt beside an action is a parameter of it.
-        """
-        has_code, has_action = self.run is not None, self.corrector_action is not None
-        is_mixed = has_code and (has_action or self.prompt is not None)
-        if is_mixed or not (has_code or has_action or self.prompt):
-            raise ConfigError(f"{CORRECT}: give one of 'prompt', 'corrector_action' and 'run'")
-        if has_code:
+    def call(self) -> Call:
+        """Return the corrector; a prompt beside an action is a parameter of it."""
+        if self.run is not None:
             return Call.model_validate(self.model_dump(include={"run", "language", "sandbox"}))
         params = {"prompt": self.prompt, "model": self.model}
         chosen = {key: value for key, value in params.items() if value is not None}
@@ -233,6 +336,18 @@ class LlmParams(Strict):
     )
     max_steps: Annotated[int, Field(ge=1), OrTemplate()] = Field(
         10, description="With tools, the most replies of the model."
+    )
+
+    conditions = (
+        Condition(exactly_one("prompt", "messages"), "llm.call: give either 'prompt' or 'messages'"),
+        Condition(
+            {"dependentRequired": {"max_steps": ["tools"]}}, "has no effect without 'tools'", "max_steps"
+        ),
+        Condition(
+            {"not": {"required": ["tools", "max_tokens"]}},
+            "has no effect beside 'tools'; 'max_steps' bounds the replies",
+            "max_tokens",
+        ),
     )
 
 
@@ -277,6 +392,10 @@ class ToolServer(Strict):
     )
     timeout: float = Field(30.0, gt=0, le=3600, description="Seconds for each of its answers.")
 
+    conditions = (
+        Condition(exactly_one("command", "url"), "give an MCP server either 'command' (a program) or 'url'"),
+    )
+
 
 class ApproveParams(Strict):
     """Parameters of `human.approve`; returns what the person decided, and who that was."""
@@ -288,6 +407,14 @@ class ApproveParams(Strict):
     )
     default: Annotated[Literal["approve", "reject"], OrTemplate()] | None = Field(
         None, description="The answer at the deadline. Default: the node fails."
+    )
+
+    conditions = (
+        Condition(
+            {"dependentRequired": {"default": ["deadline"]}},
+            "'default' is the answer at the 'deadline'; give a 'deadline', too",
+            "default",
+        ),
     )
 
 
@@ -329,7 +456,7 @@ class Node(Code):
 
     name: str = Field(min_length=1)
     description: str = ""
-    uses: str | None = None
+    uses: Uses | None = None
     with_: dict[str, Any] = Field(default_factory=dict[str, Any], alias="with")
     output: str | None = Field(None, min_length=1, description="The key of the state for the result.")
     when: Template | bool | None = Field(None, description="The node is skipped unless this is true.")
@@ -357,6 +484,24 @@ class Node(Code):
     )
     on_error: str = Field(
         "raise", description="`raise`, `continue` (with state.error), or the name of the node to go to."
+    )
+
+    conditions = (
+        *Code.conditions,
+        Condition(exactly_one("uses", "run"), "give a node either 'uses' (an action) or 'run' (code)"),
+        Condition(
+            {"dependentSchemas": {"run": {"properties": {"with": False}}}},
+            "'with' holds the parameters of 'uses'; code reads its values from the state",
+            "with",
+        ),
+        Condition(
+            {"properties": {"name": {"not": {"const": END}}}},
+            f"the name {END!r} is reserved for the end of a workflow; rename the node",
+            "name",
+        ),
+        Condition(
+            {"dependentRequired": {"at_once": ["map"]}}, "'at_once' has no effect without 'map'", "at_once"
+        ),
     )
 
     @property
@@ -403,7 +548,7 @@ class WorkflowSpec(Strict):
         default_factory=dict[str, str | dict[str, Any]],
         description="The values that a run returns, from the state or the template `value`; types as above.",
     )
-    env: list[str] = Field(
+    env: list[Variable] = Field(
         default_factory=list[str], description="The environment variables that templates and code may read."
     )
     timeout: float | None = Field(
@@ -420,30 +565,13 @@ class WorkflowSpec(Strict):
     limits: Limits = Limits()  # pyright: ignore[reportCallIssue] (all its fields have defaults)
     nodes: list[Node] = Field(min_length=1)
 
-
-LLM_CALL = "llm.call"
-LOOP = "reflection.loop"
-EVALUATE = "reflection.evaluate"
-CORRECT = "reflection.correct"
-HTTP = "http.request"
-APPROVE = "human.approve"
-
-END = "end"
-"""The name that a goto uses to end the workflow."""
-RAISE, CONTINUE = "raise", "continue"
-"""The values of `on_error` besides the names of nodes."""
-
-# The last spelling is of the_edge_agent.
-_SPELLINGS = {
-    spelling: name
-    for name in (LLM_CALL, LOOP, EVALUATE, CORRECT, HTTP, APPROVE)
-    for spelling in (name.replace(".", "_"), f"actions.{name.replace('.', '_')}")
-}
-
-
-def plain_name(name: str) -> str:
-    """Return the name of a built-in action spelt with a dot; any other name unchanged."""
-    return _SPELLINGS.get(name, name)
+    conditions = (
+        Condition(
+            {"not": {"required": ["timeout", "budget"], "properties": {"budget": {"required": ["seconds"]}}}},
+            "'timeout' is a short form of 'seconds' under 'budget'; give only one",
+            "timeout",
+        ),
+    )
 
 
 STDIN = "-"
@@ -542,10 +670,12 @@ def _parts(
         params, path = keys.get("with", {}), ("nodes", at, "with")
         if isinstance(params, dict):
             yield PARAMS[name], cast("dict[str, Any]", params), path
-        for key, kind in MODEL_CALLS.items() if name == LOOP and LLM_CALL not in own else ():
+        for key, (by_model, by_code) in CALLS.items() if name == LOOP else ():
             call = mapping(mapping(params).get(key))
-            if plain_name(str(call.get("action"))) == LLM_CALL:
-                yield kind, call, (*path, key)
+            if plain_name(str(call.get("action"))) == LLM_CALL and LLM_CALL not in own:
+                yield by_model, call, (*path, key)
+            elif "run" in call and "action" not in call:
+                yield by_code, call, (*path, key)
 
 
 def _in_words(path: KeyPath, what: str) -> str:
@@ -563,9 +693,6 @@ def _placement(path: KeyPath) -> str | None:
     return "the parameters of an action go under 'with'" if is_param else None
 
 
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""The name of an environment variable."""
-
 ID = "urn:redraft:workflow:1"
 
 PARAMS = {
@@ -578,29 +705,14 @@ PARAMS = {
 }
 """The parameters of each built-in action."""
 
-MODEL_CALLS: dict[str, type[LlmParams]] = {"generator": LlmCall, "corrector": LlmCorrector}
-"""The calls of `llm.call` in a `reflection.loop`, by their keys."""
+CALLS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
+    "generator": (LlmCall, Code),
+    "corrector": (LlmCorrector, CodeCorrector),
+}
+"""The calls in a `reflection.loop`: the form of a call of `llm.call`, and that of code."""
 
 NODE_KEYS = {field.alias or name for name, field in Node.model_fields.items()}
 
-
-def _spellings(names: Iterable[str]) -> list[str]:
-    """Return the names of built-in actions in both spellings."""
-    plain = list(names)
-    return [*plain, *(name.replace(".", "_") for name in plain)]
-
-
-NOT_INSIDE = {"not": {"enum": _spellings(name for name in PARAMS if name != LLM_CALL)}}
-"""Actions that can't be called by another action."""
-
-LONE = {"type": "string", "pattern": r"\{\{"}
-"""A template in place of a value that is not a text."""
-
-JAILED = {
-    "properties": {"language": {"enum": ["lua", "prolog"]}, "sandbox": {"const": "process"}},
-    "required": ["language", "sandbox"],
-}
-"""Not allowed: the `process` sandbox, which is for Python, with another language."""
 
 KEY_DESCRIPTIONS = {
     "method": "The method of the request.",
@@ -657,90 +769,22 @@ def workflow_schema() -> dict[str, Any]:
     What `with` may hold depends on `uses`. It accepts some files that `Workflow` rejects, which also compiles
     schemas and templates and follows gotos; and it rejects an empty key, which can be left out.
     """
-    kinds = (WorkflowSpec, *PARAMS.values())
-    parts = parts_of(kinds, KEY_DESCRIPTIONS)
-    _add_conditions(parts)
+    parts = parts_of((WorkflowSpec, *PARAMS.values(), *sum(CALLS.values(), ())), KEY_DESCRIPTIONS)
+    parts["Node"]["allOf"] += [
+        _if_action("uses", name, {"required": ["with"], "properties": {"with": _ref(kind)}})
+        for name, kind in PARAMS.items()
+    ]
+    for kind, (by_model, by_code) in zip((Call, Corrector), CALLS.values(), strict=True):
+        parts[kind.__name__]["allOf"] += [
+            _if_action("action", LLM_CALL, _ref(by_model)),
+            {"if": {"required": ["run"]}, "then": _ref(by_code)},
+        ]
     return {"$schema": DRAFT, "$id": ID, **parts.pop("WorkflowSpec"), "title": "Workflow", "$defs": parts}
 
 
-def _add_conditions(parts: dict[str, Any]) -> None:
-    """Add the conditions between keys, such as the parameters that each action takes."""
-    for name in ("EvaluatorSpec", "EvaluateParams", "LlmParams"):
-        parts[name]["properties"]["schema"]["type"] = ["object", "boolean"]
-    for name in ("EvaluatorSpec", "EvaluateParams"):
-        key = "type" if name == "EvaluatorSpec" else "evaluator_type"
-        default = parts[name]["properties"][key].get("default")
-        parts[name]["allOf"] = [_evaluator_keys(key, kind, kind == default) for kind in NEEDED_BY_EVALUATOR]
-    parts["LlmParams"]["properties"]["messages"]["anyOf"][1] |= LONE
-    parts["LlmParams"]["properties"] |= _or_templates(parts["LlmParams"]["properties"])
-    parts["LlmParams"]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
-    parts["CorrectParams"] |= {
-        "anyOf": [{"required": [key]} for key in ("prompt", "corrector_action", "run")],
-        "dependentSchemas": {"run": {"properties": {"prompt": False, "corrector_action": False}}},
-    }
-    for kind in (Call, Corrector):
-        own = frozenset(field.alias or name for name, field in kind.model_fields.items())
-        parts[kind.__name__] |= _call_condition(own, parts["LlmParams"])
-    parts["CorrectParams"]["properties"]["corrector_action"] |= NOT_INSIDE
-    parts["LoopParams"]["properties"]["max_iterations"]["anyOf"][1] |= LONE
-    parts["ApproveParams"]["properties"]["deadline"]["anyOf"][1] |= LONE
-    parts["WorkflowSpec"]["properties"]["env"]["items"] |= {"pattern": f"^{VARIABLE.pattern}$"}
-    for part in parts.values():
-        if {"language", "sandbox"} <= set(part["properties"]):
-            part["not"] = JAILED
-    node = parts["Node"]
-    node["properties"]["name"] |= {"not": {"const": END}}
-    node["properties"]["uses"] |= {"anyOf": [{"enum": _spellings(PARAMS)}, {"type": "string"}]}
-    node["oneOf"] = [
-        {"required": ["uses"], "properties": {"run": False}},
-        {"required": ["run"], "properties": {"uses": False, "with": False}},
-    ]
-    node["allOf"] = [_params_condition(name) for name in PARAMS]
+def _if_action(key: str, name: str, then: dict[str, Any]) -> dict[str, Any]:
+    return {"if": {"required": [key], "properties": {key: {"enum": spellings(name)}}}, "then": then}
 
 
-def _evaluator_keys(key: str, kind: str, is_default: bool) -> dict[str, Any]:
-    others: dict[str, Any] = {other: False for one, other in NEEDED_BY_EVALUATOR.items() if one != kind}
-    return {
-        "if": {"properties": {key: {"const": kind}}} | ({} if is_default else {"required": [key]}),
-        "then": {"required": [NEEDED_BY_EVALUATOR[kind]], "properties": others},
-    }
-
-
-def _call_condition(own: frozenset[str], llm: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that are allowed beside `llm.call`, another action, and code."""
-    params = {key: {"$ref": f"#/$defs/LlmParams/properties/{key}"} for key in llm["properties"]}
-    only_llm = {
-        "properties": params,
-        "propertyNames": {"enum": sorted({*own, *params})},
-        "oneOf": llm["oneOf"],
-    }
-    return {
-        "oneOf": [
-            {"required": ["action"], "properties": {"action": NOT_INSIDE, "run": False}},
-            {"required": ["run"], "propertyNames": {"enum": sorted(own - {"action"})}},
-        ],
-        "if": {"required": ["action"], "properties": {"action": {"enum": _spellings([LLM_CALL])}}},
-        "then": only_llm,
-    }
-
-
-def _params_condition(name: str) -> dict[str, Any]:
-    params = {"$ref": f"#/$defs/{PARAMS[name].__name__}"}
-    return {
-        "if": {"required": ["uses"], "properties": {"uses": {"enum": _spellings([name])}}},
-        "then": {"required": ["with"], "properties": {"with": params}},
-    }
-
-
-def _or_templates(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Allow a template in place of each value, except in a schema, and where a text is allowed anyway."""
-    changed: dict[str, Any] = {}
-    for key, value in properties.items():
-        takes_text = any(one.get("type") == "string" for one in (value, *value.get("anyOf", ())))
-        if key == "schema" or takes_text:
-            changed[key] = value
-        else:
-            outer = {name: value[name] for name in ("description", "default") if name in value}
-            inner = {name: item for name, item in value.items() if name not in outer}
-            changed[key] = {**outer, "anyOf": [inner, dict(LONE)]}
-    return changed
+def _ref(kind: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{kind.__name__}"}
