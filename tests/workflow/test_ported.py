@@ -156,6 +156,11 @@ def test_what_works_differently_is_noted_at_its_line(case):
         loop(CODE + JUDGE + ASK + "\n  schema: {type: object}"),
         loop(CODE + "evaluator: {type: custom, run: return 1 / 2, threshold: 0.5}"),
         loop(CODE + "evaluator: {type: custom, run: 'return {\"valid\": True}'}"),
+        loop(
+            "generator:\n  run: |\n    if True:\n      output = 1\n    result = dict(\n      output=1)\n"
+            + JUDGE
+        ),
+        loop(CODE + "evaluator: {type: custom, run: 'return len(str(output)) > 5'}") + "  goto: __end__\n",
         loop(CODE + "evaluator: {type: schema, schema: {properties: {dependencies: {type: object}}}}"),
         loop("generator: {run: 'output = 1; return output'}\n" + JUDGE),
         loop(CODE + "evaluator: {type: schema, schema: {properties: {requird: {x-enumm: 1, unit: m}}}}"),
@@ -179,6 +184,8 @@ def test_a_misspelt_keyword_of_an_input_is_noted():
         '{name: b, run: \'return state["a"]["content"]\'}',
         '{name: b, run: \'return state.get("a", {}).get("content")\'}',
         "{name: b, uses: llm.call, with: {model: gpt-4, prompt: '{{ state.a.content }}'}}",
+        '{name: b, run: \'return state.get("a", dict()).get("content", "")\'}',
+        "{name: b, uses: llm.call, with: {model: gpt-4, prompt: '{{ state[\"a\"].content }}'}}",
         "{name: b, when: state.a.content, run: pass}",
     ],
 )
@@ -187,6 +194,21 @@ def test_the_text_of_a_model_has_no_content(node):
     [(line, _, _, note)] = notes(text)
     assert line == 4
     assert "has no 'content'" in note
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        '{name: b, run: \'return state["b"]["content"]\'}',
+        '{name: b, run: \'return [state["a"], state["b"]["content"]]\'}',
+        '{name: b, run: \'return state["a"] + [{"content": 1}][0]["content"]\'}',
+        "{name: b, when: state.a.contents is defined, run: pass}",
+        '{name: b, run: \'output = {"content": state["a"]}; return output["content"]\'}',
+    ],
+)
+def test_content_of_something_else_gets_no_note(node):
+    text = f"name: t\nnodes:\n- {{name: a, uses: llm.call, with: {{model: gpt-4, prompt: x}}}}\n- {node}\n"
+    assert notes(text, b={"content": 1}) == []
 
 
 def test_the_complete_example_of_the_specification_has_a_note_if_it_was_ported():

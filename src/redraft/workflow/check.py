@@ -541,7 +541,7 @@ class _FileCheck:
             elif name not in self.scopes:
                 known = nearest(name, self.scopes)
                 self.fail(path, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
-        if ported.shows_content(text, self.texts):
+        if ported.reads_content(text, self.texts):
             self.note(path, ported.CONTENT)
 
     def cycles(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.settings import names_in
-from redraft.text.templates import template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from redraft.text.yaml import KeyPath
 
@@ -102,11 +102,7 @@ def is_ported(document: Mapping[str, Any]) -> bool:
     nodes = document.get("nodes")
     listed = cast("list[Any]", nodes) if isinstance(nodes, list) else []
     gotos = [mapping(node).get("goto") for node in listed]
-    targets: list[Any] = []
-    for goto in gotos:
-        jumps = cast("list[Any]", goto) if isinstance(goto, list) else [{"to": goto}]
-        targets += [mapping(jump).get("to") for jump in jumps]
-    return STOP in targets or not IGNORED.keys().isdisjoint(document)
+    return repr(STOP) in repr(gotos) or not IGNORED.keys().isdisjoint(document)
 
 
 def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Note]:
@@ -186,72 +182,45 @@ DEPENDENCIES = (
 DRAFT_7 = ("draft-07", "draft-06", "draft-04", "2019-09")
 
 
+NUMERIC = {"float", "int", "len", "max", "min", "round", "sum"}
+RETURNS = re.compile(r"\breturn\b|\bresult\s*=(?!=)")
+ASSIGNS_OUTPUT = re.compile(r"(?:^|[:;])[ \t]*output[ \t]*=(?!=)", re.MULTILINE)
+READS_CONTENT = re.compile(
+    r"""\bstate(?:\.get\(["']|\[["']|\.)(\w+)(?:["'](?:,.*?)?[])])?(?:\.get\(["']|\[["']|\.)content\b"""
+)
+"""Reads the content of a key of the state: `state.a.content`, `state["a"]`, `state.get("a", {})`."""
+
+
 def returns_number(code: str) -> bool:
-    """Return whether Python code that judges seems to return a number."""
-    for value in _returned(ast.parse(code)):
-        match value:
-            case ast.BinOp() | ast.Constant(value=int() | float()):
-                return not (isinstance(value, ast.Constant) and isinstance(value.value, bool))
-            case ast.Call(func=ast.Name(id="float" | "int" | "len" | "max" | "min" | "round" | "sum")):
-                return True
-            case _:
-                pass
-    return False
+    """Whether Python code that judges seems to return a number."""
+    values = [
+        node.value
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Return)
+        or (isinstance(node, ast.Assign) and _name(node.targets[0]) == "result")
+    ]
+    return any(
+        isinstance(value, ast.BinOp)
+        or (isinstance(value, ast.Constant) and type(value.value) in (int, float))
+        or (isinstance(value, ast.Call) and _name(value.func) in NUMERIC)
+        for value in values
+    )
 
 
-def _returned(tree: ast.Module) -> list[ast.expr | None]:
-    """Return what Python code returns, or assigns to `result`."""
-    returned: list[ast.expr | None] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Return(value=value):
-                returned.append(value)
-            case ast.Assign(targets=[ast.Name(id="result")], value=value):
-                returned.append(value)
-            case _:
-                pass
-    return returned
+def _name(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def only_assigns_output(code: str) -> int | None:
-    """Return the line in which Python code assigns `output`, if it returns nothing else."""
-    tree = ast.parse(code)
-    if _returned(tree):
-        return None
-    assigned = (one for one in ast.walk(tree) if isinstance(one, ast.Assign))
-    return next((one.lineno for one in assigned if _is_name(one.targets[0], "output")), None)
+    """The line in which Python code assigns `output`, if it returns nothing else."""
+    found = None if RETURNS.search(code) else ASSIGNS_OUTPUT.search(code)
+    return None if found is None else code.count("\n", 0, found.end()) + 1
 
 
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def reads_content(code: str, keys: set[str]) -> int | None:
-    """Return the line in which Python code reads `content` of one of these keys of the state."""
-    for node in ast.walk(ast.parse(code)):
-        outer = _item(node)
-        inner = _item(outer[0]) if outer is not None and outer[1] == "content" else None
-        if inner is not None and inner[1] in keys and _is_name(inner[0], "state"):
-            return inner[0].lineno
-    return None
-
-
-def _item(node: ast.AST) -> tuple[ast.expr, object] | None:
-    """Return what `value["key"]` or `value.get("key", ...)` reads: the value and the key."""
-    match node:
-        case ast.Subscript(value=value, slice=ast.Constant(value=key)):
-            return value, key
-        case ast.Call(func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=key), *_]):
-            return value, key
-        case _:
-            return None
-
-
-def shows_content(text: str, keys: set[str]) -> bool:
-    """Return whether a template reads `content` of one of these keys of the state."""
-    return any(
-        path[0] == "state" and path[2:3] == ("content",) and path[1] in keys for path in template(text).paths
-    )
+def reads_content(text: str, keys: Container[str]) -> int | None:
+    """The line in which code or a template reads `content` of one of these keys of the state."""
+    found = (one for one in READS_CONTENT.finditer(text) if one[1] in keys)
+    return next((text.count("\n", 0, one.start()) + 1 for one in found), None)
 
 
 def ineffective_keywords(schema: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
