@@ -19,7 +19,7 @@ from redraft.cycles.spec import (
 )
 from redraft.errors import AgentFileError, ConfigError
 from redraft.text.schema import Schema
-from redraft.text.spec_file import TEMPLATED
+from redraft.text.spec_file import TEMPLATED, unmet_conditions
 from redraft.text.yaml import load_yaml
 from support.agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
 
@@ -245,6 +245,55 @@ def test_errors_name_their_location(name):
 def test_accepts_valid_files(text):
     assert checked(text)
     assert Schema(agent_schema()).check(load_yaml(text)).valid
+
+
+CONDITIONS_ON_KEYS = {
+    "an analysis of nothing", "a timeout without a function", "an evaluation of nothing", "a prompt without a schema",
+    "a schema without a prompt", "a model without a prompt", "a model's time without a prompt", "stages without any",
+    "a policy without its number", "two policies and one number", "a number of another policy", "no policy and no number",
+    "a key outside the memory", "a key within a key",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(CONDITIONS_ON_KEYS))
+def test_the_schema_has_the_conditions_of_the_check(name):
+    assert not Schema(agent_schema()).check(load_yaml(FILES[name][0])).valid
+
+
+def test_conditions_of_specs_made_in_python_ignore_what_is_not_set():
+    spec = AgentSpec.model_validate(
+        {
+            "name": "t",
+            "stages": {
+                "sense": None,
+                "actuate": {
+                    "substages": [
+                        {
+                            "type": "evaluate",
+                            "name": "e",
+                            "prompt": None,
+                            "config": {"function": "hold_once"},
+                        },
+                        {
+                            "type": "execute",
+                            "name": "x",
+                            "config": {
+                                "actions": [
+                                    {
+                                        "type": "function",
+                                        "name": "f",
+                                        "function": "hold",
+                                        "with": {"batch": object()},
+                                    }
+                                ]
+                            },
+                        },
+                    ]
+                },
+            },
+        }
+    )
+    assert list(unmet_conditions(spec)) == []
 
 
 def test_specs_made_in_python_get_the_same_checks_without_lines():

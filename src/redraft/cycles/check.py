@@ -14,7 +14,6 @@ from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
 from redraft.cycles.spec import (
     MEMORY,
-    STAGES,
     Analyze,
     ApiSense,
     Authorize,
@@ -42,12 +41,13 @@ from redraft.errors import AgentFileError, ConfigError, MissingExtraError
 from redraft.http import is_web_address, require_http
 from redraft.redact.log import logger
 from redraft.text.schema import Schema
+from redraft.text.spec_file import unmet_conditions
 from redraft.text.templates import TemplateError, template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from redraft.cycles.spec import AgentFile, AgentSpec, Retention, Text
+    from redraft.cycles.spec import AgentFile, AgentSpec, Text
     from redraft.protocols import ChatModel
     from redraft.text.yaml import KeyPath
 
@@ -118,12 +118,12 @@ class _Checker:
         raise AgentFileError(message, stage=where.stage, substage=where.substage, key=where.key)
 
     def check(self) -> None:
-        if not self.parts:
-            self.fail(("stages",), f"expected at least one of the stages {', '.join(STAGES)}")
         self.check_names()
         self.check_triggers()
         self.check_notify()
         self.check_actions()
+        for way, problem in unmet_conditions(self.spec):
+            self.fail(way, problem)
         for stage, substage, way in self.parts:
             for text in texts(substage, way):
                 self.check_text(text, stage)
@@ -133,8 +133,10 @@ class _Checker:
             if isinstance(substage, Plan):
                 self.check_plan(substage, way)
             elif isinstance(substage, UpdateState):
-                for key, retention in substage.config.retention.items():
-                    self.check_retention(key, retention, (*way, "config", "retention", key))
+                for key in substage.config.retention:
+                    if not key.startswith(MEMORY) or not key.removeprefix(MEMORY).isidentifier():
+                        place = (*way, "config", "retention", key)
+                        self.fail(place, f"expected a memory key such as 'memory.patterns', got {key!r}")
         self.check_order()
         self.check_learnings_used()
 
@@ -237,11 +239,9 @@ class _Checker:
         self.fail(way, f"{name!r} has no {further[0]!r}; {nearest(str(further[0]), keys)}")
 
     def check_prompt(self, substage: Any, way: KeyPath) -> None:
-        """Check a substage that may ask a model: its method, its schema, its model."""
+        """Check a substage that may ask a model: its schema and its model."""
         if not isinstance(substage, Analyze | Plan | Evaluate | Learn):
             return
-        if not isinstance(substage, Learn):
-            self.check_method(substage, way)
         if substage.output_schema is not None:
             self.check_schema(substage.output_schema, (*way, "outputSchema"))
         if substage.prompt is not None:
@@ -250,27 +250,6 @@ class _Checker:
             except ConfigError as error:
                 place = (*way, "model") if substage.model else way
                 self.fail(place, f"{error} Aliases are defined under 'models'")
-
-    def check_method(self, substage: Analyze | Plan | Evaluate, way: KeyPath) -> None:
-        if isinstance(substage, Evaluate):
-            kind, rules = "checks", substage.config.checks
-        else:
-            kind, rules = "rules", substage.config.rules
-        if substage.prompt is None and not rules and substage.config.function is None:
-            self.fail(way, f"{substage.type!r} needs a 'prompt', or in its config '{kind}' or a 'function'")
-        if substage.config.function is None and substage.config.timeout_ms is not None:
-            self.fail((*way, "config", "timeoutMs"), "it needs a 'function', but none is given")
-        if substage.prompt is None:
-            given = {
-                "outputSchema": substage.output_schema,
-                "model": substage.model,
-                "timeoutMs": substage.timeout_ms,
-            }
-            for key, value in given.items():
-                if value is not None:
-                    self.fail((*way, key), f"{key!r} needs a 'prompt', but none is given")
-        elif substage.output_schema is None and not isinstance(substage, Plan):
-            self.fail(way, "a 'prompt' needs an 'outputSchema', which the reply must follow")
 
     def check_schema(self, schema: dict[str, Any], way: KeyPath) -> None:
         try:
@@ -332,21 +311,6 @@ class _Checker:
                     (*way, "config", "rules", at, "action"),
                     f"no 'execute' declares an action {rule.action!r}; {nearest(rule.action, self.actions)}",
                 )
-
-    def check_retention(self, key: str, retention: Retention, way: KeyPath) -> None:
-        name = key.removeprefix(MEMORY)
-        if not key.startswith(MEMORY) or not name.isidentifier():
-            self.fail(way, f"expected a memory key such as 'memory.patterns', got {key!r}")
-        bounds = {"max_items": ("maxItems", retention.max_items), "ttl": ("ttlMs", retention.ttl_ms)}
-        policy = retention.policy
-        policies = list(bounds) if policy is None else [policy] if isinstance(policy, str) else policy
-        if policy is None and all(value is None for _, value in bounds.values()):
-            self.fail(way, "expected 'maxItems', 'ttlMs', or both")
-        for each, (number, value) in bounds.items():
-            if policy is not None and each in policies and value is None:
-                self.fail(way, f"the policy {each!r} needs {number!r}")
-            if each not in policies and value is not None:
-                self.fail((*way, number), f"{number!r} belongs to the policy {each!r}; list both policies")
 
     def check_order(self) -> None:
         """Check that a substage comes after those it depends on."""

@@ -15,6 +15,7 @@ from redraft.errors import AgentFileError
 from redraft.text.spec_file import (
     DRAFT,
     TEMPLATED,
+    Condition,
     ModelName,
     SpecFile,
     Strict,
@@ -81,6 +82,22 @@ class Prompted(Named):
     timeout_ms: Milliseconds | None = Field(default=None, description=MODEL_TIMEOUT)
 
 
+def _conditions_of_prompted(kind: str, rules: str, *, with_schema: bool = True) -> Iterator[Condition]:
+    """Yield the conditions on a part that asks a model, or else follows `rules` or calls a function."""
+    configs = [{"required": [rules], "properties": {rules: {"minItems": 1}}}, {"required": ["function"]}]
+    configured = [{"required": ["config"], "properties": {"config": config}} for config in configs]
+    yield Condition(
+        {"anyOf": [{"required": ["prompt"]}, *configured]},
+        f"{kind!r} needs a 'prompt', or in its config '{rules}' or a 'function'",
+    )
+    for key in ("outputSchema", "model", "timeoutMs"):
+        needs = {"dependentRequired": {key: ["prompt"]}}
+        yield Condition(needs, f"{key!r} needs a 'prompt', but none is given", key)
+    if with_schema:
+        needs = {"dependentRequired": {"prompt": ["outputSchema"]}}
+        yield Condition(needs, "a 'prompt' needs an 'outputSchema', which the reply must follow")
+
+
 class FunctionTimeout(CamelCase):
     """A call of one of the program's functions."""
 
@@ -93,6 +110,14 @@ class FunctionOption(FunctionTimeout):
     """A part that may call one of the program's functions."""
 
     function: Name | None = None
+
+    conditions = (
+        Condition(
+            {"dependentRequired": {"timeoutMs": ["function"]}},
+            "it needs a 'function', but none is given",
+            "timeoutMs",
+        ),
+    )
 
 
 class AnomalyRule(CamelCase):
@@ -278,12 +303,16 @@ class Analyze(Prompted):
     type: Literal["analyze"]
     config: AnalyzeConfig = AnalyzeConfig()
 
+    conditions = tuple(_conditions_of_prompted("analyze", "rules"))
+
 
 class Plan(Prompted):
     """Choose actions by their names."""
 
     type: Literal["plan"]
     config: PlanConfig = PlanConfig()
+
+    conditions = tuple(_conditions_of_prompted("plan", "rules", with_schema=False))
 
 
 class Govern(Named):
@@ -442,6 +471,8 @@ class Evaluate(Prompted):
     type: Literal["evaluate"]
     config: EvaluateConfig = EvaluateConfig()
 
+    conditions = tuple(_conditions_of_prompted("evaluate", "checks"))
+
 
 ActuateSubstage: TypeAlias = Annotated[Execute | Evaluate, Field(discriminator="type")]
 
@@ -452,14 +483,32 @@ class Actuate(CamelCase):
     substages: list[ActuateSubstage] = Field(min_length=1)
 
 
+MEMORY_KEY = r"^memory\.[A-Za-z_][A-Za-z0-9_]*$"
+"""The pattern of a memory key as a file writes it."""
+
+
 class LearnConfig(CamelCase):
     """Where new patterns go."""
 
     target: str | None = Field(
         default=None,
-        pattern=r"^memory\.[A-Za-z_][A-Za-z0-9_]*$",
+        pattern=MEMORY_KEY,
         description="Default: the only custom memory key that the prompt names, else `memory.patterns`.",
     )
+
+
+def _conditions_of_policies() -> Iterator[Condition]:
+    """Yield the conditions on the policies of a retention and the numbers that they need."""
+    numbers = [{"required": [key]} for key in ("policy", "maxItems", "ttlMs")]
+    yield Condition({"anyOf": numbers}, "expected 'maxItems', 'ttlMs', or both")
+    for policy, number in (("max_items", "maxItems"), ("ttl", "ttlMs")):
+        listed = {"anyOf": [{"const": policy}, {"type": "array", "contains": {"const": policy}}]}
+        with_it = {"required": ["policy"], "properties": {"policy": listed}}
+        without = {"required": ["policy"], "properties": {"policy": {"not": listed}}}
+        needs = {"if": with_it, "then": {"required": [number]}}
+        excludes = {"if": without, "then": {"properties": {number: False}}}
+        yield Condition(needs, f"the policy {policy!r} needs {number!r}")
+        yield Condition(excludes, f"{number!r} belongs to the policy {policy!r}; list both policies", number)
 
 
 class Retention(CamelCase):
@@ -475,11 +524,15 @@ class Retention(CamelCase):
         default=None, ge=0, description="Discard items older than this, in milliseconds."
     )
 
+    conditions = tuple(_conditions_of_policies())
+
 
 class UpdateStateConfig(CamelCase):
     """How long each memory key keeps its items; keys are written as `memory.patterns`."""
 
-    retention: dict[str, Retention] = Field(default_factory=dict[str, Retention])
+    retention: dict[str, Retention] = Field(
+        default_factory=dict[str, Retention], json_schema_extra={"propertyNames": {"pattern": MEMORY_KEY}}
+    )
 
 
 class MetricsConfig(CamelCase):
@@ -592,6 +645,12 @@ class Stages(CamelCase):
     actuate: Actuate | None = None
     reflect: Reflect | None = None
 
+    conditions = (
+        Condition(
+            {"minProperties": 1}, "expected at least one of the stages sense, reason, actuate, reflect"
+        ),
+    )
+
 
 class MemoryLimits(CamelCase):
     """How much memory prompts show, and how many cycles are stored."""
@@ -677,18 +736,7 @@ def agent_schema() -> dict[str, Any]:
     It rejects one thing more: a key without a value, which can be omitted.
     """
     parts = parts_of([AgentSpec], DESCRIPTIONS)
-    for name, by in (("Analyze", "rules"), ("Plan", "rules"), ("Evaluate", "checks")):
-        parts[name]["anyOf"] = [{"required": ["prompt"]}, *_with_config(by, "function")]
-    parts["Retention"]["anyOf"] = [{"required": ["maxItems"]}, {"required": ["ttlMs"]}]
-    config = parts["UpdateStateConfig"]["properties"]["retention"]
-    config["propertyNames"] = {"pattern": r"^memory\.[A-Za-z_][A-Za-z0-9_]*$"}
-    parts["Stages"]["minProperties"] = 1
     return {"$schema": DRAFT, "$id": ID, **parts.pop("AgentSpec"), "title": "Agent", "$defs": parts}
-
-
-def _with_config(*keys: str) -> list[dict[str, Any]]:
-    """Return one alternative for each of these keys in a configuration."""
-    return [{"required": ["config"], "properties": {"config": {"required": [key]}}} for key in keys]
 
 
 STAGES = ("sense", "reason", "actuate", "reflect")

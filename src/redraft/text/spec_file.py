@@ -189,7 +189,7 @@ def unmet_conditions(part: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath
         return
     if isinstance(part, Strict) and part.conditions:
         keys = part.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
-        data = to_jsonable_python(keys, fallback=str)
+        data = to_jsonable_python(keys, bytes_mode="base64", fallback=str)
         for condition in part.conditions:
             for error in _validator(json.dumps(condition.schema)).iter_errors(data):
                 at = error.instance_path
