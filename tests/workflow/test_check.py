@@ -969,6 +969,8 @@ def test_what_an_inner_file_lacks_does_not_hide_what_the_outer_one_does(tmp_path
         "- {name: a, run: return 1, goto: nowhere}\n- {name: b, run: return 1, goto: a}",
         "- {name: a, uses: own, prompt: x}",
         "- {name: a, uses: llm.call, prompt: x}",
+        "- {name: a, uses: reflection.correct, with: {data: 1}}",
+        "- {name: a, uses: reflection.loop, with: {generator: {uses: llm.call, prompt: x}, evaluator: {type: custom, run: pass}}}",
         "- {name: a, uses: reflection.evaluate, wtih: {data: 1}}",
         "- {name: a, uses: reflection.evaluate, with:}",
         "- {name: a, uses: reflection.loop, with: {generator: 5, evaluator: {type: custom, run: pass}}}",

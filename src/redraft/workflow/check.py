@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import short_repr
 from redraft._validation import nearest
@@ -61,6 +59,8 @@ from redraft.workflow.tools import can_call_tools
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
+    from pydantic import BaseModel
+
     from redraft.workflow.runtime import InnerWorkflow, Resources
     from redraft.workflow.spec import ReadFile, ToolServer, WorkflowFile
 
@@ -77,8 +77,6 @@ REPLACED_INLINE = (
 HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\[[0-9a-fA-F:]+\](?::\d{1,5})?")
 SECRET_HEADER = re.compile(r"(?i)authorization|cookie|token|secret|password|api-?key|x-key")
 """The names of headers that carry secrets."""
-
-M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -358,7 +356,8 @@ class _FileCheck:
                 self.call(call.call(), inside, "corrector_action")
             case CorrectParams():
                 self.code(call, inside, LOOP_NAMES)
-                self.model(call.model, inside)
+                if call.model is not None:
+                    self.model(call.model, inside)
             case LlmParams():
                 self.llm(call, inside)
             case HttpParams():

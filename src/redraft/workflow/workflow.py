@@ -380,7 +380,7 @@ class Workflow:
 def _inner_workflow(
     path: Path, name: str, above: tuple[Path, ...], options: WorkflowOptions
 ) -> Workflow | WorkflowError:
-    """Read the file of a node, mistakes or not; return the error for one that can't be read."""
+    """Read the file of a node; return the error for one that can't be read, or whose form is wrong."""
     if path.resolve() in above:
         return WorkflowError(f"{name!r} runs this file, so the workflow would never end")
     try:
