@@ -29,8 +29,8 @@ NAMES = {
         SandboxTimeoutError ScriptError StoreError StoreSettingsError UnfinishedError WorkflowError
     """,
     "redraft.evals": """
-        EvalCase Evaluation EvaluationReport Evaluations
-        cases_of_rows eval_case read_cases
+        EvalCase Evaluation EvaluationReport Evaluations SuccessCriteria
+        cases_of_rows eval_case read_cases success_criteria
     """,
     "redraft.events": """
         Event Listener Reflected RunFinished RunStarted StepFailed StepFinished StepStarted

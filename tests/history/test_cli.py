@@ -19,9 +19,9 @@ from redraft import (
     Task,
 )
 from redraft.errors import UnfinishedError
+from redraft.evals.success import SuccessCriteria, SuccessFigure
 from redraft.history.cli import diff_view, run_row, run_table, run_view, score_tables, success_view
 from redraft.loop.record import Origin, Process
-from redraft.loop.success import SuccessCriteria, SuccessFigure
 from redraft.loop.version_diff import version_diff
 from redraft.types import Advice, Reflection
 from support.commands import document, put, redraft, script
@@ -766,8 +766,8 @@ def test_runs_measures_the_success_criteria(revised):
 )
 def test_a_figure_is_shown_on_its_side_of_the_target(value, at_most, shown):
     target = 0.1 if at_most else 0.8
-    figure = SuccessFigure(value, target, 1, 2, 0, "runs", at_most)
-    nothing = SuccessFigure(None, 0.8, 0, 0, 0, "runs")
+    figure = SuccessFigure("Figure", value, target, 1, 2, 0, "runs", "ended", at_most)
+    nothing = SuccessFigure.share("Nothing", 0.8, "runs", "ended", [])
     measured = SuccessCriteria(9, figure, nothing, nothing, nothing, nothing)
     console = Console(width=120)
     with console.capture() as captured:
@@ -810,7 +810,7 @@ def test_outputs_are_judged_a_second_time_if_asked_for(project, monkeypatch):
     (project / "judged.yaml").write_text("- It is kind.")
     model = script(monkeypatch)
     model._answer = answer
-    monkeypatch.setattr("redraft.loop.success.model_of", lambda *_: model)
+    monkeypatch.setattr("redraft.evals.success.model_of", lambda *_: model)
     redraft("revise", "-", "-c", "judged.yaml", "-m", "any:model", stdin="a draft")
     calls = len(model.requests)
     assert "--judge-again N judges N outputs" in redraft("runs", "--criteria").stdout

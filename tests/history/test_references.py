@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from redraft.errors import ConfigError
+from redraft.evals import success_criteria
 from redraft.loop.runs import Runs
 from redraft.retention import ProjectData
 from redraft.stores.base import Record
@@ -114,7 +115,7 @@ def test_the_page_of_a_run_redirects_ids_of_another_kind(path, leads_to):
         (lambda: Runs().find(reason="quality_mett"), "did you mean 'quality_met'"),
         (lambda: Runs().find(status="finishd"), "did you mean 'finished'"),
         (lambda: Runs().rows(reason="x"), "expected one of"),
-        (lambda: Runs().success_criteria(status="x"), "expected one of"),
+        (lambda: success_criteria(status="x"), "expected one of"),
         (lambda: Workflows().find(status="finishd"), "did you mean 'finished'"),
     ],
 )

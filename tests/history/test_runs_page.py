@@ -1,5 +1,5 @@
-from redraft.loop.success import success_criteria
-from redraft.stores.sqlite import MemoryStore
+from redraft.evals import SuccessCriteria
+from redraft.stores.memory import MemoryStore
 from redraft.types import PlainTask
 from support.dashboards import Seen, described, pages, put
 from support.versions import version
@@ -26,10 +26,10 @@ def test_success_criteria_are_shown_on_request_and_of_the_runs_that_match():
     assert "criteria" not in client.get("/runs.json").json()
     page = Seen(client.get("/runs?criteria=1").text).words
     assert "Success criteria of 2 runs" in page
-    measured = success_criteria([better, worse])
-    for row in measured.rows():
-        mark = {True: "✓ ", False: "✗ ", None: ""}[row.reached]
-        assert f"{row.name}{mark}{row.value}{row.target}{row.stands_on}" in page
+    measured = SuccessCriteria.of([better, worse])
+    for one in measured.figures.values():
+        mark = {True: "✓ ", False: "✗ ", None: ""}[one.reached]
+        assert f"{one.title}{mark}{one.shown_value}{one.shown_target}{one.stands_on}" in page
     assert measured.quality_improvement.value == 0.5
     filtered = client.get("/runs.json?criteria=1&reason=plateau").json()
     assert filtered["criteria"]["runs"] == 1

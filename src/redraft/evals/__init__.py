@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from redraft.evals.pytest_case import eval_case as eval_case
     from redraft.evals.report import EvaluationReport as EvaluationReport
     from redraft.evals.report import Evaluations as Evaluations
+    from redraft.evals.success import SuccessCriteria as SuccessCriteria
+    from redraft.evals.success import success_criteria as success_criteria
 
 _PLACES = {
     "cases": ("EvalCase", "cases_of_rows", "read_cases"),
     "evaluation": ("Evaluation",),
     "pytest_case": ("eval_case",),
     "report": ("EvaluationReport", "Evaluations"),
+    "success": ("SuccessCriteria", "success_criteria"),
 }
 
 _GEPA = "tune texts with GEPA over an Evaluation, as docs/recipes.md shows"

@@ -20,17 +20,15 @@ from redraft._texts import as_text, counted
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, RedraftError, over_budget
 from redraft.evals.evaluation import Group, digest
+from redraft.evals.second_judgement import SECOND, STABILITY, criteria_of_judge, judge_again
 from redraft.evaluate.judge import JudgeId, JudgeOptions
 from redraft.evaluate.panel import NEAR
 from redraft.loop.budget import Budget, SharedBudget, check_prices
-from redraft.loop.keeper import RunKey, run_and_store
+from redraft.loop.keeper import RunKey
 from redraft.loop.labels import FEWEST_LABELS, LABEL, Label, agreement_with, forget, keep_label, labels_of
-from redraft.loop.pattern import ReflectionPattern, starting_draft
+from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin, task_digest
-from redraft.loop.run import Verbs
 from redraft.loop.runs import ENDED_RUNS, Runs
-from redraft.loop.success import SECOND
-from redraft.loop.verbs import judges_of
 from redraft.models.names import model_of
 from redraft.settings import load_settings
 from redraft.stats import FEWEST_CASES, Agreement, PairedComparison, compared_means
@@ -49,8 +47,6 @@ NEWEST = 500
 """How many of the newest runs are searched for judgements."""
 PARTS = 5
 """Into how many parts labels are split, to try a threshold on labels that it was not chosen by."""
-STABILITY = "stability"
-"""The name of the runs that judge an output again, and the kind of the record of what they found."""
 
 
 # --- what a judge has judged -------------------------------------------------------------------------------
@@ -90,11 +86,6 @@ class Judging:
         found = record.options.get("judge_id")
         if not found:
             return None
-        criteria = [
-            from_json(QualityCriterion, one)
-            for one in cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
-            if one.get("evaluator", "llm") == "llm"
-        ]
         chosen = record.options
         options = JudgeOptions(
             kind=chosen.get("judge_kind", "score"),
@@ -102,7 +93,7 @@ class Judging:
             structured=chosen.get("structured_reflection", True),
         )
         is_of_workflow = record.origin.surface == "workflow"
-        return cls(from_json(JudgeId, found), tuple(criteria), options, is_of_workflow)
+        return cls(from_json(JudgeId, found), tuple(criteria_of_judge(record)), options, is_of_workflow)
 
 
 def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> list[Judgement]:
@@ -643,28 +634,16 @@ class StabilityTest:
         """Judge an output again, or read the judgement that was made before."""
         judging = self._calibration.judging
         pattern = ReflectionPattern(
-            0,
-            # The score matters, and no verdict that would have to be confirmed.
-            [replace(one, threshold=0.0) for one in judging.criteria],
-            0.0,
-            judging.options.prompt,
+            reflection_prompt=judging.options.prompt,
             reflection_model=self._model,
             judge=judging.options.kind,
             structured_reflection=judging.options.structured,
-            on_failure="raise",
         )
-        judges = judges_of(pattern, self._model, judgement.task.task_type)
         asked = repr((judging.criteria, judging.options.prompt))
         place = digest(self._name, judgement.run, judgement.version, asked, str(number))
         key = RunKey(f"steady-{judgement.run}.{place}", self._store, resumes=True, parent=judgement.run)
-        return await run_and_store(
-            pattern,
-            judgement.task,
-            Verbs(None, judges, _unchanged),
-            key.step(),
-            starting_draft(judgement.output),
-            Origin("function", STABILITY, self._name),
-        )
+        origin = Origin("function", STABILITY, self._name)
+        return await judge_again(judgement.task, judgement.output, judging.criteria, pattern, key, origin)
 
     def _report(
         self, scores: Mapping[tuple[str, int], Mapping[str, float | None]], usage: TokenUsage, note: str
@@ -704,7 +683,3 @@ class StabilityTest:
 
 def _is_near(judgement: Judgement) -> bool:
     return abs(judgement.score - judgement.criterion.threshold) < NEAR
-
-
-async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Output:
-    raise AssertionError(f"nothing is revised, but {output!r} was")

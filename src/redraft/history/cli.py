@@ -79,10 +79,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from redraft.evals.success import SuccessCriteria
     from redraft.events import Event
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import AfterBest, StoredRun
-    from redraft.loop.success import SuccessCriteria
     from redraft.loop.version_diff import VersionDiff
     from redraft.text.diff import FieldChange
     from redraft.types import ReflectionVersion, TokenUsage
@@ -173,6 +173,8 @@ def runs(
             },
         )
         if criteria:
+            from redraft.evals.success import success_criteria
+
             progress = Progress(CalmConsole(stderr=True), rows=False)
             number = count(1)
 
@@ -190,7 +192,7 @@ def runs(
             )
             with progress if judge_again else nullcontext():
                 measured = run_async(
-                    Runs().success_criteria(
+                    success_criteria(
                         status=status,
                         name=name,
                         reason=reason,
@@ -241,13 +243,13 @@ def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, obje
 
 def success_view(measured: SuccessCriteria) -> RenderableType:
     """Render the success criteria of runs: each with its value, its target, and what it stands on."""
-    rows, styles = measured.rows(), {None: QUIET, True: GOOD, False: BAD}
+    figures, styles = measured.figures.values(), {None: QUIET, True: GOOD, False: BAD}
     table = plain_table(
         {
-            "criterion": [row.name for row in rows],
-            "value": [Text(row.value, styles[row.reached]) for row in rows],
-            "target": [row.target for row in rows],
-            "stands on": [row.stands_on for row in rows],
+            "criterion": [figure.title for figure in figures],
+            "value": [Text(figure.shown_value, styles[figure.reached]) for figure in figures],
+            "target": [figure.shown_target for figure in figures],
+            "stands on": [figure.stands_on for figure in figures],
         },
         right=("value",),
         wrap=("stands on",),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from redraft.evals.success import SuccessCriteria, success_criteria
 from redraft.loop.record import RUN, RunRecord
 from redraft.loop.runs import AT_WORK, STATES, Runs, state_of
-from redraft.loop.success import SuccessCriteria
 from redraft.stores.base import listed
 from redraft.stores.run_index import RunRow
 from redraft.types import ConvergenceReason
@@ -44,7 +44,7 @@ async def runs(request: PageRequest) -> RunsView:
         elif one.run_id in by_id:
             table.append(by_id[one.run_id])
     older = table[-1].run_id if table and len(found) > MOST else ""
-    return RunsView(tuple(table), wanted, older, await wanted.measured(project_runs))
+    return RunsView(tuple(table), wanted, older, await wanted.measured(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +131,13 @@ class RunFilter:
             status=status, name=name, reason=reason, inner=self.inner, after=last, limit=limit
         )
 
-    async def measured(self, runs: Runs) -> SuccessCriteria | None:
+    async def measured(self, request: PageRequest) -> SuccessCriteria | None:
         """Return the success criteria of the newest runs that match, if they are asked for."""
         if not self.criteria:
             return None
         status, name, reason = self.status or None, self.name or None, self.reason or None
-        return await runs.success_criteria(status=status, name=name, reason=reason, inner=self.inner)
+        store = request.project.store
+        return await success_criteria(store, status=status, name=name, reason=reason, inner=self.inner)
 
     async def workflows(
         self, request: PageRequest, limit: int, last: Record | None = None

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from itertools import accumulate
 from socket import gethostname
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import from_json, from_record, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._texts import compared, counted, shortened
-from redraft._validation import check_choice, check_count, only
+from redraft._validation import check_choice, only
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
@@ -53,8 +53,6 @@ from redraft.types import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.success import SuccessCriteria
     from redraft.stores.base import Record, Scalar, Store
 
 
@@ -72,8 +70,6 @@ LONGEST_CLAUSE = 200
 DAMAGED = "(damaged)"
 """The name of a step whose record is damaged; its error has the details."""
 PAGE = 50
-NEWEST = 200
-"""How many runs the success criteria are measured on: the newest."""
 NAMES = "a number such as 2, v2 or 1.3, 'first', 'best' or 'last'"
 _VERSION = re.compile(r"\d+(\.\d+)?", re.ASCII)
 STATE_HEADLINES = {
@@ -256,64 +252,6 @@ class Runs:
             at_work,
             len(unended) - at_work,
         )
-
-    async def success_criteria(
-        self,
-        *,
-        status: str | None = None,
-        name: str | None = None,
-        reason: str | None = None,
-        task: str | None = None,
-        inner: bool = False,
-        limit: int = NEWEST,
-        judge_again: int = 0,
-        pattern: ReflectionPattern | None = None,
-    ) -> SuccessCriteria:
-        """Measure whether reflecting works: five figures on the newest runs that have ended.
-
-        The runs are filtered as by `rows`. Those that have not ended, are damaged, or could not revise, as
-        those of `redraft check`, don't count. Nothing is called unless `judge_again` asks for a second
-        judgement of that many runs, the newest that have none: by the model that judged in the run, or by the
-        judge of `pattern`, whose budgets bound what all of them cost. They are stored, and count from then
-        on. Raises `ConfigError` for a model that can't work, and if none is known to judge a second time.
-        """
-        from redraft.loop import success  # noqa: PLC0415 (only these figures need to run something)
-        from redraft.loop.pattern import pattern_or_default  # noqa: PLC0415 (likewise)
-
-        check_count("judge_again", judge_again, 0)
-        rows = await self.rows(status=status, name=name, reason=reason, task=task, inner=inner, limit=limit)
-        found = [
-            record
-            for record in await self.read_rows(rows)
-            if record.status in ENDED_RUNS and record.options.get("max_iterations") != 0
-        ]
-        second, attempts = await self._second_judgements(found)
-        made = success.SecondJudgements(self._store, pattern_or_default(pattern))
-        if judge_again:
-            missing = [record for record in found if record.run_id not in second]
-            await made.make(success.runs_to_judge(missing, made.pattern, judge_again), attempts)
-            second, _ = await self._second_judgements(found)
-        return replace(success.success_criteria(found, second), usage=made.usage, note=made.note)
-
-    async def _second_judgements(
-        self, records: Sequence[RunRecord]
-    ) -> tuple[dict[str, RunRecord], dict[str, int]]:
-        """Return the second judgement of each run that has one, and how often one was tried."""
-        from redraft.loop.success import id_prefix  # noqa: PLC0415 (likewise)
-
-        of_runs = await asyncio.gather(
-            *(self._store.find(RUN, prefix=id_prefix(record.run_id)) for record in records)
-        )
-        second: dict[str, RunRecord] = {}
-        attempts: dict[str, int] = {}
-        for record, stored in zip(records, of_runs, strict=True):
-            read = [await self.listed(one) for one in stored]
-            own = [one for one in read if one.parent == record.run_id]
-            attempts[record.run_id] = len(own)
-            scored = [one for one in own if one.versions and one.versions[0].evaluation.is_fully_judged]
-            if scored:
-                second[record.run_id] = scored[0]
-        return second, attempts
 
     async def newest_of_tasks(self, tasks: Sequence[str]) -> dict[str, str]:
         """Return the id of the newest run of each task that has one."""

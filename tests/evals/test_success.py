@@ -6,10 +6,10 @@ import pytest
 
 from redraft import Agent, ConfigError, ModelError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel
 from redraft._codec import to_json
+from redraft.evals import SuccessCriteria, success_criteria
 from redraft.loop.record import Origin
 from redraft.loop.select import Peaks
-from redraft.loop.success import success_criteria
-from redraft.stores.sqlite import MemoryStore
+from redraft.stores.memory import MemoryStore
 from redraft.types import Issue
 from support.kept_runs import record
 from support.versions import version
@@ -33,7 +33,7 @@ def run(*scores, reason="max_iterations", **fields):
 
 
 def figure(name, *records):
-    found = success_criteria(records).figures[name]
+    found = SuccessCriteria.of(records).figures[name]
     return found.met, found.cases, found.unknown
 
 
@@ -132,14 +132,14 @@ def test_termination(one, expected):
 
 
 def test_the_figures_of_no_runs_are_unknown():
-    measured = success_criteria([])
+    measured = SuccessCriteria.of([])
     assert measured.runs == 0
     assert {one.value for one in measured.figures.values()} == {None}
     assert {one.reached for one in measured.figures.values()} == {None}
 
 
 def test_targets_are_those_of_the_specification():
-    measured = success_criteria([run(0.5, 0.9, reason="quality_met")] * 4 + [run(0.5, 0.4)])
+    measured = SuccessCriteria.of([run(0.5, 0.9, reason="quality_met")] * 4 + [run(0.5, 0.4)])
     improved = measured.quality_improvement
     assert (improved.value, improved.target, improved.reached) == (0.8, 0.8, True)
     assert [one.target for one in measured.figures.values()] == [0.8, 0.7, 0.85, 0.1, 0.9]
@@ -176,7 +176,7 @@ def stored(store, *scores, criteria=("clarity",), **options):
 
 
 def measure(store, **options):
-    return asyncio.run(Runs(store).success_criteria(**options))
+    return asyncio.run(success_criteria(store, **options))
 
 
 def judging(*scores, **options):
@@ -289,7 +289,7 @@ def test_second_judgements_are_runs_inside_the_runs_that_they_judge():
 
 
 def test_the_document_has_every_figure_with_what_it_stands_on():
-    document = to_json(success_criteria([run(0.5, 0.9, reason="quality_met")]).document())
+    document = to_json(SuccessCriteria.of([run(0.5, 0.9, reason="quality_met")]).document())
     assert document["quality_improvement"] == {
         "value": 1.0,
         "target": 0.8,

@@ -1,0 +1,65 @@
+"""Judge an output of a stored run a second time, by the criteria that a model judged it by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._codec import from_json
+from redraft.loop.keeper import run_and_store
+from redraft.loop.pattern import judges_of, starting_draft
+from redraft.loop.run import Verbs
+from redraft.types import QualityCriterion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redraft.loop.keeper import RunKey
+    from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.record import Origin, RunRecord
+    from redraft.types import Output, PlainTask, ReflectionResult
+
+SECOND, STABILITY = "second judgement", "stability"
+"""The names of the runs that judge an output of another run again: for consistency, and for stability."""
+
+
+def criteria_of_judge(record: RunRecord) -> list[QualityCriterion]:
+    """Return the criteria of a run that a model judges."""
+    stored = cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
+    return [from_json(QualityCriterion, one) for one in stored if one.get("evaluator", "llm") == "llm"]
+
+
+async def judge_again(
+    task: PlainTask,
+    output: Output,
+    criteria: Sequence[QualityCriterion],
+    pattern: ReflectionPattern,
+    key: RunKey,
+    origin: Origin,
+) -> ReflectionResult:
+    """Judge an output by `criteria` with the judge of a pattern, and store the judgement as a run.
+
+    The budgets of the pattern do not count: several judgements share one. Raises whatever ends the run.
+    """
+    pattern = replace(
+        pattern,
+        max_iterations=0,
+        # The score matters, and no verdict that would have to be confirmed.
+        quality_criteria=[replace(criterion, threshold=0.0) for criterion in criteria],
+        quality_threshold=0.0,
+        on_failure="raise",
+        budget_tokens=None,
+        budget_usd=None,
+        budget_seconds=None,
+        advisors=(),
+        callbacks=None,
+        until=None,
+    )
+    judges = judges_of(pattern, None, task.task_type)
+    verbs = Verbs(None, judges, _unchanged)
+    options = pattern.options_for(judges)
+    return await run_and_store(task, verbs, options, key.step(), starting_draft(output), origin)
+
+
+async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Output:
+    raise AssertionError(f"nothing is revised, but {output!r} was")
