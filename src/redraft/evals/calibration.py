@@ -25,7 +25,17 @@ from redraft.evaluate.judge import JudgeId, JudgeOptions
 from redraft.evaluate.panel import NEAR
 from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.keeper import RunKey
-from redraft.loop.labels import FEWEST_LABELS, LABEL, Label, agreement_with, forget, keep_label, labels_of
+from redraft.loop.labels import (
+    FEWEST_LABELS,
+    LABEL,
+    Label,
+    agreement_with,
+    answers,
+    forget,
+    grouped,
+    keep_label,
+    labels_of,
+)
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin, task_digest
 from redraft.loop.runs import ENDED_RUNS, Runs
@@ -66,6 +76,11 @@ class Judgement:
     output: Output
     criterion: QualityCriterion
     score: float
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the score is close to the threshold."""
+        return is_near(self.score, self.criterion.threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +262,11 @@ class CriterionReport:
         return [] if self.advice is None else [f"{self.name}: a threshold of {self.advice.sentence()}"]
 
 
+def is_near(score: float, threshold: float) -> bool:
+    """Return whether a score is so close to a threshold that the verdict hangs on little."""
+    return abs(score - threshold) < NEAR
+
+
 def kappa_cell(agreement: Agreement) -> str:
     """Render kappa with its interval for a column that names both."""
     if agreement.kappa is None:
@@ -317,8 +337,7 @@ class Calibration:
     @cached_property
     def told(self) -> tuple[Label, ...]:
         """The labels that say yes or no."""
-        names = {one.name for one in self.criteria if one.threshold}
-        return tuple(one for one in self.labels.values() if one.met is not None and one.criterion in names)
+        return tuple(answers(self.labels.values(), self.criteria))
 
     @cached_property
     def left(self) -> tuple[Judgement, ...]:
@@ -349,16 +368,13 @@ class Calibration:
         """Return the figures of all criteria together, and then of each."""
         required = [one for one in self.criteria if one.threshold]
         rows = [self._of(criterion, costs or Costs()) for criterion in required]
-        near = [label for label in self.told if self._is_near(label)]
+        thresholds = {one.name: one.threshold for one in required}
+        near = [label for label in self.told if is_near(label.score, thresholds[label.criterion])]
         return CriterionReport("", None, self.agreement, agreement_with(near, self.criteria)), *rows
-
-    def _is_near(self, label: Label) -> bool:
-        threshold = next(one.threshold for one in self.criteria if one.name == label.criterion)
-        return abs(label.score - threshold) < NEAR
 
     def _of(self, criterion: QualityCriterion, costs: Costs) -> CriterionReport:
         told = [one for one in self.told if one.criterion == criterion.name]
-        near = [one for one in told if self._is_near(one)]
+        near = [one for one in told if is_near(one.score, criterion.threshold)]
         return CriterionReport(
             criterion.name,
             criterion.threshold,
@@ -373,7 +389,7 @@ class Calibration:
 
 def threshold_advice(labels: Sequence[Label], now: float, costs: Costs) -> ThresholdAdvice | None:
     """Return which threshold would have cost least on these labels; None for too few."""
-    groups = _groups(labels)
+    groups = grouped(labels)
     if len(labels) < FEWEST_LABELS or len(groups) < FEWEST_CASES:
         return None
     scores = sorted({one.score for one in labels})
@@ -404,16 +420,6 @@ def threshold_advice(labels: Sequence[Label], now: float, costs: Costs) -> Thres
     return ThresholdAdvice(
         now, candidates[best], totals[0] / count, totals[best] / count, compared_means(pairs)
     )
-
-
-def _groups(labels: Iterable[Label]) -> dict[str, list[Label]]:
-    """Group labels by task or, where there are too few tasks, by run."""
-    labels = list(labels)
-    by_task = len({one.task for one in labels}) >= FEWEST_CASES
-    groups: defaultdict[str, list[Label]] = defaultdict(list)
-    for one in labels:
-        groups[one.task if by_task else one.run].append(one)
-    return groups
 
 
 # --- the calibrations of a store ---------------------------------------------------------------------------
@@ -659,7 +665,7 @@ class StabilityTest:
         labelled = [
             replace(labels[judgement.key], score=score)
             for judgement, score in pairs
-            if judgement.key in labels and labels[judgement.key].met is not None
+            if judgement.key in labels
         ]
         flipped = [
             judgement
@@ -672,14 +678,10 @@ class StabilityTest:
             self._repeats,
             len(pairs),
             len(flipped),
-            len([judgement for judgement, _ in pairs if _is_near(judgement)]),
-            len([judgement for judgement in flipped if _is_near(judgement)]),
+            sum(judgement.is_near for judgement, _ in pairs),
+            sum(judgement.is_near for judgement in flipped),
             fmean(abs(judgement.score - score) for judgement, score in pairs) if pairs else None,
             agreement_with(labelled, self._calibration.criteria),
             usage,
             note,
         )
-
-
-def _is_near(judgement: Judgement) -> bool:
-    return abs(judgement.score - judgement.criterion.threshold) < NEAR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
@@ -99,19 +100,29 @@ class Standing:
         return {"uncalibrated_judge": f"{name} {why}. `redraft calibrate` does that.{only_advises}"}
 
 
-def agreement_with(labels: Iterable[Label], criteria: Iterable[QualityCriterion]) -> Agreement:
-    """Return how far scores, at the thresholds of `criteria`, agree with labels.
+def answers(labels: Iterable[Label], criteria: Iterable[QualityCriterion]) -> list[Label]:
+    """Return the labels that say yes or no of a required criterion: one with a threshold above 0."""
+    required = {criterion.name for criterion in criteria if criterion.threshold > 0}
+    return [label for label in labels if label.met is not None and label.criterion in required]
 
-    Labels of criteria that are not required, with a threshold of 0, don't count. The interval is taken over
-    tasks or, where there are too few of these, over runs.
-    """
-    thresholds = {one.name: one.threshold for one in criteria if one.threshold > 0}
-    told = [one for one in labels if one.met is not None and one.criterion in thresholds]
-    by_task = len({one.task for one in told}) >= FEWEST_CASES
+
+def grouped(labels: Sequence[Label]) -> dict[str, list[Label]]:
+    """Group labels that depend on one another: by task or, where there are too few tasks, by run."""
+    by_task = len({label.task for label in labels}) >= FEWEST_CASES
+    groups: defaultdict[str, list[Label]] = defaultdict(list)
+    for label in labels:
+        groups[label.task if by_task else label.run].append(label)
+    return groups
+
+
+def agreement_with(labels: Iterable[Label], criteria: Sequence[QualityCriterion]) -> Agreement:
+    """Return how far scores, at the thresholds of `criteria`, agree with the answers among the labels."""
+    thresholds = {criterion.name: criterion.threshold for criterion in criteria}
     return agreement_of(
         [
-            Rating(one.score >= thresholds[one.criterion], bool(one.met), one.task if by_task else one.run)
-            for one in told
+            Rating(label.score >= thresholds[label.criterion], bool(label.met), group)
+            for group, members in grouped(answers(labels, criteria)).items()
+            for label in members
         ]
     )
 
