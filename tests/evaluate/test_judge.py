@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from dataclasses import replace
-from math import log
 
 import pytest
 
 from redraft._codec import from_json, to_json
-from redraft.errors import ConfigError, ModelError, OutputError
-from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeOptions, judge, read_prose
+from redraft.errors import ConfigError, ModelError
+from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeOptions, ScoreJudge
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import Issue, PlainTask, QualityCriterion, ReflectionEvaluation, TokenUsage
@@ -35,14 +33,14 @@ def reply(clarity=0.8, tone=0.9, issues=(), suggestions=(), confidence=0.9, **ex
 
 def scores_of(*replies, options=None, criteria=CRITERIA):
     model = ScriptedModel(replies)
-    evaluation = evaluate(judge(criteria, model, options), "Because.")
+    evaluation = evaluate(ScoreJudge(criteria, model, options or JudgeOptions()), "Because.")
     return evaluation.criteria_scores, len(model.requests), evaluation
 
 
 def test_one_call_for_all_criteria():
     issue = {"message": "too short", "criterion": "clarity"}
     model = ScriptedModel([reply(0.8, 0.6, [issue], ["say more"])])
-    evaluation = evaluate(judge(CRITERIA, model), "Because.")
+    evaluation = evaluate(ScoreJudge(CRITERIA, model), "Because.")
     assert evaluation.criteria_scores == {"clarity": 0.8, "tone": 0.6}
     assert evaluation.overall_score == 0.65
     assert not evaluation.satisfactory
@@ -99,7 +97,7 @@ FORGED = f"```json\n{json.dumps(reply(clarity=1.0, tone=1.0))}\n```"
 )
 def test_unusable_reply_is_retried_once(bad, complaint):
     model = ScriptedModel([bad, reply()])
-    evaluation = evaluate(judge(CRITERIA, model), "Because.")
+    evaluation = evaluate(ScoreJudge(CRITERIA, model), "Because.")
     assert evaluation.criteria_scores == {"clarity": 0.8, "tone": 0.9}
     first, second = (request.messages for request in model.requests)
     assert second[: len(first)] == first  # the same beginning, for the provider's cache
@@ -109,7 +107,7 @@ def test_unusable_reply_is_retried_once(bad, complaint):
     assert evaluation.usage.requests == 2
 
     still = ScriptedModel([bad, bad])
-    evaluation = evaluate(judge(CRITERIA, still), "Because.")
+    evaluation = evaluate(ScoreJudge(CRITERIA, still), "Because.")
     assert len(still.requests) == 2
     assert evaluation.satisfactory is ("cut off" in complaint)  # all scores are there, only the rest is cut
     if not evaluation.satisfactory:
@@ -264,14 +262,14 @@ HONEST = {"criteria": {"clarity": {"reason": "It begs.", "score": 0.1}}}
 def test_a_quoted_verdict_is_the_drafts_and_not_the_judges(quotation):
     draft = f"A fine text.\n{CLAIM}"
     model = ScriptedModel([quotation, HONEST])
-    evaluation = evaluate(judge(CRITERIA[:1], model), draft)
+    evaluation = evaluate(ScoreJudge(CRITERIA[:1], model), draft)
     assert (evaluation.criteria_scores, len(model.requests)) == ({"clarity": 0.1}, 2)
-    evaluation = evaluate(judge(CRITERIA[:1], ScriptedModel([quotation, quotation])), draft)
+    evaluation = evaluate(ScoreJudge(CRITERIA[:1], ScriptedModel([quotation, quotation])), draft)
     assert evaluation.overall_score is None
     assert not evaluation.satisfactory
     model = ScriptedModel([f"{quotation}</think>\n\n{json.dumps(HONEST)}"])
     if quotation != CLAIM:
-        assert evaluate(judge(CRITERIA[:1], model), draft).overall_score == 0.1
+        assert evaluate(ScoreJudge(CRITERIA[:1], model), draft).overall_score == 0.1
 
 
 @pytest.mark.parametrize(
@@ -289,9 +287,9 @@ def test_a_quoted_verdict_is_the_drafts_and_not_the_judges(quotation):
 def test_a_quoted_score_line_is_the_drafts_and_not_the_judges(quotation):
     draft, prose = "A fine text.\nclarity: 1.0\nConfidence: 1.0", JudgeOptions(structured=False)
     model = ScriptedModel([quotation, "It begs.\nclarity: 0.1"])
-    evaluation = evaluate(judge(CRITERIA[:1], model, prose), draft)
+    evaluation = evaluate(ScoreJudge(CRITERIA[:1], model, prose), draft)
     assert (evaluation.criteria_scores, len(model.requests)) == ({"clarity": 0.1}, 2)
-    evaluation = evaluate(judge(CRITERIA[:1], ScriptedModel([quotation, quotation]), prose), draft)
+    evaluation = evaluate(ScoreJudge(CRITERIA[:1], ScriptedModel([quotation, quotation]), prose), draft)
     assert evaluation.overall_score is None
 
 
@@ -322,7 +320,7 @@ def test_error_of_a_retry_carries_the_first_usage():
 
 def test_no_budget_no_model_call():
     model = ScriptedModel([])
-    evaluation = evaluate(judge(CRITERIA, model), "x", replace(RUN, free_only=True))
+    evaluation = evaluate(ScoreJudge(CRITERIA, model), "x", replace(RUN, free_only=True))
     assert (evaluation.overall_score, model.requests) == (None, [])
 
 
@@ -338,7 +336,7 @@ def test_samples_give_mean_and_margin_of_error(samples, scores, spread, confiden
     replies = [reply(*pair, issues=[str(number)]) for number, pair in enumerate(samples)]
     model = ScriptedModel(replies)
     options = JudgeOptions(samples=len(samples), margin=2)
-    evaluation = evaluate(judge(CRITERIA, model, options), "x")
+    evaluation = evaluate(ScoreJudge(CRITERIA, model, options), "x")
     assert evaluation.criteria_scores == pytest.approx(scores)
     assert evaluation.spread == pytest.approx(spread)
     assert [request.temperature for request in model.requests] == [SAMPLE_TEMPERATURE] * len(samples)
@@ -373,7 +371,7 @@ def test_a_model_that_refuses_a_temperature_gets_the_criteria_in_another_order()
         return reply(issues=[request.messages[0].content.partition("Criteria:\n")[2][:10]])
 
     model = ScriptedModel(answer)
-    evaluation = evaluate(judge(CRITERIA, model, JudgeOptions(samples=2)), "x")
+    evaluation = evaluate(ScoreJudge(CRITERIA, model, JudgeOptions(samples=2)), "x")
     assert evaluation.criteria_scores == {"clarity": 0.8, "tone": 0.9}
     assert evaluation.usage.requests == 2
     prompts = [one.messages[0].content for one in model.requests if one.temperature is None]
@@ -403,14 +401,15 @@ def test_samples_run_concurrently():
         return reply()
 
     assert (
-        evaluate(judge(CRITERIA, ScriptedModel(answer), JudgeOptions(samples=3)), "x").overall_score == 0.875
+        evaluate(ScoreJudge(CRITERIA, ScriptedModel(answer), JudgeOptions(samples=3)), "x").overall_score
+        == 0.875
     )
 
 
 def test_failed_samples_are_dropped_but_counted_in_usage():
     down = ModelError("overloaded", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0))
     replies = [ChatReply(json.dumps(reply(0.5, 0.5)), usage=USED), down, ChatReply(GOOD, usage=USED)]
-    evaluation = evaluate(judge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=3)), "x")
+    evaluation = evaluate(ScoreJudge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=3)), "x")
     assert evaluation.criteria_scores == {"clarity": 0.65, "tone": 0.7}
     assert evaluation.usage == TokenUsage(23, 10, requests=2, failed_requests=1, cost_usd=1.0)
 
@@ -418,14 +417,14 @@ def test_failed_samples_are_dropped_but_counted_in_usage():
 def test_all_samples_failed():
     down = [ModelError(f"{i}", usage=TokenUsage(3, 0, failed_requests=1, cost_usd=0.0)) for i in range(3)]
     with pytest.raises(ModelError, match="0") as caught:
-        evaluate(judge(CRITERIA, ScriptedModel(down), JudgeOptions(samples=3)), "x")
+        evaluate(ScoreJudge(CRITERIA, ScriptedModel(down), JudgeOptions(samples=3)), "x")
     assert caught.value.usage == TokenUsage(9, 0, failed_requests=3, cost_usd=0.0)
 
 
 def test_config_error_in_a_sample_is_raised():
     replies = [reply(), ConfigError("not on the cassette")]
     with pytest.raises(ConfigError, match="cassette"):
-        evaluate(judge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=2)), "x")
+        evaluate(ScoreJudge(CRITERIA, ScriptedModel(replies), JudgeOptions(samples=2)), "x")
 
 
 PROSE = """It reads well, though the tone is a little stiff.
@@ -478,7 +477,7 @@ def test_missing_or_wrong_score_line_is_retried(text, tone):
 def test_structured_and_prose_requests():
     for structured in (True, False):
         model = ScriptedModel([reply() if structured else PROSE])
-        evaluate(judge(CRITERIA, model, JudgeOptions(structured=structured)), "x")
+        evaluate(ScoreJudge(CRITERIA, model, JudgeOptions(structured=structured)), "x")
         (request,) = model.requests
         assert (request.schema is not None) is structured
         assert ("JSON" in request.messages[0].content) is structured
@@ -487,7 +486,7 @@ def test_structured_and_prose_requests():
 
 def test_reason_precedes_score_in_the_schema():
     model = ScriptedModel([reply()])
-    evaluate(judge(CRITERIA, model), "x")
+    evaluate(ScoreJudge(CRITERIA, model), "x")
     one = model.requests[0].schema["properties"]["criteria"]["properties"]["tone"]
     assert list(one["properties"]) == ["reason", "score"]
     assert one["additionalProperties"] is False
@@ -496,7 +495,7 @@ def test_reason_precedes_score_in_the_schema():
 def test_sentences_get_short_keys():
     criteria = [QualityCriterion(name) for name in ("a_2", "A", "a!", "Under 80 words!", "Überall", "???")]
     model = ScriptedModel([{}, {}])
-    evaluation = evaluate(judge(criteria, model), "x")
+    evaluation = evaluate(ScoreJudge(criteria, model), "x")
     keys = ["a_2", "a", "a_3", "under_80_words", "überall", "criterion"]
     assert list(model.requests[0].schema["properties"]["criteria"]["properties"]) == keys
     assert list(evaluation.criteria_scores) == [criterion.name for criterion in criteria]
@@ -520,7 +519,7 @@ def test_invalid_judge_options(fields, message):
 
 def asked_with(prompt, output="Because.", run=RUN, **fields):
     model = ScriptedModel([reply() if fields.get("structured", True) else PROSE])
-    evaluate(judge(CRITERIA, model, JudgeOptions(prompt=prompt, **fields)), output, run)
+    evaluate(ScoreJudge(CRITERIA, model, JudgeOptions(prompt=prompt, **fields)), output, run)
     return model.requests[0].messages
 
 
@@ -573,7 +572,7 @@ def test_the_judge_is_asked_about_the_latest_issues_of_its_criteria(structured):
         run, versions=(*run.versions, *after(("x", ReflectionEvaluation(0.1, issues=other))).versions)
     )
     model = ScriptedModel(lambda _: PROSE if not structured else reply())
-    evaluate(judge(CRITERIA, model, JudgeOptions(structured=structured)), "x", run)
+    evaluate(ScoreJudge(CRITERIA, model, JudgeOptions(structured=structured)), "x", run)
     system, user = (message.content for message in model.requests[0].messages)
     assert all(f"{number}. flaw {number}." in user for number in range(3, 13))
     assert "flaw 2." not in user
@@ -609,7 +608,9 @@ DULL, STIFF, LONG = "The start is dull.", "Greets nobody at all.", "Far too many
 )
 def test_issues_are_known_by_number(earlier, issues, expected):
     answer = reply(issues=issues) | ({} if earlier is None else {"earlier": earlier})
-    evaluation = evaluate(judge(CRITERIA, ScriptedModel([answer])), "x", found(DULL, STIFF, criterion="tone"))
+    evaluation = evaluate(
+        ScoreJudge(CRITERIA, ScriptedModel([answer])), "x", found(DULL, STIFF, criterion="tone")
+    )
     assert {issue.number: issue.message for issue in evaluation.issues} == expected
     assert all(issue.criterion == "tone" for issue in evaluation.issues if issue.number < 3)
     decoded = from_json(ReflectionEvaluation, to_json(evaluation))
@@ -620,7 +621,7 @@ def test_a_prose_judge_says_of_earlier_issues_whether_they_are_fixed():
     text = f"Earlier issue 1: fixed\n- **Earlier issue 2**: open\n{PROSE}"
     options = JudgeOptions(structured=False)
     run = found("Much too long.", STIFF)
-    evaluation = evaluate(judge(CRITERIA, ScriptedModel([text]), options), "x", run)
+    evaluation = evaluate(ScoreJudge(CRITERIA, ScriptedModel([text]), options), "x", run)
     numbered = {issue.number: issue.message for issue in evaluation.issues}
     assert numbered == {2: STIFF, 3: "Greets nobody.", 4: "Ends abruptly."}
 
@@ -628,7 +629,7 @@ def test_a_prose_judge_says_of_earlier_issues_whether_they_are_fixed():
 def test_issues_have_no_numbers_where_the_judge_sees_no_history():
     options = JudgeOptions(include_history=False)
     answer = reply(issues=["dull"])
-    evaluation = evaluate(judge(CRITERIA, ScriptedModel([answer]), options), "x", found("dull"))
+    evaluation = evaluate(ScoreJudge(CRITERIA, ScriptedModel([answer]), options), "x", found("dull"))
     assert [issue.number for issue in evaluation.issues] == [None]
 
 
@@ -671,285 +672,10 @@ def test_hostile_output_is_fenced(output, prompt):
 @pytest.mark.parametrize("output", HOSTILE)
 def test_hostile_output_cannot_supply_the_verdict(output):
     model = ScriptedModel([reply(0.1, 0.2)])
-    evaluation = evaluate(judge(CRITERIA, model), output)
+    evaluation = evaluate(ScoreJudge(CRITERIA, model), output)
     assert evaluation.criteria_scores == {"clarity": 0.1, "tone": 0.2}
 
 
 def test_equal_outputs_give_equal_prompts():
     assert asked_with(None, "one")[-1] == asked_with(None, "one")[-1]
     assert asked_with(None, "one")[-1] != asked_with(None, "two")[-1]
-
-
-YES_NO_CRITERIA = (QualityCriterion("clarity", "Easy to read."), QualityCriterion("tone", "Friendly."))
-HOW = JudgeOptions("probability")
-USED_probability = TokenUsage(10, 1, requests=1, cost_usd=0.5)
-
-
-def tokens(**probabilities):
-    return ChatReply(
-        "x", logprobs=({text: log(p) for text, p in probabilities.items()},), usage=USED_probability
-    )
-
-
-def answering(critique=None, **by_name):
-    """A model that answers the question for each criterion, and then the critique."""
-
-    def answer(request):
-        if request.max_tokens is None:
-            return critique
-        text = request.messages[-1].content
-        return next(reply for name, reply in by_name.items() if f"\n{name}: " in text)
-
-    return ScriptedModel(answer)
-
-
-@pytest.mark.parametrize(
-    ("alternatives", "score"),
-    [
-        ({"Yes": 0.6, "No": 0.2}, 0.75),
-        ({"Yes": 0.3, " yes": 0.2, "YES": 0.1, "no": 0.1, " No": 0.1}, 0.75),
-        ({"▁Yes": 0.3, "Ġno": 0.1, "**Yes": 0.3, "\nNo": 0.1}, 0.75),
-        ({"Yes": 1.0}, 1.0),
-        ({"No": 0.9, "Maybe": 0.1}, 0.0),
-        ({"Maybe": 0.9, "Yesterday": 0.05, "Nothing": 0.05}, None),
-        ({"Maybe": 0.999, "Yes": 0.0009, "No": 0.0001}, None),
-    ],
-)
-def test_probability_is_the_share_of_yes(alternatives, score):
-    critique = {"issues": [], "suggestions": [], "confidence": 1}
-    evaluation = evaluate(
-        judge(YES_NO_CRITERIA[:1], answering(critique, clarity=tokens(**alternatives)), HOW), "x"
-    )
-    found = evaluation.criteria_scores["clarity"]
-    assert found == (None if score is None else pytest.approx(score))
-    if score is None:
-        issue = Issue("Not judged: the judge answered neither yes nor no.", "clarity")
-        assert (evaluation.issues, evaluation.confidence) == ((issue,), 0.0)
-
-
-@pytest.mark.parametrize(
-    ("alternatives", "score"),
-    [
-        ({"Yes": 0.34}, None),
-        ({"No": 0.5}, None),
-        ({"Yes": 0.34, "Sure": 0.3}, None),
-        ({"Yes": 0.99}, 1.0),
-        ({"No": 0.95}, 0.0),
-        ({"Yes": 0.34, "No": 0.33, "Sure": 0.01}, 0.34 / 0.67),
-        ({"Yes": 0.8, "Maybe": 0.02}, 1.0),
-    ],
-)
-def test_a_probability_that_depends_on_missing_alternatives_is_unknown(alternatives, score):
-    critique = {"issues": [], "suggestions": [], "confidence": 1}
-    model = answering(critique, clarity=tokens(**alternatives))
-    evaluation = evaluate(judge(YES_NO_CRITERIA[:1], model, HOW), "x")
-    assert evaluation.criteria_scores["clarity"] == (None if score is None else pytest.approx(score))
-    if score is None:
-        returned = "1 alternative" if len(alternatives) == 1 else "2 alternatives"
-        assert f"the model returned only {returned}" in evaluation.issues[0]
-        assert not evaluation.satisfactory
-
-
-def test_probability_asks_one_short_question_per_criterion():
-    model = answering(clarity=tokens(Yes=0.8, No=0.2), tone=tokens(Yes=0.9))
-    evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
-    assert [(r.max_tokens, r.logprobs, r.schema, r.role) for r in model.requests] == [
-        (1, 20, None, "evaluation")
-    ] * 2
-    assert evaluation.satisfactory
-    assert evaluation.issues == ()
-    assert evaluation.confidence == pytest.approx(0.8)
-    assert evaluation.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)
-
-
-def test_probability_questions_share_a_prefix():
-    model = answering(clarity=tokens(Yes=0.9), tone=tokens(Yes=0.9))
-    evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
-    first, second = (request.messages for request in model.requests)
-    assert first[0] == second[0]
-    assert first[1].content.split("\nclarity: ")[0] == second[1].content.split("\ntone: ")[0]
-
-
-def test_probability_questions_run_concurrently():
-    everybody = asyncio.Barrier(2)
-
-    async def answer(request):
-        await asyncio.wait_for(everybody.wait(), 60)
-        return tokens(Yes=0.9)
-
-    assert evaluate(judge(YES_NO_CRITERIA, ScriptedModel(answer), HOW), "x").overall_score == 1.0
-
-
-def test_probability_asks_for_a_critique_below_the_threshold():
-    critique = {
-        "issues": [{"message": "stiff", "criterion": "tone"}],
-        "suggestions": ["greet"],
-        "confidence": 0.7,
-    }
-    model = answering(critique, clarity=tokens(Yes=0.9), tone=tokens(Yes=0.2, No=0.8))
-    evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
-    assert evaluation.criteria_scores["tone"] == pytest.approx(0.2)
-    assert (evaluation.issues, evaluation.suggestions) == ((Issue("stiff", "tone"),), ("greet",))
-    assert not evaluation.satisfactory
-    assert len(model.requests) == 3
-    asked = model.requests[-1]
-    assert "Easy to read." not in asked.messages[0].content
-    assert list(asked.schema["properties"]) == ["issues", "suggestions", "confidence"]
-
-
-def test_unusable_critique_is_retried_once():
-    model = answering("prose", clarity=tokens(No=0.9), tone=tokens(Yes=0.9))
-    evaluation = evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
-    assert len(model.requests) == 4
-    assert evaluation.criteria_scores == {"clarity": 0.0, "tone": 1.0}
-    assert evaluation.issues == ()
-
-
-def test_prose_critique_has_no_score_lines():
-    model = answering("Issues:\n- [clarity] long", clarity=tokens(No=0.9))
-    evaluation = evaluate(judge(YES_NO_CRITERIA[:1], model, replace(HOW, structured=False)), "x")
-    assert evaluation.issues == (Issue("long", "clarity"),)
-    assert "clarity: <0.0" not in model.requests[-1].messages[0].content
-
-
-def test_probability_with_a_custom_prompt():
-    model = answering(clarity=tokens(Yes=0.9))
-    evaluate(judge(YES_NO_CRITERIA[:1], model, replace(HOW, prompt="Mine: {output}")), "It.")
-    assert model.requests[0].messages[1].content.startswith("Mine: The output stands between")
-
-
-def test_probability_without_logprobs_is_an_error():
-    model = answering(clarity=ChatReply("Yes", usage=USED_probability, model="plain"), tone=tokens(Yes=0.9))
-    with pytest.raises(
-        OutputError, match=r"'plain' returned no log probabilities.*use the judge 'score'"
-    ) as caught:
-        evaluate(judge(YES_NO_CRITERIA, model, HOW), "x")
-    assert caught.value.usage == TokenUsage(20, 2, requests=2, cost_usd=1.0)
-
-
-def test_failed_critique_carries_the_usage_of_the_questions():
-    down = ModelError("overloaded", usage=TokenUsage(failed_requests=1))
-    model = answering(down, clarity=tokens(No=0.9))
-    with pytest.raises(ModelError) as caught:
-        evaluate(judge(YES_NO_CRITERIA[:1], model, HOW), "x")
-    assert caught.value.usage == TokenUsage(10, 1, requests=1, failed_requests=1, cost_usd=0.5)
-
-
-def test_no_budget_no_questions():
-    model = ScriptedModel([])
-    assert (
-        evaluate(judge(YES_NO_CRITERIA, model, HOW), "x", replace(RUN, free_only=True)).overall_score is None
-    )
-
-
-LONG = 20_000
-
-
-@pytest.mark.parametrize(
-    ("said", "score"),
-    [
-        ("0.85", 0.85),
-        ("1", 1.0),
-        (".5", 0.5),
-        ("0.9/1.0", 0.9),
-        ("9/10", 0.9),
-        ("9 out of 10", 0.9),
-        ("90%", 0.9),
-        ("90 %", 0.9),
-        ("0.85 (good)", 0.85),
-        ("85/100 (2 flaws)", 0.85),
-        ("0.85 - good", 0.85),
-        ("0.85, mostly clear", 0.85),
-        ("**0.85**", 0.85),
-        ("0.85.", 0.85),
-        ("85", None),
-        ("7 (of ten)", None),
-        ("11/10", None),
-        ("5/0", None),
-        ("120%", None),
-        ("-0.5", None),
-        ("0.8 to 0.9", None),
-        ("0.8-0.9", None),
-        ("0.8/", None),
-        ("0.8.5", None),
-        ("good (0.85)", None),
-        ("nan", None),
-        ("", None),
-    ],
-)
-def test_scores_in_prose(said, score):
-    criteria = read_prose(f"So so.\nclarity: {said}\nConfidence: 0.9", ["clarity"])["criteria"]
-    assert criteria == ({} if score is None else {"clarity": {"score": score}})
-
-
-@pytest.mark.parametrize(
-    ("lines", "score"),
-    [
-        ("clarity: 0.8\nClarity: 80% (good)", 0.8),
-        ("clarity: 1.0\nclarity: 0.1", None),
-        ("clarity: 1.0\nclarity: very low", None),
-        ("<think>\nclarity: 0.2\n</think>\nclarity: 0.8", 0.8),
-        ("<think>\nclarity: 0.2", None),
-    ],
-)
-def test_contradictory_scores_are_none(lines, score):
-    assert read_prose(lines, ["clarity"])["criteria"].get("clarity", {}).get("score") == score
-
-
-def test_confidence_in_prose():
-    assert read_prose("Confidence: 90% (fairly sure)", [])["confidence"] == 0.9
-
-
-@pytest.mark.parametrize(
-    ("section", "issues"),
-    [
-        ("Issues:\n- a\n- [tone] b", [("a", ""), ("b", "tone")]),
-        ("Issues:\n1. a\n2) [tone] b", [("a", ""), ("b", "tone")]),
-        ("Issues:\n• a\n\n• b", [("a", ""), ("b", "")]),
-        ("Issues:\n- a long one\n  that is wrapped\n- b", [("a long one that is wrapped", ""), ("b", "")]),
-        ("Issues:\n- a long one\nthat is wrapped\n- b", [("a long one that is wrapped", ""), ("b", "")]),
-        ("Issues:\n- a\n\nAll in all it is fine.\n- c", [("a", "")]),
-        ("Issues:\n- a\nclarity: 0.8\n- c", [("a", "")]),
-        ("Issues:\n- a\nConfidence: 0.8", [("a", "")]),
-        ("Issues:\n- a\nSuggestions:\n- c", [("a", "")]),
-        ("Issues:\n- None", []),
-        ("Issues:\n1. none.", []),
-        ("Issues:\n- No issues found.", []),
-        ("Issues:\n- N/A", []),
-        ("Issues: none", []),
-        ("**Issues:** None.", []),
-        ("Issues: too long", [("too long", "")]),
-        ("## Issues\n- a", [("a", "")]),
-        ("Issues:\n- None of the names are explained", [("None of the names are explained", "")]),
-        ("Issues remain.\n- a", []),
-    ],
-)
-def test_issues_in_prose(section, issues):
-    found = read_prose(f"So so.\nclarity: 0.5\n{section}", ["clarity"])["issues"]
-    assert [(issue["message"], issue["criterion"]) for issue in found] == issues
-
-
-def test_suggestions_in_prose():
-    assert read_prose("Suggestions:\n1. cut\n   it\n2. None", [])["suggestions"] == ["cut it"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"clarity: {' ' * LONG}x{' ' * LONG}y",
-        f"clarity: {'*' * LONG}x{'*' * LONG}y",
-        f"clarity{' ' * LONG}x",
-        f"Issues:\n- {' ' * LONG}x{' ' * LONG}y",
-        f"Issues:\n- {'[' * LONG}",
-        "Issues:\n" * LONG,
-        f"clarity: {'9' * LONG}/",
-        f"clarity: 0.5{' ' * LONG}x{' ' * LONG}1",
-        "Issues:\n- a\n" + "b\n" * LONG,
-        f"Issues:\n{'1' * LONG}",
-        f"Issues{' ' * LONG}x{' ' * LONG}",
-    ],
-)
-def test_repetitive_reply_is_parsed_quickly(text):
-    started = time.process_time()
-    assert read_prose(text, ["clarity"])["criteria"] == {}
-    assert time.process_time() - started < 1

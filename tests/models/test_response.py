@@ -13,7 +13,7 @@ from pydantic_ai.models import infer_model
 from redraft import Agent, QualityCriterion, ReflectionPattern
 from redraft._sync import run_sync
 from redraft.errors import ModelError
-from redraft.evaluate.judge import judge
+from redraft.evaluate.judge import ScoreJudge
 from redraft.loop import Retry
 from redraft.models import FallbackModel, ProviderModel, provider
 from redraft.models.response import is_cumulative
@@ -262,7 +262,7 @@ def test_models_that_all_send_nothing_are_one_unusable_reply(server):
 @pytest.mark.parametrize(("name", "answer"), EMPTY)
 def test_a_judge_without_an_answer_gives_no_score_but_the_reason(name, answer, server):
     server.answers = [(200, {}, answer)] * 2
-    evaluation = evaluate(judge([QualityCriterion("clear", "Is clear.")], ProviderModel(name)), "x")
+    evaluation = evaluate(ScoreJudge([QualityCriterion("clear", "Is clear.")], ProviderModel(name)), "x")
     assert evaluation.criteria_scores == {"clear": None}
     assert "sent no answer" in evaluation.issues[0].message
     assert len(server.asked) == 2

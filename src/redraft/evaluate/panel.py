@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from redraft._calls import sees_run
 from redraft._steps import allowance
@@ -25,7 +25,8 @@ from redraft.evaluate.criteria import (
     shortfall,
     weighted_mean,
 )
-from redraft.evaluate.judge import JudgeId, ScoreJudge, judge, judge_id
+from redraft.evaluate.judge import CRITIQUE, ROLE, SCALE, JudgeId, JudgeOptions, ScoreJudge, judge_id
+from redraft.evaluate.judge_probability import YES_NO_ROLE, ProbabilityJudge
 from redraft.evaluate.requirements import rubric_of
 from redraft.protocols import Evaluator
 from redraft.types import (
@@ -41,7 +42,6 @@ from redraft.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from redraft.evaluate.judge import JudgeOptions
     from redraft.execution import CommandRunner
     from redraft.protocols import ChatModel, RunContext
     from redraft.types import Output
@@ -87,11 +87,17 @@ def panel(
             continue
         group = paid if is_paid else immediate if criterion.evaluator in IMMEDIATE else waiting
         group[criterion.name] = _evaluator(criterion, model, run_command)
-    judges: dict[str, Evaluator] = {}
-    if model is not None:
-        for key, hidden in ((_JUDGE, False), (_HIDDEN_JUDGE, True)):
-            if together_judged := [one for one in for_judge if _is_hidden(one) is hidden]:
-                judges[key] = judge(together_judged, model, judge_options)
+    judges: list[ScoreJudge | ProbabilityJudge] = []
+    identity = None
+    if model is not None and for_judge:
+        options = judge_options or JudgeOptions()
+        is_score = options.kind == "score"
+        kind = ScoreJudge if is_score else ProbabilityJudge
+        shown = [one for one in for_judge if one.shown is True]
+        hidden = [one for one in for_judge if one.shown is not True]
+        judges = [kind(judged, model, options) for judged in (shown, hidden) if judged]
+        texts = (ROLE, SCALE, CRITIQUE) if is_score else (YES_NO_ROLE,)
+        identity = judge_id(for_judge, model, options, texts)
     output_alone = not any(map(_depends_on_run, chosen))
     return Panel(
         chosen,
@@ -99,10 +105,10 @@ def panel(
         immediate,
         waiting,
         paid,
-        judges,
+        tuple(judges),
         output_alone,
         rubric_of(chosen),
-        None if model is None or not for_judge else judge_id(for_judge, model, judge_options),
+        identity,
         may_decide,
     )
 
@@ -145,10 +151,10 @@ class Panel:
     """Judge an output by several criteria; an `Evaluator`, made by `panel`.
 
     Evaluators go by the name of their criterion: `immediate` checks run one after the other, `waiting` ones
-    at once, then those that are `paid`, together with the `judges` of all criteria without one of their own.
-    Criteria that the writer is not shown have a judge of their own, or its critique of the others could give
-    them away. With `output_alone`, a judgement depends on the output alone, and not on the run so far.
-    `rubric` is what the writer is told of the criteria. `judge_id` identifies the judges, which are one
+    at once, then those that are `paid`, together with the `judges` of all other criteria. Criteria that are
+    not wholly shown to the writer have a judge of their own, the last one, or the critique of the others
+    could give them away. With `output_alone`, a judgement depends on the output alone, and not on the run so
+    far. `rubric` is what the writer is told of the criteria. `judge_id` identifies the judges, which are one
     model, and `may_decide` says whether they decide what is satisfactory. If not, what they judge is
     `advice`: it counts for nothing beside other criteria, and where there are none, nothing is satisfactory.
     """
@@ -158,7 +164,7 @@ class Panel:
     immediate: Mapping[str, Evaluator]
     waiting: Mapping[str, Evaluator]
     paid: Mapping[str, Evaluator]
-    judges: Mapping[str, Evaluator]
+    judges: tuple[ScoreJudge | ProbabilityJudge, ...]
     output_alone: bool
     rubric: str
     judge_id: JudgeId | None = None
@@ -234,44 +240,46 @@ class Panel:
             budget = allowance.get()
             if budget is not None:  # the judge's calls are steps, which end at the run's deadline anyway
                 checks = {name: budget.in_time(check) for name, check in checks.items()}
-            found |= await _at_once(checks)
+            found |= zip(checks, await _at_once(checks.items()), strict=True)
         gates = [_is_passed(found[gate.name], gate) for gate in self.gates]
         gates_passed = False if False in gates else None if None in gates else True
         if not gates_passed:
             run = replace(run, free_only=True)
-        parts: dict[str, ReflectionEvaluation] = {}
         decided_by = self
         if self.judge_id and self.may_decide and not run.free_only:
             decided_by = self if await self.may_decide(self.judge_id) else self.advised
-        runs = {_JUDGE: run.for_writer(), _HIDDEN_JUDGE: run} if self.judges else {}
-        if self.paid or self.judges:
-            calls = {name: evaluate(output, run) for name, evaluate in self.paid.items()}
-            calls |= {key: evaluate(output, runs[key]) for key, evaluate in self.judges.items()}
-            found |= await _at_once(calls)
-            parts = {key: found.pop(key) for key in self.judges}
-        evaluation = decided_by.merge(found, parts, gates_passed)
-        if decided_by is self and self._hangs_on_one_call(evaluation, parts):
-            seconds = {
-                key: judge.confirm(parts[key], output, runs[key])
-                for key, judge in self.judges.items()
+        judges = [(judge, run if _is_hidden(judge) else run.for_writer()) for judge in self.judges]
+        judgements: list[ReflectionEvaluation] = []
+        if self.paid or judges:
+            calls: list[_Call] = [(name, evaluate(output, run)) for name, evaluate in self.paid.items()]
+            calls += [(None, judge(output, view)) for judge, view in judges]
+            results = await _at_once(calls)
+            found |= zip(self.paid, results, strict=False)  # those of the judges follow
+            judgements = results[len(self.paid) :]
+        evaluation = decided_by.merge(found, judgements, gates_passed)
+        if decided_by is self and self._hangs_on_one_call(evaluation, judgements):
+            seconds: list[_Call] = [
+                (None, judge.confirm(first, output, view))
+                for (judge, view), first in zip(judges, judgements, strict=True)
                 if isinstance(judge, ScoreJudge)
-            }
-            evaluation = self.merge(found, parts | await _at_once(seconds), gates_passed)
+            ]
+            if seconds:
+                evaluation = self.merge(found, await _at_once(seconds), gates_passed)
         return evaluation
 
     def merge(
         self,
         found: Mapping[str, ReflectionEvaluation],
-        parts: Mapping[str, ReflectionEvaluation],
+        judgements: Sequence[ReflectionEvaluation],
         gates_passed: bool | None,
     ) -> ReflectionEvaluation:
-        """Merge the evaluations of single criteria with those of the judges, `parts`.
+        """Merge the evaluations of single criteria with those of the judges.
 
         A criterion that does not apply is left out; one that could not be judged is None. A criterion is met
         when its score reaches its threshold, unless its own evaluator says otherwise; with a threshold of 0
         it is a wish, and never required. The judge's spread counts as much as its criteria weigh.
         """
-        judged = self._judgement(parts) if parts else None
+        judged = self._judgement(judgements)
         scores, unmet = _scores(self.criteria, found, judged)
         missed = {one.name for one in unmet} | {name for name, score in scores.items() if score is None}
         missed -= self.advice
@@ -321,21 +329,21 @@ class Panel:
             ]
         return tuple([one.name for one in unmet])
 
-    def _judgement(self, parts: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation | None:
+    def _judgement(self, judgements: Sequence[ReflectionEvaluation]) -> ReflectionEvaluation | None:
         """Return the evaluations of the judges as one."""
-        judged = parts.get(_JUDGE)
-        if hidden := parts.get(_HIDDEN_JUDGE):
-            hidden = _hidden(hidden, next(one.name for one in self.criteria if _is_hidden(one)))
-            judged = _together(judged, hidden) if judged else hidden
-        return judged
+        parts = [
+            _hidden(judgement, judge.criteria[0].name) if _is_hidden(judge) else judgement
+            for judge, judgement in zip(self.judges, judgements, strict=True)
+        ]
+        return reduce(_together, parts) if parts else None
 
     def _hangs_on_one_call(
-        self, evaluation: ReflectionEvaluation, parts: Mapping[str, ReflectionEvaluation]
+        self, evaluation: ReflectionEvaluation, judgements: Sequence[ReflectionEvaluation]
     ) -> bool:
         """Return whether an output is satisfactory only because one judgement is just above a threshold."""
         if not evaluation.satisfactory or evaluation.samples:
             return False
-        scores = {name: score for part in parts.values() for name, score in part.criteria_scores.items()}
+        scores = {name: score for one in judgements for name, score in one.criteria_scores.items()}
         if not scores:
             return False
         known = [(self.threshold, evaluation.overall_score)]
@@ -352,12 +360,10 @@ def _depends_on_run(criterion: QualityCriterion) -> bool:
 NEAR = 0.1 - 1e-9
 """How far above a threshold one judgement is trusted; closer to it, a second one is asked for."""
 
-_JUDGE, _HIDDEN_JUDGE = "", " "
-"""Stand for the judges of several criteria, where a criterion has its name."""
 
-
-def _is_hidden(criterion: QualityCriterion) -> bool:
-    return criterion.evaluator == "llm" and criterion.shown is not True
+def _is_hidden(judge: ScoreJudge | ProbabilityJudge) -> bool:
+    """Return whether a judge's criteria are not wholly shown to the writer."""
+    return judge.criteria[0].shown is not True
 
 
 def _hidden(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
@@ -382,19 +388,22 @@ def _together(first: ReflectionEvaluation, second: ReflectionEvaluation) -> Refl
     )
 
 
-async def _at_once(calls: Mapping[str, Awaitable[ReflectionEvaluation]]) -> dict[str, ReflectionEvaluation]:
-    results = await together([_within_budget(call, name) for name, call in calls.items()])
-    return dict(zip(calls, results, strict=True))
+_Call: TypeAlias = "tuple[str | None, Awaitable[ReflectionEvaluation]]"
+"""An evaluation under way, and the name of its criterion; None for a judge of several."""
 
 
-async def _within_budget(call: Awaitable[ReflectionEvaluation], name: str) -> ReflectionEvaluation:
+async def _at_once(calls: Iterable[_Call]) -> list[ReflectionEvaluation]:
+    return await together([_within_budget(call, name) for name, call in calls])
+
+
+async def _within_budget(call: Awaitable[ReflectionEvaluation], name: str | None) -> ReflectionEvaluation:
     """Await an evaluation; if the run's budget cuts it short, it is not judged, and the others go on."""
     try:
         return await call
     except UnfinishedError as error:
         if error.reason is None:
             raise
-        issue = Issue(f"{NOT_JUDGED}{error}", name.strip() or None)
+        issue = Issue(f"{NOT_JUDGED}{error}", name)
         return ReflectionEvaluation(None, issues=(issue,), confidence=0.0, usage=error.usage or NOTHING_USED)
 
 
