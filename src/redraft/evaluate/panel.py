@@ -279,7 +279,7 @@ class Panel:
         when its score reaches its threshold, unless its own evaluator says otherwise; with a threshold of 0
         it is a wish, and never required. The judge's spread counts as much as its criteria weigh.
         """
-        judged = self._judgement(judgements)
+        judged = self._judgement(judgements) if judgements else None
         scores, unmet = _scores(self.criteria, found, judged)
         missed = {one.name for one in unmet} | {name for name, score in scores.items() if score is None}
         missed -= self.advice
@@ -329,13 +329,13 @@ class Panel:
             ]
         return tuple([one.name for one in unmet])
 
-    def _judgement(self, judgements: Sequence[ReflectionEvaluation]) -> ReflectionEvaluation | None:
+    def _judgement(self, judgements: Sequence[ReflectionEvaluation]) -> ReflectionEvaluation:
         """Return the evaluations of the judges as one."""
         parts = [
             _hidden(judgement, judge.criteria[0].name) if _is_hidden(judge) else judgement
             for judge, judgement in zip(self.judges, judgements, strict=True)
         ]
-        return reduce(_together, parts) if parts else None
+        return reduce(_together, parts)
 
     def _hangs_on_one_call(
         self, evaluation: ReflectionEvaluation, judgements: Sequence[ReflectionEvaluation]

@@ -1,4 +1,4 @@
-"""What people's labels say of a judge: how far it agrees with them, and so what it may decide."""
+"""Labels that people gave to judgements: how far a judge agrees with them, and so what it may decide."""
 
 from __future__ import annotations
 
@@ -29,50 +29,53 @@ LABEL = "label"
 FEWEST_LABELS = 20
 """The labels that a calibration needs: fewer say next to nothing."""
 FRESH = 30.0
-"""For how many seconds a process goes by what it has read of a judge."""
-REMEMBERED = 64
-"""How many judges a process remembers."""
+"""Seconds for which a process caches the agreement of a judge."""
+CACHED = 64
+"""How many judges are in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a person said of a kept judgement: whether an output meets a criterion; None if they skipped it.
-
-    `score` is the judge's, which the person did not see. `key` identifies the output and the criterion, `run`
-    and `version` say where the judgement was made, and `task` is the digest of the task.
-    """
+    """What a person said of a stored judgement: whether an output meets a criterion."""
 
     key: str
+    """Identifies the output and the criterion."""
     model: str
     rubric: str
     run: str
     version: str
+    """The version of the run that was judged."""
     task: str
+    """The digest of the task."""
     criterion: str
     score: float
+    """The judge's score, which the person did not see."""
     met: bool | None
+    """The person's answer; None if they skipped the judgement."""
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a judge from labels: their number, and how far it agrees with them.
-
-    `problem` says why the labels could not be read; empty if they were.
-    """
+    """How far a judge agrees with the labels of people."""
 
     judge: JudgeId
-    labels: int
     agreement: Agreement
     problem: str = ""
+    """Why the labels could not be read; empty if they were."""
+
+    @property
+    def labels(self) -> int:
+        """The number of labels that say yes or no."""
+        return self.agreement.count
 
     @property
     def kappa(self) -> float | None:
-        """The kappa, if there are enough labels to go by it."""
+        """The kappa, if it is defined and there are enough labels for a calibration."""
         return self.agreement.kappa if self.labels >= FEWEST_LABELS else None
 
     def reaches(self, floor: float) -> bool:
-        """Whether the judge is known to agree with people with at least this kappa."""
+        """Whether the judge is calibrated, and its kappa is at least this."""
         return self.kappa is not None and self.kappa >= floor
 
     def diagnostics(self, floor: float) -> dict[str, str]:
@@ -146,37 +149,37 @@ async def standing_of(
     *,
     is_required: bool = False,
 ) -> Standing:
-    """Return what is known of a judge in the store of the run under way, else in that of the project.
+    """Return how far a judge agrees with the labels in the store of the run under way, or of the project.
 
-    A run that keeps nothing connects to a database server only if it `is_required`. What was read is
-    remembered for a while. A store that can't be read is a warning, and a `problem` of the standing.
+    A run that stores nothing connects to a database server only if it `is_required`. The result is cached for
+    a while. A store that can't be read is a warning, and a `problem` of the standing.
     """
     thresholds = tuple((one.name, one.threshold) for one in criteria if one.evaluator == "llm")
     try:
         store = _store_in(step, is_required)
-        known = _known.get((id(store), judge.key, thresholds))
-        if known is not None and known[0] > monotonic():
-            return known[1]
+        cached = _cache.get((id(store), judge.key, thresholds))
+        if cached is not None and cached[0] > monotonic():
+            return cached[1]
         labels = [] if store is None else await labels_of(store, judge)
     except StoreError as error:
         logger.warning("The labels of the judge %s can't be read: %s", judge.model, error)
-        return Standing(judge, 0, Agreement(), str(error))
-    agreement = agreement_with(labels, [one for one in criteria if one.evaluator == "llm"])
-    standing = Standing(judge, agreement.count, agreement)
-    while len(_known) >= REMEMBERED:
-        del _known[next(iter(_known))]
-    # The store is kept, so that its address can't become that of another.
-    _known[id(store), judge.key, thresholds] = monotonic() + FRESH, standing, store
+        return Standing(judge, Agreement(), str(error))
+    judged = [criterion for criterion in criteria if criterion.evaluator == "llm"]
+    standing = Standing(judge, agreement_with(labels, judged))
+    while len(_cache) >= CACHED:
+        del _cache[next(iter(_cache))]
+    # The cache refers to the store, so that its address can't become that of another.
+    _cache[id(store), judge.key, thresholds] = monotonic() + FRESH, standing, store
     return standing
 
 
-_known: dict[tuple[int, str, tuple[tuple[str, float], ...]], tuple[float, Standing, Store | None]] = {}
+_cache: dict[tuple[int, str, tuple[tuple[str, float], ...]], tuple[float, Standing, Store | None]] = {}
 
 
 def forget(judge: JudgeId) -> None:
-    """Forget what was read of a judge, so that it is read again the next time."""
-    for key in [key for key in _known if key[1] == judge.key]:
-        _known.pop(key, None)
+    """Drop a judge from the cache, so that its labels are read again the next time."""
+    for key in [key for key in _cache if key[1] == judge.key]:
+        _cache.pop(key, None)
 
 
 def _store_in(step: Step | None, is_required: bool) -> Store | None:
