@@ -9,7 +9,7 @@ from redraft._codec import to_json
 from redraft.evals import SuccessCriteria, success_criteria
 from redraft.loop.record import Origin
 from redraft.loop.select import Peaks
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import Issue
 from support.kept_runs import record
 from support.versions import version

@@ -1,5 +1,5 @@
 from redraft.evals import SuccessCriteria
-from redraft.stores.memory import MemoryStore
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import PlainTask
 from support.dashboards import Seen, described, pages, put
 from support.versions import version

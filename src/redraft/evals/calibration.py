@@ -20,7 +20,7 @@ from redraft._texts import as_text, counted
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, RedraftError, over_budget
 from redraft.evals.evaluation import Group, digest
-from redraft.evals.second_judgement import SECOND, STABILITY, criteria_of_judge, judge_again
+from redraft.evals.judging import SECOND, STABILITY, criteria_of_judge, judge_again
 from redraft.evaluate.judge import JudgeId, JudgeOptions
 from redraft.evaluate.panel import NEAR
 from redraft.loop.budget import Budget, SharedBudget, check_prices

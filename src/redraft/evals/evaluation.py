@@ -29,6 +29,7 @@ from redraft.errors import (
     UnfinishedError,
     over_budget,
 )
+from redraft.evals.judging import judge_alone
 from redraft.evals.report import (
     BEST_OF,
     TRY,
@@ -43,14 +44,13 @@ from redraft.evals.report import (
 )
 from redraft.loop.agent import Agent
 from redraft.loop.budget import Budget, SharedBudget, check_prices
-from redraft.loop.keeper import RunKey, new_run_id, run_and_store
+from redraft.loop.keeper import RunKey, new_run_id
 from redraft.loop.pattern import (
     ReflectionPattern,
     run_functions,
-    starting_draft,
 )
 from redraft.loop.record import Origin, Process
-from redraft.loop.run import Verbs
+from redraft.loop.run import Judges
 from redraft.loop.select import select
 from redraft.loop.verbs import JudgeHint, judge_of, judges_of
 from redraft.models.names import model_of
@@ -577,14 +577,15 @@ class Grader:
     """Judge outputs by the criteria of a case, apart from any run; `is_paid` says that a model is asked."""
 
     pattern: ReflectionPattern
-    verbs: Verbs
+    judges: Judges
     is_paid: bool
 
     async def __call__(self, case: EvalCase, output: Output, step: Step = direct) -> ReflectionEvaluation:
         """Return the judgement of an output."""
-        draft, origin = starting_draft(output), Origin("function", "grade")
-        result = await run_and_store(self.pattern, case.task, self.verbs, step, draft, origin)
-        return result.final_evaluation
+        origin = Origin("function", "grade")
+        return (
+            await judge_alone(case.task, output, self.pattern, self.judges, step, origin)
+        ).final_evaluation
 
 
 BY_CASES = JudgeHint(*["model=..., on the command line --judge NAME"] * 2)
@@ -621,8 +622,4 @@ def _grader(case: EvalCase, pattern: ReflectionPattern | None, judge: ChatModel 
         judges = judges_of(graded_by, judge, task_type, BY_CASES)
     except ConfigError as error:
         raise ConfigError(f"The case {case.id!r}: {error}") from error
-    return Grader(graded_by, Verbs(None, judges, _unchanged), bool(judges.signals.judged))
-
-
-async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Any:
-    raise AssertionError(f"nothing is revised, but {output!r} was")
+    return Grader(graded_by, judges, bool(judges.signals.judged))

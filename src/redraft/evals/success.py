@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._texts import counted
 from redraft._validation import check_count
 from redraft.errors import ConfigError, RedraftError, over_budget
-from redraft.evals.second_judgement import SECOND, criteria_of_judge, judge_again
+from redraft.evals.judging import SECOND, criteria_of_judge, judge_again
 from redraft.evaluate.criteria import weighted_mean
 from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.diagnose import UNSTABLE, sample_difference

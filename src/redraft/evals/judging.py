@@ -1,4 +1,4 @@
-"""Judge an output of a stored run a second time, by the criteria that a model judged it by."""
+"""Judge outputs apart from the runs that made them: to grade them, or to judge them a second time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import from_json
 from redraft.loop.keeper import run_and_store
-from redraft.loop.pattern import judges_of, starting_draft
+from redraft.loop.pattern import starting_draft
 from redraft.loop.run import Verbs
+from redraft.loop.verbs import judges_of
 from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
@@ -17,10 +18,24 @@ if TYPE_CHECKING:
     from redraft.loop.keeper import RunKey
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.record import Origin, RunRecord
+    from redraft.loop.run import Judges
+    from redraft.protocols import Step
     from redraft.types import Output, PlainTask, ReflectionResult
 
 SECOND, STABILITY = "second judgement", "stability"
 """The names of the runs that judge an output of another run again: for consistency, and for stability."""
+
+
+async def judge_alone(
+    task: PlainTask, output: Output, pattern: ReflectionPattern, judges: Judges, step: Step, origin: Origin
+) -> ReflectionResult:
+    """Judge an output, as a run of a pattern without revisions."""
+    verbs = Verbs(None, judges, _unchanged)
+    return await run_and_store(pattern, task, verbs, step, starting_draft(output), origin)
+
+
+async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Output:
+    raise AssertionError(f"nothing is revised, but {output!r} was")
 
 
 def criteria_of_judge(record: RunRecord) -> list[QualityCriterion]:
@@ -37,9 +52,9 @@ async def judge_again(
     key: RunKey,
     origin: Origin,
 ) -> ReflectionResult:
-    """Judge an output by `criteria` with the judge of a pattern, and store the judgement as a run.
+    """Judge an output of a stored run by `criteria` with the judge of a pattern; raises whatever ends it.
 
-    The budgets of the pattern do not count: several judgements share one. Raises whatever ends the run.
+    The budgets of the pattern do not count: several judgements share them.
     """
     pattern = replace(
         pattern,
@@ -56,10 +71,4 @@ async def judge_again(
         until=None,
     )
     judges = judges_of(pattern, None, task.task_type)
-    verbs = Verbs(None, judges, _unchanged)
-    options = pattern.options_for(judges)
-    return await run_and_store(task, verbs, options, key.step(), starting_draft(output), origin)
-
-
-async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Output:
-    raise AssertionError(f"nothing is revised, but {output!r} was")
+    return await judge_alone(task, output, pattern, judges, key.step(), origin)
