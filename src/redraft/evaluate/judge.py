@@ -86,9 +86,9 @@ class JudgeOptions:
 
 @dataclass(frozen=True, slots=True)
 class JudgeId:
-    """Which judge it is: the name of a model, and the hash of the rubric that it judges by.
+    """The identity of a judge: the name of a model, and the hash of the rubric that it judges by.
 
-    A person's labels calibrate one such judge: another model, or the same one told otherwise, is another.
+    The labels of people calibrate one such judge; another model or another rubric is another judge.
     """
 
     model: str
@@ -96,7 +96,7 @@ class JudgeId:
 
     @classmethod
     def of(cls, model: str, *rubric: object) -> JudgeId:
-        """Return the identity of a model with a rubric, which is JSON data: all that it is told."""
+        """Return the identity of a model with a rubric, which is JSON data: all its instructions."""
         return cls(model, sha256(json.dumps(rubric).encode()).hexdigest()[:12])
 
     @property
@@ -110,10 +110,9 @@ def judge_id(
 ) -> JudgeId:
     """Return the identity of the judge of these criteria.
 
-    The hash covers all that the model is told of how to judge: the criteria with their names, descriptions
-    and order, which of them are hidden from the writer and so judged apart, and the prompt: the user's own,
-    or the `texts` of the kind of judge. Weights and thresholds are not part of it: the judge does not see
-    them.
+    The hash covers all instructions of the model: the criteria with their names, descriptions and order,
+    which of them are hidden from the writer and so judged apart, and the prompt: the user's own, or the
+    `texts` of the kind of judge. Weights and thresholds are not part of it: the judge does not see them.
     """
     name = getattr(model, "name", None)
     return JudgeId.of(
@@ -433,8 +432,9 @@ class ReplyForm:
         reasons: dict[str, str] = {}
         problems: list[str] = []
         entries = self._entries(fields) if self.scored else {}
-        for key, name in self.names.items() if self.scored else ():
-            score, reason, problem = _scored(key, entries.get(name), self._threshold(name))
+        for key, criterion in zip(self.names, self.criteria, strict=True) if self.scored else ():
+            name = criterion.name
+            score, reason, problem = _scored(key, entries.get(name), criterion.threshold)
             if score is None:
                 problems.append(problem)
             else:
@@ -453,25 +453,19 @@ class ReplyForm:
 
     def _unwrapped(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a reply, by keys in one spelling, without objects around all of them."""
-        fields = fields_of(data)
+        fields, known = fields_of(data), {*SCORES, "score", "issues", *self._names_by_key}
         for _ in range(MAX_WRAPPERS):
             inner = next(iter(fields.values()), None)
-            if len(fields) != 1 or not isinstance(inner, dict) or self._is_known(*fields):
+            if len(fields) != 1 or not isinstance(inner, dict) or not known.isdisjoint(fields):
                 break
             fields = fields_of(cast("Any", inner))
         return fields
-
-    def _is_known(self, key: str) -> bool:
-        return key in (*SCORES, "score", "issues") or key in self._names_by_key
 
     @cached_property
     def _names_by_key(self) -> dict[str, str]:
         """The criteria's names by their keys and by themselves, as `key_name` spells them."""
         by_name = {key_name(name): name for name in self.names.values()}
         return by_name | {key_name(key): name for key, name in self.names.items()}
-
-    def _threshold(self, name: str) -> float:
-        return next(criterion.threshold for criterion in self.criteria if criterion.name == name)
 
     def _entries(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a reply says of each criterion, by its name.
