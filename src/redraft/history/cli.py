@@ -20,6 +20,7 @@ from redraft._codec import to_json
 from redraft._texts import ago, as_text, counted, has_no_criteria, scored, shortened, verdict_of
 from redraft._validation import nearest
 from redraft.errors import ConfigError
+from redraft.evals.success import NEWEST, SuccessCriteria, success_criteria
 from redraft.events import RunStarted
 from redraft.loop.cli import (
     Progress,
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from redraft.evals.success import SuccessCriteria
     from redraft.events import Event
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import AfterBest, StoredRun
@@ -98,8 +98,8 @@ LONGEST_WHO, LONGEST_TITLE = 18, 40
 """The longest name of an agent or task in a table, and above a run."""
 LEAST_TASK = 10
 NUMBERS = ("n", "cost", "s")
-LISTED, MEASURED = 20, 200
-"""How many runs are listed, and how many the success criteria are measured on, unless told otherwise."""
+LISTED = 20
+"""How many runs are listed by default."""
 LONGEST_TASK = 400
 LONGEST_NAME = 30
 EVALUATION = "evaluation"
@@ -130,7 +130,7 @@ def runs(
     limit: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help=f"Maximum number of runs. Default: {LISTED}; {MEASURED} with --criteria."
+            metavar="N", min=1, help=f"Maximum number of runs. Default: {LISTED}; {NEWEST} with --criteria."
         ),
     ] = None,
     inner: Annotated[bool, typer.Option("--inner", help="Include runs inside other runs.")] = False,
@@ -173,8 +173,6 @@ def runs(
             },
         )
         if criteria:
-            from redraft.evals.success import success_criteria
-
             progress = Progress(CalmConsole(stderr=True), rows=False)
             number = count(1)
 
@@ -197,7 +195,7 @@ def runs(
                         name=name,
                         reason=reason,
                         inner=inner,
-                        limit=limit or MEASURED,
+                        limit=limit or NEWEST,
                         judge_again=judge_again,
                         pattern=pattern,
                     )
