@@ -240,11 +240,15 @@ def test_the_budget_holds_for_all_second_judgements():
     assert "The budget was spent after" in measured.note
 
 
-def test_a_failing_judge_ends_the_second_judgements_and_is_asked_anew_the_next_time():
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(ModelError("no such key"), "failed: no such key"), (KeyError("key"), "failed: KeyError: 'key'")],
+)
+def test_a_failing_judge_ends_the_second_judgements_and_is_asked_anew_the_next_time(error, says):
     store = MemoryStore()
     stored(store, 0.95, 0.95)
-    broken = measure(store, judge_again=2, pattern=judging(ModelError("no such key")))
-    assert "no such key" in broken.note
+    broken = measure(store, judge_again=2, pattern=judging(error))
+    assert broken.note.endswith(says)
     assert (broken.consistency.cases, broken.consistency.unknown) == (0, 2)
     assert measure(store, judge_again=2, pattern=judging(0.9, 0.9)).consistency.cases == 2
 

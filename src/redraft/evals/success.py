@@ -9,6 +9,7 @@ from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from redraft._codec import describe_error
 from redraft._texts import counted
 from redraft._validation import check_count
 from redraft.errors import ConfigError, RedraftError, over_budget
@@ -412,11 +413,11 @@ async def _judge_again(
         except ConfigError:
             raise
         except RedraftError as error:
-            note = (
-                f"The budget was spent after {counted(len(made), 'second judgement')}."
-                if over_budget(error)
-                else f"Judging the run {record.run_id} again failed: {error}"
-            )
+            if over_budget(error):
+                note = f"The budget was spent after {counted(len(made), 'second judgement')}."
+            else:
+                why = describe_error(error.__cause__ or error)
+                note = f"Judging the run {record.run_id} again failed: {why}"
             break
         usages.append(result.token_usage)
         if result.final_evaluation.is_fully_judged:
