@@ -270,6 +270,11 @@ def test_a_wrong_number_is_refused(count):
         measure(MemoryStore(), judge_again=count)
 
 
+def test_an_option_of_the_pattern_is_named_as_one():
+    with pytest.raises(TypeError, match=r"pattern=ReflectionPattern\(budget_usd=\.\.\.\)"):
+        measure(MemoryStore(), budget_usd=1)
+
+
 def test_runs_that_only_judge_and_runs_without_a_judge_are_no_cases():
     store = MemoryStore()
     short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 5})

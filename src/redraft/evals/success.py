@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import describe_error
+from redraft._hints import keyword_hints
 from redraft._texts import counted
 from redraft._validation import check_count
 from redraft.errors import ConfigError, RedraftError, over_budget
@@ -198,6 +199,7 @@ class SuccessCriteria:
         return {"runs": self.runs, **figures, "usage": self.usage, "note": self.note}
 
 
+@keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
 async def success_criteria(
     store: Store | None = None,
     *,
