@@ -180,7 +180,6 @@ def test_the_index_follows_documents(documents):
             change()
             found.append(sorted(one.lesson.id for one in await index.search(query)))
         rebuilt = await index.rebuild()
-        await index.aclose()
         return kept.id, found[1:], rebuilt
 
     kept, found, rebuilt = asyncio.run(main())

@@ -276,7 +276,6 @@ def test_eight_processes_file_lessons_at_once_and_one_is_killed(tmp_path):
                 await index.rebuild()
             query = LessonQuery(TASK.description, TASK.task_type, agent="agent", k=30)
             found.append({one.lesson.id for one in await index.search(query)})
-            await index.aclose()
         assert found[0] == found[1]
 
     asyncio.run(main())

@@ -15,15 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from redraft.errors import ModelError, OutputError
-from redraft.lessons import vectors
+from redraft.errors import ModelError, OutputError, StoreError
+from redraft.lessons import index as index_module
+from redraft.lessons import ranking
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.index import LessonIndex
-from redraft.lessons.indexer import Refreshed, row_of
+from redraft.lessons.index import FILE, LessonIndex, Refreshed
 from redraft.lessons.lesson import Procedure
 from redraft.lessons.ranking import LessonQuery
 from redraft.models.embed import FunctionEmbedder, ScriptedEmbedder, unit_rows
-from redraft.redact.redactor import Redactor
 from support.learning_agents import TASK, learning, writer
 from support.learning_agents import run as run_task
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE, lesson
@@ -40,11 +39,8 @@ def run(path, *steps, embedder=None):
     """Run steps with an index one after another, and return their results."""
 
     async def main():
-        index = LessonIndex(path, embedder, redactor=Redactor([SECRET]))
-        try:
-            return [await step(index) for step in steps]
-        finally:
-            await index.aclose()
+        index = LessonIndex(path, embedder)
+        return [await step(index) for step in steps]
 
     return asyncio.run(main())
 
@@ -223,7 +219,6 @@ def test_the_next_search_picks_up_changes_in_the_folders(tmp_path):
         path.unlink()
         assert (await index.refresh()).removed in (0, 1)
         assert await index.search(everyone) == []
-        await index.aclose()
 
     asyncio.run(main())
 
@@ -241,7 +236,8 @@ def test_a_file_edited_in_place_is_read_again(tmp_path):
     assert summaries(found) == ["API timeout handled!"]
 
 
-def test_a_refresh_counts_changes_and_names_broken_files(tmp_path):
+def test_a_refresh_counts_changes_and_names_broken_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOP_PASSWORD", SECRET)
     one, other = file(tmp_path, lesson(), lesson(PARTIAL))
     folder = LessonFolder(tmp_path, AGENT)
     path = folder.entry_of(one.id).path
@@ -281,11 +277,12 @@ def test_only_the_owner_can_read_the_index_and_git_ignores_it(tmp_path):
     run(tmp_path, refresh)
     folder = tmp_path / ".index"
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / "lessons-1-1.db").stat().st_mode & 0o777 == 0o600
+    assert (folder / FILE).stat().st_mode & 0o777 == 0o600
     assert "*" in (folder / ".gitignore").read_text("utf-8").split()
 
 
-def test_secrets_are_withheld_from_the_index(tmp_path):
+def test_secrets_are_withheld_from_the_index(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOP_PASSWORD", SECRET)
     (one,) = file(tmp_path, lesson())
     path = LessonFolder(tmp_path, AGENT).entry_of(one.id).path
     text = (
@@ -328,23 +325,33 @@ def without_tables(path):
     connection.close()
 
 
-def of_another_version(path):
+def with_text_that_is_none(path):
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
+        connection.execute("UPDATE lessons SET content = CAST(x'ff' AS TEXT)")
     connection.close()
 
 
 @pytest.mark.parametrize(
-    "spoil", [spoil_all, spoil_the_middle, empty, remove, without_tables, of_another_version]
+    "spoil", [spoil_all, spoil_the_middle, empty, remove, without_tables, with_text_that_is_none]
 )
 def test_an_unusable_index_is_rebuilt(tmp_path, spoil):
     file(tmp_path, *(lesson(procedure(f"{n} " * 20 + "x" * n), summary=f"n {n}") for n in range(40)))
     run(tmp_path, refresh)
-    spoil(tmp_path / ".index" / "lessons-1-1.db")
+    spoil(tmp_path / ".index" / FILE)
     found, refreshed, again = run(tmp_path, search("Fetch the price list"), refresh, search("Fetch"))
     assert len(found) == len(again) == 3
     assert refreshed == Refreshed()
     assert len(list((tmp_path / ".index").glob("*.db"))) == 1
+
+
+def test_an_index_of_an_older_version_is_deleted(tmp_path):
+    older = ["lessons-1-4.db", "lessons-1-4.db-wal", "lessons-1-4.db-shm"]
+    (tmp_path / ".index").mkdir()
+    for name in (*older, "lessons-3.db"):
+        (tmp_path / ".index" / name).write_bytes(b"")
+    file(tmp_path, lesson())
+    assert len(run(tmp_path, search("Fetch the price list"))[0]) == 1
+    assert {path.name for path in (tmp_path / ".index").iterdir()} == {FILE, "lessons-3.db", "lock"}
 
 
 def test_an_index_removed_while_in_use_is_rebuilt(tmp_path):
@@ -355,7 +362,6 @@ def test_an_index_removed_while_in_use_is_rebuilt(tmp_path):
         assert len(await index.search(LessonQuery("Fetch"))) == 1
         shutil.rmtree(tmp_path / ".index")
         assert len(await index.search(LessonQuery("Fetch"))) == 1
-        await index.aclose()
 
     asyncio.run(main())
 
@@ -447,10 +453,10 @@ def test_a_question_is_embedded_once(tmp_path):
 @pytest.mark.parametrize("agent", ["agent-0", None])
 def test_results_are_sorted_by_cosine(tmp_path, monkeypatch, with_numpy, agent):
     if not with_numpy:
-        monkeypatch.setattr(vectors, "numpy", lambda: None)
+        monkeypatch.setattr(ranking, "numpy", lambda: None)
     rng = random.Random(3)  # noqa: S311 (made up, and always the same)
     words = [f"w{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(300)]
-    embedder, texts, asked = ScriptedEmbedder(), {}, ""
+    embedder, tasks, asked = ScriptedEmbedder(), {}, ""
     for n in range(60):
         said = " ".join(rng.choices(words, k=12))
         asked = said if n == 56 else asked  # of agent-0
@@ -465,14 +471,16 @@ def test_results_are_sorted_by_cosine(tmp_path, monkeypatch, with_numpy, agent):
         )
         LessonFolder(tmp_path, one.agent).add(one)
         if agent in (None, one.agent):
-            texts[one.summary] = row_of(one, Redactor()).meaning
+            tasks[said] = one.summary
+    *_, found = run(tmp_path, refresh, fill, search(asked, agent=agent, k=5), embedder=embedder)
+    embedded = [text for text in embedder.texts if text != asked]
+    texts = {tasks[first]: text for text in embedded if (first := text.split("\n")[0]) in tasks}
     question, *rows = asyncio.run(embedder([asked, *texts.values()]))
     cosines = {
         name: sum(one * other for one, other in zip(question, vector, strict=True))
         for name, vector in zip(texts, rows, strict=True)
     }
     wanted = sorted((name for name in cosines if cosines[name] >= 0.3), key=cosines.get, reverse=True)
-    *_, found = run(tmp_path, refresh, fill, search(asked, agent=agent, k=5), embedder=embedder)
     assert [one.score for one in found] == pytest.approx(
         [cosines[name] for name in summaries(found)], abs=1e-3
     )
@@ -485,11 +493,12 @@ def rows(path):
     connection = sqlite3.connect(database)
     connection.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, 'instance')")
     lessons = connection.execute(
-        "SELECT folder, id, size, file_hash, problem, is_active, kind, day, task_type, tools, length, "
-        "content, searched, meaning, digest FROM lessons JOIN agents USING (agent) ORDER BY id"
+        "SELECT folder, id, size, documents.digest, problem, status, kind, day, task_type, tools, length, "
+        "content, searched, meaning, lessons.digest FROM documents JOIN agents ON agent = number >> 24 "
+        "LEFT JOIN lessons USING (number) LEFT JOIN words ON words.rowid = number ORDER BY id"
     ).fetchall()
     words = connection.execute(
-        "SELECT id, term, offset FROM temp.terms JOIN lessons ON number = doc ORDER BY id, offset, term"
+        "SELECT id, term, offset FROM temp.terms JOIN documents ON number = doc ORDER BY id, offset, term"
     ).fetchall()
     (lost,) = connection.execute(
         "SELECT count(*) FROM temp.terms WHERE doc NOT IN (SELECT number FROM lessons)"
@@ -550,7 +559,6 @@ def test_after_any_history_the_index_equals_a_rebuilt_one(tmp_path, seed):
         grown = rows(tmp_path)
         await index.rebuild()
         assert rows(tmp_path) == grown
-        await index.aclose()
 
     asyncio.run(main())
     grown = rows(tmp_path)
@@ -569,31 +577,82 @@ from redraft.lessons.ranking import LessonQuery
 
 async def main():
     folder, index = LessonFolder(sys.argv[1], "shared"), LessonIndex(sys.argv[1])
-    for number in range(12):
-        folder.add(lesson(agent="shared", summary=f"by {sys.argv[2]}", error=f"P{sys.argv[2]}N{number}"))
-        await index.search(LessonQuery("Fetch the price list", agent="shared"))
+    for number in range(int(sys.argv[4])):
+        words = f"P{sys.argv[2]}N{number}"
+        added = folder.add(lesson(agent="shared", summary=f"by {sys.argv[2]}", error=words, task_type=words))
+        asked = LessonQuery("Fetch the price list", words, agent="shared")
+        found = await index.search(asked)
+        assert found[0].lesson.id == added.id, found
+        print(added.id, flush=True)
         await index.refresh()
-    await index.aclose()
 
 asyncio.run(main())
 """
 
 
-def test_eight_processes_share_one_index(tmp_path):
+def test_processes_share_one_index_and_may_be_killed(tmp_path):
     here = str(Path(__file__).parent.parent)
-    processes = [
-        subprocess.Popen([sys.executable, "-c", ADDING, str(tmp_path), str(n), here], stderr=subprocess.PIPE)
-        for n in range(8)
-    ]
-    processes[0].kill()
-    errors = [process.communicate(timeout=120)[1] for process in processes]
-    assert [process.returncode for process in processes][1:] == [0] * 7, errors
+
+    def start(name, count):
+        command = [sys.executable, "-c", ADDING, str(tmp_path), name, here, str(count)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    killed = [start("a", 10_000), start("b", 10_000)]
+    others = [start("c", 8), start("d", 8)]
+    for process in killed:
+        process.stdout.readline()  # it writes to the index from now on
+        process.kill()
+    outputs = [process.communicate(timeout=120) for process in others]
+    assert [process.returncode for process in others] == [0, 0], outputs
+    for process in killed:
+        process.communicate()
     run(tmp_path, refresh)
     grown = rows(tmp_path)
-    assert len(grown[0]) >= 7 * 12
+    assert len(grown[0]) >= 2 * 8 + 2
     shutil.rmtree(tmp_path / ".index")
     run(tmp_path, refresh)
     assert rows(tmp_path) == grown
+
+
+def without_room(path, monkeypatch):
+    run(path, refresh)
+    with sqlite3.connect(path / ".index" / FILE) as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.close()
+    monkeypatch.setattr(index_module, "_SETTINGS", f"PRAGMA max_page_count = {pages};")
+
+
+def with_a_file_for_the_folder(path, monkeypatch):
+    (path / ".index").write_text("")
+
+
+def with_a_folder_for_the_file(path, monkeypatch):
+    (path / ".index" / FILE).mkdir(parents=True)
+
+
+@pytest.mark.parametrize("hindered", [without_room, with_a_file_for_the_folder, with_a_folder_for_the_file])
+def test_lessons_are_searched_in_memory_if_no_file_can_be_written(tmp_path, monkeypatch, caplog, hindered):
+    hindered(tmp_path, monkeypatch)
+    new = [lesson(procedure(f"{n} " * 9 + "x" * n), summary=f"n {n}", id=f"{AGENT}/n-{n}") for n in range(99)]
+    file(tmp_path, *new)
+    asked = LessonQuery("Fetch the price list", agent=AGENT)
+
+    async def main():
+        index = LessonIndex(tmp_path, ScriptedEmbedder())
+        with pytest.raises(StoreError, match=FILE):
+            await index.refresh()
+        found = await asyncio.gather(*(index.search(asked) for _ in range(3)))
+        assert [len(each) for each in found] == [3, 3, 3]
+        file(tmp_path, lesson(summary="later", task_type="later"))
+        assert await index.fill() == 100
+        [later, *_] = await index.search(replace(asked, task_type="later"))
+        assert later.lesson.summary == "later"
+        assert "similarity" in later.reason
+
+    with caplog.at_level(logging.WARNING, logger="redraft"):
+        asyncio.run(main())
+    assert len(caplog.records) == 1
+    assert "Lessons are indexed in memory" in caplog.text
 
 
 # --- embedding in the background ---------------------------------------------------------------------------
@@ -736,22 +795,6 @@ def test_a_program_exits_without_warnings(tmp_path):
         cwd=tmp_path,
     )
     assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["False", "False"], "")
-
-
-def test_an_index_from_before_trials_is_brought_up_to_date(tmp_path):
-    file(tmp_path, lesson(procedure("Ask for the cursor."), summary="waits", status="quarantined"))
-    run(tmp_path, refresh)
-    with sqlite3.connect(tmp_path / ".index" / "lessons-1-1.db") as connection:
-        connection.executescript(
-            "INSERT INTO words (words) VALUES ('delete-all'); PRAGMA user_version = 1;"
-            "UPDATE lessons SET is_active = 0, kind = '', searched = '', content = '', meaning = ''"
-        )
-    connection.close()
-    query = LessonQuery("Fetch the price list", agent=AGENT, status="quarantined")
-    [found] = run(tmp_path, lambda index: index.search(query))
-    assert summaries(found) == ["waits"]
-    [found] = run(tmp_path, lambda index: index.search(replace(query, status="active")))
-    assert found == []
 
 
 def test_lessons_that_helped_come_first_and_near_misses_are_counted(tmp_path):

@@ -1,51 +1,101 @@
-"""The search index over lessons, in a SQLite database that is derived from their documents."""
+"""The search index over lessons: one SQLite file, made from their documents, and made anew on any error."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
+from collections import Counter
+from contextlib import closing, contextmanager, nullcontext
 from contextvars import Context
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
-from sqlite3 import Connection
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from itertools import count, islice
+from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
 
-from redraft.errors import StoreError
+from redraft._locks import FileLock, check_regular, make_file, make_folder
+from redraft.errors import LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.documents import documents_at
 from redraft.lessons.folder import LessonFolder, folder_name
-from redraft.lessons.indexer import (
-    WAIT,
-    Indexer,
-    IndexSession,
-    Refreshed,
-    digest_of,
-    transaction,
-)
+from redraft.lessons.full_text import searchable
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.markdown import parse
-from redraft.lessons.ranking import AgentLessons, Candidate, LessonQuery, Search
-from redraft.lessons.vectors import FLOAT_BYTES, LessonVectors, packed
+from redraft.lessons.ranking import (
+    FLOAT_BYTES,
+    SEARCHED,
+    AgentLessons,
+    BestLesson,
+    LessonQuery,
+    Search,
+    normalized,
+    packed,
+)
+from redraft.lessons.safety import lesson_redactor, violation_in
 from redraft.redact.log import logger
-from redraft.stores.sqlite import explained
-from redraft.stores.worker import Worker
+from redraft.stores.sqlite import explained, primary_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from sqlite3 import Connection
 
-    from redraft.lessons.documents import Documents
+    from redraft.lessons.documents import Documents, Entry
     from redraft.models.embed import NamedEmbedder
     from redraft.redact.redactor import Redactor
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+FILE = "lessons-2.db"
+"""Its number is raised with each change of the schema, so that processes of two versions each have a file."""
+AGENT_BITS = 24
+"""A document's number is its agent's number shifted by so many bits, plus a number of its own.
+
+So an agent's lessons are a range of row numbers, to which full-text search can be limited.
+"""
+SCHEMA = """
+CREATE TABLE agents (
+    agent INTEGER PRIMARY KEY, folder TEXT NOT NULL UNIQUE,
+    state INTEGER NOT NULL,       -- of the agent's documents when they were indexed; -1: look again
+    revision BLOB NOT NULL        -- random, another one after each change of a lesson or a vector
+);
+CREATE TABLE documents (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    changed_ns INTEGER NOT NULL, size INTEGER NOT NULL, digest BLOB NOT NULL,
+    problem TEXT NOT NULL         -- why the document is not a lesson
+);
+CREATE TABLE lessons (            -- that may be found
+    number INTEGER PRIMARY KEY, status TEXT NOT NULL, kind TEXT NOT NULL, day INTEGER NOT NULL,
+    task_type TEXT NOT NULL, tools TEXT NOT NULL, confidence REAL NOT NULL,
+    length INTEGER NOT NULL,      -- in words
+    content TEXT NOT NULL,        -- the fields of its content
+    meaning TEXT NOT NULL, digest BLOB NOT NULL  -- the text that is embedded, and its digest
+);
+CREATE INDEX lessons_by_digest ON lessons (digest);
+CREATE VIRTUAL TABLE words USING fts5(
+    searched, columnsize = 0, tokenize = "porter unicode61 tokenchars '_'"
+);
+CREATE TABLE IF NOT EXISTS vectors (
+    embedder TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (embedder, digest)
+);
+"""
+EMPTIED = f"DROP TABLE words; DROP TABLE lessons; DROP TABLE documents; DROP TABLE agents; {SCHEMA}"
+"""Leaves the vectors, which may have cost money."""
+
 BATCH = 32
-"""Lessons that are embedded and written at once."""
+"""Lessons that are embedded and written together."""
 ATTEMPTS = 3
-"""Searches before lessons whose files keep changing are left out."""
+"""Tries of a search while lessons keep changing, and of any use while its file is unusable."""
+WAIT = 300.0
+"""Seconds to wait for another process, which may be building the whole index."""
+YOUNG_NS = 100_000_000
+"""A file changed this recently may change again without a new modification time."""
+LONGEST_MEANING = 1_000
+"""Characters of a lesson that are embedded: about what a small model reads."""
+QUESTIONS = 256
+"""Vectors of questions that are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +118,23 @@ class FoundLessons(list[FoundLesson]):
     near_misses: int = 0
 
 
+class Broken(NamedTuple):
+    """A document that is not a lesson, and why."""
+
+    id: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """How many lessons were added, changed and removed, and which documents are not lessons."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    broken: tuple[Broken, ...] = ()
+
+
 class LessonIndex:
     """Find lessons by task type, tool, words and meaning.
 
@@ -76,29 +143,26 @@ class LessonIndex:
         found = await index.search(LessonQuery("Fetch the price list", agent="researcher"))
 
     `place` is where the documents of all agents are; a path is that of a folder such as `memory`. The index
-    is in `memory/.index`, which only its owner can read and git ignores; if it is missing or damaged, the
-    next use rebuilds it, while other processes wait. It never changes a document, and it redacts texts before
-    it writes them.
+    is `memory/.index/lessons-2.db`, which only its owner can read and git ignores. Each use opens it, follows
+    the documents, and closes it. If it is missing or damaged, that use makes it anew, while other processes
+    wait; if it can't be written, the lessons are indexed in memory. It never changes a document, and it
+    redacts texts before it writes them.
 
     Lessons are searched by meaning once `fill` has embedded them; until then, and without an `embedder`, by
     full text.
 
-    Safe to share between tasks, threads and event loops, and between processes. Raises `StoreError` if the
-    index can't be written.
+    Safe to share between tasks, threads and event loops, and between processes. `refresh` and `rebuild` raise
+    `StoreError` if the index can't be written.
     """
 
-    def __init__(
-        self,
-        place: Documents | Path | str,
-        embedder: NamedEmbedder | None = None,
-        *,
-        redactor: Redactor | None = None,
-    ) -> None:
+    def __init__(self, place: Documents | Path | str, embedder: NamedEmbedder | None = None) -> None:
         self._documents = documents_at(place)
-        self._indexer = Indexer(self._documents, redactor)
-        self._vectors = LessonVectors(embedder)
-        self._worker = Worker("redraft-lessons", partial(IndexSession, self._indexer.folder))
-        self._agents: dict[int, AgentLessons] = {}
+        self._file = _IndexFile(self._documents.index)
+        self._embedder = embedder
+        self._embedder_name = "" if embedder is None else embedder.name
+        self._dimension = 0  # until something was embedded
+        self._questions: dict[str, Sequence[float]] = {}
+        self._agents: dict[str, AgentLessons] = {}
 
     async def search(
         self, query: LessonQuery, effects: Mapping[str, float] = MappingProxyType({})
@@ -114,8 +178,8 @@ class LessonIndex:
         modification times of the agents' folders; a file edited in place, when its lesson is found, or by
         `refresh`.
         """
-        vector = await self._vectors.of_question(query.text)
-        return await self._do(self._search, query, vector, effects)
+        vector = await self._question(query.text)
+        return await self._file.use(self._search, query, vector, effects, in_memory=True)
 
     async def fill(self, most: int | None = None, agent: str | None = None) -> int:
         """Embed the lessons that have no vector, of one agent or of all, and return how many.
@@ -123,144 +187,475 @@ class LessonIndex:
         With `most`, at most so many: those of the agents whose folders changed last, and the newest first.
         Vectors made before this is cancelled are stored. Raises what the embedder raises.
         """
-        if not self._vectors.name:
+        if self._embedder is None:
             return 0
-        missing = await self._do(self._without_vector, agent, most)
+        missing = await self._file.use(self._without_vector, agent, most, in_memory=True)
         texts = iter(missing.items())
         while batch := dict(islice(texts, BATCH)):
-            rows = await self._vectors.of_lessons(list(batch.values()))
-            await self._do(self._add_vectors, dict(zip(batch, rows, strict=True)))
+            vectors = await self._embedder(list(batch.values()))
+            self._dimension = len(vectors[0])
+            await self._file.use(self._add_vectors, dict(zip(batch, vectors, strict=True)))
         return len(missing)
 
     async def refresh(self) -> Refreshed:
-        """Look at every file; return what has changed since the last time, and which files are broken."""
-        return await self._do(self._indexer.refresh)
+        """Look at every document; return what has changed since the last time, and which are broken."""
+        return await self._file.use(self._refresh)
 
     async def rebuild(self) -> Refreshed:
-        """Index every file anew, and delete the vectors of texts that no lesson has any more."""
-        return await self._do(self._indexer.rebuild)
+        """Index every document anew, and leave no byte of deleted lessons; vectors of all others stay.
 
-    async def purge(self) -> None:
-        """Index every file anew, and leave no byte of lessons that were deleted.
-
-        Vectors of texts that no lesson has any more are deleted. Raises `StoreError` while another process
-        reads the index all the time.
+        Raises `StoreError` while another process reads the index all the time.
         """
-        await self._do(self._indexer.purge)
+        return await self._file.use(self._rebuild)
 
-    async def aclose(self) -> None:
-        """Close the database; the next use reopens it."""
-        await self._worker.stop()
+    async def _question(self, text: str) -> Sequence[float] | None:
+        """Return the vector of a question; if the embedder fails, log a warning and return None."""
+        if self._embedder is None or not text:
+            return None
+        vector = self._questions.get(text)
+        if vector is None:
+            try:
+                [vector] = await self._embedder([text])
+            except (ModelError, OutputError) as error:
+                logger.warning("Lessons are searched by full text alone: %s", error)
+                return None
+            if len(self._questions) >= QUESTIONS:
+                self._questions.clear()
+            self._questions[text] = vector
+        self._dimension = len(vector)
+        return vector
 
-    async def _do(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        """Call a function with the database, in the thread of the database."""
-        try:
-            return await self._worker.do(lambda connection: work(connection, *args))
-        except (sqlite3.Error, OSError) as error:
-            raise explained(error, self._indexer.folder, WAIT) from error
+    # --- following the documents ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _followed(self, folder: str | None) -> Generator[Connection]:
+        """Open the index after it has followed the documents of an agent, or of all agents."""
+        with self._file.reading() as connection:
+            indexed = dict(connection.execute("SELECT folder, state FROM agents"))
+            names = {*self._documents.agents(), *indexed} if folder is None else {folder}
+            changed = [name for name in names if self._documents.state(name) != indexed.get(name, 0)]
+            if not changed:
+                yield connection
+                return
+        self._index(changed)
+        with self._file.reading() as connection:
+            yield connection
+
+    def _refresh(self) -> Refreshed:
+        with self._file.writing() as connection:
+            return self._index_all(connection)
+
+    def _rebuild(self) -> Refreshed:
+        with self._file.writing() as connection:
+            connection.executescript(f"BEGIN IMMEDIATE; {EMPTIED} COMMIT;")
+            refreshed = self._index_all(connection)
+            connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
+            connection.execute("VACUUM")
+        return refreshed
+
+    def _index_all(self, connection: Connection) -> Refreshed:
+        indexed = [folder for (folder,) in connection.execute("SELECT folder FROM agents")]
+        counts: Counter[str] = Counter()
+        for name in sorted({*self._documents.agents(), *indexed}):
+            counts += self._index_agent(connection, name)
+        broken = connection.execute("SELECT id, problem FROM documents WHERE problem != '' ORDER BY id")
+        return Refreshed(**counts, broken=tuple(Broken(*row) for row in broken))
+
+    def _index(self, names: Iterable[str], edited: Collection[str] = ()) -> None:
+        """Index the documents of some agents; `edited` are the ids of those that only look unchanged."""
+        with self._file.writing() as connection:
+            for name in names:
+                self._index_agent(connection, name, edited)
+
+    def _index_agent(self, connection: Connection, name: str, edited: Collection[str] = ()) -> Counter[str]:
+        """Index the documents of an agent, and count the lessons added, changed and removed.
+
+        A document counts as unchanged while its modification time and size are the same, or its text is.
+        """
+        state = _settled(self._documents.state(name))
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT OR IGNORE INTO agents VALUES (NULL, ?, 0, randomblob(8))", (name,))
+            (agent,) = connection.execute("SELECT agent FROM agents WHERE folder = ?", (name,)).fetchone()
+            rows = connection.execute("SELECT * FROM documents WHERE number BETWEEN ? AND ?", _numbers(agent))
+            indexed = {row[1]: _Document(*row) for row in rows}
+            try:
+                entries = self._entries(name)
+            except StoreError as error:  # its lessons stay as they were
+                entries, state = dict.fromkeys(indexed), -1
+                read = [(_Document(0, name, -1, 0, b"", str(error)), None)]
+            else:
+                changed = [
+                    entry
+                    for entry in entries.values()
+                    if entry.id in edited or indexed.get(entry.id, ())[2:4] != (entry.changed_ns, entry.size)
+                ]
+                # Read before anything is written, since other processes may have to wait from then on.
+                read = list(self._read(name, changed, indexed))
+            removed = [document for document in indexed.values() if document.id not in entries]
+            counts = _write(connection, agent, indexed, read, removed)
+            connection.execute(
+                "UPDATE agents SET state = ? WHERE agent = ? AND state != ?", (state, agent, state)
+            )
+            if not entries and not state:  # the folder itself is gone
+                connection.execute("DELETE FROM agents WHERE agent = ?", (agent,))
+        return counts
+
+    def _entries(self, name: str) -> dict[str, Entry]:
+        folder = LessonFolder(self._documents, name)
+        if folder.name != name:
+            raise StoreError(f"The lessons of an agent of this name belong in the folder {folder.name!r}.")
+        entries: dict[str, Entry] = {}
+        for entry in folder.entries():
+            entries.setdefault(entry.id, entry)  # of two files with one name, the archived one is second
+        return entries
+
+    def _read(
+        self, agent: str, entries: Sequence[Entry], indexed: Mapping[str, _Document]
+    ) -> Iterator[tuple[_Document, _Row | None]]:
+        """Yield documents, those that are lessons to be searched with their row; its text is redacted."""
+        redactor = lesson_redactor()
+        for entry, text in self._documents.texts(entries, of="a lesson"):
+            document = _Document(0, entry.id, _settled(entry.changed_ns), entry.size, b"", "")
+            try:
+                if isinstance(text, StoreError):
+                    raise text
+                document = document._replace(digest=_digest_of(text))
+                before = indexed.get(entry.id)
+                if before is not None and before.digest == document.digest:
+                    yield document._replace(problem=before.problem), None
+                else:
+                    yield document, _row_of(parse(text, entry.id, agent, entry.day), redactor)
+            except StoreError as error:
+                # A document that was removed just now is noticed by the next use.
+                if isinstance(error, LessonFileError) or self._documents.entry(entry.id) is not None:
+                    yield document._replace(problem=redactor.redact(str(error)).text), None
+
+    # --- searching -----------------------------------------------------------------------------------------
 
     def _search(
-        self,
-        connection: Connection,
-        query: LessonQuery,
-        vector: Sequence[float] | None,
-        effects: Mapping[str, float],
+        self, query: LessonQuery, vector: Sequence[float] | None, effects: Mapping[str, float]
     ) -> FoundLessons:
-        """Index what has changed, load the active lessons, rank them, and read the files of the best.
+        """Rank the lessons, and read the documents of the best.
 
-        Starts again if one of these files turns out to have been edited in place.
+        Starts again if one of these turns out to have been edited in place.
         """
         folder = None if query.agent is None else folder_name(query.agent)
-        found: dict[int, FoundLesson | None] = {}
-        near_misses = 0
+        found = FoundLessons()
         for _ in range(ATTEMPTS):
-            self._indexer.update(connection, folder)
-            if vector is not None:
-                self._drop_other_dimensions(connection, len(vector))
-            with transaction(connection, "DEFERRED"):
-                lessons = self._agent_lessons(connection, folder)
-                search = Search(connection, query, vector, self._vectors.name, lessons, effects)
-                found = {one.number: self._read(connection, search, one) for one in search.best()}
-                near_misses = search.near_misses
-            edited = [number for number, one in found.items() if one is None]
-            if not edited:
+            with self._followed(folder) as connection:
+                connection.execute("BEGIN")  # the state of one moment
+                search = Search(connection, query, vector, self._loaded(connection, folder, vector), effects)
+                best = list(search.best())
+            lessons = {each.id: self._lesson(each) for each in best}
+            found = FoundLessons(
+                FoundLesson(lesson, each.score, each.reason) for each in best if (lesson := lessons[each.id])
+            )
+            found.near_misses = search.near_misses
+            if len(found) == len(best):
                 break
-            self._indexer.distrust(connection, edited)
-        lessons = FoundLessons(one for one in found.values() if one is not None)
-        lessons.near_misses = near_misses
-        return lessons
+            edited = {lesson_id for lesson_id, lesson in lessons.items() if lesson is None}
+            self._index({lesson_id.partition("/")[0] for lesson_id in edited}, edited)
+        return found
 
-    def _agent_lessons(self, connection: Connection, folder: str | None) -> list[AgentLessons]:
+    def _loaded(
+        self, connection: Connection, folder: str | None, vector: Sequence[float] | None
+    ) -> list[AgentLessons]:
         """Return the lessons of an agent, or of each, loaded again if they have changed."""
+        dimension = 0 if vector is None else len(vector)
         agents = connection.execute(
-            "SELECT agent, revision FROM agents WHERE :folder IS NULL OR folder = :folder ORDER BY agent",
+            "SELECT folder, agent, revision FROM agents WHERE :folder IS NULL OR folder = :folder",
             {"folder": folder},
         ).fetchall()
-        for agent, revision in agents:
-            if agent not in self._agents or self._agents[agent].revision != revision:
-                self._agents[agent] = AgentLessons(connection, agent, revision, self._vectors.name)
-        return [self._agents[agent] for agent, _ in agents]
+        for name, agent, revision in agents:
+            loaded = self._agents.get(name)
+            if loaded is None or (loaded.revision, loaded.dimension) != (revision, dimension):
+                self._agents[name] = AgentLessons(
+                    connection, _numbers(agent), revision, self._embedder_name, dimension
+                )
+        return [self._agents[name] for name, _, _ in agents]
 
-    def _read(self, connection: Connection, search: Search, candidate: Candidate) -> FoundLesson | None:
-        """Read the file of a candidate; None if its text is no longer the one that was indexed."""
-        lesson_id, file_hash, searched = connection.execute(
-            "SELECT id, file_hash, searched FROM lessons WHERE number = ?", (candidate.number,)
-        ).fetchone()
-        agent = lesson_id.partition("/")[0]
+    def _lesson(self, best: BestLesson) -> Lesson | None:
+        """Read a lesson; None if its text is no longer the indexed one."""
+        agent = best.id.partition("/")[0]
         folder = LessonFolder(self._documents, agent)
         try:
-            entry = folder.entry_of(lesson_id)
+            entry = folder.entry_of(best.id)
             text = folder.text_of(entry)
-            if digest_of(text) != file_hash:
+            if _digest_of(text) != best.digest:
                 return None
-            lesson = parse(text, lesson_id, agent, entry.day)
+            return parse(text, best.id, agent, entry.day)
         except StoreError:
             return None
-        return FoundLesson(lesson, search.ranking.score(candidate), search.reason(candidate, searched))
 
-    def _without_vector(
-        self, connection: Connection, agent: str | None, most: int | None
-    ) -> dict[bytes, str]:
-        """Return the texts that have no vector, by their digests."""
+    # --- vectors -------------------------------------------------------------------------------------------
+
+    def _without_vector(self, agent: str | None, most: int | None) -> dict[bytes, str]:
+        """Return the texts that have no vector, by their digests.
+
+        A vector of another dimension is from an earlier embedder of the same name, and is replaced.
+        """
         folder = None if agent is None else folder_name(agent)
-        self._indexer.update(connection, folder)
-        rows = connection.execute(
-            """
-            SELECT digest, meaning FROM lessons JOIN agents USING (agent)
-            WHERE is_active AND (:folder IS NULL OR folder = :folder) AND digest NOT IN (
-                SELECT digest FROM vectors WHERE embedder = :embedder
+        with self._followed(folder) as connection:
+            rows = connection.execute(
+                f"""
+                SELECT digest, meaning FROM lessons JOIN agents ON agent = number >> {AGENT_BITS}
+                WHERE (:folder IS NULL OR folder = :folder) AND digest NOT IN (
+                    SELECT digest FROM vectors
+                    WHERE embedder = :embedder AND :bytes IN (0, length(vector))
+                )
+                ORDER BY state < 0 DESC, state DESC, day DESC LIMIT :most
+                """,  # noqa: S608 (a constant)
+                {
+                    "folder": folder,
+                    "embedder": self._embedder_name,
+                    "bytes": FLOAT_BYTES * self._dimension,
+                    "most": -1 if most is None else most,
+                },
             )
-            ORDER BY agents.changed_ns < 0 DESC, agents.changed_ns DESC, day DESC LIMIT :most
-            """,
-            {"folder": folder, "embedder": self._vectors.name, "most": -1 if most is None else most},
-        )
-        return dict(rows.fetchall())
+            return dict(rows.fetchall())
 
-    def _add_vectors(self, connection: Connection, vectors: Mapping[bytes, Sequence[float]]) -> None:
-        with transaction(connection):
+    def _add_vectors(self, vectors: Mapping[bytes, Sequence[float]]) -> None:
+        with self._file.writing() as connection, connection:
+            connection.execute("BEGIN IMMEDIATE")
             for digest, vector in vectors.items():
                 connection.execute(
-                    "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)",
-                    (self._vectors.name, digest, packed(vector)),
+                    "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
+                    (self._embedder_name, digest, packed(vector)),
                 )
                 connection.execute(
-                    """
-                    UPDATE agents SET revision = revision + 1
-                    WHERE agent IN (SELECT agent FROM lessons WHERE digest = ?)
-                    """,
-                    (digest,),
+                    "UPDATE agents SET revision = randomblob(8) "
+                    "WHERE agent IN (SELECT number >> ? FROM lessons WHERE digest = ?)",
+                    (AGENT_BITS, digest),
                 )
 
-    def _drop_other_dimensions(self, connection: Connection, dimension: int) -> None:
-        """Delete the vectors of an earlier embedder of the same name, which had another dimension."""
-        name = (self._vectors.name,)
-        row = connection.execute(
-            "SELECT length(vector) FROM vectors WHERE embedder = ? LIMIT 1", name
-        ).fetchone()
-        if row is not None and row[0] != dimension * FLOAT_BYTES:
-            with transaction(connection):
-                connection.execute("DELETE FROM vectors WHERE embedder = ?", name)
-                connection.execute("UPDATE agents SET revision = revision + 1")
+
+# --- rows --------------------------------------------------------------------------------------------------
+
+
+class _Document(NamedTuple):
+    """A row of `documents`."""
+
+    number: int
+    id: str
+    changed_ns: int
+    size: int
+    digest: bytes
+    problem: str
+
+
+class _Row(NamedTuple):
+    """A row of `lessons` without its number, and its row of `words`."""
+
+    status: str
+    kind: str
+    day: int
+    task_type: str
+    tools: str
+    confidence: float
+    length: int
+    content: str
+    meaning: str
+    digest: bytes
+    searched: str
+
+
+def _row_of(lesson: Lesson, redactor: Redactor) -> _Row | None:
+    """Return the row of a lesson; None if it is not in use, or says what no lesson may."""
+    if lesson.status not in SEARCHED or violation_in(lesson):
+        return None
+    content = [str(getattr(lesson.content, field.name)) for field in fields(lesson.content)]
+    texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type]
+    texts += [*lesson.tools, *content, lesson.title]
+    # Most lessons are clean: one pass over all texts is faster than one for each.
+    if not redactor.is_clean("\n".join(texts)):
+        texts = [redactor.redact(text).text for text in texts]
+        if not redactor.is_clean("\n".join(texts)):  # a secret that is split between two texts
+            texts = [redactor.redact("\n".join(texts)).text, *[""] * (len(texts) - 1)]
+    task, summary, error, task_type, *rest = texts
+    tools, content = rest[: len(lesson.tools)], rest[len(lesson.tools) : -1]
+    searched = "\n".join(filter(None, texts))
+    meaning = "\n".join(filter(None, [task or summary, error, *content]))[:LONGEST_MEANING]
+    return _Row(
+        status=lesson.status,
+        kind=lesson.kind,
+        day=lesson.day.toordinal(),
+        task_type=normalized(task_type),
+        tools="\n".join(sorted(map(normalized, tools))),
+        confidence=lesson.confidence,
+        length=len(searched.split()),
+        content="\n".join(content),
+        meaning=meaning,
+        digest=_digest_of(meaning),
+        searched=searchable(searched),
+    )
+
+
+def _write(
+    connection: Connection,
+    agent: int,
+    indexed: Mapping[str, _Document],
+    read: Sequence[tuple[_Document, _Row | None]],
+    removed: Sequence[_Document],
+) -> Counter[str]:
+    """Write the documents of an agent; count the lessons added, changed and removed."""
+    counts: Counter[str] = Counter(removed=sum(not document.problem for document in removed))
+    numbers = count(max((each.number for each in indexed.values()), default=agent << AGENT_BITS) + 1)
+    is_changed = bool(removed)
+    for document in removed:
+        _delete(connection, document.number)
+    for document, row in read:
+        before = indexed.get(document.id)
+        if before is not None and (before.digest, before.problem) == (document.digest, document.problem):
+            connection.execute(
+                "UPDATE documents SET changed_ns = ?, size = ? WHERE number = ?",
+                (document.changed_ns, document.size, before.number),
+            )
+            continue
+        is_changed = True
+        if before is not None:
+            _delete(connection, before.number)
+        number = next(numbers) if before is None else before.number
+        connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)", (number, *document[1:]))
+        if row is not None:
+            marks = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO lessons VALUES ({marks})", (number, *row[:-1]))  # noqa: S608 (only marks)
+            connection.execute("INSERT INTO words (rowid, searched) VALUES (?, ?)", (number, row.searched))
+        was_lesson = before is not None and not before.problem
+        if not document.problem:
+            counts["changed" if was_lesson else "added"] += 1
+        elif was_lesson:
+            counts["removed"] += 1
+    if is_changed:
+        connection.execute("UPDATE agents SET revision = randomblob(8) WHERE agent = ?", (agent,))
+    return counts
+
+
+def _delete(connection: Connection, number: int) -> None:
+    connection.execute("DELETE FROM words WHERE rowid = ?", (number,))
+    connection.execute("DELETE FROM lessons WHERE number = ?", (number,))
+    connection.execute("DELETE FROM documents WHERE number = ?", (number,))
+
+
+def _numbers(agent: int) -> tuple[int, int]:
+    """Return the lowest and the highest number that a document of an agent can have."""
+    return agent << AGENT_BITS, (agent + 1 << AGENT_BITS) - 1
+
+
+def _settled(changed_ns: int) -> int:
+    """Return a modification time; -1 if it is so recent that the next change may leave it as it is."""
+    return -1 if time.time_ns() - changed_ns < YOUNG_NS else changed_ns
+
+
+def _digest_of(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+# A write-ahead log would be deleted by a process that closes a replaced file of the same name.
+_SETTINGS = "PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+_BLAMELESS = frozenset(f"SQLITE_{name}" for name in ("BUSY", "LOCKED", "FULL", "IOERR", "READONLY", "NOMEM"))
+"""Errors for which a file is not to blame, so that a new one would not help."""
+
+
+class _IndexFile:
+    """The SQLite file in the folder of an index: opened for each use, and replaced if it is unusable.
+
+    It is written and replaced only under the lock, so that nothing is written to a replaced file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / FILE
+        self._memory: Connection | None = None
+        self._memory_lock = Lock()
+
+    async def use(self, work: Callable[[*Ts], T], *args: *Ts, in_memory: bool = False) -> T:
+        """Do work that opens the file, again if the file turns out to be missing or unusable.
+
+        Raises `StoreError` if no file can be used; with `in_memory`, a warning is logged instead, and from
+        then on the index is in the memory of this process.
+        """
+        try:
+            return await asyncio.to_thread(self._attempt, ATTEMPTS, work, *args)
+        except (sqlite3.Error, OSError) as error:
+            problem = explained(error, self._path, WAIT)
+            if not in_memory:
+                raise problem from error
+        if self._memory is None:
+            logger.warning("Lessons are indexed in memory, which takes longer: %s", problem)
+            memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            memory.executescript(SCHEMA)
+            self._memory = memory
+        return await self.use(work, *args)
+
+    def _attempt(self, attempts: int, work: Callable[[*Ts], T], *args: *Ts) -> T:
+        inode = _inode(self._path)
+        try:
+            return work(*args)
+        except sqlite3.Error as error:
+            is_blameless = primary_name(error) in _BLAMELESS and _inode(self._path) == inode
+            if is_blameless or self._memory is not None or attempts == 1:
+                raise
+        self._replace(inode)
+        return self._attempt(attempts - 1, work, *args)
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Open the file. Raises `sqlite3.Error` if it is missing or unusable."""
+        if self._memory is not None:
+            with self._memory_lock:
+                try:
+                    yield self._memory
+                finally:
+                    self._memory.rollback()
+            return
+        check_regular(self._path)
+        uri = f"{self._path.as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True)) as connection:
+            connection.executescript(_SETTINGS)
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Generator[Connection]:
+        """Open the file under the lock, which one process at a time holds."""
+        with nullcontext() if self._memory else self._lock(), self.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _lock(self) -> Generator[None]:
+        make_folder(self._folder)
+        lock = FileLock(self._folder / "lock", WAIT)
+        try:
+            with lock.held():
+                yield
+        finally:
+            lock.close()
+
+    def _replace(self, inode: int) -> None:
+        """Put an empty file in the place of the one with an inode, unless another process has done so."""
+        new, *left_over = (
+            self._path.with_name(f"{self._path.name}{suffix}")
+            for suffix in (".new", ".new-journal", "-journal")
+        )
+        with self._lock():
+            if _inode(self._path) != inode:
+                return
+            older = (path for path in self._folder.glob("lessons-*.db*") if path.name < FILE)
+            for path in (new, *left_over, *older):
+                path.unlink(missing_ok=True)
+            make_file(new)
+            with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+                connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+            new.replace(self._path)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 # --- embedding in the background ---------------------------------------------------------------------------
@@ -282,13 +677,12 @@ class Backlog:
         self._index = index
         self._documents = documents
         self._folder = folder_name(agent)
-        self._state = 0
+        self._state: int | None = None  # of the agent's documents when embedding was last begun
         self._task: asyncio.Task[None] | None = None
-        self._is_behind = True  # an earlier process may have ended too soon
 
     def begin(self) -> None:
         """Start embedding, or have the running task look once more."""
-        self._is_behind = True
+        self._state = None
         if not self._is_running():
             # A fresh context: this is part of no run, and of no step of one.
             self._task = asyncio.create_task(self._work_off(EMBEDDED_LATER), context=Context())
@@ -296,10 +690,9 @@ class Backlog:
     async def catch_up(self, agent: str | None) -> None:
         """Embed a few lessons of an agent, or of all agents, unless the task is running.
 
-        Lessons that people or other machines have added are noticed.
+        Lessons that an earlier process left, or that people or other machines have added, are noticed.
         """
         if not self._is_running():
-            self._is_behind = self._is_behind or await self._current_state() != self._state
             await self._work_off(EMBEDDED_FIRST, agent)
 
     async def wait(self) -> None:
@@ -307,21 +700,17 @@ class Backlog:
         if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([self._task])
 
-    async def _current_state(self) -> int:
-        return await asyncio.to_thread(self._documents.state, self._folder)
-
     def _is_running(self) -> bool:
         task = self._task
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
     async def _work_off(self, most: int, agent: str | None = None) -> None:
-        while self._is_behind:
-            self._is_behind = False
-            self._state = await self._current_state()
+        while (state := await asyncio.to_thread(self._documents.state, self._folder)) != self._state:
+            self._state = state
             try:
                 await self._index.fill(most, agent)
             except asyncio.CancelledError:
-                self._is_behind = True
+                self._state = None
                 raise
             except Exception as error:  # noqa: BLE001 (an embedder may raise anything, and nobody awaits this)
                 logger.warning("New lessons are found by full text only for now: %s", error)

@@ -478,9 +478,8 @@ class Lessons:
         return list((await asyncio.to_thread(Overview.read, self._documents, self.agent)).problems)
 
     async def aclose(self) -> None:
-        """Close the search index; the next use opens it again. The store is the caller's."""
+        """Wait until new lessons are embedded. The store is the caller's."""
         await self._backlog.wait()
-        await self._index.aclose()
 
     # --- due reflections and quarantined lessons -----------------------------------------------------------
 

@@ -31,8 +31,7 @@ from redraft.lessons.exchange import (
 )
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import FoundLessons, LessonIndex
-from redraft.lessons.indexer import Refreshed
+from redraft.lessons.index import FoundLessons, LessonIndex, Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
@@ -282,15 +281,12 @@ class LessonLibrary:
         found: dict[str, FoundLesson] = {}
         effects = {lesson: its.effect for lesson, its in (await self._counters()).items() if its.effect}
         for index in indexes:
-            try:
-                if len(found) < k:
-                    lessons = await index.search(wanted, effects)
-                    result.near_misses = max(result.near_misses, lessons.near_misses)
-                    for one in lessons:
-                        by_words = index is not indexes[0]
-                        found.setdefault(one.lesson.id, replace(one, score=0.0) if by_words else one)
-            finally:
-                await index.aclose()
+            if len(found) < k:
+                lessons = await index.search(wanted, effects)
+                result.near_misses = max(result.near_misses, lessons.near_misses)
+                for one in lessons:
+                    by_words = index is not indexes[0]
+                    found.setdefault(one.lesson.id, replace(one, score=0.0) if by_words else one)
         result.extend(islice(found.values(), k))
         return result
 
@@ -313,8 +309,6 @@ class LessonLibrary:
             except StoreError as error:  # the files say all the same what is wrong with them
                 unread = ()
                 found[INDEX, "broken"] = Problem(INDEX, "broken", str(error))
-            finally:
-                await index.aclose()
             for broken in unread:
                 if self.agent is None or broken.id.partition("/")[0] == folder_name(self.agent):
                     found.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
@@ -434,30 +428,18 @@ class LessonLibrary:
                 playbooks=(*erased.playbooks, *playbooks),
                 rules=rules,
             )
-        if not check:
-            await self._purge()
+        if not check and self.documents.index.exists():  # also if an earlier erasure was interrupted here
+            await LessonIndex(self.documents).rebuild()
         return erased
-
-    async def _purge(self) -> None:
-        """Leave nothing of deleted lessons in the index."""
-        if self.documents.index.exists():  # also if an earlier erasure was interrupted here
-            index = LessonIndex(self.documents)
-            try:
-                await index.purge()
-            finally:
-                await index.aclose()
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
         """Index every document anew and embed all lessons; `on_progress` gets the number embedded so far."""
         embedder = embedder_of(None, load_settings())
         index = LessonIndex(self.documents, embedder)
-        try:
-            found, embedded = await index.rebuild(), 0
-            while some := await index.fill(EMBEDDED_PER_STEP):
-                embedded += some
-                on_progress(embedded)
-        finally:
-            await index.aclose()
+        found, embedded = await index.rebuild(), 0
+        while some := await index.fill(EMBEDDED_PER_STEP):
+            embedded += some
+            on_progress(embedded)
         return Rebuilt(found, embedded, "" if embedder is None else embedder.name)
 
     async def export(

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from array import array
+from collections import ChainMap
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 from heapq import nlargest
+from importlib import import_module
 from itertools import islice
-from math import sqrt
+from math import hypot, sqrt
 from operator import mul
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from redraft._validation import check_count
 from redraft.lessons.full_text import FullText, names_in, tokens_of
-from redraft.lessons.indexer import SEARCHED, normalized
-from redraft.lessons.lesson import CONFIDENCE, NEAR_DUPLICATE, LessonKind, overlap, words_in
-from redraft.lessons.vectors import cosines, matrix_of
+from redraft.lessons.lesson import CONFIDENCE, NEAR_DUPLICATE, LessonKind, Status, overlap, words_in
 from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from sqlite3 import Connection
 
+SEARCHED: tuple[Status, ...] = ("active", "quarantined")
+"""The statuses of lessons that may be found; quarantined lessons are found to be tried."""
 NEAREST, FLOOD = 50, 5_000
 """Lessons ranked by meaning, and by words: a few, or more if those are all near-duplicates."""
 COMMON = 400
@@ -64,6 +67,77 @@ class LessonQuery:
         return without_invisible(f"{self.task}\n{self.error}").strip()
 
 
+def normalized(name: str) -> str:
+    """Return the name of a task type or a tool in the form in which names are compared."""
+    return " ".join(without_invisible(name).casefold().split())
+
+
+# --- a search ----------------------------------------------------------------------------------------------
+
+
+class _Features(NamedTuple):
+    """What a lesson is ranked by; `length` is in words."""
+
+    id: str
+    kind: str
+    day: int
+    task_type: str
+    tools: Sequence[str]
+    confidence: float
+    length: int
+
+
+class AgentLessons:
+    """The lessons of an agent in memory, by status and number, and their vectors of a dimension.
+
+    `numbers` are the lowest and the highest that they can have; `revision` is the agent's in the index.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        numbers: tuple[int, int],
+        revision: bytes,
+        embedder: str,
+        dimension: int,
+    ) -> None:
+        self.revision, self.dimension = revision, dimension
+        self.lessons: dict[str, dict[int, _Features]] = {status: {} for status in SEARCHED}
+        vectors: dict[int, bytes] = {}
+        rows = connection.execute(
+            """
+            SELECT number, status, vector, id, kind, day, task_type, tools, confidence, length
+            FROM lessons JOIN documents USING (number) LEFT JOIN vectors
+            ON embedder = ? AND vectors.digest = lessons.digest AND length(vector) = ?
+            WHERE number BETWEEN ? AND ?
+            """,
+            (embedder, FLOAT_BYTES * dimension, *numbers),
+        )
+        for number, status, vector, lesson_id, kind, day, task_type, tools, confidence, length in rows:
+            self.lessons[status][number] = _Features(
+                lesson_id, kind, day, task_type, tools.split("\n"), confidence, length
+            )
+            if vector is not None:
+                vectors[number] = vector
+        self._matrix = _matrix_of(list(vectors.values()))
+        self.vectors: dict[int, Any] = dict(zip(vectors, self._matrix, strict=True))
+
+    def similarities(self, vector: Sequence[float] | None) -> dict[int, float]:
+        """Return the cosine with a vector for each lesson that has one."""
+        if vector is None or not self.vectors:
+            return {}
+        return dict(zip(self.vectors, _cosines(self._matrix, vector), strict=True))
+
+
+class BestLesson(NamedTuple):
+    """One of the best lessons of a search, with the digest of its document."""
+
+    id: str
+    digest: bytes
+    score: float
+    reason: str
+
+
 class Search:
     """One search among lessons: what each has in common with the query.
 
@@ -75,63 +149,64 @@ class Search:
         connection: Connection,
         query: LessonQuery,
         vector: Sequence[float] | None,
-        embedder: str,
-        agents: Iterable[AgentLessons],
+        agents: Collection[AgentLessons],
         effects: Mapping[str, float],
     ) -> None:
         has_names = any(not name.isdecimal() for name in names_in(query.text))
-        self.ranking = Ranking(has_names=has_names, embedded=vector is not None)
         self.near_misses = 0
+        self._ranking = Ranking(has_names=has_names, embedded=vector is not None)
         self._connection = connection
         self._query = query
-        self._embedder = embedder
+        self._effects = effects
+        self._vectors = ChainMap(*(one.vectors for one in agents))
         self._lessons: dict[int, _Features] = {}
         self._similarities: dict[int, float] = {}
         for one in agents:
-            found = one.lessons[query.status]
-            self._lessons |= found
+            lessons = one.lessons[query.status]
+            self._lessons |= lessons
             self._similarities |= {
-                number: cosine for number, cosine in one.similarities(vector).items() if number in found
+                number: cosine for number, cosine in one.similarities(vector).items() if number in lessons
             }
-        count = len(self._lessons)
-        common = COMMON if query.agent is None else max(COMMON_COUNT, int(count * COMMON_SHARE))
+        total = len(self._lessons)
+        common = COMMON if query.agent is None else max(COMMON_COUNT, int(total * COMMON_SHARE))
         first, last = min(self._lessons, default=0), max(self._lessons, default=0)
         full_text = FullText(connection, first, last, common, self._lessons)
         self._same_type: set[int] = set()
         self._tools: dict[int, tuple[str, ...]] = {}
         self._required: set[int] = set()
         if query.agent is not None:
-            same = normalized(query.task_type)
-            self._same_type = {
-                number for number, one in self._lessons.items() if same and one.task_type == same
-            }
+            if same := normalized(query.task_type):
+                self._same_type = {number for number, one in self._lessons.items() if one.task_type == same}
             self._tools = self._with_tools(full_text)
             self._required.update(*map(full_text.rows_with_sentence, query.requirements))
         self._shares: dict[int, float] = {}
         # Words count where the question has names, or where a lesson has no vector.
-        if self.ranking.has_names or len(self._similarities) < count:
-            self._shares = full_text.shares(query.text, count, lambda number: self._lessons[number].length)
-        self._effects = self._by_number(effects)
+        if has_names or len(self._similarities) < total:
+            self._shares = full_text.shares(query.text, total, lambda number: self._lessons[number].length)
         if self._similarities:
-            self.ranking = replace(self.ranking, threshold=threshold_of(self._matches(), has_names=has_names))
+            threshold = threshold_of(self._matches(), has_names=has_names)
+            self._ranking = replace(self._ranking, threshold=threshold)
 
-    def best(self) -> list[Candidate]:
-        """Return the `k` most relevant lessons, best first, without near-duplicates; count near misses."""
+    def best(self) -> Iterator[BestLesson]:
+        """Yield the `k` most relevant lessons, best first, without near-duplicates; count near misses."""
         best: list[Candidate] = []
         for most in (NEAREST, FLOOD):
             candidates = list(self._candidates(most))
-            ranked = self.ranking.ordered(candidates)
-            self.near_misses = sum(map(self.ranking.is_near_miss, candidates))
+            ranked = self._ranking.ordered(candidates)
+            self.near_misses = sum(map(self._ranking.is_near_miss, candidates))
             best = list(islice(without_duplicates(ranked, self._content, self._similarity), self._query.k))
             if len(best) == self._query.k or most >= len(self._lessons):
                 break
-        return best
-
-    def reason(self, candidate: Candidate, searched: str) -> str:
-        """Say why a lesson was chosen; `searched` is its text in the index."""
-        words = set(searched.lower().split())
-        names = [name for name in names_in(self._query.text) if words.intersection(tokens_of(name)[:1])]
-        return reason_for(candidate, self._query.task_type, names)
+        names = {name: tokens_of(name)[:1] for name in names_in(self._query.text)}
+        for one in best:
+            digest, searched = self._connection.execute(
+                "SELECT digest, searched FROM documents JOIN words ON words.rowid = number WHERE number = ?",
+                (one.number,),
+            ).fetchone()
+            words = set(searched.lower().split())
+            shared = [name for name, tokens in names.items() if words.intersection(tokens)]
+            reason = reason_for(one, self._query.task_type, shared)
+            yield BestLesson(self._lessons[one.number].id, digest, self._ranking.score(one), reason)
 
     def _candidates(self, most: int) -> Iterator[Candidate]:
         """Yield the lessons with the same type, tools or requirements, and `most` of the nearest others."""
@@ -153,33 +228,25 @@ class Search:
                     self._similarities.get(number),
                     self._shares.get(number, 0.0),
                     features.confidence,
-                    self._effects.get(number, 0.0),
+                    self._effects.get(features.id, 0.0),
                     number in self._required,
                 )
 
     def _matches(self) -> list[float]:
         """Return how well each lesson that has a vector matches the question."""
-        if not self.ranking.has_names:
+        if not self._ranking.has_names:
             return list(self._similarities.values())
         return [
             cosine + NAME_BOOST * self._shares.get(number, 0.0)
             for number, cosine in self._similarities.items()
         ]
 
-    def _by_number(self, effects: Mapping[str, float]) -> dict[int, float]:
-        """Return the effects of lessons by number in place of id."""
-        found: dict[int, float] = {}
-        for lesson_id, effect in effects.items():
-            row = self._connection.execute("SELECT number FROM lessons WHERE id = ?", (lesson_id,)).fetchone()
-            if row is not None:
-                found[row[0]] = effect
-        return found
-
     def _with_tools(self, full_text: FullText) -> dict[int, tuple[str, ...]]:
         """Return the query's tools that each lesson used or mentions, for lessons with any."""
         tools: dict[int, tuple[str, ...]] = {}
         for tool in dict.fromkeys(self._query.tools):
-            used = {number for number, one in self._lessons.items() if normalized(tool) in one.tools}
+            name = normalized(tool)
+            used = {number for number, one in self._lessons.items() if name in one.tools}
             for number in used.union(full_text.rows_with_name(tool)):
                 tools[number] = (*tools.get(number, ()), tool)
         return tools
@@ -191,60 +258,45 @@ class Search:
         return content
 
     def _similarity(self, one: Candidate, other: Candidate) -> float:
-        rows = self._connection.execute(
-            """
-            SELECT vector FROM lessons JOIN vectors USING (digest)
-            WHERE embedder = ? AND number IN (?, ?)
-            """,
-            (self._embedder, one.number, other.number),
-        )
-        vectors = [array("f", vector) for (vector,) in rows]
+        """Return the cosine of two lessons, 0 if one has no vector."""
+        vectors = [self._vectors[each.number] for each in (one, other) if each.number in self._vectors]
         return sum(map(mul, *vectors)) if len(vectors) > 1 else 0.0
 
 
-class _Features(NamedTuple):
-    """What a lesson is ranked by; `length` is in words."""
+# --- vectors -----------------------------------------------------------------------------------------------
 
-    kind: str
-    day: int
-    task_type: str
-    tools: Sequence[str]
-    length: int
-    confidence: float
+FLOAT_BYTES = 4
+"""Bytes of a number in a packed vector."""
 
 
-class AgentLessons:
-    """The lessons of one agent in memory, by status and number, and the vectors of those that have one.
+@cache
+def numpy() -> Any:
+    """Return numpy, or None if it is not installed; it comes with the offline embedder."""
+    try:
+        return import_module("numpy")
+    except ImportError:
+        return None
 
-    `revision` is the agent's when they were read.
-    """
 
-    def __init__(self, connection: Connection, agent: int, revision: int, embedder: str) -> None:
-        self.revision = revision
-        self.lessons: dict[str, dict[int, _Features]] = {status: {} for status in SEARCHED}
-        vectors: dict[int, bytes] = {}
-        rows = connection.execute(
-            """
-            SELECT number, is_active, kind, day, task_type, tools, length, confidence, vector
-            FROM lessons LEFT JOIN vectors ON embedder = ? AND vectors.digest = lessons.digest
-            WHERE agent = ? AND is_active
-            """,
-            (embedder, agent),
-        )
-        for number, is_active, kind, day, task_type, tools, length, confidence, vector in rows:
-            self.lessons[SEARCHED[is_active - 1]][number] = _Features(
-                kind, day, task_type, tools.split("\n"), length, confidence
-            )
-            if vector is not None:
-                vectors[number] = vector
-        self._embedded = list(vectors)
-        self._matrix = matrix_of(list(vectors.values()))
+def packed(vector: Sequence[float]) -> bytes:
+    """Scale a vector to unit length and pack it as 32-bit floats."""
+    length = hypot(*vector) or 1.0
+    return array("f", [number / length for number in vector]).tobytes()
 
-    def similarities(self, vector: Sequence[float] | None) -> dict[int, float]:
-        """Return the cosine with a vector for each lesson that has one."""
-        if vector is None or not self._embedded:
-            return {}
-        return dict(zip(self._embedded, cosines(self._matrix, vector), strict=True))
+
+def _matrix_of(vectors: Sequence[bytes]) -> Any:
+    """Return packed vectors as the rows of a matrix."""
+    if not vectors or numpy() is None:  # without vectors, numpy is not loaded
+        return [array("f", vector) for vector in vectors]
+    return numpy().frombuffer(b"".join(vectors), "f4").reshape(len(vectors), -1)
+
+
+def _cosines(matrix: Any, vector: Sequence[float]) -> list[float]:
+    """Return the cosine of each row with a vector, all of unit length: their dot products."""
+    if numpy() is None:
+        return [sum(map(mul, row, vector)) for row in matrix]
+    # Not `@`: for so few rows, starting its threads takes longer than multiplying.
+    return numpy().einsum("ij,j->i", matrix, numpy().asarray(vector, "f4")).tolist()
 
 
 # --- the order ---------------------------------------------------------------------------------------------
