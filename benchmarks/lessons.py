@@ -136,14 +136,13 @@ async def warm(index: LessonIndex, asked: Sequence[LessonQuery]) -> list[Took]:
 
 
 async def cold(path: Path, embedder: NamedEmbedder | None, asked: Sequence[LessonQuery]) -> list[Took]:
-    """Return what the first search takes of an index that is opened for it."""
+    """Return what the first search takes of an index that has nothing in memory yet."""
     from redraft.lessons.index import LessonIndex
 
     times: list[Took] = []
     for query in asked:
         index = LessonIndex(path, embedder)
         times.append(await took(index.search(query)))
-        await index.aclose()
     return times
 
 
@@ -160,7 +159,6 @@ async def recall(path: Path, tasks: Sequence[str], embedder: NamedEmbedder) -> l
             warm_ms, cold_ms = (middle(each).clock * 1e3 for each in times)
             target = f"{TARGETS[who]:g} {verdict(warm_ms, TARGETS[who])}"
             rows.append((f"{what}, {who}", f"{warm_ms:.1f}", target, f"{cold_ms:.1f}"))
-        await index.aclose()
     return rows
 
 
@@ -182,7 +180,6 @@ async def scale(path: Path, agents: int, each: int) -> str:
         (await took(index.fill())).row("vectors for all, with the scripted embedder"),
     ]
     searches = await recall(path, tasks, embedder)
-    await index.aclose()
     return "\n\n".join(
         [
             table((f"{agents * each:,} lessons of {agents} agents, seconds", "clock", "CPU"), rows),
