@@ -614,6 +614,24 @@ def test_processes_share_one_index_and_may_be_killed(tmp_path):
     assert rows(tmp_path) == grown
 
 
+def test_tasks_share_one_index(tmp_path):
+    index = LessonIndex(tmp_path, ScriptedEmbedder())
+
+    async def add_and_find(number):
+        name = f"type {number}"
+        one = lesson(procedure(f"pears {number}"), summary=name, task_type=name)
+        await asyncio.to_thread(file, tmp_path, one)
+        if number % 3 == 0:
+            await index.fill()
+        [first, *_] = await index.search(LessonQuery("Fetch", name, agent=AGENT, k=9))
+        assert first.lesson.summary == name
+
+    async def main():
+        await asyncio.gather(*(add_and_find(number) for number in range(24)))
+
+    asyncio.run(main())
+
+
 def without_room(path, monkeypatch):
     run(path, refresh)
     with sqlite3.connect(path / ".index" / FILE) as connection:

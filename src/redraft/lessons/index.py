@@ -363,17 +363,19 @@ class LessonIndex:
     ) -> list[AgentLessons]:
         """Return the lessons of an agent, or of each, loaded again if they have changed."""
         dimension = 0 if vector is None else len(vector)
-        agents = connection.execute(
-            "SELECT folder, agent, revision FROM agents WHERE :folder IS NULL OR folder = :folder",
+        rows = connection.execute(
+            "SELECT folder, agent, revision FROM agents "
+            "WHERE :folder IS NULL OR folder = :folder ORDER BY agent",
             {"folder": folder},
         ).fetchall()
-        for name, agent, revision in agents:
-            loaded = self._agents.get(name)
-            if loaded is None or (loaded.revision, loaded.dimension) != (revision, dimension):
-                self._agents[name] = AgentLessons(
-                    connection, _numbers(agent), revision, self._embedder_name, dimension
-                )
-        return [self._agents[name] for name, _, _ in agents]
+        agents: list[AgentLessons] = []
+        for name, agent, revision in rows:
+            lessons = self._agents.get(name)
+            if lessons is None or (lessons.revision, lessons.dimension) != (revision, dimension):
+                lessons = AgentLessons(connection, _numbers(agent), revision, self._embedder_name, dimension)
+                self._agents[name] = lessons
+            agents.append(lessons)
+        return agents
 
     def _lesson(self, best: BestLesson) -> Lesson | None:
         """Read a lesson; None if its text is no longer the indexed one."""
