@@ -40,7 +40,7 @@ FIX = (
     "Your answer fails this check:\n{issues}\n\n"
     "Fix it. Reply with the whole corrected answer and nothing else."
 )
-ARMS_VERSION = 1
+ARMS_VERSION = 2
 """To be raised when an arm, a task or a check below changes what it does."""
 
 
@@ -161,7 +161,7 @@ Arm = Callable[["BenchTask", Samples], Awaitable[Outcome]]
 async def greedy(task: BenchTask, model: Samples) -> Outcome:
     """Ask once."""
     opening = await opening_of(task, model)
-    reply, evaluation = await _ask(task, model, ChatRequest(opening))
+    reply, evaluation = await _ask(task, model, opening)
     return _outcome(task, "greedy", [_try(reply, evaluation, 0, "draft")])
 
 
@@ -169,7 +169,7 @@ async def best_of_3(task: BenchTask, model: Samples) -> Outcome:
     """Sample until an answer passes the visible checks; return the first with the best visible score."""
     opening, tries, best = await opening_of(task, model), list[Try](), 0
     for number in range(CALLS):
-        request = ChatRequest(opening, temperature=TEMPERATURE if number else None)
+        request = replace(opening, temperature=TEMPERATURE if number else None)
         reply, evaluation = await _ask(task, model, request)
         if number and _rank(evaluation) > (tries[best].met, tries[best].score or 0.0):
             best = number
@@ -181,14 +181,15 @@ async def best_of_3(task: BenchTask, model: Samples) -> Outcome:
 
 async def chat(task: BenchTask, model: Samples) -> Outcome:
     """Show in the same chat what fails, and ask to fix it; return the last answer."""
-    turns, tries = await opening_of(task, model), list[Try]()
+    request, tries = await opening_of(task, model), list[Try]()
     for number in range(CALLS):
-        reply, evaluation = await _ask(task, model, ChatRequest(turns))
+        reply, evaluation = await _ask(task, model, request)
         tries.append(_try(reply, evaluation, number, _how(reply, tries, "fix" if number else "draft")))
         if evaluation.satisfactory:
             break
         issues = "\n".join(f"- {issue}" for issue in evaluation.issues)
-        turns = (*turns, Message("assistant", reply.text), Message("user", FIX.format(issues=issues)))
+        fix = Message("assistant", reply.text), Message("user", FIX.format(issues=issues))
+        request = replace(request, messages=(*request.messages, *fix))
     return _outcome(task, "chat", tries)
 
 
@@ -237,11 +238,11 @@ def _agent(model: ChatModel, pattern: ReflectionPattern) -> Agent:
     return Agent(model, pattern=pattern, system_prompt=SYSTEM, keep=False)
 
 
-async def opening_of(task: BenchTask, model: Samples) -> tuple[Message, ...]:
-    """Return the messages with which the loop asks for its first draft, so that all arms ask for the same."""
+async def opening_of(task: BenchTask, model: Samples) -> ChatRequest:
+    """Return the request with which the loop asks for its first draft, so that all arms ask for the same."""
     first = Samples(model.replies, model.seed)
     await _agent(first, _pattern(task, max_iterations=0)).run(task.prompt)
-    return first.requests[0].messages
+    return first.requests[0]
 
 
 async def _ask(

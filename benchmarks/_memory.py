@@ -22,7 +22,6 @@ from offline_model import add_model_options, by_arm, interval, model_of
 
 from redraft import ConfigError, ReflectionPattern
 from redraft._codec import to_json
-from redraft.protocols import ChatRequest
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from _tasks import BenchTask
 
     from redraft import ReflectionEvaluation
-    from redraft.protocols import ChatReply
-    from redraft.types import Message
+    from redraft.protocols import ChatReply, ChatRequest
 
 SEEDS = (1, 2, 3)
 """Of the order in which a series meets its tasks, and of answers at a temperature."""
@@ -160,7 +158,7 @@ async def run_all(
 
 
 async def sampled(
-    task: BenchTask, messages: tuple[Message, ...], model: Metered, calls: int
+    task: BenchTask, opening: ChatRequest, model: Metered, calls: int
 ) -> tuple[str, list[ReflectionEvaluation]]:
     """Ask the same until an answer passes the visible checks, first without a temperature.
 
@@ -170,7 +168,7 @@ async def sampled(
     verdicts: list[ReflectionEvaluation] = []
     text = ""
     for number in range(calls):
-        text = (await model(ChatRequest(messages, temperature=TEMPERATURE if number else None))).text
+        text = (await model(replace(opening, temperature=TEMPERATURE if number else None))).text
         verdicts.append(await pattern.reflect(text))
         if verdicts[-1].satisfactory:
             break

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from _tasks import BenchTask
 
-VERSION = 1
+VERSION = 2
 """To be raised when an arm, a task or a check changes what it does."""
 CALLS = 3
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
