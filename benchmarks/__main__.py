@@ -10,7 +10,10 @@ from _measure import PROJECT
 SMALL = ("--model", "local:qwen2.5-coder-0.5b")
 LARGER = ("--model", "local:qwen2.5-coder-1.5b")
 HUMANEVAL = ("--tasks", "humaneval", "--shown", "scoring")
-FORMS = ("--families", "orders,headlines", "--arms", "stated")
+TOLD = (
+    *("--families", "orders,headlines,repairs,errands,flights,invoices,shifts"),
+    *("--arms", "withheld,stated"),
+)
 BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("start",),
     ("overhead",),
@@ -33,10 +36,9 @@ BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("replay",),
     ("acceptance",),
     ("transfer", "--families", "records,functions", "--seeds", "1", *LARGER, "--replay"),
-    ("first_drafts", *SMALL, *FORMS, "--replay"),
-    ("first_drafts", *LARGER, *FORMS, "--replay"),
-    ("note_runs", *SMALL, "--replay"),
-    ("note_runs", *LARGER, "--replay"),
+    ("first_drafts", *SMALL, "--replay"),
+    ("first_drafts", *LARGER, *TOLD, "--replay"),
+    ("note_runs", *SMALL, "--families", "functions", "--replay"),
     ("offline_model", "--tasks", "small", "--replay"),
     ("offline_model", *HUMANEVAL, *SMALL, "--replay"),
     ("offline_model", *HUMANEVAL, *LARGER, "--replay"),
