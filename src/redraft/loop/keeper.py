@@ -31,12 +31,13 @@ from redraft.types import ImageMessage
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
+    from redraft.loop.budget import StepBudget
     from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.record import Status
     from redraft.loop.run import Verbs
     from redraft.protocols import Step
-    from redraft.types import Draft, Image, PlainTask, ReflectionResult
+    from redraft.types import Advice, Draft, Image, PlainTask, ReflectionResult
 
 R = TypeVar("R")
 
@@ -48,85 +49,89 @@ async def run_and_store(
     step: Step,
     draft: Draft | None,
     origin: Origin,
-    **given: Any,
+    *,
+    advice: tuple[Advice, ...] = (),
+    diagnostics: Mapping[str, str] | None = None,
+    on_token: Callable[[TokenEvent], None] | None = None,
+    within: StepBudget | None = None,
 ) -> ReflectionResult:
     """Run the loop as `Run.to_end` does; if the step has a journal, keep the run, or resume it.
-
-    `given` is what else a `Run` takes.
 
     A run that has finished returns its result again, without a call. One that was interrupted goes on after
     its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
     for an id under which another task ran, or the same from another draft, and `StoreError` if an id was
     given and the store can't be read. A new run that can't be stored runs all the same, with a warning.
     """
-    with remembering_sources():
-        return await _run_and_store(pattern, task, verbs, step, draft, origin, given)
-
-
-async def _run_and_store(
-    pattern: ReflectionPattern,
-    task: PlainTask,
-    verbs: Verbs,
-    step: Step,
-    draft: Draft | None,
-    origin: Origin,
-    given: Mapping[str, Any],
-) -> ReflectionResult:
     judges, output_type = verbs.judges, verbs.output_type
-    if draft is not None and output_type is not None:
-        draft = replace(draft, output=output_type.take(draft.output))
-    journal = journal_in(step)
-    if journal is None:
-        return await Run(pattern, task, verbs, step, origin.name, **given).to_end(draft)
-    first_output = None if draft is None else draft.output
-    if output_type is not None:
-        step = output_type.recorded(step)
-        first_output = output_type.dump(first_output)
-    record = RunRecord(
-        journal.run_id,
-        task,
-        origin,
-        {
-            **pattern.recorded(),
-            "criteria": recorded(judges.criteria),
-            "judge": judges.signals.judge,
-            **({"judge_id": to_json(judges.signals.judge_id)} if judges.signals.judge_id else {}),
-        },
-        datetime.now(UTC),
-        Process.this(),
-        parent=journal.parent,
-        draft=first_output,
-        advice=given.get("advice", ()),
-        output_type=None if output_type is None else output_type.record,
-    )
 
-    async def work(task: PlainTask) -> ReflectionResult:
-        run = Run(pattern, task, verbs, step, origin.name, **given)
-        try:
-            return await run.to_end(draft)
-        except UnfinishedError as error:
-            if run.result is None and error.reason is not None and run.tally.suspended is None:
-                record.end_without_version(run.tally.stop(error.reason), run.tally)
-            raise
-        finally:
-            if run.result is not None:
-                record.end(run.result, output_type)
+    def run_of(task: PlainTask) -> Run:
+        return Run(
+            pattern,
+            task,
+            verbs,
+            step,
+            origin.name,
+            advice=advice,
+            diagnostics=diagnostics,
+            on_token=on_token,
+            within=within,
+        )
 
-    keeper = Keeper(journal, record)
-    if (finished := await keeper.begin()) is not None:
-        _report_ignored_budget(finished, pattern)
-        return _replay_result(finished, pattern, output_type, given.get("on_token"))
-    result = await keeper.follow(work(await with_stored_images(task, journal)))
-    if keeper.trouble:
-        extent = "" if journal.is_closed else ", or not completely"
-        note = f"The run is not stored{extent}: {keeper.trouble}"
-        result.diagnostics = {**result.diagnostics, "not_kept": note}
-    elif journal.unrestorable:
-        note = f"The result can't be returned again under this run_id: {journal.unrestorable[0]}"
-        result.diagnostics = {**result.diagnostics, "not_restorable": note}
-    if not keeper.trouble and not pattern.preserve_all_versions:
-        await _delete_other_versions(journal, {version.iteration for version in record.versions})
-    return result
+    with remembering_sources():
+        if draft is not None and output_type is not None:
+            draft = replace(draft, output=output_type.take(draft.output))
+        journal = journal_in(step)
+        if journal is None:
+            return await run_of(task).to_end(draft)
+        first_output = None if draft is None else draft.output
+        if output_type is not None:
+            step = output_type.recorded(step)
+            first_output = output_type.dump(first_output)
+        record = RunRecord(
+            journal.run_id,
+            task,
+            origin,
+            {
+                **pattern.recorded(),
+                "criteria": recorded(judges.criteria),
+                "judge": judges.signals.judge,
+                **({"judge_id": to_json(judges.signals.judge_id)} if judges.signals.judge_id else {}),
+            },
+            datetime.now(UTC),
+            Process.this(),
+            parent=journal.parent,
+            draft=first_output,
+            advice=advice,
+            output_type=None if output_type is None else output_type.record,
+        )
+
+        async def work(task: PlainTask) -> ReflectionResult:
+            run = run_of(task)
+            try:
+                return await run.to_end(draft)
+            except UnfinishedError as error:
+                if run.result is None and error.reason is not None and run.tally.suspended is None:
+                    record.end_without_version(run.tally.stop(error.reason), run.tally)
+                raise
+            finally:
+                if run.result is not None:
+                    record.end(run.result, output_type)
+
+        keeper = Keeper(journal, record)
+        if (finished := await keeper.begin()) is not None:
+            _report_ignored_budget(finished, pattern)
+            return _replay_result(finished, pattern, output_type, on_token)
+        result = await keeper.follow(work(await with_stored_images(task, journal)))
+        if keeper.trouble:
+            extent = "" if journal.is_closed else ", or not completely"
+            note = f"The run is not stored{extent}: {keeper.trouble}"
+            result.diagnostics = {**result.diagnostics, "not_kept": note}
+        elif journal.unrestorable:
+            note = f"The result can't be returned again under this run_id: {journal.unrestorable[0]}"
+            result.diagnostics = {**result.diagnostics, "not_restorable": note}
+        if not keeper.trouble and not pattern.preserve_all_versions:
+            await _delete_other_versions(journal, {version.iteration for version in record.versions})
+        return result
 
 
 IMAGE = "image"

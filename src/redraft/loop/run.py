@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from os import urandom
 from time import monotonic, perf_counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from redraft import _telemetry
@@ -71,9 +70,6 @@ if TYPE_CHECKING:
     from redraft.types import PlainTask
 
 
-NO_DIAGNOSTICS: Mapping[str, str] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class Judges:
     """The evaluator of a run, and what is known about it.
@@ -126,7 +122,7 @@ class Run:
         name: str = "",
         *,
         advice: tuple[Advice, ...] = (),
-        diagnostics: Mapping[str, str] = NO_DIAGNOSTICS,
+        diagnostics: Mapping[str, str] | None = None,
         on_token: Callable[[TokenEvent], None] | None = None,
         within: StepBudget | None = None,
     ) -> None:
@@ -151,7 +147,7 @@ class Run:
         if within is None and (around := enclosing_budget()) is not None:
             within = around.shared
         self.tally = Tally(pattern.budget, clock=clock.elapsed if clock else monotonic, outer=within)
-        self.notes = dict(diagnostics)
+        self.notes = dict(diagnostics or {})
         self.draft_notes: dict[str, list[str]] = {}
         self.live = verbs.live or LiveRun(pattern.triggers, verbs.reflector, pattern.retry)
         self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, live=self.live)
