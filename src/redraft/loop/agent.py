@@ -327,10 +327,13 @@ class Agent(Generic[OutputT]):
             step = journalled_step(self._keep, run_id, task)
         elif run_id is not None:
             raise ConfigError("Pass either run_id or step, not both: a Journalled step has its own run_id.")
+        changes: dict[str, Any] = {}
         if self._lessons is not None:
-            pattern = variant_of(pattern, advisors=(*pattern.advisors, self._lessons))
+            changes["advisors"] = (*pattern.advisors, self._lessons)
         if on_event is not None:
-            pattern = variant_of(pattern, on_event=on_event)
+            changes["on_event"] = on_event
+        if changes:
+            pattern = variant_of(pattern, **changes)
         start = starting_draft(draft)
         origin = replace(self._origin, importable=importable_name(self, self._module))
         return await run_and_store(pattern, task, verbs, step, start, origin, on_token=on_event)
