@@ -14,7 +14,7 @@ from pathlib import Path
 from stat import S_IMODE
 from threading import RLock
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from redraft._hints import keyword_hints
 from redraft._locks import FileLock, check_regular, make_file, make_folder, remedy
@@ -207,6 +207,8 @@ class _File:
 class _Memory:
     """A database in memory: each call has its connection for a moment, whatever its thread."""
 
+    _PATH: ClassVar[Path] = Path(MEMORY)
+
     def __init__(self) -> None:
         self._lock = RLock()
         self._connection: Connection | None = None
@@ -221,7 +223,7 @@ class _Memory:
         return self._connection
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        with self._lock, _explaining(Path(MEMORY), 0.0):
+        with self._lock, _explaining(self._PATH, 0.0):
             return work(self.connect())
 
     write = read

@@ -201,7 +201,7 @@ def unmet_conditions(part: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath
 
 @cache
 def _validator(schema: str) -> Any:
-    import jsonschema_rs  # noqa: PLC0415 (on first use)
+    import jsonschema_rs  # noqa: PLC0415 (9 ms, on first use)
 
     return jsonschema_rs.validator_for(json.loads(schema))
 
