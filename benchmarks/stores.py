@@ -60,12 +60,15 @@ async def cpu_ms(store: Store, count: int) -> tuple[float, float, float]:
 
 def raw_connection(folder: str) -> sqlite3.Connection:
     """Return a plain connection to a database of the same form, as durable as the store's."""
-    from redraft.stores.sqlite import MIGRATIONS
+    from redraft._sync import run_sync
+    from redraft.stores.sqlite import SqliteStore
 
-    connection = sqlite3.connect(Path(folder) / "raw.db", isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    path = Path(folder) / "raw.db"
+    store = SqliteStore(path)
+    run_sync(store.put(record("first")))  # makes the tables
+    run_sync(store.aclose())
+    connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = FULL")
-    connection.executescript("".join(MIGRATIONS))
     return connection
 
 
@@ -73,7 +76,7 @@ def raw_insert(connection: sqlite3.Connection, keys: Iterable[str]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for key in keys:
         values = (key, json.dumps(record(key).data))
-        connection.execute("INSERT INTO records VALUES ('', 'step', ?, ?, 1, NULL, 1, 1, 1, 0)", values)
+        connection.execute("INSERT INTO records VALUES ('', 'step', ?, ?, 1, 1, 1, 1, 0)", values)
     connection.execute("COMMIT")
 
 
