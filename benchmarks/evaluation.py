@@ -24,7 +24,7 @@ from redraft import (
     QualityCriterion,
     ReflectionPattern,
 )
-from redraft._steps import find_in_step, inner_step
+from redraft._steps import find_in_step, step_context
 from redraft.evals.report import report_of
 from redraft.loop.journal import InnerStep
 from redraft.types import PlainTask
@@ -48,7 +48,7 @@ class OfEachArm:
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Give the next sample for a request."""
-        inside = find_in_step(inner_step.get(), InnerStep)
+        inside = find_in_step(step_context.get().step, InnerStep)
         # The drafts of a best-of-N are runs of their own, whose ids end with their number.
         run_id = "" if inside is None else inside.outer.run_id
         arm = run_id.rpartition(".")[2].partition("-")[0]

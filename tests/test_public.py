@@ -43,7 +43,7 @@ NAMES = {
     """,
     "redraft.loop": """
         Agent EventLog Journalled ReflectionPattern Retry RunRecord RunStream Runs StoredRun
-        VersionDiff Why direct observed reflected retried watch
+        VersionDiff Why direct reflected watch
     """,
     "redraft.models": "FallbackModel ProviderModel",
     "redraft.notes": """

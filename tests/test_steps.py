@@ -4,7 +4,9 @@ import pytest
 
 from redraft import Agent, ConfigError, ModelError, QualityCriterion, ReflectionPattern
 from redraft.events import StepFailed, StepFinished, StepStarted
-from redraft.loop import Retry, direct, observed, retried
+from redraft.loop import Retry, direct
+from redraft.loop.budget import NO_BUDGET, Tally
+from redraft.loop.steps import Steps
 from redraft.protocols import ChatReply
 from redraft.stores.sqlite import MemoryStore
 
@@ -17,22 +19,25 @@ def test_direct_carries_out_the_effect():
     assert asyncio.run(direct("step", int, double, 2)) == 4
 
 
-def test_observed_emits_start_and_finish():
+def observed(listener):
+    return Steps(direct, Tally(NO_BUDGET), run_id="run", emit=listener)
+
+
+def test_a_step_emits_start_and_finish():
     events = []
-    step = observed(direct, events.append, "run")
-    assert asyncio.run(step("step", int, double, 2)) == 4
+    assert asyncio.run(observed(events.append).do("step", int, double, 2)) == 4
     assert [type(event) for event in events] == [StepStarted, StepFinished]
     assert events[1].result == 4
     assert events[1].seconds >= 0
 
 
-def test_observed_emits_failures_and_raises_them():
+def test_a_step_emits_its_failure_and_raises_it():
     async def fail():
         raise ValueError("no")
 
     events = []
     with pytest.raises(ValueError, match="no"):
-        asyncio.run(observed(direct, events.append, "run")("step", int, fail))
+        asyncio.run(observed(events.append).do("step", int, fail))
     assert isinstance(events[-1], StepFailed)
 
 
@@ -78,15 +83,11 @@ class Storm:
             raise self.error
         return "answered"
 
-    async def carry_out(self, name, returns, fn, *args):
-        if name == "wait":
-            self.now += args[0]
-            return None
-        return await fn(*args)
+    async def wait(self, seconds):
+        self.now += seconds
 
     def run(self, **options):
-        step = retried(self.carry_out, Retry(**options), lambda name, error, wait: wait)
-        return asyncio.run(step("evaluate", str, self.call))
+        return asyncio.run(Retry(**options).run(self.call, sleep=self.wait))
 
 
 BUSY = ModelError("down", status=503, retryable=True, retry_after=90)
@@ -132,8 +133,7 @@ def test_rate_limits_do_not_use_up_the_tries_of_other_failures():
             raise failures.pop(0)
         return "answered"
 
-    step = retried(Storm(0, None).carry_out, Retry(), lambda name, error, wait: wait)
-    assert asyncio.run(step("evaluate", str, call)) == "answered"
+    assert asyncio.run(Retry().run(call, sleep=Storm(0, None).wait)) == "answered"
 
 
 def test_one_attempt_means_no_retry():
@@ -169,7 +169,7 @@ def test_the_error_names_a_retry_after_beyond_the_limit(error, options, said):
     assert storm.now == 0
 
 
-def test_retried_reports_each_failure():
+def test_a_retry_reports_each_failure():
     heard = []
     results = [TimeoutError(), ModelError("busy", retryable=True), 5]
 
@@ -179,9 +179,9 @@ def test_retried_reports_each_failure():
             raise result
         return result
 
-    step = retried(direct, Retry(first_wait=0), lambda name, error, wait: heard.append((name, wait)) or wait)
-    assert asyncio.run(step("step", int, flaky)) == 5
-    assert heard == [("step", 0.0), ("step", 0.0)]
+    retry = Retry(first_wait=0)
+    assert asyncio.run(retry.run(flaky, lambda error, wait: heard.append((str(error), wait)) or wait)) == 5
+    assert heard == [("", 0.0), ("busy", 0.0)]
 
 
 @pytest.mark.parametrize(

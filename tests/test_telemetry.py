@@ -36,17 +36,13 @@ from redraft import (
 )
 from redraft import _telemetry as hook
 from redraft import telemetry as names
-from redraft._steps import direct
 from redraft.cycles.agent import CycleAgent
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.queue import WorkerCard
 from redraft.loop import Journalled, Retry
-from redraft.loop.run import Run
-from redraft.loop.verbs import function_verbs
 from redraft.models.provider import ProviderModel
 from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskReflection, Trial
 from redraft.telemetry import instrument, uninstrument
-from redraft.types import PlainTask
 from support.http_server import serving
 from support.pages import Page
 from support.tool_agents import Actor, call
@@ -642,15 +638,6 @@ def test_an_unknown_cost_is_not_counted_as_none(collected):
 
 
 # --- without telemetry -------------------------------------------------------------------------------------
-
-
-def test_without_telemetry_no_step_is_wrapped():
-    assert hook.current is None
-    pattern = ReflectionPattern(retry=Retry())
-    verbs = function_verbs(pattern, None, lambda prompt: "So.", lambda output: True, None, has_draft=False)
-    run = Run(pattern, PlainTask("Why?"), verbs)
-    assert run.step_once is direct
-    assert run.step.__wrapped__ is direct  # by the retries alone
 
 
 def test_the_loop_does_not_import_opentelemetry():

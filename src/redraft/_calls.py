@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, get_args
 
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import allowance
+from redraft._steps import step_context
 from redraft._texts import copy_of, snapshot
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
@@ -253,7 +253,7 @@ def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    within = allowance.get()
+    within = step_context.get().budget
     if within is not None and within.bounds_time:
         result = await in_daemon_thread(fn, *args, **kwargs)
     else:

@@ -1,40 +1,39 @@
-"""Steps: carry out an effect, observe it, retry it, and call models as steps."""
+"""What a step is: carrying out an effect, what is known inside it, retries, and model calls as steps."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
-from time import perf_counter
-from types import NoneType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import without_thoughts
-from redraft._tokens import reply_text
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, ModelError, unusable_reply
-from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.protocols import ChatReply, ModelRole, StreamingModel
 from redraft.types import images_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
-    from redraft._tokens import ReplyText
-    from redraft.events import Event
+    from redraft._tokens import ReplyText, VersionText
     from redraft.protocols import Allowance, ChatModel, ChatRequest, ModelCall, Step, TextListener
     from redraft.types import TokenUsage
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+OnFailure: TypeAlias = "Callable[[Exception, float | None], float | None]"
+"""Called after a failure with the seconds to wait, None after the last; returns them, or None to give up."""
 
 OBSERVE = "observe"
 """The name of the steps in which advisors observe a run that has ended."""
@@ -61,15 +60,37 @@ def find_in_step(step: Step, protocol: type[R]) -> R | None:
     return None
 
 
-inner_step: ContextVar[Step] = ContextVar("inner_step", default=direct)
-"""The step for effects inside the current effect, such as the model and tool calls of a journalled step.
+class StepContext(NamedTuple):
+    """What the code inside an effect has of the step that carries it out."""
 
-A step that records or replays sets it while it carries out an effect. Inner effects may run concurrently and
-are identified by name, so within one outer step the same name must mean the same effect.
-"""
+    step: Step = direct
+    """The step for effects inside the effect, such as the model and tool calls of a journalled step.
 
-allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
-"""What the current step may still use, if its run has a budget; consulted before each model call."""
+    A step that records or replays sets it while it carries out an effect. Inner effects may run concurrently
+    and are identified by name, so within one outer step the same name must mean the same effect.
+    """
+    budget: Allowance | None = None
+    """What the step may still use, if its run has a budget; consulted before each model call."""
+    text: VersionText | None = None
+    """The text of the version that the step writes, for a listener; without one, models don't stream."""
+    calls: list[TokenUsage] | None = None
+    """The usage of the model calls of one of several parts of the step, which may end before it."""
+
+
+NO_STEP = StepContext()
+"""The context outside of any step."""
+step_context: ContextVar[StepContext] = ContextVar("step_context", default=NO_STEP)
+"""The context of the step under way."""
+
+
+@contextmanager
+def step_scope(**changes: Any) -> Generator[None]:
+    """Change the context of the step under way while the block runs."""
+    outside = step_context.set(step_context.get()._replace(**changes))
+    try:
+        yield
+    finally:
+        step_context.reset(outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +155,6 @@ def name_of_model(model: ChatModel) -> str:
     return name if isinstance(name, str) else type(model).__name__
 
 
-def observed(
-    step: Step, emit: Callable[[Event], None], run_id: str, clock: Callable[[], float] = perf_counter
-) -> Step:
-    """Wrap a step to emit events when an effect starts, finishes or fails; `clock` measures its seconds."""
-
-    @wraps(step, (), ())
-    async def observe(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        emit(StepStarted(run_id, name))
-        started = clock()
-        try:
-            result = await step(name, returns, fn, *args, **kwargs)
-        except BaseException as error:
-            emit(StepFailed(run_id, name, error))
-            raise
-        emit(StepFinished(run_id, name, result, clock() - started))
-        return result
-
-    return observe
-
-
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Retry:
@@ -215,6 +214,26 @@ class Retry:
             return ""
         return f"The provider asks to wait {requested:g} s (Retry-After), more than {limit}."
 
+    async def run(
+        self,
+        attempt: Callable[[], Awaitable[R]],
+        on_failure: OnFailure | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> R:
+        """Return what `attempt` returns, after new attempts if it fails temporarily; raises its last error.
+
+        `on_failure(error, wait)` is called after every failure, with a `wait` of None after the last, and
+        returns the seconds to wait, or None to give up. If the Retry-After of a `ModelError` exceeds the
+        limit, the error that is raised says so.
+        """
+        failures = FailureCount(self)
+        while True:
+            try:
+                return await attempt()
+            except Exception as error:  # noqa: BLE001 (raised again unless there is another attempt)
+                wait = failures.wait_after(error, on_failure)
+            await sleep(wait)
+
 
 RATE_LIMIT = 429
 LEAST_WAIT = 0.001
@@ -234,38 +253,33 @@ def is_passing(error: BaseException) -> bool:
     )
 
 
-def retried(
-    step: Step, retry: Retry, on_failure: Callable[[str, Exception, float | None], float | None]
-) -> Step:
-    """Wrap a step to retry it after temporary failures.
+class FailureCount:
+    """The failures of one effect so far, which decide whether there is another attempt, and when."""
 
-    `on_failure(name, error, wait)` is called after every failure, with a `wait` of None after the last, and
-    returns the seconds to wait, or None to give up. If the Retry-After of a `ModelError` exceeds the limit,
-    the error that is raised says so.
-    """
+    __slots__ = ("_attempts", "_rate_limits", "_retry", "_waited")
 
-    @wraps(step, (), ())
-    async def try_again(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        attempts, rate_limits, waited = 0, 0, 0.0
-        while True:
-            try:
-                return await step(name, returns, fn, *args, **kwargs)
-            except Exception as error:
-                is_limit = retry.waits_out(error)
-                attempts, rate_limits = attempts + (not is_limit), rate_limits + is_limit
-                wait = retry.wait_before(rate_limits if is_limit else attempts, error, waited)
-                wait = on_failure(name, error, wait)
-                if wait is None:
-                    if is_passing(error) and isinstance(error, ModelError):
-                        raise _with_sentence(error, retry.beyond_limit(error, waited)) from error.__cause__
-                    raise
-                waited += wait if is_limit else 0.0
-            # Waiting is a step, so that a resumed run does not wait again.
-            await step("wait", NoneType, asyncio.sleep, wait)
+    def __init__(self, retry: Retry) -> None:
+        self._retry = retry
+        self._attempts = 0
+        self._rate_limits = 0
+        self._waited = 0.0
 
-    return try_again
+    def wait_after(self, error: Exception, on_failure: OnFailure | None = None) -> float:
+        """Return the seconds to wait before the next attempt, as `Retry.run` says; else raises the error."""
+        retry = self._retry
+        is_limit = retry.waits_out(error)
+        if is_limit:
+            self._rate_limits += 1
+        else:
+            self._attempts += 1
+        wait = retry.wait_before(self._rate_limits if is_limit else self._attempts, error, self._waited)
+        wait = wait if on_failure is None else on_failure(error, wait)
+        if wait is None:
+            if is_passing(error) and isinstance(error, ModelError):
+                raise _with_sentence(error, retry.beyond_limit(error, self._waited)) from error.__cause__
+            raise error
+        self._waited += wait if is_limit else 0.0
+        return wait
 
 
 def _with_sentence(error: ModelError, sentence: str) -> ModelError:
@@ -281,55 +295,47 @@ def _with_sentence(error: ModelError, sentence: str) -> ModelError:
     )
 
 
-async def answer(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Call a model, as a step inside the current step; raises what the model raises.
+async def answer(model: ChatModel, request: ChatRequest, *, is_step: bool = True) -> ChatReply:
+    """Call a model within the budget of the step under way, as a step inside it unless `is_step` is false.
 
-    Raises `ConfigError` if the model is not async or does not return a `ChatReply`. The step's name is a hash
-    of the request, so that each of several concurrent calls finds its own reply again on replay.
+    Raises what the model raises, and `ConfigError` if it is not async or does not return a `ChatReply`. The
+    step's name is a hash of the request, so that each of several concurrent calls finds its own reply again
+    on replay.
     """
-    step, within, text = inner_step.get(), allowance.get(), reply_text(request)
-    if step is direct:
-        reply = await answer_within_budget(model, request, text)
-    elif within is None:
-        reply = await step(_name_of(request), ChatReply, partial(_reply, model=model, text=text), request)
+    context = step_context.get()
+    text = None if context.text is None else context.text.of_call(request.role)
+    step, budget = context.step if is_step else direct, context.budget
+    if budget is None:
+        reply = await _in_step(step, request, partial(_send, model=model, text=text))
     else:
-        with within.call(request.role, _input_tokens(request), request.max_tokens, model) as call:
+        with budget.call(request.role, _input_tokens(request), request.max_tokens, model) as call:
             if text is not None:
                 text.pay = call.used
+            # The budget is checked inside the journal's step: a recorded reply has already been paid for.
 
-            # Check the budget inside the journal's step: a recorded reply has already been paid for.
-            async def carried_out(request: ChatRequest) -> ChatReply:
-                return await call.carry_out(_limited_reply, call, request, model, text)
+            async def send(request: ChatRequest) -> ChatReply:
+                return await call.carry_out(_send_within, call, model, text, request)
 
-            reply = await step(_name_of(request), ChatReply, carried_out, request)
+            reply = await _in_step(step, request, send)
             call.used(reply.usage)
     if text is not None:
         text.finish(reply.text)
     return reply
 
 
-async def answer_within_budget(
-    model: ChatModel, request: ChatRequest, text: ReplyText | None = None
+async def _in_step(
+    step: Step, request: ChatRequest, send: Callable[[ChatRequest], Awaitable[ChatReply]]
 ) -> ChatReply:
-    """Call a model within the budget of the current step, if any, but not as a step."""
-    within = allowance.get()
-    if within is None:
-        return await _reply(request, model, text)
-    with within.call(request.role, _input_tokens(request), request.max_tokens, model) as call:
-        if text is not None:
-            text.pay = call.used
-        reply = await call.carry_out(_limited_reply, call, request, model, text)
-        call.used(reply.usage)
-    return reply
+    return await (send(request) if step is direct else step(_name_of(request), ChatReply, send, request))
 
 
-async def _limited_reply(
-    call: ModelCall, request: ChatRequest, model: ChatModel, text: ReplyText | None
+async def _send_within(
+    call: ModelCall, model: ChatModel, text: ReplyText | None, request: ChatRequest
 ) -> ChatReply:
     """Call a model with the limit that the budget allows for its reply."""
 
     async def send(limit: int | None) -> ChatReply:
-        return await _reply(request if limit is None else replace(request, max_tokens=limit), model, text)
+        return await _send(request if limit is None else replace(request, max_tokens=limit), model, text)
 
     reply = await call.limited(send)
     usage = call.counted(reply.usage, reply.text, cut_off=reply.finish_reason == "length")
@@ -351,7 +357,8 @@ def _input_tokens(request: ChatRequest) -> int:
     return tokens + (estimate_tokens(json.dumps(request.schema)) if request.schema else 0)
 
 
-async def _reply(request: ChatRequest, model: ChatModel, text: ReplyText | None = None) -> ChatReply:
+async def _send(request: ChatRequest, model: ChatModel, text: ReplyText | None) -> ChatReply:
+    """Call a model; in a stream if its text has a listener and no stream has broken off before."""
     if text is None or not text.streams or not isinstance(model, StreamingModel):
         return await call_model(model, request)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,8 +34,10 @@ class Telemetry(Protocol):
         """
         ...
 
-    def step(self, step: Step, /) -> Step:
-        """Wrap a step to report each effect; one that `step` does not carry out is reported as replayed."""
+    async def step(
+        self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> R:
+        """Carry out an effect by `step`, and report it: as replayed if `step` does not call `fn`."""
         ...
 
     def position(self) -> str:

@@ -3,58 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial, wraps
-from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from redraft._texts import as_text, estimate_tokens
 from redraft.errors import ModelError
 from redraft.events import TokenEvent
-from redraft.protocols import RunContext
 from redraft.types import NOTHING_USED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from redraft.protocols import ChatRequest, ModelRole, Step, TextListener
+    from redraft.protocols import ModelRole, TextListener
     from redraft.types import Draft, TokenUsage
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 ROLES: dict[str, Literal["draft", "revision"]] = {"generate": "draft", "revise": "revision"}
-"""What the steps that write a version write."""
-
-
-def streamed(step: Step, emit: Callable[[TokenEvent], None], run_id: str, tally: UsageTally) -> Step:
-    """Wrap a step to emit the text of drafts and revisions while a model writes it.
-
-    A version that comes from a journal, or was not written by a model that streams, is emitted in one piece.
-    `tally` counts what a cancelled call has used, if there is no budget that does.
-    """
-    attempts: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
-
-    @wraps(step, (), ())
-    async def stream(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        run = args[-1] if args else None
-        if name not in ROLES or not isinstance(run, RunContext):
-            return await step(name, returns, fn, *args, **kwargs)
-        version = run.attempt.number
-        texts = VersionText(emit, run_id, version, ROLES[name], attempts[version], tally)
-        outer = version_text.set(texts)
-        try:
-            result = await step(name, returns, fn, *args, **kwargs)
-        finally:
-            version_text.reset(outer)
-        texts.tell(cast("Draft[Any]", result))
-        return result
-
-    return stream
+"""What the steps of a run that write a version write."""
 
 
 class UsageTally(Protocol):
@@ -104,22 +71,14 @@ class VersionText:
         """Begin the text of another call."""
         return ReplyText(self, next(self._attempts))
 
+    def of_call(self, role: ModelRole) -> ReplyText | None:
+        """Begin the text of a call, if calls of this role write the version."""
+        return self.begin() if role in ("generation", "revision") else None
+
     def send(self, attempt: int, text: str) -> None:
         """Emit the next piece of an attempt."""
         self.has_text = True
         self._emit(TokenEvent(self._run_id, text, self._version, self._role, attempt))
-
-
-version_text: ContextVar[VersionText | None] = ContextVar("version_text", default=None)
-"""The text of the version that the current step writes, if anyone listens; otherwise, models don't stream."""
-
-
-def reply_text(request: ChatRequest) -> ReplyText | None:
-    """Return where the text of a call goes while it is written; None if nobody listens to it."""
-    version = version_text.get()
-    if version is None or request.role not in ("generation", "revision"):
-        return None
-    return version.begin()
 
 
 class ReplyText:

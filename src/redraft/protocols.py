@@ -22,7 +22,6 @@ from redraft.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
@@ -293,25 +292,6 @@ class ModelCall(Protocol):
 
     def used(self, usage: TokenUsage, /) -> None:
         """Report what the call used, also if its reply comes from a recording."""
-        ...
-
-
-@runtime_checkable
-class TimedStep(Step, Protocol):
-    """A step that survives the process: it knows its run's id, and replays the time as well.
-
-    Between two steps its clock stands still at the end of the last one, so that a resumed run makes the same
-    decisions by the clock.
-    """
-
-    run_id: str
-
-    def elapsed(self) -> float:
-        """Return the seconds that the run has been working, summed over all processes."""
-        ...
-
-    def at(self) -> datetime:
-        """Return the time of day, in UTC."""
         ...
 
 

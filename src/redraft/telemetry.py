@@ -6,7 +6,6 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -198,46 +197,42 @@ class _OpenTelemetry:
                 self._describe(span, name, result)
             return result
 
-    def step(self, step: Step, /) -> Step:
-        @wraps(step, (), ())
-        async def follow(
-            name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-        ) -> R:
-            if name.startswith("model "):  # the library that calls the model has a span of its own
-                return await step(name, returns, fn, *args, **kwargs)
-            is_replayed = True
+    async def step(
+        self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> R:
+        if name.startswith("model "):  # the library that calls the model has a span of its own
+            return await step(name, returns, fn, *args)
+        is_replayed = True
 
-            async def carried_out(*args: P.args, **kwargs: P.kwargs) -> R:
-                nonlocal is_replayed
-                is_replayed = False
-                return await fn(*args, **kwargs)
+        async def carried_out(*args: Any) -> R:
+            nonlocal is_replayed
+            is_replayed = False
+            return await fn(*args)
 
-            title, attributes = _described(name)
-            run = next((one for one in args if isinstance(one, RunContext)), None)
-            if run is not None:
-                attributes[VERSION] = run.attempt.number
-            with self._step_span(title, attributes) as span:
-                began = perf_counter()
-                try:
-                    result = await step(name, returns, carried_out, *args, **kwargs)
-                except BaseException as error:
-                    # What a store raises says nothing about the effect, nor does a cancellation.
-                    if is_replayed and isinstance(error, Exception) and not isinstance(error, StoreError):
-                        span.set_attributes({REPLAYED: True})
-                    _fail(span, error)
-                    used = getattr(error, "usage", None)
-                    if isinstance(used, TokenUsage) and not is_replayed and not _candidate(name):
-                        _add_usage(span, used)
-                    raise
-                if is_replayed:
+        title, attributes = _described(name)
+        run = next((one for one in args if isinstance(one, RunContext)), None)
+        if run is not None:
+            attributes[VERSION] = run.attempt.number
+        with self._step_span(title, attributes) as span:
+            began = perf_counter()
+            try:
+                result = await step(name, returns, carried_out, *args)
+            except BaseException as error:
+                # What a store raises says nothing about the effect, nor does a cancellation.
+                if is_replayed and isinstance(error, Exception) and not isinstance(error, StoreError):
                     span.set_attributes({REPLAYED: True})
-                self._report(span, name, args, result, None if is_replayed else perf_counter() - began)
-                if run is not None and isinstance(result, Draft):
-                    strategy = cast("Draft[Any]", result).strategy
-                    span.set_attribute(STRATEGY, run.attempt.mode if strategy == "draft" else strategy)
-                return cast("R", result)
-
-        return follow
+                _fail(span, error)
+                used = getattr(error, "usage", None)
+                if isinstance(used, TokenUsage) and not is_replayed and not _candidate(name):
+                    _add_usage(span, used)
+                raise
+            if is_replayed:
+                span.set_attributes({REPLAYED: True})
+            self._report(span, name, args, result, None if is_replayed else perf_counter() - began)
+            if run is not None and isinstance(result, Draft):
+                strategy = cast("Draft[Any]", result).strategy
+                span.set_attribute(STRATEGY, run.attempt.mode if strategy == "draft" else strategy)
+            return cast("R", result)
 
     def position(self) -> str:
         carrier: dict[str, str] = {}

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from redraft._steps import inner_step
+from redraft._steps import step_context
 from redraft.cycles.cycle import SubstageFinished
 from redraft.cycles.journal import JOURNAL, CycleSteps
 from redraft.cycles.records import CycleRecord
@@ -101,7 +101,7 @@ def test_a_model_call_is_written_before_its_step_continues():
         return "reply"
 
     async def thought():
-        await inner_step.get()("chat", str, call)
+        await step_context.get().step("chat", str, call)
         went_on.append(True)
 
     async def main():

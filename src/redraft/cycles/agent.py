@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
 from time import perf_counter
@@ -383,7 +384,7 @@ class CycleAgent:
         cycle = await self._new_cycle(session, record, previous_start)
         record.derived_data = cycle.state.derived_data  # so that others can see how far it is
         if _telemetry.current is not None:
-            cycle.step = _telemetry.current.step(cycle.step)
+            cycle.step = partial(_telemetry.current.step, cycle.step)
         stages = StageRunner(cycle, session, self._emit, lambda: self._show_memory(session, cycle))
         note = asyncio.create_task(self._note_running(session, record))
         try:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redraft._codec import from_record, to_record
-from redraft._steps import direct, inner_step
+from redraft._steps import step_scope
 from redraft.cycles.records import CycleRecord
 from redraft.cycles.trace import calls_in, recorder
 from redraft.errors import LeaseError, StoreError
@@ -180,13 +180,10 @@ def unjournalled(write_behind: WriteBehind, calls: list[StepData]) -> Step:
     """Return a step that only adds model calls to a list, and begins no effect without the lease."""
 
     async def step(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+        name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         await write_behind.check_lease()
-        outside = inner_step.set(recorder(name, calls))
-        try:
-            return await direct(name, returns, fn, *args, **kwargs)
-        finally:
-            inner_step.reset(outside)
+        with step_scope(step=recorder(name, calls)):
+            return await fn(*args, **kwargs)
 
     return step

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 from redraft._calls import sees_run
-from redraft._steps import allowance
+from redraft._steps import step_context
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, UnfinishedError
 from redraft.evaluate.ask import together, total_usage
@@ -237,7 +237,7 @@ class Panel:
         found = {name: await check(output, run) for name, check in self.immediate.items()}
         if self.waiting:
             checks = {name: check(output, run) for name, check in self.waiting.items()}
-            budget = allowance.get()
+            budget = step_context.get().budget
             if budget is not None:  # the judge's calls are steps, which end at the run's deadline anyway
                 checks = {name: budget.in_time(check) for name, check in checks.items()}
             found |= zip(checks, await _at_once(checks.items()), strict=True)

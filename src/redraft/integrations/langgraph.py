@@ -6,9 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from redraft._steps import allowance
+from redraft._steps import step_context
 from redraft._texts import estimate_tokens
-from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.models.provider import ListedModel
@@ -168,12 +167,12 @@ class GraphAdapter:
         calls = GraphCalls(live, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": given}, place)
         try:
-            within = allowance.get()
+            within = step_context.get().budget
             running = self._run(given, final, calls)
             await (running if within is None else within.in_time(running, "the graph was at work"))
             answer = self._answer(final.values)
         except asyncio.CancelledError:
-            if allowance.get() is None:  # with a budget, the step has counted the usage already
+            if step_context.get().budget is None:  # with a budget, the step has counted the usage already
                 live.pay(calls.role, calls.used)
             raise
         except Exception as error:
@@ -195,7 +194,7 @@ class GraphAdapter:
         return place if snapshot.values else None
 
     async def _run(self, given: list[BaseMessage], final: FinalState, calls: GraphCalls) -> None:
-        version = version_text.get()
+        version = step_context.get().text
         config = merge_configs(self.config, {"configurable": final.place, "callbacks": [calls]})
         modes = ["values", "checkpoints"]
         if version is not None or self.on_event is not None:
@@ -258,7 +257,7 @@ class GraphCalls(BaseCallbackHandler):
                 reason=reason,
             )
             raise self._over
-        if (within := allowance.get()) is not None:
+        if (within := step_context.get().budget) is not None:
             tokens = sum(estimate_tokens(message.text) for several in messages for message in several)
             try:
                 within.call(self.role, tokens, None, _priced(options.get("metadata") or {})).check()
@@ -278,7 +277,7 @@ class GraphCalls(BaseCallbackHandler):
                 if (provider := told.get("model_provider")) and (model := told.get("model_name")):
                     used = ListedModel(provider, model).priced(used)
         self.used += used
-        if (within := allowance.get()) is not None:
+        if (within := step_context.get().budget) is not None:
             with within.call(self.role, 0) as call:
                 call.used(used)
 

@@ -6,9 +6,8 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from redraft._steps import OutgoingCall, allowance, call_gate, gated
+from redraft._steps import OutgoingCall, call_gate, gated, step_context
 from redraft._texts import as_text, estimate_tokens
-from redraft._tokens import version_text
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.models.provider import ListedModel
@@ -154,11 +153,11 @@ class OpenAIAdapter:
         calls = ModelCalls(live, role, self.context, items, self.run_config)
         calls.limit_reply(agent, agent.instructions)
         try:
-            within = allowance.get()
+            within = step_context.get().budget
             running = self._run(agent, items, calls)
             result = await (running if within is None else within.in_time(running, "the agent was at work"))
         except asyncio.CancelledError:
-            if allowance.get() is None:  # with a budget, the step has counted the usage already
+            if step_context.get().budget is None:  # with a budget, the step has counted the usage already
                 live.pay(calls.role, calls.used)
             raise
         except Exception as error:
@@ -183,7 +182,7 @@ class OpenAIAdapter:
     async def _run(
         self, agent: Agent[Any], items: list[Any], calls: ModelCalls
     ) -> RunResult | RunResultStreaming:
-        version = version_text.get()
+        version = step_context.get().text
         options: Any = {"context": calls.context, "hooks": calls, "run_config": calls.config}
         if self.max_turns is not None:
             options["max_turns"] = self.max_turns
@@ -271,7 +270,7 @@ class ModelCalls(RunHooks[Any]):
                 reason=reason,
             )
         tokens, limit = self._input_tokens(system_prompt), self._limit
-        if (within := allowance.get()) is not None:
+        if (within := step_context.get().budget) is not None:
             call = within.call(self.role, tokens, limit, self._priced(agent), is_sent=limit is not None)
             await call.carry_out(asyncio.sleep, 0)  # waits until the call fits
             self._call = call
@@ -281,7 +280,7 @@ class ModelCalls(RunHooks[Any]):
 
     def limit_reply(self, agent: Agent[Any], instructions: object = None) -> None:
         """Limit the reply of the next call to what then fits, as far as its input is known by now."""
-        if (within := allowance.get()) is None:
+        if (within := step_context.get().budget) is None:
             return
         text = instructions if isinstance(instructions, str) else ""
         room = within.call(self.role, self._input_tokens(text), None, self._priced(agent)).room

@@ -8,8 +8,6 @@ TYPE_CHECKING = False  # what type checkers read as True, without the cost of im
 if TYPE_CHECKING:
     from redraft._steps import Retry as Retry
     from redraft._steps import direct as direct
-    from redraft._steps import observed as observed
-    from redraft._steps import retried as retried
     from redraft.loop.agent import Agent as Agent
     from redraft.loop.display import watch as watch
     from redraft.loop.event_log import EventLog as EventLog
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from redraft.loop.version_diff import VersionDiff as VersionDiff
 
 _PLACES = {
-    "._steps": ("Retry", "direct", "observed", "retried"),
+    "._steps": ("Retry", "direct"),
     "agent": ("Agent",),
     "display": ("watch",),
     "event_log": ("EventLog",),

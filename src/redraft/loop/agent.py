@@ -280,7 +280,7 @@ class Agent(Generic[OutputT]):
         """
         pattern = pattern_or_default(pattern, self._pattern)
         reflector = self._verbs(pattern, self._judges).reflector
-        live = LiveRun(pattern.triggers, reflector, pattern.retry)
+        live = LiveRun(pattern.triggers, reflector)
 
         def start(
             listener: Callable[[StreamEvent], None],

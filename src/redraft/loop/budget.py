@@ -6,16 +6,13 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
-from functools import wraps
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
-from redraft._steps import allowance, direct, estimated_usage, name_of_model
+from redraft._steps import estimated_usage, name_of_model, step_context, step_scope
 from redraft._validation import check_bound
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError
-from redraft.loop.journal import journal_in
 from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd
 
 if TYPE_CHECKING:
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.protocols import ChatModel, ModelRole, Step
+    from redraft.protocols import ChatModel, ModelRole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,8 +81,6 @@ ABOUT_LIMITS = re.compile(
 )
 LEAST_ACCEPTED = 512
 """The limit below which a refusal has another reason."""
-calls_of_part: ContextVar[list[TokenUsage] | None] = ContextVar("calls_of_part", default=None)
-"""What the calls of one of several parts of a step have used: such a part may end before the step does."""
 
 
 @dataclass(slots=True)
@@ -346,78 +341,6 @@ class Tally:
         return max(0, self.budget.revision_tokens - used)
 
 
-def bounded(step: Step, tally: Tally) -> Step:
-    """Wrap a step to start model calls only within the budget, and to end when the time is spent.
-
-    An effect that is still under way then is cancelled. A journal does not record it, so it is carried out
-    again when the run is resumed. Raises `UnfinishedError` with the reason, also for a step that a shared
-    budget cut short, so that nothing is decided by what is missing in its result.
-    """
-    step = _remembered(step, tally)
-
-    @wraps(step, (), ())
-    async def bound(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        budget = StepBudget(tally, name)
-
-        async def in_budget(*args: P.args, **kwargs: P.kwargs) -> R:
-            # The clock runs only while the effect does: neither replaying nor recording is cut short.
-            budget.begin()
-            try:
-                if name in DRAFTING:
-                    budget.check_shared()
-                result = await fn(*args, **kwargs)
-            finally:
-                budget.end()
-            if tally.suspended is not None:
-                raise tally.suspended
-            return result
-
-        outer = allowance.set(budget)
-        try:
-            async with budget.bound:
-                return await step(name, returns, in_budget, *args, **kwargs)
-        except TimeoutError as error:
-            if not budget.bound.expired():  # a timeout of the effect itself
-                raise
-            late = budget.out_of_time(f"the step {name!r} was under way")
-            late.usage = budget.used
-            raise late from error
-        except asyncio.CancelledError:  # from outside; only this step knows what its calls have used
-            if (role := ROLES.get(name)) is not None:
-                tally.add(role, budget.used)
-            raise
-        finally:
-            allowance.reset(outer)
-
-    return bound
-
-
-def _remembered(step: Step, tally: Tally) -> Step:
-    """Wrap a step with a journal to record the tally's state with each step, and to restore it on replay."""
-    if (journal := journal_in(step)) is None:
-        return step
-
-    @wraps(step, (), ())
-    async def remember(
-        name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        async def effect(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                return await fn(*args, **kwargs)
-            finally:
-                journal.budget_state = tally.state()
-
-        try:
-            return await step(name, returns, effect, *args, **kwargs)
-        finally:
-            if journal.budget_state:
-                tally.restore(journal.budget_state)
-
-    return remember
-
-
 class StepBudget:
     """The `Allowance` of one step: what it may still use of the run's budget.
 
@@ -449,7 +372,46 @@ class StepBudget:
         """Whether the step is cancelled when its time is spent."""
         return self.deadline is not None
 
-    def begin(self) -> None:
+    async def bounding(self, step: Awaitable[R]) -> R:
+        """Await the step; an effect that is still under way when the time is spent is cancelled.
+
+        A journal does not record it, so it is carried out again when the run is resumed. Raises
+        `UnfinishedError` with the reason, also for a step that a shared budget cut short, so that nothing is
+        decided by what is missing in its result.
+        """
+        name = self._name
+        try:
+            with step_scope(budget=self):
+                async with self.bound:
+                    return await step
+        except TimeoutError as error:
+            if not self.bound.expired():  # a timeout of the effect itself
+                raise
+            late = self.out_of_time(f"the step {name!r} was under way")
+            late.usage = self.used
+            raise late from error
+        except asyncio.CancelledError:  # from outside; only this step knows what its calls have used
+            if (role := ROLES.get(name)) is not None:
+                self.tally.add(role, self.used)
+            raise
+
+    async def timed(self, fn: Callable[..., Awaitable[R]], *args: Any) -> R:
+        """Carry out the effect of the step.
+
+        The clock runs only while the effect does: neither replaying nor recording is cut short.
+        """
+        self._start_clock()
+        try:
+            if self._name in DRAFTING:
+                self.check_shared()
+            result = await fn(*args)
+        finally:
+            self._stop_clock()
+        if self.tally.suspended is not None:
+            raise self.tally.suspended
+        return result
+
+    def _start_clock(self) -> None:
         """Start the clock of the step, if the budget limits time."""
         seconds, outer = self.tally.budget.seconds, self.outer
         now = asyncio.get_running_loop().time()
@@ -464,7 +426,7 @@ class StepBudget:
         self.bound.reschedule(self._checks_until)
         self._leave_time_outside()
 
-    def end(self) -> None:
+    def _stop_clock(self) -> None:
         """Stop the clock, so that what follows the effect is not cancelled."""
         if self.deadline is not None and not self.bound.expired():
             self.bound.reschedule(None)
@@ -883,7 +845,7 @@ class BudgetedCall:
         if isinstance(error, RedraftError) and error.usage is not None:
             self._used = error.usage
         self._release(self._used)
-        if (calls := calls_of_part.get()) is not None:
+        if (calls := step_context.get().calls) is not None:
             calls.append(self._used)
 
     def _release(self, usage: TokenUsage) -> None:
@@ -1002,9 +964,9 @@ class SharedBudget(StepBudget):
         """
         tally = Tally(NO_BUDGET, outer=self, suspends=True)
 
+        part = StepBudget(tally, "part")
+
         async def in_part() -> R:
-            if (part := enclosing_budget()) is None:
-                raise AssertionError("a part has a budget")
             self._parts.add(part)
             try:
                 result = await work()
@@ -1020,7 +982,7 @@ class SharedBudget(StepBudget):
                 self._parts.remove(part)
                 self._count()
 
-        return await bounded(direct, tally)("part", object, in_part)  # pyright: ignore[reportReturnType] (the step returns what `in_part` does)
+        return await part.bounding(part.timed(in_part))
 
     def _end(self, usage: TokenUsage) -> None:
         self.tally.add("ended", usage)
@@ -1061,5 +1023,5 @@ class SharedBudget(StepBudget):
 
 def enclosing_budget() -> StepBudget | None:
     """Return the budget of the step under way here, if it has one."""
-    within = allowance.get()
+    within = step_context.get().budget
     return within if isinstance(within, StepBudget) else None

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from redraft._steps import allowance
+from redraft._steps import step_context, step_scope
 from redraft._texts import copy_of, key_of, listed
-from redraft._tokens import version_text
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage, settle
-from redraft.loop.budget import calls_of_part
 from redraft.loop.triggers import live_of
 from redraft.protocols import FRESH_TEMPERATURE
 from redraft.types import (
@@ -113,12 +111,11 @@ class Contest:
     async def _make(self, number: int, make: Callable[[], Awaitable[Draft]]) -> None:
         """Make and check one draft."""
         calls: list[TokenUsage] = []
-        calls_of_part.set(calls)  # in this task alone, like the text
-        version = version_text.get()
+        version = step_context.get().text
         text = version and version.candidate()
-        version_text.set(text)
         try:
-            draft = await self._step(f"draft {number}", Draft, make, self.role)
+            with step_scope(text=text, calls=calls):
+                draft = await self._step(f"draft {number}", Draft, make, self.role)
         except ChangedRunError:
             raise
         except Exception as error:  # noqa: BLE001 (the others go on; if all fail, the first error is raised)
@@ -236,10 +233,10 @@ class Contest:
         self, name: str, returns: type[R], effect: Callable[[], Awaitable[R]], role: ModelRole
     ) -> R:
         """Carry out a part of the step under way as a step of its own: recorded, retried, and in time."""
-        within = allowance.get()
+        within, steps = step_context.get().budget, self.live.steps
 
         def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
-            wait = self.live.wait_before(name, error, wait)
+            wait = steps.wait_before(name, error, wait)
             if wait is not None:
                 self._count(role, _usage_of_failure(error))
             return wait
@@ -247,7 +244,7 @@ class Contest:
         async def in_time() -> R:
             return await (effect() if within is None else within.in_time(effect(), name))
 
-        return await self.live.step(on_failure)(name, returns, in_time)
+        return await steps.inside(name, returns, in_time, on_failure=on_failure)
 
     def _count(self, role: ModelRole, usage: TokenUsage) -> None:
         """Add usage that is not the chosen draft's own."""

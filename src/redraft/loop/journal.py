@@ -12,7 +12,7 @@ from redraft import _telemetry
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
 from redraft._codec import recorded as recorded_value
 from redraft._hints import keyword_hints
-from redraft._steps import OBSERVE, find_in_step, inner_step
+from redraft._steps import OBSERVE, find_in_step, step_context, step_scope
 from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, StoreError, over_budget
 from redraft.loop.claim import claim_under_way
 from redraft.redact.log import logger
@@ -259,13 +259,13 @@ class Journalled:
     ) -> R:
         if "/" not in place:
             self.budget_state = {}
-        outside = inner_step.set(InnerStep(self, place))
         data["began"] = self._working_time()
         self._under_way += 1
         value: Any = None
         failure: Exception | None = None
         try:
-            value = await fn(*args, **kwargs)
+            with step_scope(step=InnerStep(self, place)):
+                value = await fn(*args, **kwargs)
         except ChangedRunError:  # from a run inside this one; a resumed run must not repeat it
             raise
         except Exception as error:
@@ -276,7 +276,6 @@ class Journalled:
             failure = error
         finally:
             self._under_way -= 1
-            inner_step.reset(outside)
             if "/" not in place:  # a step that is cancelled is not recorded, but its time has passed
                 self._last = {**self._last, "elapsed": self._working_time()}
         data["elapsed"] = self._working_time()
@@ -350,7 +349,7 @@ def journal_in(step: Step) -> Journalled | None:
 
 def enclosing_step() -> InnerStep | None:
     """Return the step for effects within the journalled step under way here, if there is one."""
-    return find_in_step(inner_step.get(), InnerStep)
+    return find_in_step(step_context.get().step, InnerStep)
 
 
 def _replay(recorded: StepData, returns: type[R]) -> R:

@@ -85,7 +85,6 @@ async def run_and_store(
             return await run_of(task).to_end(draft)
         first_output = None if draft is None else draft.output
         if output_type is not None:
-            step = output_type.recorded(step)
             first_output = output_type.dump(first_output)
         record = RunRecord(
             journal.run_id,

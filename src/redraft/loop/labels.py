@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from redraft._codec import from_record, to_record
 from redraft.errors import StoreError
 from redraft.evaluate.judge import JudgeId
-from redraft.loop.journal import enclosing_step, journal_in
+from redraft.loop.journal import enclosing_step
 from redraft.redact.log import logger
 from redraft.stats import FEWEST_CASES, Agreement, Rating, agreement_of
 from redraft.stores.base import Record, intact
@@ -20,7 +20,7 @@ from redraft.stores.location import project_place, project_store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from redraft.protocols import Step
+    from redraft.loop.journal import Journalled
     from redraft.stores.base import Store
     from redraft.types import QualityCriterion
 
@@ -145,7 +145,7 @@ async def keep_label(store: Store, judge: JudgeId, label: Label) -> None:
 async def standing_of(
     judge: JudgeId,
     criteria: Sequence[QualityCriterion],
-    step: Step | None = None,
+    journal: Journalled | None = None,
     *,
     is_required: bool = False,
 ) -> Standing:
@@ -156,7 +156,7 @@ async def standing_of(
     """
     thresholds = tuple((one.name, one.threshold) for one in criteria if one.evaluator == "llm")
     try:
-        store = _store_in(step, is_required)
+        store = _store_in(journal, is_required)
         cached = _cache.get((id(store), judge.key, thresholds))
         if cached is not None and cached[0] > monotonic():
             return cached[1]
@@ -182,9 +182,9 @@ def forget(judge: JudgeId) -> None:
         _cache.pop(key, None)
 
 
-def _store_in(step: Step | None, is_required: bool) -> Store | None:
+def _store_in(journal: Journalled | None, is_required: bool) -> Store | None:
     """Return the store to read; None if there is none, or if nothing was ever stored there."""
-    if step is not None and (journal := journal_in(step)) is not None:
+    if journal is not None:
         return journal.store
     if (inside := enclosing_step()) is not None:
         return inside.outer.store

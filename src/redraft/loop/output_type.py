@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin
 from urllib.parse import unquote
 
@@ -15,7 +14,7 @@ from redraft.errors import ConfigError, OutputError, StoreError
 from redraft.text.replies import json_of
 from redraft.text.schema import Schema
 from redraft.text.schema_errors import MOST_ISSUES, validated, value_at
-from redraft.types import Draft, Issue, OutputT, ReflectionEvaluation
+from redraft.types import Issue, OutputT, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -189,29 +188,21 @@ class OutputType(Generic[OutputT]):
 
         return prefer_if_typed
 
-    def recorded(self, step: Step) -> Step:
-        """Wrap a step so that it gets the sources of outputs; those it replays are validated again."""
+    async def recorded(
+        self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> R:
+        """Make a draft by a step that gets the source of its output; one that it replays is validated."""
+        made: tuple[Any, Any] = None, None
 
-        @wraps(step, (), ())
-        async def as_data(
-            name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-        ) -> R:
-            if returns is not Draft:
-                return await step(name, returns, fn, *args, **kwargs)
+        async def dumped(*args: Any) -> Any:
+            nonlocal made
+            draft: Any = await fn(*args)
+            made = draft, draft.converted(self.dump)
+            return made[1]
 
-            made: tuple[Any, Any] = None, None
-
-            async def dumped(*args: P.args, **kwargs: P.kwargs) -> Any:
-                nonlocal made
-                draft: Any = await fn(*args, **kwargs)
-                made = draft, draft.converted(self.dump)
-                return made[1]
-
-            draft: Any = await step(name, returns, dumped, *args, **kwargs)
-            # Validating again could change a value: what was made in this process stays as it is.
-            return made[0] if draft is made[1] else draft.converted(self.restore)
-
-        return as_data
+        draft: Any = await step(name, returns, dumped, *args)
+        # Validating again could change a value: what was made in this process stays as it is.
+        return made[0] if draft is made[1] else draft.converted(self.restore)
 
 
 def output_type_of(kind: Any) -> OutputType[Any] | None:

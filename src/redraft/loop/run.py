@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from os import urandom
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from redraft import _telemetry
 from redraft._calls import awaited
 from redraft._codec import MISTAKES
-from redraft._steps import OBSERVE, allowance, direct, find_in_step, observed, retried
+from redraft._steps import OBSERVE, direct, step_scope
 from redraft._telemetry import traced
 from redraft._texts import copy_of, counted, key_of, listed, snapshot
-from redraft._tokens import streamed, version_text
 from redraft.errors import (
     ChangedRunError,
     ReflectionDueError,
@@ -23,13 +22,15 @@ from redraft.errors import (
     StoreError,
     UnfinishedError,
 )
-from redraft.events import Listener, RunFinished, RunStarted, StepFailed, TokenEvent, VersionEvaluated
-from redraft.loop.budget import NO_BUDGET, ROLES, StepBudget, Tally, bounded, enclosing_budget
+from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
+from redraft.loop.budget import StepBudget, Tally, enclosing_budget
 from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
 from redraft.loop.event_log import emitter, is_logging, log_event
+from redraft.loop.journal import journal_in
 from redraft.loop.output_type import OutputType
 from redraft.loop.select import Peaks, comparing, first_best_last, select
+from redraft.loop.steps import Steps
 from redraft.loop.stop import after
 from redraft.loop.strategy import next_attempt
 from redraft.loop.triggers import NO_TRIGGERS, LiveRun, reflecting_generator, reflecting_reviser
@@ -43,7 +44,6 @@ from redraft.protocols import (
     ReflectionDecision,
     Reviser,
     RunContext,
-    TimedStep,
 )
 from redraft.redact.log import logger
 from redraft.types import (
@@ -126,9 +126,7 @@ class Run:
         on_token: Callable[[TokenEvent], None] | None = None,
         within: StepBudget | None = None,
     ) -> None:
-        clock = find_in_step(step, TimedStep)
-        if _telemetry.current is not None:
-            step = _telemetry.current.step(step)
+        journal = journal_in(step)
         self.pattern = pattern
         self.task = task
         self.name = name
@@ -138,7 +136,7 @@ class Run:
         if self.output_type is not None:
             self.evaluate = self.output_type.evaluator(self.evaluate, judges.criteria)
             accept = accept and self.output_type.preference(accept)
-        self.run_id = clock.run_id if clock else urandom(8).hex()
+        self.run_id = journal.run_id if journal else urandom(8).hex()
         self.versions: tuple[ReflectionVersion, ...] = ()
         # As the writer may know them; the very same tuple as long as nothing is hidden.
         self.shown = self.versions
@@ -146,10 +144,10 @@ class Run:
         self.result: ReflectionResult | None = None
         if within is None and (around := enclosing_budget()) is not None:
             within = around.shared
-        self.tally = Tally(pattern.budget, clock=clock.elapsed if clock else monotonic, outer=within)
+        self.tally = Tally(pattern.budget, clock=journal.elapsed if journal else monotonic, outer=within)
         self.notes = dict(diagnostics or {})
         self.draft_notes: dict[str, list[str]] = {}
-        self.live = verbs.live or LiveRun(pattern.triggers, verbs.reflector, pattern.retry)
+        self.live = verbs.live or LiveRun(pattern.triggers, verbs.reflector)
         self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, live=self.live)
         self.stop_by = pattern.rules_for(judges.criteria)
         self.doing = "recall"
@@ -159,29 +157,29 @@ class Run:
         self.is_repeat = False
         self.knows_judge = False
         self.began = monotonic()
-        self.now = clock.at if clock else _now
+        self.now = journal.at if journal else _now
         self.emit = emitter(pattern.on_event)
         self.is_logged = is_logging()
-        self.live.begin(self.run_id, self.tally, self.emit, self.notes, self.output_type)
+        # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
+        self.steps = Steps(
+            step,
+            self.tally,
+            pattern.retry,
+            self.run_id,
+            emit=self.emit,
+            emit_text=None if on_token is None else emitter(on_token),
+            output_type=self.output_type,
+        )
+        self.live.begin(self.steps, self.notes)
         if pattern.triggers is not NO_TRIGGERS:
             self.generate = self.generate and reflecting_generator(self.generate)
             self.revise = reflecting_reviser(self.revise)
         if pattern.candidates > 1 and self.generate is not None:
             self.generate = best_of(pattern.candidates, self.generate, self.evaluate)
-        # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
-        has_budget = pattern.budget is not NO_BUDGET or within is not None
-        effect = bounded(step, self.tally) if has_budget else step
-        on_failure = _failure_handler(self.run_id, self.tally, self.emit)
-        self.step = retried(effect, pattern.retry, on_failure)
-        self.step_once = step
         if accept is not None:
-            self.evaluate = comparing(self.evaluate, accept, retried(direct, pattern.retry, on_failure))
-        if on_token is not None:
-            self.step = streamed(self.step, emitter(on_token), self.run_id, self.tally)
-        if pattern.on_event is not None:
-            seconds = clock.elapsed if clock else perf_counter
-            self.step = observed(self.step, self.emit, self.run_id, seconds)
-            self.step_once = observed(step, self.emit, self.run_id, seconds)
+            steps = self.steps
+            on_failure = partial(steps.count_failure, "evaluate")  # the comparison is part of this step
+            self.evaluate = comparing(self.evaluate, accept, steps.retry, on_failure)
 
     async def to_end(self, draft: Draft | None = None) -> ReflectionResult:
         """Run the loop, starting from `draft` if there is one, and return its result.
@@ -196,17 +194,13 @@ class Run:
 
     async def _to_end(self, draft: Draft | None) -> ReflectionResult:
         # A run inside a step of another run has its own budget, and its own listener.
-        outer, outer_text = allowance.set(None), version_text.set(None)
-        try:
+        with step_scope(budget=None, text=None):
             error: BaseException | None = None
             try:
                 stop = await self._loop(draft)
             except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (the versions so far are returned)
                 stop, error = await self._interrupted(raised), raised
             return await self._finish(stop, error)
-        finally:
-            allowance.reset(outer)
-            version_text.reset(outer_text)
 
     async def _loop(self, draft: Draft | None) -> Stop:
         await self._begin(draft)
@@ -231,7 +225,7 @@ class Run:
         self.doing = "generate"
         prompt = self.context.prompt
         return await self._record(
-            await self.step("generate", Draft, self.generate, prompt, self.context), None
+            await self.steps.do("generate", Draft, self.generate, prompt, self.context), None
         )
 
     async def _revise(self) -> Draft:
@@ -262,7 +256,9 @@ class Run:
         if attempt.mode == "fresh" and self.generate is not None:
             return await self._generate()
         self.doing = "revise"
-        draft = await self.step("revise", Draft, self.revise, attempt.previous, base.evaluation, self.context)
+        draft = await self.steps.do(
+            "revise", Draft, self.revise, attempt.previous, base.evaluation, self.context
+        )
         return await self._record(draft, base)
 
     async def _record(self, draft: Draft, base: ReflectionVersion | None) -> Draft:
@@ -297,7 +293,7 @@ class Run:
             context = replace(context, versions=self.versions, free_only=free_only)
         # Choosing among candidates may have taken a judgement.
         evaluate = self.evaluate if draft.evaluation is None else _known(draft.evaluation)
-        evaluation = await self.step("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
+        evaluation = await self.steps.do("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
         version = self._add(draft, evaluation)
         # What was known to be wrong stays wrong, whatever the judge might say of the rest.
         if evaluation.is_conclusive or evaluation.unmet:
@@ -307,7 +303,7 @@ class Run:
             from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
 
             self.knows_judge = True
-            standing = await standing_of(judge, self.judges.criteria, self.step_once)
+            standing = await standing_of(judge, self.judges.criteria, self.steps.journal)
             self.notes |= standing.diagnostics(floor)
         return version
 
@@ -419,7 +415,7 @@ class Run:
         result = self._make_result(stop, error)
         for advisor in self.pattern.advisors:
             try:
-                await self.step_once(OBSERVE, type(None), advisor.observe, result)
+                await self.steps.once(OBSERVE, type(None), advisor.observe, result)
             except Exception as failure:  # noqa: BLE001 (the run has its result)
                 _log_ignored(advisor, failure)
         self._tell(RunFinished, result)
@@ -478,7 +474,7 @@ class Run:
         if callback is None:
             return None
         try:
-            return await self.step_once(name, object, awaited(callback), *args)
+            return await self.steps.once(name, object, awaited(callback), *args)
         except Exception as error:  # noqa: BLE001 (see above)
             self._ignore("callback", name, f"{type(error).__name__}: {error}")
             return None
@@ -502,7 +498,7 @@ class Run:
             if isinstance(advisor, CriteriaAdvisor):
                 advisor = advisor.with_criteria(self.judges.criteria)  # noqa: PLW2901 (for this run)
             try:
-                advice += await self.step("recall", list[Advice], advisor.recall, self.task)
+                advice += await self.steps.do("recall", list[Advice], advisor.recall, self.task)
             except ReflectionDueError:
                 raise
             except Exception as error:  # noqa: BLE001 (a run without advice is better than no run)
@@ -555,22 +551,6 @@ def _known(evaluation: ReflectionEvaluation) -> Evaluator:
         return evaluation
 
     return evaluate
-
-
-def _failure_handler(
-    run_id: str, tally: Tally, emit: Listener
-) -> Callable[[str, Exception, float | None], float | None]:
-    """Return the failure handler for `retried`: it counts failures, and allows waits that fit the budget."""
-
-    def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
-        tally.add_failure(ROLES.get(name), error)
-        if wait is None or not tally.allows_waiting(wait):
-            return None
-        logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
-        emit(StepFailed(run_id, name, error, wait))
-        return wait
-
-    return on_failure
 
 
 def _now() -> datetime:

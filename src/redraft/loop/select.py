@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import hypot
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -13,7 +14,8 @@ from redraft.types import ReflectionEvaluation, highest, replaces
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.protocols import Evaluator, Preference, RunContext, Step
+    from redraft._steps import OnFailure, Retry
+    from redraft.protocols import Evaluator, Preference, RunContext
     from redraft.types import Output, ReflectionVersion
 
 Selection: TypeAlias = Literal["highest_score", "latest", "first_satisfactory", "weighted_recency"]
@@ -27,10 +29,10 @@ WAYS_TO_ACCEPT: tuple[str, ...] = get_args(Accept)
 UNDECIDED = 0.5
 
 
-def comparing(evaluate: Evaluator, prefer: Preference, step: Step) -> Evaluator:
+def comparing(evaluate: Evaluator, prefer: Preference, retry: Retry, on_failure: OnFailure) -> Evaluator:
     """Wrap an evaluator to let the judge compare an output with the best one if only their scores differ.
 
-    The comparison goes through `step`; if it fails for good, the two are undecided.
+    The comparison is retried; if it fails for good, the two are undecided.
     """
 
     async def evaluate_and_compare(output: Output, run: RunContext, /) -> ReflectionEvaluation:
@@ -40,7 +42,7 @@ def comparing(evaluate: Evaluator, prefer: Preference, step: Step) -> Evaluator:
             return evaluation
         try:
             # Its failures count as those of the step that it is part of.
-            verdict = await step("evaluate", ReflectionEvaluation, prefer, output, best.output, run)
+            verdict = await retry.run(partial(prefer, output, best.output, run), on_failure)
         except ModelError:
             return replace(evaluation, preferred=UNDECIDED)
         except UnfinishedError as error:

@@ -48,9 +48,9 @@ from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
 from redraft._codec import to_json
-from redraft._steps import IMAGE_TOKENS, OutgoingCall, allowance, estimated_usage, gated, name_of_model
+from redraft._steps import IMAGE_TOKENS, OutgoingCall, estimated_usage, gated, name_of_model, step_context
 from redraft._texts import as_text, estimate_tokens
-from redraft._tokens import ReplyText, version_text
+from redraft._tokens import ReplyText
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import answering
@@ -172,7 +172,7 @@ class ToolAgent:
         try:
             result = await self._run(prompt, history, steps)
         except asyncio.CancelledError:
-            if allowance.get() is None:  # with a budget, the step has counted the usage already
+            if step_context.get().budget is None:  # with a budget, the step has counted the usage already
                 live.pay(steps.role, steps.used)
             raise
         except RedraftError as error:
@@ -379,7 +379,8 @@ class AgentSteps:
     async def request(self, request: AgentRequest) -> ModelResponse:
         """Send a request to the model, and retry temporary failures; nothing else retries them."""
         self._requests += 1
-        version, texts, within = version_text.get(), list[ReplyText](), allowance.get()
+        context, texts = step_context.get(), list[ReplyText]()
+        version, within = context.text, context.budget
         tokens = input_tokens(request.messages, request.parameters)
         if self._images and not count_responses(request.messages):
             tokens += IMAGE_TOKENS * len(self._images)
@@ -441,8 +442,12 @@ class AgentSteps:
 
         try:
             with budgeted or nullcontext():
-                response = await self.live.step(self._failed)(
-                    f"model {self._requests}", ModelResponse, send, unanswered(request.messages)
+                response = await self.live.steps.inside(
+                    f"model {self._requests}",
+                    ModelResponse,
+                    send,
+                    unanswered(request.messages),
+                    on_failure=self._failed,
                 )
                 used = usage_of(response)
                 if isinstance(provider, ProviderModel):
@@ -475,7 +480,7 @@ class AgentSteps:
         self.used += TokenUsage(failed_requests=1)
         if isinstance(error, ModelError) and error.usage is not None:  # of a stream that broke off
             self.used, error.usage = self.used + error.usage, None
-        return self.live.wait_before(name, error, wait, self.used)
+        return self.live.steps.wait_before(name, error, wait, self.used)
 
     async def call_tool(
         self, name: str, call_id: str, args: dict[str, Any], call: Callable[[dict[str, Any]], Awaitable[Any]]
@@ -483,7 +488,7 @@ class AgentSteps:
         """Call a tool and return its result."""
 
         async def carry_out(args: dict[str, Any]) -> ToolOutcome:
-            outcome, within = outcome_of(name, call(args)), allowance.get()
+            outcome, within = outcome_of(name, call(args)), step_context.get().budget
             try:
                 return await (outcome if within is None else within.in_time(outcome))
             except STEERING:
@@ -495,7 +500,7 @@ class AgentSteps:
                 return ToolOutcome(kind="failed", message=f"{type(error).__name__}: {error}")
 
         try:
-            outcome = await self.live.step()(f"tool {name} {call_id}", ToolOutcome, carry_out, args)
+            outcome = await self.live.steps.inside(f"tool {name} {call_id}", ToolOutcome, carry_out, args)
         except UnfinishedError as error:
             if error.reason is None:
                 raise

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from redraft import _telemetry
 from redraft._critique import render_critique
-from redraft._steps import Retry, answer_within_budget, direct, inner_step, observed, retried
+from redraft._steps import Retry, answer, direct, step_context
 from redraft._texts import as_text, scored
 from redraft._validation import check_choice, check_count, check_list, is_number
 from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
-from redraft.events import Reflected, StepFailed
+from redraft.events import Reflected
 from redraft.loop.budget import NO_BUDGET, Tally
-from redraft.loop.event_log import ignore
 from redraft.loop.select import highest
-from redraft.protocols import ChatReply, ChatRequest, Message
+from redraft.loop.steps import Steps
+from redraft.protocols import ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.text.replies import fenced
 from redraft.types import NOTHING_USED, ConvergenceReason, Conversation, Reflection, TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from redraft.events import Listener
-    from redraft.loop.output_type import OutputType
-    from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext, Step
+    from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext
     from redraft.types import Draft, Output, PlainTask, ReflectionEvaluation, ReflectionVersion
 
 Trigger: TypeAlias = Literal["completion", "step_interval", "error", "tool_result", "quality_drop", "manual"]
@@ -168,30 +165,18 @@ class LiveRun:
         self,
         triggers: ReflectionTriggers = NO_TRIGGERS,
         model: ChatModel | None = None,
-        retry: Retry | None = None,
     ) -> None:
         self.triggers = triggers
-        self.retry = retry or Retry()
-        self.run_id = ""
+        self.steps: Steps
+        """The steps of the run, which know its budget and its listener."""
         self._model = model
-        self._tally = Tally(NO_BUDGET)
-        self._emit: Listener = ignore
         self._notes: dict[str, str] = {}
         self._reflections: dict[tuple[int, int, str], Reflection] = {}
         self._is_requested = False
-        self._output_type: OutputType[Any] | None = None
 
-    def begin(
-        self,
-        run_id: str,
-        tally: Tally,
-        emit: Listener,
-        notes: dict[str, str],
-        output_type: OutputType[Any] | None = None,
-    ) -> None:
-        """Join the run; `notes` become its diagnostics, and its drafts are recorded by the `output_type`."""
-        self.run_id, self._tally, self._emit, self._notes = run_id, tally, emit, notes
-        self._output_type = output_type
+    def begin(self, steps: Steps, notes: dict[str, str]) -> None:
+        """Join the run that takes these steps; `notes` become its diagnostics."""
+        self.steps, self._notes = steps, notes
 
     @property
     def reflections(self) -> tuple[Reflection, ...]:
@@ -200,38 +185,15 @@ class LiveRun:
 
     def spent(self, role: ModelRole, used: TokenUsage) -> ConvergenceReason | None:
         """Return the budget that is spent, counting what the step under way has used, if one is."""
-        if reason := self._tally.spent(used):
+        tally = self.steps.tally
+        if reason := tally.spent(used):
             return reason
-        left = self._tally.revision_tokens_left() if role == "revision" else None
+        left = tally.revision_tokens_left() if role == "revision" else None
         return ConvergenceReason.TOKEN_BUDGET if left is not None and used.total_tokens >= left else None
 
     def pay(self, role: ModelRole, used: TokenUsage) -> None:
         """Count what was used by a step that did not finish."""
-        self._tally.add(role, used)
-
-    def step(self, on_failure: Callable[[str, Exception, float | None], float | None] | None = None) -> Step:
-        """Return the step for an effect within the step under way, observed by the listener.
-
-        With `on_failure` it is tried again, as `redraft._steps.retried` does.
-        """
-        step = inner_step.get()
-        if self._output_type is not None:
-            step = self._output_type.recorded(step)
-        if _telemetry.current is not None:
-            step = _telemetry.current.step(step)
-        if on_failure is not None:
-            step = retried(step, self.retry, on_failure)
-        return step if self._emit is ignore else observed(step, self._emit, self.run_id)
-
-    def wait_before(
-        self, name: str, error: Exception, wait: float | None, used: TokenUsage = NOTHING_USED
-    ) -> float | None:
-        """Return the seconds to wait before a retry, or None if the budget does not allow it."""
-        if wait is None or not self._tally.allows_waiting(wait, used):
-            return None
-        logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
-        self._emit(StepFailed(self.run_id, name, error, wait))
-        return wait
+        self.steps.tally.add(role, used)
 
     def request_reflection(self) -> bool:
         """Request a reflection; return whether there will be one at the next opportunity.
@@ -247,7 +209,8 @@ class LiveRun:
 
     async def is_requested(self, step: int) -> bool:
         """Return, once, whether a reflection was requested; this is a step, so that a resumed run agrees."""
-        return self.triggers.manual and await inner_step.get()(f"asked {step}", bool, self._take_request)
+        ask = step_context.get().step
+        return self.triggers.manual and await ask(f"asked {step}", bool, self._take_request)
 
     async def _take_request(self) -> bool:
         requested, self._is_requested = self._is_requested, False
@@ -267,7 +230,7 @@ class LiveRun:
         A failure of the model is logged and becomes a diagnostic; it is never raised.
         """
         model = self._model
-        if model is None or not self._has_room() or self._tally.spent():
+        if model is None or not self._has_room() or self.steps.tally.spent():
             return None
         blank = Reflection(trigger, "", run.iteration, step)
 
@@ -276,7 +239,7 @@ class LiveRun:
 
         request = ChatRequest(reflection_turns(run.task, trigger, shown), role="reflection")
         try:
-            reflection = await self.step()(f"reflect {trigger} {step}", Reflection, look_back, request)
+            reflection = await self.steps.inside(f"reflect {trigger} {step}", Reflection, look_back, request)
         except UnfinishedError as error:
             if error.reason is None:
                 raise
@@ -287,20 +250,20 @@ class LiveRun:
             logger.warning("The reflection on %s failed and was left out: %s", trigger, reflection.problem)
             self._notes["reflection_failed"] = f"A reflection ({trigger}) failed: {reflection.problem}."
         else:
-            self._emit(Reflected(self.run_id, trigger, reflection.text, step))
+            self.steps.emit(Reflected(self.steps.run_id, trigger, reflection.text, step))
         return reflection
 
     async def _ask(self, model: ChatModel, request: ChatRequest, blank: Reflection) -> Reflection:
         failed = 0
 
-        def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
+        def on_failure(error: Exception, wait: float | None) -> float | None:
             nonlocal failed
             failed += 1
-            return self.wait_before(name, error, wait)
+            return self.steps.wait_before("reflect", error, wait)
 
         try:
-            ask = retried(direct, self.retry, on_failure)
-            reply = await ask("reflect", ChatReply, partial(answer_within_budget, model), request)
+            ask = partial(answer, model, request, is_step=False)  # it is part of the step that reflects
+            reply = await self.steps.retry.run(ask, on_failure)
         except Exception as error:
             if over_budget(error):
                 raise
@@ -319,12 +282,16 @@ class LiveRun:
             key = reflection.iteration, reflection.step, reflection.trigger
             if key not in self._reflections:
                 self._reflections[key] = reflection
-                self._tally.add("reflection", reflection.usage)
+                self.steps.tally.add("reflection", reflection.usage)
 
 
 def live_of(run: RunContext) -> LiveRun:
     """Return the state of the run that a verb works in; outside of a run, one without budget or listener."""
-    return run.live or LiveRun()
+    if run.live is not None:
+        return run.live
+    live = LiveRun()
+    live.begin(Steps(direct, Tally(NO_BUDGET), Retry()), {})
+    return live
 
 
 def reflecting_generator(generate: Generator) -> Generator:

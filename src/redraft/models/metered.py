@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from redraft._steps import Retry, call_model, direct, name_of_model, retried
+from redraft._steps import Retry, call_model, name_of_model
 from redraft.errors import ModelError, RedraftError
-from redraft.protocols import ChatModel, ChatReply
+from redraft.protocols import ChatModel
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
-    from redraft.protocols import ChatRequest
+    from redraft.protocols import ChatReply, ChatRequest
 
 
 @dataclass(slots=True)
@@ -36,9 +37,7 @@ class MeteredModel:
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Return the reply; raises the model's error after the last retry."""
         try:
-            reply = await retried(direct, self.retry, self._add_failure)(
-                "reflect", ChatReply, call_model, self.model, request
-            )
+            reply = await self.retry.run(partial(call_model, self.model, request), self._add_failure)
         except ModelError as error:
             if error.unusable_reply:
                 error.usage = None  # it is in `failed`, and the caller must not count it twice
@@ -47,7 +46,7 @@ class MeteredModel:
         self.used += reply.usage
         return reply
 
-    def _add_failure(self, _name: str, error: Exception, wait: float | None) -> float | None:
+    def _add_failure(self, error: Exception, wait: float | None) -> float | None:
         lost = TokenUsage(failed_requests=1)
         if isinstance(error, RedraftError) and error.usage is not None:
             lost += error.usage

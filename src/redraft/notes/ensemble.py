@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._hints import keyword_hints
-from redraft._steps import direct, inner_step
+from redraft._steps import direct, step_scope
 from redraft._sync import run_sync
 from redraft._telemetry import traced
 from redraft._validation import check_list, nearest
@@ -379,8 +379,8 @@ class EnsembleRun:
         self._emit(TaskFailed(run.key.run_id, task, error))
 
     async def _learn(self, learner: Learner, run: TaskRun, result: TaskResult) -> None:
-        inner_step.set(direct)  # a step around the ensemble does not include this
-        learned, event = await learner.learn(run.accepted(result))
+        with step_scope(step=direct):  # a step around the ensemble does not include this
+            learned, event = await learner.learn(run.accepted(result))
         if self.in_background is not None:
             return
         self.results[result.task] = replace(

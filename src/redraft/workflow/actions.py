@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from redraft._steps import Retry, answer, direct, retried
+from redraft._steps import Retry, answer
 from redraft.errors import ConfigError, OutputError
 from redraft.http import HttpRequest, fetch, host_of
-from redraft.protocols import ChatReply, ChatRequest, Message
+from redraft.protocols import ChatRequest, Message
 from redraft.types import joined
 from redraft.workflow.approval import approve_action
 from redraft.workflow.loop import correct_action, loop_action
@@ -50,8 +50,7 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
         return _read_reply(draft.output, call, resources, draft.usage)
     request = ChatRequest(_messages(call), call.schema_, call.temperature, call.max_tokens)
     # Transient failures are retried here, so that they don't cost an attempt of a loop.
-    step = retried(direct, Retry(), lambda _name, _error, wait: wait)
-    reply = await step("model", ChatReply, answer, model, request)
+    reply = await Retry().run(partial(answer, model, request))
     has_data = call.schema_ is not None and reply.parsed is not None
     return _read_reply(reply.parsed if has_data else reply.text, call, resources, reply.usage)
 

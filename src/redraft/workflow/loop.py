@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import describe_error
 from redraft._critique import render_feedback
+from redraft._steps import step_scope
 from redraft._texts import counted
-from redraft._tokens import version_text
 from redraft.errors import (
     ChangedRunError,
     ConfigError,
@@ -58,7 +58,7 @@ from redraft.workflow.spec import (
 from redraft.workflow.verdict import FailedAttempt, Judge, errors_of, is_candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Sequence
+    from collections.abc import Collection, Sequence
 
     from redraft.protocols import ChatModel, Preference, RunContext
     from redraft.text.schema import SchemaResult
@@ -210,7 +210,7 @@ class LoopVerbs:
         try:
             writes = _may_write(corrector)
             call = self._stating_requirements(corrector) if writes else corrector
-            with nullcontext() if writes else _unheard():
+            with nullcontext() if writes else step_scope(text=None):  # no part of a draft or a revision
                 result = await run_call(call, self._scope_after(run.versions), self.resources)
         except FATAL:
             raise
@@ -460,16 +460,6 @@ def judges_output_alone(loop: LoopParams) -> bool:
 def _may_write(corrector: Corrector) -> bool:
     """Return whether what a corrector's model writes is the next candidate, and no feedback."""
     return corrector.apply == "replace" or (corrector.apply == "auto" and _returns_text(corrector))
-
-
-@contextmanager
-def _unheard() -> Generator[None]:
-    """Let a model write something that is no part of a draft or a revision."""
-    outer = version_text.set(None)
-    try:
-        yield
-    finally:
-        version_text.reset(outer)
 
 
 def _returns_text(call: Call) -> bool:

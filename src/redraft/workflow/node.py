@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import describe_error, to_json
-from redraft._steps import direct, inner_step, retried
+from redraft._steps import step_context
 from redraft._tasks import end_tasks
 from redraft._texts import short_repr
 from redraft.errors import (
@@ -24,7 +25,7 @@ from redraft.errors import (
     WorkflowError,
     over_budget,
 )
-from redraft.loop.budget import OPTIONS, Budget, Tally, bounded, enclosing_budget
+from redraft.loop.budget import OPTIONS, Budget, StepBudget, Tally, enclosing_budget
 from redraft.redact.log import logger
 from redraft.text.templates import braced
 from redraft.types import NOTHING_USED, TokenUsage
@@ -78,7 +79,7 @@ class NodeRunner:
         if retry.attempts == 1:
             return await self._in_time(scope)
 
-        def next_wait(_name: str, error: Exception, _wait: float | None) -> float | None:
+        def next_wait(error: Exception, _wait: float | None) -> float | None:
             nonlocal used, failures
             used, failures = used + usage_of(error), failures + 1
             if failures == retry.attempts or not _may_retry(error):
@@ -89,8 +90,12 @@ class NodeRunner:
             logger.warning("The node %r failed and will be retried in %.1f s: %s", self.node.name, wait, why)
             return wait
 
-        tried = retried(inner_step.get(), retry, next_wait)
-        result = await tried(TRY, ActionResult, partial(self._in_time, scope))
+        step = step_context.get().step
+
+        async def wait(seconds: float) -> None:
+            await step("wait", NoneType, asyncio.sleep, seconds)
+
+        result = await retry.run(lambda: step(TRY, ActionResult, self._in_time, scope), next_wait, wait)
         return ActionResult(result.value, used + result.usage)
 
     async def _in_time(self, scope: Scope) -> ActionResult:
@@ -102,7 +107,8 @@ class NodeRunner:
         # The loop of a node takes this for its own budget, and ends with its best attempt.
         names = {**OPTIONS, "seconds": "timeout"}
         tally = Tally(Budget(seconds=seconds), outer=enclosing_budget(), options=names)
-        return await bounded(direct, tally)(f"{NODE}{node.name}", ActionResult, self._execute, scope)
+        budget = StepBudget(tally, f"{NODE}{node.name}")
+        return await budget.bounding(budget.timed(self._execute, scope))
 
     async def _execute(self, scope: Scope) -> ActionResult:
         node = self.node
@@ -143,7 +149,7 @@ class Items:
         An item that fails is None in the list if `on_error` is `continue`. Otherwise no further item begins,
         those under way end, and the first error is raised. Items that wait for a person hold up no other one.
         """
-        step, left = inner_step.get(), iter(enumerate(self.items))
+        step, left = step_context.get().step, iter(enumerate(self.items))
 
         async def work() -> None:
             for index, item in left:

@@ -9,9 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from redraft import _telemetry
 from redraft._codec import describe_error
-from redraft._steps import find_in_step
 from redraft._telemetry import traced
 from redraft.approvals import Approval
 from redraft.errors import (
@@ -22,8 +20,10 @@ from redraft.errors import (
     UnfinishedError,
 )
 from redraft.events import Event
-from redraft.loop.budget import NO_BUDGET, Budget, Tally, bounded, enclosing_budget
-from redraft.protocols import Step, TimedStep
+from redraft.loop.budget import NO_BUDGET, Budget, Tally, enclosing_budget
+from redraft.loop.journal import journal_in
+from redraft.loop.steps import Steps
+from redraft.protocols import Step
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced
 from redraft.types import NOTHING_USED, Stop, TokenUsage
@@ -64,19 +64,17 @@ class WorkflowRun:
     emit: Callable[[WorkflowEvent], None]
     run_id: str = ""
     _tally: Tally = field(init=False)
+    _steps: Steps = field(init=False)
     _visits: Counter[str] = field(init=False, default_factory=Counter[str])
     _nodes: list[str] = field(init=False, default_factory=list[str])
     _of_loops: dict[str, dict[str, Any]] = field(init=False, default_factory=dict[str, "dict[str, Any]"])
     """What the last result of each loop put into the state, by the name of its node."""
 
     def __post_init__(self) -> None:
-        clock = find_in_step(self.step, TimedStep)
-        if _telemetry.current is not None:
-            self.step = _telemetry.current.step(self.step)
-        seconds = monotonic if clock is None else clock.elapsed
+        journal = journal_in(self.step)
+        seconds = monotonic if journal is None else journal.elapsed
         self._tally = Tally(budget_of(self.spec), clock=seconds, outer=enclosing_budget(), options=BUDGET)
-        if self._tally.budget is not NO_BUDGET or self._tally.outer is not None:
-            self.step = bounded(self.step, self._tally)
+        self._steps = Steps(self.step, self._tally)
 
     async def run(self) -> WorkflowResult:
         """Run the nodes and return the result; raises the error of a node, with its place in the file."""
@@ -114,7 +112,7 @@ class WorkflowRun:
                 return at + 1
             self.emit(NodeStarted(self.run_id, node.name, self._visits[node.name]))
             run = NodeRunner(node, self.resources, partial(self._tell_item, node))
-            result = await self.step(f"{NODE}{node.name}", ActionResult, run, self._scope_of(node))
+            result = await self._steps.attempt(f"{NODE}{node.name}", ActionResult, run, self._scope_of(node))
         except (ChangedRunError, StoreError):  # the journal's errors are not the node's
             raise
         except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever a node raises)

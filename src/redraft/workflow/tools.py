@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from redraft._calls import functions_in, in_daemon_thread
 from redraft._codec import describe_error
-from redraft._steps import direct, inner_step
+from redraft._steps import direct, step_context, step_scope
 from redraft._tasks import PATIENCE, end_tasks
 from redraft._validation import nearest
 from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
@@ -301,11 +301,9 @@ async def answer_with_tools(
     )
     run = RunContext(PlainTask(last.content), "", attempt=Attempt(temperature=call.temperature))
     about = json.dumps([[message.role, message.content] for message in messages] + list(call.tools or ()))
-    token = inner_step.set(_named_step(inner_step.get(), sha256(about.encode()).hexdigest()[:8]))
-    try:
+    step = _named_step(step_context.get().step, sha256(about.encode()).hexdigest()[:8])
+    with step_scope(step=step):
         return await agent.complete(last.content, None, run)
-    finally:
-        inner_step.reset(token)
 
 
 def _named_step(step: Step, prefix: str) -> Step:

@@ -1,0 +1,207 @@
+"""Steps: the one way to an effect of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import count
+from time import perf_counter
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+from redraft import _telemetry
+from redraft._steps import FailureCount, Retry, direct, step_context, step_scope
+from redraft._tokens import ROLES as WRITES
+from redraft._tokens import VersionText
+from redraft.events import StepFailed, StepFinished, StepStarted
+from redraft.loop.budget import NO_BUDGET, ROLES, StepBudget
+from redraft.loop.event_log import ignore
+from redraft.loop.journal import journal_in
+from redraft.protocols import RunContext
+from redraft.redact.log import logger
+from redraft.types import NOTHING_USED, Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from redraft.events import Event, TokenEvent
+    from redraft.loop.budget import Tally
+    from redraft.loop.output_type import OutputType
+    from redraft.protocols import Step
+    from redraft.types import TokenUsage
+
+R = TypeVar("R")
+
+NamedFailure: TypeAlias = "Callable[[str, Exception, float | None], float | None]"
+"""An `OnFailure` that also takes the name of the step."""
+
+
+class Steps:
+    """Carries out the effects of a run, such as a draft, a judgement, or a call of a tool.
+
+    `do` sends each effect through six concerns, here in the order of the code: listeners are told of it, its
+    text is passed on while a model writes it, temporary failures are retried, the budget bounds it, telemetry
+    reports it, and the journal records it or replays what is recorded. The innermost call is that of `step`:
+    a journal, a step of the user's that wraps one, or `direct`.
+
+    `emit` takes the events of steps, and `emit_text` the pieces of drafts and revisions. The journal gets
+    outputs with an `output_type` as the data from which they were read.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        tally: Tally,
+        retry: Retry | None = None,
+        run_id: str = "",
+        *,
+        emit: Callable[[Event], None] = ignore,
+        emit_text: Callable[[TokenEvent], None] | None = None,
+        output_type: OutputType[Any] | None = None,
+    ) -> None:
+        self.step = step
+        self.journal = journal_in(step)
+        self.tally = tally
+        self.retry = retry or Retry(attempts=1)
+        self.run_id = run_id
+        self.emit = emit
+        self._emit_text = emit_text
+        self._output_type = output_type
+        self._telemetry = _telemetry.current
+        self._seconds = perf_counter if self.journal is None else self.journal.elapsed
+        self._has_budget = tally.budget is not NO_BUDGET or tally.outer is not None
+        self._texts: dict[int, Iterator[int]] = {}
+
+    def do(self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]:
+        """Return the result of an effect, carried out now or recorded before; raises its last error."""
+        work = self._retried(self.attempt, self.count_failure, name, returns, fn, *args)
+        text = self._text_of(name, args)
+        return self._reported(name, work if text is None else self._written(text, work))
+
+    def once(
+        self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> Awaitable[R]:
+        """Do the same without retries or a budget, for the functions of the user that only watch."""
+        return self._reported(name, self._recorded(self.step, name, returns, fn, *args))
+
+    def inside(
+        self,
+        name: str,
+        returns: type[R],
+        fn: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
+        on_failure: NamedFailure | None = None,
+    ) -> Awaitable[R]:
+        """Carry out an effect inside the step under way, within its budget; retried with an `on_failure`."""
+        attempt = partial(self._recorded, step_context.get().step)
+        if on_failure is None:
+            return self._reported(name, attempt(name, returns, fn, *args))
+        return self._reported(name, self._retried(attempt, on_failure, name, returns, fn, *args))
+
+    def _reported(self, name: str, work: Awaitable[R]) -> Awaitable[R]:
+        return work if self.emit is ignore else self._heard(name, work)
+
+    async def _heard(self, name: str, work: Awaitable[R]) -> R:
+        """Tell the listener when an effect starts, finishes or fails."""
+        self.emit(StepStarted(self.run_id, name))
+        began = self._seconds()
+        try:
+            result = await work
+        except BaseException as error:
+            self.emit(StepFailed(self.run_id, name, error))
+            raise
+        self.emit(StepFinished(self.run_id, name, result, self._seconds() - began))
+        return result
+
+    async def _written(self, text: VersionText, work: Awaitable[R]) -> R:
+        """Pass on the text of a draft: piece by piece, or whole if it was recorded or is not a model's."""
+        with step_scope(text=text):
+            result = await work
+        text.tell(cast("Draft[Any]", result))  # what only these steps return
+        return result
+
+    async def _retried(
+        self,
+        attempt: Callable[..., Awaitable[Any]],
+        on_failure: NamedFailure,
+        name: str,
+        returns: type[R],
+        fn: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
+    ) -> R:
+        """Try an effect until it succeeds or is given up."""
+        failures: FailureCount | None = None
+        while True:
+            try:
+                return await attempt(name, returns, fn, *args)
+            except Exception as error:  # noqa: BLE001 (raised again unless there is another attempt)
+                failures = failures or FailureCount(self.retry)
+                wait = failures.wait_after(error, partial(on_failure, name))
+            # Waiting is a step, so that a resumed run does not wait again.
+            await attempt("wait", NoneType, asyncio.sleep, wait)
+
+    def attempt(
+        self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> Awaitable[R]:
+        """Carry out an effect within the budget, without retries; the listener is not told."""
+        if self._has_budget:
+            return self._bounded(name, returns, fn, *args)
+        return self._recorded(self.step, name, returns, fn, *args)
+
+    async def _bounded(
+        self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> R:
+        """Carry out an effect within the budget, whose state the journal records with it."""
+        budget, tally, journal = StepBudget(self.tally, name), self.tally, self.journal
+
+        async def effect(*args: Any) -> R:
+            try:
+                return await budget.timed(fn, *args)
+            finally:
+                if journal is not None:
+                    journal.budget_state = tally.state()
+
+        try:
+            return await budget.bounding(self._recorded(self.step, name, returns, effect, *args))
+        finally:
+            if journal is not None and journal.budget_state:
+                tally.restore(journal.budget_state)
+
+    def _recorded(
+        self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> Awaitable[R]:
+        """Carry out an effect by a step, which telemetry reports, and which gets outputs as data."""
+        if self._output_type is not None and returns is Draft and step is not direct:
+            step = partial(self._output_type.recorded, step)
+        if self._telemetry is None:
+            return step(name, returns, fn, *args)
+        return self._telemetry.step(step, name, returns, fn, *args)
+
+    def _text_of(self, name: str, args: tuple[Any, ...]) -> VersionText | None:
+        """Return the text of the version that a step writes; None for other steps."""
+        run = args[-1] if args else None
+        if self._emit_text is None or name not in WRITES or not isinstance(run, RunContext):
+            return None
+        version = run.attempt.number
+        texts = self._texts.setdefault(version, count(1))
+        return VersionText(self._emit_text, self.run_id, version, WRITES[name], texts, self.tally)
+
+    def count_failure(self, name: str, error: Exception, wait: float | None) -> float | None:
+        """Count what a failed step has used; return as `wait_before` does."""
+        self.tally.add_failure(ROLES.get(name), error)
+        return self.wait_before(name, error, wait)
+
+    def wait_before(
+        self, name: str, error: Exception, wait: float | None, used: TokenUsage = NOTHING_USED
+    ) -> float | None:
+        """Return the seconds to wait before a retry; None if the budget does not allow it.
+
+        `used` is what the step under way has used, which the tally does not count yet.
+        """
+        if wait is None or not self.tally.allows_waiting(wait, used):
+            return None
+        logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
+        self.emit(StepFailed(self.run_id, name, error, wait))
+        return wait
