@@ -478,8 +478,9 @@ class Lessons:
         return list((await asyncio.to_thread(Overview.read, self._documents, self.agent)).problems)
 
     async def aclose(self) -> None:
-        """Wait until new lessons are embedded. The store is the caller's."""
+        """Wait until new lessons are embedded, and close their index. The store is the caller's."""
         await self._backlog.wait()
+        self._index.close()
 
     # --- due reflections and quarantined lessons -----------------------------------------------------------
 
