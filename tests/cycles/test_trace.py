@@ -6,7 +6,7 @@ import pytest
 
 from redraft._steps import answer
 from redraft.cycles import trace
-from redraft.cycles.agents import Agents, spent_text
+from redraft.cycles.agents import Agents, spent_document, spent_text
 from redraft.cycles.trace import trace_record
 from redraft.errors import ModelError
 from redraft.models.testing import ScriptedModel
@@ -202,4 +202,4 @@ def test_the_command_and_the_page_show_them(project):  # noqa: F811 (the fixture
     ],
 )
 def test_an_unknown_cost_is_not_zero(totals, text):
-    assert spent_text(totals) == text
+    assert spent_text(spent_document(totals)) == text

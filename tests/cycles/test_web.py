@@ -5,25 +5,32 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redraft.cycles.agents import Agents
+from redraft.cycles.agents import (
+    Agents,
+    changed_fields,
+    cycle_document,
+    details_of,
+    title_field,
+    value_text,
+)
 from redraft.cycles.mail import Feedback
-from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import CycleRecord
 from redraft.cycles.storage import locate, storage_of
 from redraft.cycles.web import (
     MAX_TEXT,
     SLICE,
-    MemoryDiff,
-    change_views,
-    cycle_view,
+    anomalies,
+    decision,
     deprecated,
-    item_view,
-    memory_views,
+    gone,
+    short,
+    violations,
     without_keys,
 )
 from redraft.stores.base import Record
 from redraft.web.page import PageRequest
 from redraft.web.project import Project
+from support.commands import document, redraft
 from support.dashboards import HOSTILE, Seen
 from support.kept_agents import project, ran_cycles, visited, waiting
 from support.monitor import MONITOR, World
@@ -414,34 +421,37 @@ def feedback(verdict, action=None, number=7):
 
 
 @pytest.mark.parametrize(
-    ("record", "pending", "status", "message"),
+    ("record", "pending", "status", "outcome"),
     [
-        (cycle(plan=PLAN), [], "planned", ""),
-        (cycle(plan=PLAN, execution={"actions": [DONE]}), [], "succeeded", '{"ok": 1}'),
+        (cycle(plan=PLAN), [], "planned", None),
+        (cycle(plan=PLAN, execution={"actions": [DONE]}), [], "succeeded", {"ok": 1}),
         (cycle(plan=PLAN, execution={"actions": [DONE | {"error": "no"}]}), [], "succeeded", "no"),
-        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [], "waiting for you", ""),
-        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [feedback("reject")], "rejected", ""),
+        (cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}), [], "waiting", None),
+        (
+            cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
+            [feedback("reject")],
+            "rejected",
+            None,
+        ),
         (
             cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
             [feedback("modify", "lower")],
             "modified",
-            "",
+            None,
         ),
         (
             cycle("waiting", plan=PLAN, governance={"approved": ["7-1"]}),
             [feedback("approve", "other"), feedback("approve", number=6)],
-            "waiting for you",
-            "",
+            "waiting",
+            None,
         ),
         (cycle("waiting", plan=PLAN, governance=BLOCKED), [], "blocked", "too low"),
-        (cycle(plan=PLAN, governance={"approved": ["7-1"]}), [], "planned", ""),
+        (cycle(plan=PLAN, governance={"approved": ["7-1"]}), [], "planned", None),
     ],
 )
-def test_the_status_of_an_action(record, pending, status, message):
-    view = cycle_view(record, pending)
-    [action] = view.actions
-    assert (action.status, action.outcome, action.params) == (status, message, '{"level": 1}')
-    assert bool(view.undecided) == (status == "waiting for you")
+def test_the_status_of_an_action(record, pending, status, outcome):
+    [action] = cycle_document(record, pending)["actions"]
+    assert (action["status"], action["outcome"], action["params"]) == (status, outcome, {"level": 1})
 
 
 @pytest.mark.parametrize(
@@ -455,13 +465,14 @@ def test_the_status_of_an_action(record, pending, status, message):
     ],
 )
 def test_data_of_another_shape_is_left_out(derived):
-    view = cycle_view(cycle("waiting", **derived))
-    assert (view.undecided, view.decision, view.anomalies, view.violations) == ((), "", (), ())
+    actions = cycle_document(cycle("waiting", **derived))["actions"]
+    assert [action for action in actions if action["status"] == "waiting"] == []
+    assert (decision(derived), anomalies(derived), violations(derived)) == ("", [], [])
     assert list(deprecated(cycle(**derived))) == []
 
 
 @pytest.mark.parametrize(
-    ("authorization", "decision"),
+    ("authorization", "text"),
     [
         ({"mode": "autonomous", "decision": "approved"}, ""),
         ({"mode": "controlled", "decision": "rejected", "by": "Ada", "message": "no"}, "rejected by Ada: no"),
@@ -472,8 +483,8 @@ def test_data_of_another_shape_is_left_out(derived):
         ),
     ],
 )
-def test_the_decision_names_who_decided(authorization, decision):
-    assert cycle_view(cycle(governance={"authority": authorization})).decision == decision
+def test_the_decision_names_who_decided(authorization, text):
+    assert decision({"governance": {"authority": authorization}}) == text
 
 
 def test_idempotency_keys_are_left_out():
@@ -491,47 +502,64 @@ ITEM = {"id": "p1-1", "timestamp": "2026-11-22T12:00:00.000Z", "cycle": 1, "desc
 
 
 @pytest.mark.parametrize(
-    ("item", "head", "rest"),
+    ("item", "title", "details"),
     [
-        (ITEM, "press 2 is slow", (("cycle", "1"),)),
-        (ITEM | {"confidence": 0.1 + 0.2}, "press 2 is slow", (("cycle", "1"), ("confidence", "0.3"))),
-        ({"action": "lower", "params": {"level": 1}, "error": None}, "lower", (("params", '{"level": 1}'),)),
-        ({"id": "x", "any": []}, "x", ()),
-        ({"message": {"odd": "shape"}}, '{"odd": "shape"}', ()),
-        ({}, "", ()),
+        (ITEM, "press 2 is slow", {"cycle": "1"}),
+        (ITEM | {"confidence": 0.1 + 0.2}, "press 2 is slow", {"cycle": "1", "confidence": "0.3"}),
+        ({"action": "lower", "params": {"level": 1}, "error": None}, "lower", {"params": '{"level": 1}'}),
+        ({"id": "x", "any": []}, "x", {}),
+        ({"message": {"odd": "shape"}}, '{"odd": "shape"}', {}),
+        ({}, "", {}),
     ],
 )
-def test_an_item_has_a_title_and_other_fields(item, head, rest):
-    assert (item_view(item).head, item_view(item).rest) == (head, rest)
+def test_an_item_has_a_title_and_other_fields(item, title, details):
+    assert short(item.get(title_field(item), "")) == title
+    assert {name: short(value) for name, value in details_of(item).items()} == details
 
 
 def test_long_texts_are_shortened():
-    assert len(item_view(ITEM | {"description": "x" * 5_000}).head) <= MAX_TEXT
+    assert len(short("x" * 5_000)) <= MAX_TEXT
+    assert len(value_text({"a": "x" * 5_000}, 60)) <= 60
+
+
+def test_the_fields_of_an_item_that_changed():
+    assert changed_fields(ITEM, ITEM | {"count": 2, "timestamp": "later"}) == ["count"]
 
 
 @pytest.mark.parametrize(
-    ("change", "retired", "what", "moved"),
-    [
-        (MemoryChange("patterns", "p1-1", None, ITEM), (), "new", ()),
-        (
-            MemoryChange("patterns", "p1-1", ITEM, ITEM | {"count": 2, "timestamp": "later"}),
-            (),
-            "changed",
-            (("count", "null", "2"),),
-        ),
-        (MemoryChange("patterns", "p1-1", ITEM, None, 0), ("p2-1",), "dropped", ()),
-        (MemoryChange("patterns", "p1-1", ITEM, None, 0), ("p1-1",), "retired", ()),
-        (MemoryChange("patterns", "p1-1", ITEM, None, 0), ("press 2 is slow",), "retired", ()),
-        (MemoryChange("patterns", "p1-1", ITEM, None, 0), None, "gone", ()),
-    ],
+    ("retired", "word"),
+    [(["p2-1"], "dropped"), (["p1-1"], "retired"), (["press 2 is slow"], "retired"), (None, "gone")],
 )
-def test_the_fate_of_an_item(change, retired, what, moved):
-    [(key, [found])] = change_views(MemoryDiff(1, 2, (change,), retired))
-    assert (key, found.what, found.moved) == ("patterns", what, moved)
+def test_the_fate_of_an_item(retired, word):
+    assert gone(ITEM, retired) == word
 
 
-def test_the_newest_items_come_first_and_older_ones_are_counted():
-    memory = Memory({"patterns": [ITEM, ITEM | {"description": "press 3 is fast"}]}, 2)
-    [found] = memory_views(memory, {"patterns": 5})
-    assert [one.head for one in found.items] == ["press 3 is fast", "press 2 is slow"]
-    assert found.older == 3
+@pytest.mark.parametrize("path", ["/agents.json", "/agents/controlled.json"])
+def test_the_data_has_the_plan_that_a_page_shows(project, path):
+    async def main():
+        async with visited() as client, waiting():
+            fields = {"verdict": "approve", "cycle": "1", "action": "1-2"}
+            await client.post("/agents/controlled/feedback", json=fields)
+            waits = None
+            while waits is None:  # between two verdicts, the cycle runs for a moment
+                answer = (await client.get(path)).json()
+                waits = answer.get("agents", [answer])[0]["waiting"]
+            return waits["actions"]
+
+    first, second = asyncio.run(asyncio.wait_for(main(), 60))
+    assert (first["action"], first["params"], first["reason"]) == ("lower", {"level": 1}, "it is high")
+    assert [first["status"], second["status"]] == ["waiting", "approved"]
+
+
+def test_the_data_has_what_the_command_says(project):
+    [page] = seen("/agents/monitor.json", cycles=2)
+    said = document(redraft("cycle", "status", "monitor", "--json"))
+    shared = said.keys() & page.json().keys()
+    assert {"status", "last", "waiting", "spent", "pending_feedback"} <= shared
+    assert {name: said[name] for name in shared - {"cycles"}} == {
+        name: page.json()[name] for name in shared - {"cycles"}
+    }
+    [newest, shown] = said["cycles"][0], page.json()["cycle"]
+    for data in (newest, shown):
+        del data["derived_data"]["execution"]  # the page leaves out idempotency keys
+    assert newest == shown

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._codec import to_json, without_tags
+from redraft._codec import without_tags
 from redraft._hints import keyword_hints
+from redraft._texts import as_text, shortened
 from redraft._validation import nearest
 from redraft.approvals import Approvals
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import (
+    DECISIONS,
     Feedback,
     Mailbox,
     answers_of,
@@ -26,6 +28,7 @@ from redraft.cycles.outbox import stored_outbox
 from redraft.cycles.records import (
     AgentCard,
     CycleRecord,
+    as_object,
     card_of,
     cycle_from,
     cycle_prefix,
@@ -45,7 +48,7 @@ from redraft.stores.run_index import CYCLE, Totals, run_index
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import date
     from types import TracebackType
     from typing import Self
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from redraft.approvals import Approval
     from redraft.cycles.cycle import CycleResult
     from redraft.cycles.mail import AgentMessage, Verdict
-    from redraft.cycles.memory import Memory, MemoryChange
+    from redraft.cycles.memory import Item, Memory, MemoryChange
     from redraft.cycles.outbox import Undelivered
     from redraft.stores.base import Record
     from redraft.web.people import Person
@@ -68,7 +71,7 @@ MAX_LOOK_BACK = 10_000
 TITLE_FIELDS = ("description", "message", "action", "constraint", "verdict")
 """What a memory item is about: the first of these fields that it has."""
 HIDDEN_FIELDS = ("id", "timestamp", "since", "durationMs")
-"""The fields of a memory item that are not shown beside its title."""
+"""The fields of a memory item that are not shown after its title."""
 
 
 @keyword_hints()
@@ -104,7 +107,7 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class AgentSummary:
-    """An agent as a list shows it: what it is, its last cycle, and how much feedback is pending.
+    """An agent as a list shows it: what it is, its last cycle, and the feedback that no cycle has taken.
 
     `status` is `running` or `waiting` (for a person) while a process runs a cycle, `killed` if that process
     is gone, otherwise how the last cycle ended; `new` before the first.
@@ -115,7 +118,12 @@ class AgentSummary:
     location: str
     status: str
     last: CycleRecord | None
-    pending: int
+    feedback: tuple[Feedback, ...] = ()
+
+    @property
+    def pending(self) -> int:
+        """How much feedback no cycle has taken."""
+        return len(self.feedback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +175,12 @@ class AgentHandle:
         status = "new" if last is None else last.status
         if status in UNDER_WAY and self.location.is_durable and not await self._has_live_process():
             status = "killed"
-        waiting = await self.pending()
+        feedback = tuple(await self.pending())
         try:
             card = await self.card()
         except DamagedRecordError as error:  # the other agents of the list are not affected
             card = AgentCard(self.name, description=str(error))
-        return AgentSummary(self.name, card, self.location.kind, status, last, len(waiting))
+        return AgentSummary(self.name, card, self.location.kind, status, last, feedback)
 
     async def card(self) -> AgentCard:
         """Return what the agent says about itself."""
@@ -354,23 +362,23 @@ def total(spend: Mapping[date, Totals]) -> Totals:
     return together
 
 
-def spent_text(spent: Totals) -> str:
-    """Return what was spent in words; `+` says that a part of the cost is unknown. Empty for nothing."""
-    if not spent.total_tokens:
-        return ""
-    known = render_usd(spent.cost_usd) if spent.cost_usd or not spent.unknown else ""
-    cost = f"{known}{'+' if spent.unknown else ''}" if known else "cost unknown"
-    return f"{cost}, {spent.total_tokens:,} tokens"
-
-
 def spent_document(spent: Totals) -> dict[str, Any]:
-    """Return what was spent as JSON data; `cost_usd` is None if none of it is known."""
+    """What cycles used; `cost_usd` adds up the costs that are known, and is None if none is."""
     return {
         "cycles": spent.runs,
         "tokens": spent.total_tokens,
         "cost_usd": None if spent.unknown and not spent.cost_usd else spent.cost_usd,
         "cycles_of_unknown_cost": spent.unknown,
     }
+
+
+def spent_text(spent: Mapping[str, Any]) -> str:
+    """Render what cycles used; `+` marks a cost that is partly unknown. Empty for nothing."""
+    if not spent["tokens"]:
+        return ""
+    cost = "cost unknown" if spent["cost_usd"] is None else render_usd(spent["cost_usd"])
+    is_partial = spent["cycles_of_unknown_cost"] and spent["cost_usd"] is not None
+    return f"{cost}{'+' if is_partial else ''}, {spent['tokens']:,} tokens"
 
 
 def duration_text(milliseconds: float) -> str:
@@ -380,86 +388,142 @@ def duration_text(milliseconds: float) -> str:
     return f"{milliseconds / SECOND:.1f} s" if milliseconds < MINUTE else f"{milliseconds / MINUTE:.1f} min"
 
 
-def summary_document(agent: AgentSummary) -> dict[str, Any]:
-    """Return an agent of a list as JSON data."""
+def agent_document(agent: AgentSummary, spent: Totals) -> dict[str, Any]:
+    """An agent of a list; `waiting` is the cycle that waits for a person, `spent` what all cycles used."""
+    last = agent.last
     return {
         "name": agent.name,
         "description": agent.card.description,
         "file": agent.card.file,
-        "triggers": list(agent.card.triggers),
+        "triggers": agent.card.triggers,
         "storage": agent.location,
         "status": agent.status,
         "pending_feedback": agent.pending,
-        "last": None if agent.last is None else metrics_document(agent.last),
+        "last": None if last is None else metrics_document(last),
+        "waiting": cycle_document(last, agent.feedback) if last and last.status == "waiting" else None,
+        "spent": spent_document(spent),
     }
 
 
-def undelivered_document(one: Undelivered) -> dict[str, Any]:
-    """Return a notice or message that is not delivered yet as JSON data."""
+def undelivered_document(undelivered: Undelivered) -> dict[str, Any]:
+    """A notice or message that is not delivered yet."""
     return {
-        "event": one.event,
-        "cycle": getattr(one.data, "cycle", None),
-        "title": one.title,
-        "timestamp": one.data.timestamp,
-        "attempts": one.attempts,
-        "error": one.error,
+        "event": undelivered.event,
+        "cycle": getattr(undelivered.data, "cycle", None),
+        "title": undelivered.title,
+        "timestamp": undelivered.data.timestamp,
+        "attempts": undelivered.attempts,
+        "error": undelivered.error,
     }
 
 
 def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
-    """Return how a cycle went as JSON data, without what it was about."""
+    """How a cycle went, without what it was about; `changes` counts those of the memory, by what they did."""
     return {
         "number": cycle.number,
         "id": cycle.id,
         "status": cycle.status,
         "trigger": cycle.trigger,
-        "started_at": cycle.started_at.isoformat(),
-        "finished_at": None if cycle.finished_at is None else cycle.finished_at.isoformat(),
-        "waits_until": None if cycle.waits_until is None else cycle.waits_until.isoformat(),
-        "metrics": to_json(cycle.metrics),
-        "stages": dict(cycle.stages),
-        "usage": to_json(cycle.usage),
+        "started_at": cycle.started_at,
+        "finished_at": cycle.finished_at,
+        "waits_until": cycle.waits_until,
+        "metrics": cycle.metrics,
+        "stages": cycle.stages,
+        "usage": cycle.usage,
         "changes": len(cycle.changes),
+        "items_added": sum(change.before is None for change in cycle.changes),
+        "items_removed": sum(change.after is None for change in cycle.changes),
         "error": cycle.error,
     }
 
 
-def cycle_document(cycle: CycleRecord) -> dict[str, Any]:
-    """Return everything that is stored of a cycle as JSON data."""
+def cycle_document(cycle: CycleRecord, pending: Sequence[Feedback] = ()) -> dict[str, Any]:
+    """Everything that is stored of a cycle, and what became of each planned action.
+
+    `pending` is the feedback that no cycle has taken yet: some of it may decide on the plan.
+    """
     return {
         **metrics_document(cycle),
-        "sense_errors": list(cycle.sense_errors),
-        "derived_data": dict(cycle.derived_data),
-        "changes": [change_document(one) for one in cycle.changes],
+        "actions": _actions(cycle, pending),
+        "sense_errors": cycle.sense_errors,
+        "derived_data": cycle.derived_data,
+        "changes": [change_document(change) for change in cycle.changes],
     }
 
 
+def _actions(cycle: CycleRecord, pending: Sequence[Feedback]) -> list[dict[str, Any]]:
+    """The planned actions of a cycle; those of an unexpected shape are left out.
+
+    `outcome` is the result or the error of an action, or why it was refused.
+    """
+    derived = cycle.derived_data
+    ended = {str(action.get("id")): action for action in objects_in(derived, "execution", "actions")}
+    approved = as_object(derived.get("governance")).get("approved")
+    violations = objects_in(derived, "governance", "violations")
+    verdicts = [
+        feedback
+        for feedback in pending
+        if feedback.cycle == cycle.number and feedback.cycle_id in ("", cycle.id)
+    ]
+
+    def state_of(action: Mapping[str, Any], name: str) -> tuple[str, Any]:
+        own = action.get("id")
+        if (end := ended.get(str(own))) is not None:
+            return str(end.get("status")), end.get("error") or end.get("result")
+        if not isinstance(approved, list | tuple):
+            return "planned", None
+        if own not in approved:
+            why = (each.get("message") for each in violations if each.get("actionId") in (own, None))
+            return "blocked", next(why, None)
+        if cycle.status != "waiting":
+            return "planned", None
+        verdict = next((each.verdict for each in verdicts if each.action in (None, own, name)), None)
+        return "waiting" if verdict is None else DECISIONS[verdict], None
+
+    actions: list[dict[str, Any]] = []
+    for action in objects_in(derived, "plan", "actions"):
+        name = str(action.get("action", ""))
+        status, outcome = state_of(action, name)
+        actions.append(
+            {
+                "id": str(action.get("id")),
+                "action": name,
+                "params": action.get("params"),
+                "reason": str(action.get("reason") or ""),
+                "status": status,
+                "outcome": outcome,
+            }
+        )
+    return actions
+
+
 def result_document(result: CycleResult) -> dict[str, Any]:
-    """Return a cycle that has just ended as JSON data: with what was sensed, without the whole memory."""
+    """A cycle that has just ended: with what was sensed, without the whole memory."""
     return {
         "number": result.number,
         "id": result.id,
         "status": result.status,
         "trigger": result.trigger,
-        "metrics": to_json(result.metrics),
-        "stages": dict(result.stages or {}),
-        "usage": to_json(result.usage),
+        "metrics": result.metrics,
+        "stages": result.stages or {},
+        "usage": result.usage,
         "environmental_data": result.state["environmentalData"],
         "derived_data": result.state["derivedData"],
-        "changes": [change_document(one) for one in result.changes],
+        "changes": [change_document(change) for change in result.changes],
         "error": result.error,
     }
 
 
 def trace_document(trace: CycleTrace) -> dict[str, Any]:
-    """Return the model calls of a cycle as JSON data."""
+    """The model calls of a cycle."""
     calls = [
         {
             "step": call.step,
+            "name": call.exchange.name,
             "seconds": round(call.exchange.seconds, 3),
-            "request": to_json(call.exchange.request),
-            "reply": to_json(call.exchange.reply),
-            "usage": to_json(call.exchange.usage),
+            "request": call.exchange.request,
+            "reply": call.exchange.reply,
+            "usage": call.exchange.usage,
         }
         for call in trace.calls
     ]
@@ -467,10 +531,37 @@ def trace_document(trace: CycleTrace) -> dict[str, Any]:
 
 
 def memory_document(memory: Memory) -> dict[str, Any]:
-    """Return a memory as JSON data: the items under each key, oldest first."""
-    return {"cycle": memory.cycle, "memory": {key: list(items) for key, items in memory.items.items()}}
+    """A memory: the items under each key, oldest first."""
+    return {"cycle": memory.cycle, "memory": memory.items}
 
 
 def change_document(change: MemoryChange) -> dict[str, Any]:
-    """Return one change of the memory as JSON data."""
+    """One change of the memory."""
     return {"key": change.key, "id": change.id, "before": change.before, "after": change.after}
+
+
+def title_field(item: Item) -> str:
+    """The name of the field that says what a memory item is about."""
+    return next((name for name in TITLE_FIELDS if item.get(name)), "id")
+
+
+def details_of(item: Item) -> dict[str, Any]:
+    """The fields of a memory item that are shown after its title."""
+    hidden = (*HIDDEN_FIELDS, title_field(item))
+    return {
+        name: value for name, value in item.items() if name not in hidden and value not in ({}, [], None, "")
+    }
+
+
+def changed_fields(before: Item, after: Item) -> list[str]:
+    """The names of the shown fields that differ."""
+    return [
+        name
+        for name in {**before, **after}
+        if before.get(name) != after.get(name) and name not in HIDDEN_FIELDS
+    ]
+
+
+def value_text(value: Any, most: int) -> str:
+    """A value of a memory item on one line of at most `most` characters."""
+    return shortened(f"{value:g}" if isinstance(value, float) else as_text(value, None), most)

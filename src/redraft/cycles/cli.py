@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections import Counter, defaultdict, deque
@@ -19,21 +18,22 @@ from redraft._calls import functions_in
 from redraft._texts import counted, shortened
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import (
-    HIDDEN_FIELDS,
-    TITLE_FIELDS,
     Agents,
+    agent_document,
     change_document,
+    changed_fields,
     cycle_document,
+    details_of,
     duration_text,
     memory_document,
     metrics_document,
     parse_changes,
     result_document,
-    spent_document,
     spent_text,
-    summary_document,
+    title_field,
     trace_document,
     undelivered_document,
+    value_text,
 )
 from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
 from redraft.cycles.spec import parse_agent_file, read_agent_file
@@ -56,14 +56,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from redraft.cycles.agents import AgentSummary, CycleTrace
+    from redraft.cycles.agents import CycleTrace
     from redraft.cycles.cycle import CycleEvent, CycleResult
     from redraft.cycles.mail import Verdict
-    from redraft.cycles.memory import Memory, MemoryChange
-    from redraft.cycles.outbox import Undelivered
-    from redraft.cycles.records import CycleRecord
+    from redraft.cycles.memory import Item
+    from redraft.cycles.records import CycleMetrics
     from redraft.events import Listener
-    from redraft.stores.run_index import Totals
 
 Files = Annotated[
     list[str],
@@ -167,30 +165,24 @@ async def status(
     """
     width = CalmConsole().width
     if agent is None:
-        found: list[tuple[AgentSummary, Totals]] = []
+        listed: list[dict[str, Any]] = []
         async with open_agents() as agents:
             for handle in await agents.handles():
                 async with handle:
-                    found.append((await handle.summary(), await handle.spent()))
-        view = agent_rows(found, width) if found else no_agents()
-        listed = [{**summary_document(one), "spent": spent_document(spent)} for one, spent in found]
+                    listed.append(agent_document(await handle.summary(), await handle.spent()))
+        view = agent_rows(listed, width) if listed else no_agents()
         deliver(view, {"agents": listed}, as_json=as_json)
         return
     async with open_agents() as agents, await agents.get(agent) as handle:
         summary, spent = await handle.summary(), await handle.spent()
         latest, undelivered = await handle.cycles(limit=count), await handle.undelivered()
     document = {
-        **summary_document(summary),
-        "spent": spent_document(spent),
-        "cycles": [cycle_document(one) for one in latest],
-        "undelivered": [undelivered_document(one) for one in undelivered],
+        **agent_document(summary, spent),
+        "cycles": [cycle_document(each, summary.feedback) for each in latest],
+        "undelivered": [undelivered_document(each) for each in undelivered],
     }
-    rows = (agent_rows([(summary, spent)], width), cycle_rows(latest, width))
-    deliver(
-        Group(*rows, *undelivered_lines(undelivered)),
-        document,
-        as_json=as_json,
-    )
+    rows = (agent_rows([document], width), cycle_rows(document["cycles"], width))
+    deliver(Group(*rows, *undelivered_lines(document["undelivered"])), document, as_json=as_json)
 
 
 @cycle.command()
@@ -209,13 +201,13 @@ async def memory(
     """Show what an agent remembers. Prints the memory now, after an earlier cycle, or as a diff of two."""
     async with open_agents() as agents, await agents.get(agent) as handle:
         if diff is not None:
-            changes = await handle.diff(*diff)
-            changed = [change_document(one) for one in changes]
-            document = {"agent": agent, "from": diff[0], "to": diff[1], "changes": changed}
-            deliver(changes_view(changes, diff), document, as_json=as_json)
+            changes = [change_document(change) for change in await handle.diff(*diff)]
+            document = {"agent": agent, "from": diff[0], "to": diff[1], "changes": changes}
+            deliver(changes_view(document), document, as_json=as_json)
             return
         found = await (handle.memory() if at is None else handle.memory_at(at))
-    deliver(memory_view(found), {"agent": agent, **memory_document(found)}, as_json=as_json)
+    document = {"agent": agent, **memory_document(found)}
+    deliver(memory_view(document), document, as_json=as_json)
 
 
 @cycle.command()
@@ -224,8 +216,8 @@ async def metrics(agent: Name, count: Latest = 20, as_json: options.Json = False
     """Show an agent's metrics. Lists time, tokens, cost, anomalies, alerts and failures, cycle by cycle."""
     async with open_agents() as agents, await agents.get(agent) as handle:
         latest = await handle.cycles(limit=count)
-    document = {"agent": agent, "cycles": [metrics_document(one) for one in latest]}
-    deliver(metrics_rows(latest, CalmConsole().width), document, as_json=as_json)
+    cycles = [metrics_document(each) for each in latest]
+    deliver(metrics_rows(cycles, CalmConsole().width), {"agent": agent, "cycles": cycles}, as_json=as_json)
 
 
 @cycle.command()
@@ -458,60 +450,60 @@ MIN_TEXT = 12
 NONE = "-"
 
 
-def agent_rows(found: Sequence[tuple[AgentSummary, Totals]], width: int) -> Table:
-    """Render agents as a table, each with what its stored cycles used."""
-    agents = [agent for agent, _ in found]
+def agent_rows(agents: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """Render the documents of agents as a table, each with what its stored cycles used."""
+    lasts = [agent["last"] for agent in agents]
     columns: dict[str, list[str | Text]] = {
-        "agent": [visible(one.name) for one in agents],
-        "status": [Text(one.status, STATES[one.status]) for one in agents],
-        "cycle": [NONE if one.last is None else str(one.last.number) for one in agents],
-        "began": [NONE if one.last is None else _when(one.last) for one in agents],
-        "feedback": [f"{one.pending} new" if one.pending else NONE for one in agents],
-        "spent": [spent_text(spent) or NONE for _, spent in found],
-        "triggers": [", ".join(one.card.triggers) or NONE for one in agents],
+        "agent": [visible(agent["name"]) for agent in agents],
+        "status": [_status(agent) for agent in agents],
+        "cycle": [NONE if last is None else str(last["number"]) for last in lasts],
+        "began": [NONE if last is None else _when(last) for last in lasts],
+        "feedback": [f"{count} new" if (count := agent["pending_feedback"]) else NONE for agent in agents],
+        "spent": [spent_text(agent["spent"]) or NONE for agent in agents],
+        "triggers": [", ".join(agent["triggers"]) or NONE for agent in agents],
     }
     fitted = _fitted(columns, width, ("triggers", "began", "spent"))
     return plain_table(fitted, right=("cycle",), wrap=("agent",))
 
 
-def cycle_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
-    """Render cycles as a table, the newest first."""
+def cycle_rows(cycles: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """Render the documents of cycles as a table, the newest first."""
     columns: dict[str, list[str | Text]] = {
-        "cycle": [str(one.number) for one in cycles],
-        "status": [Text(one.status, STATES[one.status]) for one in cycles],
-        "began": [_when(one) for one in cycles],
-        "by": [one.trigger for one in cycles],
-        "actions": [_actions_text(one.derived_data) for one in cycles],
-        "memory": [f"{len(one.changes)} changed" if one.changes else NONE for one in cycles],
+        "cycle": [str(each["number"]) for each in cycles],
+        "status": [_status(each) for each in cycles],
+        "began": [_when(each) for each in cycles],
+        "by": [each["trigger"] for each in cycles],
+        "actions": [_actions_text(each["derived_data"]) for each in cycles],
+        "memory": [f"{len(each['changes'])} changed" if each["changes"] else NONE for each in cycles],
     }
     room = max(MIN_TEXT, width - width_of(columns))
-    columns["error"] = [shortened(visible(one.error or NONE), room) for one in cycles]
+    columns["error"] = [shortened(visible(each["error"] or NONE), room) for each in cycles]
     return plain_table(_fitted(columns, width, ("memory", "by")), right=("cycle",))
 
 
-def undelivered_lines(undelivered: Sequence[Undelivered]) -> list[Text]:
+def undelivered_lines(undelivered: Sequence[Mapping[str, Any]]) -> list[Text]:
     """Render the notices and messages that are not delivered yet, the newest last."""
     lines = [Text(f"\n{len(undelivered)} not delivered yet", "bold")] if undelivered else []
-    for one in undelivered[-MAX_ITEMS:]:
-        why = f": {one.error}" if one.error else ""
-        lines.append(Text(visible(f"  {one.event}: {one.title}")))
-        lines.append(Text(visible(f"      {counted(one.attempts, 'attempt')}{why}"), QUIET))
+    for each in undelivered[-MAX_ITEMS:]:
+        why = f": {each['error']}" if each["error"] else ""
+        lines.append(Text(visible(f"  {each['event']}: {each['title']}")))
+        lines.append(Text(visible(f"      {counted(each['attempts'], 'attempt')}{why}"), QUIET))
     return lines
 
 
-def metrics_rows(cycles: Sequence[CycleRecord], width: int) -> Table:
+def metrics_rows(cycles: Sequence[Mapping[str, Any]], width: int) -> Table:
     """Render the metrics of cycles as a table, the newest first; untracked ones are dashes."""
-    metrics = [one.metrics for one in cycles]
+    metrics: list[CycleMetrics] = [each["metrics"] for each in cycles]
     columns: dict[str, list[str | Text]] = {
-        "cycle": [str(one.number) for one in cycles],
-        "status": [Text(one.status, STATES[one.status]) for one in cycles],
-        "time": [NONE if one.duration_ms is None else duration_text(one.duration_ms) for one in metrics],
-        "tokens": [NONE if one.tokens is None else f"{one.tokens:,}" for one in metrics],
-        "cost": [NONE if one.cost_usd is None else render_usd(one.cost_usd) for one in metrics],
-        "anomalies": [NONE if one.anomalies is None else str(one.anomalies) for one in metrics],
-        "alerts": [NONE if one.alerts is None else str(one.alerts) for one in metrics],
-        "failures": [Text(str(len(one.failures)), BAD if one.failures else QUIET) for one in metrics],
-        "skipped": [Text(str(len(one.skipped)), "" if one.skipped else QUIET) for one in metrics],
+        "cycle": [str(each["number"]) for each in cycles],
+        "status": [_status(each) for each in cycles],
+        "time": [NONE if of.duration_ms is None else duration_text(of.duration_ms) for of in metrics],
+        "tokens": [NONE if of.tokens is None else f"{of.tokens:,}" for of in metrics],
+        "cost": [NONE if of.cost_usd is None else render_usd(of.cost_usd) for of in metrics],
+        "anomalies": [NONE if of.anomalies is None else str(of.anomalies) for of in metrics],
+        "alerts": [NONE if of.alerts is None else str(of.alerts) for of in metrics],
+        "failures": [Text(str(len(of.failures)), BAD if of.failures else QUIET) for of in metrics],
+        "skipped": [Text(str(len(of.skipped)), "" if of.skipped else QUIET) for of in metrics],
     }
     numbers = ("cycle", "time", "tokens", "cost", "anomalies", "alerts", "failures", "skipped")
     return plain_table(_fitted(columns, width, ("cost", "skipped")), right=numbers)
@@ -546,8 +538,12 @@ def _actions_text(derived: Mapping[str, Any]) -> str:
     return f"{done} done" if done == len(actions) else f"{done} of {len(actions)} done"
 
 
-def _when(cycle: CycleRecord) -> str:
-    return f"{cycle.started_at.astimezone():%m-%d %H:%M:%S}"
+def _status(document: Mapping[str, Any]) -> Text:
+    return Text(document["status"], STATES[document["status"]])
+
+
+def _when(cycle: Mapping[str, Any]) -> str:
+    return f"{cycle['started_at'].astimezone():%m-%d %H:%M:%S}"
 
 
 def _fitted(
@@ -562,55 +558,51 @@ def _fitted(
 
 MAX_ITEMS = 20
 """How many of the newest items of a key are shown; --json has all."""
-MAX_TEXT = 240
+MAX_TEXT, MAX_VALUE = 240, 60
+"""Characters shown of the title or the details of an item, and of each detail."""
 
 
-def memory_view(memory: Memory) -> RenderableType:
+def memory_view(document: Mapping[str, Any]) -> RenderableType:
     """Render a memory: each key with its newest items."""
-    parts: list[RenderableType] = [Text(f"After cycle {memory.cycle}", QUIET)]
-    for key, items in memory.items.items():
+    parts: list[RenderableType] = [Text(f"After cycle {document['cycle']}", QUIET)]
+    for key, items in document["memory"].items():
         parts.append(Text(f"\n{key} ({len(items):,})", "bold"))
         if len(items) > MAX_ITEMS:
             parts.append(Text(f"  ... {len(items) - MAX_ITEMS:,} older; --json shows all", QUIET))
-        parts += [_item_lines(item) for item in items[-MAX_ITEMS:]]
+        for item in items[-MAX_ITEMS:]:
+            written = f"  {str(item.get('timestamp', ''))[:19].replace('T', ' ')}  "
+            parts.append(_item(Text(written, QUIET), item))
     return Group(*parts)
 
 
-def changes_view(changes: Sequence[MemoryChange], between: tuple[int, int]) -> RenderableType:
+def changes_view(document: Mapping[str, Any]) -> RenderableType:
     """Render what changed between the ends of two cycles."""
-    if not changes:
-        return Text(f"Nothing changed from cycle {between[0]} to {between[1]}.")
+    if not document["changes"]:
+        return Text(f"Nothing changed from cycle {document['from']} to {document['to']}.")
     parts: list[RenderableType] = []
-    for key in dict.fromkeys(change.key for change in changes):
+    for key in dict.fromkeys(change["key"] for change in document["changes"]):
         parts.append(Text(key, "bold"))
-        parts += [_change_lines(change) for change in changes if change.key == key]
+        parts += [_change(change) for change in document["changes"] if change["key"] == key]
     return Group(*parts)
 
 
-def _change_lines(change: MemoryChange) -> RenderableType:
-    before, after = change.before, change.after
+def _change(change: Mapping[str, Any]) -> RenderableType:
+    before, after = change["before"], change["after"]
     if before is None:
-        return _lines(Text("+ ", GOOD), after or {})
+        return _item(Text("+ ", GOOD), after or {})
     if after is None:
-        return _lines(Text("- ", BAD), before)
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    moved = ", ".join(f"{name} {_short(before.get(name))} -> {_short(after.get(name))}" for name in names)
+        return _item(Text("- ", BAD), before)
+    moved = ", ".join(
+        f"{name} {value_text(before.get(name), MAX_VALUE)} -> {value_text(after.get(name), MAX_VALUE)}"
+        for name in changed_fields(before, after)
+    )
     return Group(Text.assemble(("~ ", "yellow"), _title(after)), _indented(moved))
 
 
-def _item_lines(item: Mapping[str, Any]) -> RenderableType:
-    return _lines(Text(f"  {str(item.get('timestamp', ''))[:19].replace('T', ' ')}  ", QUIET), item)
-
-
-def _lines(mark: Text, item: Mapping[str, Any]) -> RenderableType:
+def _item(mark: Text, item: Item) -> RenderableType:
     """Render an item: its title, and below it everything else."""
-    title = _title(item)
-    details = ", ".join(
-        f"{name} {_short(value)}"
-        for name, value in item.items()
-        if name not in HIDDEN_FIELDS and value not in ({}, [], None, "") and _short(value) != title
-    )
-    line = Text.assemble(mark, title)
+    details = ", ".join(f"{name} {value_text(value, MAX_VALUE)}" for name, value in details_of(item).items())
+    line = Text.assemble(mark, _title(item))
     return Group(line, _indented(shortened(details, MAX_TEXT))) if details else line
 
 
@@ -618,11 +610,5 @@ def _indented(text: str) -> RenderableType:
     return Padding(Text(visible(text), QUIET), (0, 0, 0, 6))
 
 
-def _title(item: Mapping[str, Any]) -> str:
-    found = next((item[name] for name in TITLE_FIELDS if item.get(name)), item.get("id", ""))
-    return visible(shortened(str(found), MAX_TEXT))
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shortened(text, 60)
+def _title(item: Item) -> str:
+    return visible(value_text(item.get(title_field(item), ""), MAX_TEXT))

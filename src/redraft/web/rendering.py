@@ -16,7 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from redraft._texts import HOUR, MINUTE, ago, has_no_criteria, verdict_of
+from redraft._texts import HOUR, MINUTE, ago, as_text, has_no_criteria, verdict_of
 from redraft.text.characters import visible
 from redraft.text.diff import Line, hunks, similarity, word_diff
 from redraft.types import render_usage
@@ -47,6 +47,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "ago": partial(ago, zone=UTC),
+        "as_text": as_text,
         "cost": cost,
         "count": count,
         "score": score,
