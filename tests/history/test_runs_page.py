@@ -1,6 +1,7 @@
 from redraft.evals import SuccessCriteria
-from redraft.stores.sqlite import MemoryStore
+from redraft.stores.sqlite import MemoryStore, SqliteStore
 from redraft.types import PlainTask
+from support.commands import document, redraft
 from support.dashboards import Seen, described, pages, put
 from support.versions import version
 
@@ -46,3 +47,13 @@ def test_a_text_from_right_to_left_is_cut_at_its_end():
     store = MemoryStore()
     put(store, run("hebrew", 0.8, task=PlainTask("\u05db\u05ea\u05d5\u05d1 \u05de\u05db\u05ea\u05d1")))
     assert '<a dir="auto" href="/runs/hebrew">' in pages(store).get("/runs").text
+
+
+def test_the_page_and_the_command_list_the_same(tmp_path):
+    store = SqliteStore(tmp_path / "runs.db")
+    options = {"quality_threshold": 0.8, "budget_usd": 0.5}
+    put(store, run("dear", 0.4, 0.8, options=options), run("cheap", 0.8, options={}))
+    listed = pages(store).get("/runs.json").json()["runs"]
+    printed = document(redraft("runs", "--database", tmp_path / "runs.db", "--json"))["runs"]
+    assert listed == printed
+    assert {row["run_id"]: row["budget_usd"] for row in printed} == {"dear": 0.5, "cheap": None}

@@ -133,11 +133,12 @@ def test_many_days_are_shown_by_month():
         date(2026, 1, 1): SpendTally(2),
         date(2025, 6, 1): SpendTally(4),
     }
-    assert [(row.name, row.used.runs) for row in _day_rows(days, by_month=True)] == [
+    assert [(row["name"], row["runs"]) for row in _day_rows(days, by_month=True)] == [
         ("2026-01", 3),
         ("2025-06", 4),
     ]
-    assert [row.name for row in _day_rows(days, by_month=False)] == ["2026-01-31", "2026-01-01", "2025-06-01"]
+    by_day = _day_rows(days, by_month=False)
+    assert [row["name"] for row in by_day] == ["2026-01-31", "2026-01-01", "2025-06-01"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

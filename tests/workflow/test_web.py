@@ -94,6 +94,8 @@ def test_the_json_page_has_inputs_and_nodes():
     assert [node["node"] for node in document["nodes"]] == ["draft", "shaky", "use"]
     assert [node["error"] for node in document["nodes"]] == ["", "RuntimeError: the disk is full", ""]
     assert [len(node["runs"]) for node in document["nodes"]] == [1, 0, 0]
+    assert document["graph"].startswith("flowchart")
+    assert document["graph"] in unescape(pages(kept("w")).get("/workflows/w").text)
 
 
 def test_failed_workflows_show_the_error():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -12,31 +10,22 @@ from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import Runs, StoredRun
-from redraft.loop.version_diff import Critique, addressed, diff_document, field_text, version_diff
-from redraft.text.diff import ABSENT, Line, hunks, similarity, word_diff
-from redraft.types import ReflectionVersion
+from redraft.loop.version_diff import addressed, diff_document, field_changes, field_text, version_diff
+from redraft.text.diff import ABSENT, Line, word_diff
 from redraft.web.page import NotFoundError, Page, PageRequest
-from redraft.web.rendering import clipped
+from redraft.web.rendering import CONTEXT, LARGEST, text_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from redraft.text.diff import Op, Piece
+    from redraft.text.diff import FieldChange, Piece
+    from redraft.types import ReflectionVersion
 
 
 VIEWS = ("inline", "side")
-CONTEXT = 2
-ALIKE = 0.4
-"""Texts less similar than this are shown in full: a word diff of them would be noise."""
-LARGEST = 200_000
-"""Combined length, in characters, beyond which a page does not compare texts word by word."""
-SHORT = 20_000
-"""Combined length, in characters, up to which a diff is cached."""
-REMEMBERED = 500
-"""Diffs in the cache: the page of an active run compares the same versions again and again."""
 
 
-async def diff(request: PageRequest) -> DiffView:
+async def diff(request: PageRequest) -> dict[str, Any]:
     """Compare version `a` (default: first) with `b` (default: best), inline or side by side."""
     view = request.query.get("view", VIEWS[0])
     if view not in VIEWS:
@@ -57,110 +46,35 @@ async def diff(request: PageRequest) -> DiffView:
         spared=(Process,),
         allow=stored.criteria_texts,
     )
-    return await asyncio.to_thread(_compared, record, older.name, newer.name, view)
+    shown = StoredRun(record)
+    return {
+        "record": record,
+        "older": shown.version(older.name),
+        "newer": shown.version(newer.name),
+        "view": view,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class DiffView:
-    """The page: what changed from `older` to `newer`; `sides` has paired lines for the side-by-side view."""
-
-    record: RunRecord
-    older: ReflectionVersion
-    newer: ReflectionVersion
-    change: Comparison
-    view: str
-    sides: tuple[list[Pair] | int, ...] = ()
-
-    @property
-    def others(self) -> list[tuple[str, ReflectionVersion, ReflectionVersion]]:
-        """Links to other comparisons: each version with the one it was made from."""
-        bases = (
-            (self.record.version(one.base) or self.record.version(one.iteration - 1), one)
-            for one in self.record.versions
-        )
-        return [
-            (f"{base.iteration} to {one.iteration}", base, one) for base, one in bases if base is not None
-        ]
+def _document(page: dict[str, Any]) -> dict[str, Any]:
+    diff = diff_document(version_diff(page["older"], page["newer"]))
+    return {"run_id": page["record"].run_id, **diff}
 
 
-def _compared(record: RunRecord, older: str, newer: str, view: str) -> DiffView:
-    """Compare two versions. Runs in a thread, since long texts take a while."""
-    before, after = StoredRun(record).version(older), StoredRun(record).version(newer)
-    change = comparison(before, after)
-    rows: tuple[list[Pair] | int, ...] = ()
-    if view == "side" and change.hunks:
-        rows = tuple(fold(pairs(word_diff(as_text(before.output), as_text(after.output))), CONTEXT))
-    return DiffView(record, before, after, change, view, rows)
+def base_of(record: RunRecord, version: ReflectionVersion) -> ReflectionVersion | None:
+    """The version that another was made from, else the one before; None for the first."""
+    return record.version(version.base) or record.version(version.iteration - 1)
 
 
-def _document(view: DiffView) -> dict[str, Any]:
-    return {"run_id": view.record.run_id, **diff_document(version_diff(view.older, view.newer))}
+def changed_fields(older: ReflectionVersion, newer: ReflectionVersion) -> Sequence[FieldChange] | None:
+    """The fields that differ between two versions; None if their texts are to be compared."""
+    if len(as_text(older.output)) + len(as_text(newer.output)) > LARGEST:
+        return None
+    return field_changes(older.output, newer.output)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What changed between two versions: `fields` of JSON, `hunks` of lines, or both `texts` in full."""
-
-    older: ReflectionVersion
-    newer: ReflectionVersion
-    critique: Critique
-    is_same: bool
-    fields: tuple[Field, ...] = ()
-    hunks: tuple[list[Line] | int, ...] = ()
-    texts: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field that changed; `old` or `new` is None where the field is missing."""
-
-    path: str
-    old: str | None
-    new: str | None
-
-
-def comparison(older: ReflectionVersion, newer: ReflectionVersion) -> Comparison:
-    """Compare two versions for display, with long values clipped."""
-    before, after = as_text(older.output), as_text(newer.output)
-    if len(before) + len(after) > LARGEST:
-        return Comparison(
-            older,
-            newer,
-            addressed(older.evaluation, newer.evaluation),
-            before == after,
-            texts=(clipped(before), clipped(after)),
-        )
-    diff = version_diff(older, newer, _words)
-    if diff.fields is not None:
-        fields = tuple(
-            Field(
-                change.path or "(document)",
-                None if change.old is ABSENT else clipped(field_text(change.old)),
-                None if change.new is ABSENT else clipped(field_text(change.new)),
-            )
-            for change in diff.fields
-        )
-        return Comparison(older, newer, diff.critique, diff.is_same, fields=fields)
-    if _similarity(before, after) < ALIKE:
-        texts = (clipped(before), clipped(after))
-        return Comparison(older, newer, diff.critique, diff.is_same, texts=texts)
-    return Comparison(older, newer, diff.critique, diff.is_same, hunks=tuple(hunks(diff.words, CONTEXT)))
-
-
-_kept_words = lru_cache(REMEMBERED)(word_diff)
-_kept_similarity = lru_cache(REMEMBERED)(similarity)
-
-
-def _words(before: str, after: str) -> list[tuple[Op, str]]:
-    return (_kept_words if _is_short(before, after) else word_diff)(before, after)
-
-
-def _similarity(before: str, after: str) -> float:
-    return (_kept_similarity if _is_short(before, after) else similarity)(before, after)
-
-
-def _is_short(before: str, after: str) -> bool:
-    return len(before) + len(after) <= SHORT
+def paired_lines(older: ReflectionVersion, newer: ReflectionVersion) -> list[list[Pair] | int]:
+    """The lines of two versions side by side; a number stands for that many unchanged lines."""
+    return fold(pairs(word_diff(as_text(older.output), as_text(newer.output))), CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,4 +151,13 @@ def strip_versions(record: RunRecord, keep: Collection[int]) -> RunRecord:
     return replace(record, versions=versions, draft=None)
 
 
-PAGE = Page("/runs/{run_id}/diff", "history/templates/diff.html", diff, _document)
+FUNCTIONS = {
+    "ABSENT": ABSENT,
+    "addressed": addressed,
+    "base_of": base_of,
+    "changed_fields": changed_fields,
+    "field_text": field_text,
+    "paired_lines": paired_lines,
+    "text_change": text_change,
+}
+PAGE = Page("/runs/{run_id}/diff", "history/templates/diff.html", diff, _document, functions=FUNCTIONS)

@@ -212,10 +212,7 @@ def runs(
         newest = sorted([*found, *workflows], key=lambda one: one.started_at, reverse=True)[:limit]
         place = str(project_place())
         if as_json:
-            documents = [
-                one.document() if isinstance(one, WorkflowRow) else {"kind": "run", **one.summary()}
-                for one in newest
-            ]
+            documents = [row.document() if isinstance(row, WorkflowRow) else row.summary() for row in newest]
             emit_json({"database": place, "runs": documents})
             return
         console = CalmConsole()

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 
 from redraft._texts import as_text, scored
 from redraft.errors import ConfigError
-from redraft.history.changes import Comparison, comparison, strip_versions
+from redraft.history import changes
+from redraft.history.changes import strip_versions
 from redraft.loop.keeper import RunKey
 from redraft.loop.record import RUN, Process, RunRecord
-from redraft.loop.runs import (
-    AT_WORK,
-    AfterBest,
-    Exchange,
-    Runs,
-    StoredRun,
-    TimelineStep,
-    Why,
-    state_of,
-)
+from redraft.loop.runs import AT_WORK, Runs, StoredRun, state_of
 from redraft.notes import checkpoint
 from redraft.notes.learner import Learned
 from redraft.redact.data import redact_object
@@ -33,10 +25,8 @@ from redraft.web.page import NotFoundError, Page, PageRequest, PlainText
 from redraft.web.rendering import clipped, is_cut, policy_hash, render, static_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from redraft.loop.runs import StoredStep
-    from redraft.types import ReflectionEvaluation, ReflectionVersion
+    from redraft.types import Issue, ReflectionVersion
 
 
 OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
@@ -117,167 +107,31 @@ def run_page(run: StoredRun) -> str:
     policy = f"default-src 'none'; style-src {policy_hash(style)}; base-uri 'none'; form-action 'none'"
     return render(
         "history/templates/run.html",
-        page=run_view(redact_object(run, clipped, (Process,))),
+        page=redact_object(run, clipped, (Process,)),
         site=None,
         style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
         policy=policy,
+        **FUNCTIONS,
     )
 
 
-def run_view(run: StoredRun) -> RunView:
-    """Prepare what the page of a run shows."""
-    record = run.record
-    best = record.version(record.best)
-    first = record.versions[0] if record.versions else None
-    improved = best is not None and first is not None and best.iteration > first.iteration
-    steps, in_full = run.timeline, versions_in_full(record)
-    return RunView(
-        run,
-        record,
-        run.why,
-        [line for note in record.diagnostics.values() for line in note_lines(note)],
-        run.after_best,
-        _chart(run),
-        _criteria_rows(run),
-        comparison(first, best) if improved and first and best else None,
-        [_version(version, run, in_full) for version in record.versions],
-        _bars(steps),
-        [
-            StepCalls(one.step.name, one.version, tuple(step.exchange for step in one.inner))
-            for one in steps
-            if one.inner
-        ],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A run and the parts of its page, in order."""
-
-    run: StoredRun
-    record: RunRecord
-    why: Why
-    notes: list[str]
-    after_best: AfterBest | None
-    chart: ScoreCurve
-    criteria: list[CriterionRow]
-    first_to_best: Comparison | None
-    versions: list[VersionView]
-    bars: list[StepBar]
-    calls: list[StepCalls]
-
-
-@dataclass(frozen=True, slots=True)
-class CriterionCell:
-    """A score in the table of criteria; `title` says what its text means."""
-
-    text: str
-    below: bool = False
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CriterionRow:
-    """A row of the table of criteria: its name, the score that it needs, and a cell for each version."""
-
-    name: str
-    needs: str
-    cells: tuple[CriterionCell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class VersionView:
-    """One version: its output as text, and what changed since the version it was made from.
-
-    `base` is the number of that version if there were too many versions to compare them all.
-    """
-
-    number: int
-    score: str
-    how: str
-    is_best: bool
-    output: str
-    is_cut: bool
-    issues: tuple[str, ...]
-    suggestions: tuple[str, ...]
-    is_in_full: bool
-    base: int | None
-    change: Comparison | None
-    choice: str = ""
-    rejected: tuple[RejectedView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedView:
-    """A candidate that was not chosen: its name, such as `1.3`, its score, its issues and its output."""
-
-    name: str
-    score: str
-    issues: tuple[str, ...]
-    output: str
-    is_cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StepBar:
-    """One bar of the timeline; `start` and `length` are in percent of the run's duration."""
-
-    name: str
-    kind: str
-    version: int | None
-    began: float
-    seconds: float
-    start: float
-    length: float
-    failed: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepCalls:
-    """The model calls within one step of the loop."""
-
-    step: str
-    version: int | None
-    exchanges: tuple[Exchange, ...]
-
-
-def _chart(run: StoredRun) -> ScoreCurve:
-    record = run.record
+def score_chart(record: RunRecord) -> ScoreCurve:
+    """The scores of all versions, for a chart."""
     scored = [
         Scored(
-            str(one.iteration),
-            one.evaluation.overall_score,
-            one.evaluation.spread,
-            "best" if one.iteration == record.best else "filled" if one.repeats is None else "hollow",
+            str(version.iteration),
+            version.evaluation.overall_score,
+            version.evaluation.spread,
+            "best" if version.iteration == record.best else "filled" if version.repeats is None else "hollow",
         )
-        for one in record.versions
+        for version in record.versions
     ]
     return score_curve(scored, record.options.get("quality_threshold"))
 
 
-def _criteria_rows(run: StoredRun) -> list[CriterionRow]:
-    """Return the scores of all versions: the overall score first, then each criterion."""
-    evaluations = [one.evaluation for one in run.record.versions]
-    threshold = run.record.options.get("quality_threshold")
-    rows = [_criterion_row("score", threshold, [{"score": one.overall_score} for one in evaluations])]
-    scores = [one.criteria_scores for one in evaluations]
-    return rows + [_criterion_row(name, run.thresholds.get(name), scores) for name in run.criteria]
-
-
-def _criterion_row(
-    name: str, threshold: float | None, versions: Sequence[Mapping[str, float | None]]
-) -> CriterionRow:
-    cells: list[CriterionCell] = []
-    for scores in versions:
-        score = scores.get(name)
-        if name not in scores:
-            cells.append(CriterionCell("", title="does not apply"))
-        elif score is None:
-            cells.append(CriterionCell("?", title="could not be judged"))
-        else:
-            below = threshold is not None and score < threshold
-            cells.append(CriterionCell(f"{score:.2f}", below, "below its threshold" if below else ""))
-    return CriterionRow(name, "" if threshold is None else f"{threshold:.2f}", tuple(cells))
+def notes_of(record: RunRecord) -> list[str]:
+    """The diagnostics of a run, a line each."""
+    return [line for note in record.diagnostics.values() for line in note_lines(note)]
 
 
 def note_lines(note: str) -> list[str]:
@@ -307,42 +161,8 @@ def _numbered(numbers: list[int]) -> str:
     return f"Versions {listed} and {named[-1]}" if listed else f"Versions {named[-1]}"
 
 
-def _version(version: ReflectionVersion, run: StoredRun, in_full: Collection[int]) -> VersionView:
-    record, evaluation, output = run.record, version.evaluation, as_text(version.output)
-    base = record.version(version.base) or record.version(version.iteration - 1)
-    best, first = record.version(record.best), record.versions[0]
-    # The page shows that comparison above already.
-    shown_above = version is best and base is first
-    differs = base is not None and version.repeats is None and not shown_above
-    both_in_full = version.iteration in in_full and base is not None and base.iteration in in_full
-    change = comparison(base, version) if base is not None and differs and both_in_full else None
-    return VersionView(
-        version.iteration,
-        scored(version),
-        _how(version, run.writer(version)),
-        version is best,
-        output,
-        is_cut(output),
-        _issues(evaluation),
-        evaluation.suggestions,
-        version.iteration in in_full,
-        base.iteration if base is not None and differs and change is None else None,
-        change,
-        "" if version.choice is None else version.choice.detail,
-        tuple(map(_rejected, version.rejected)),
-    )
-
-
-def _rejected(version: ReflectionVersion) -> RejectedView:
-    output = as_text(version.output)
-    return RejectedView(version.name, scored(version), _issues(version.evaluation), output, is_cut(output))
-
-
-def _issues(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
-    return tuple(_placed(issue.message, issue.path, issue.line) for issue in evaluation.issues)
-
-
-def _how(version: ReflectionVersion, writer: str) -> str:
+def how(version: ReflectionVersion, writer: str) -> str:
+    """How a version was made, and from which one; `writer` is its model, if the run had several."""
     if version.repeats is not None:
         return f"the same as version {version.repeats}"
     by = f" by {writer}" if writer else ""
@@ -351,26 +171,11 @@ def _how(version: ReflectionVersion, writer: str) -> str:
     return f"{version.strategy.replace('_', ' ')}{base}{by}{preferred}"
 
 
-def _placed(message: str, path: str | None, line: int | None) -> str:
-    place = path or ("" if line is None else f"line {line}")
-    return f"{place}: {message}" if place and not message.startswith(f"{place}: ") else message
-
-
-def _bars(steps: list[TimelineStep]) -> list[StepBar]:
-    duration = max((one.step.elapsed for one in steps), default=0.0) or 1.0
-    return [
-        StepBar(
-            one.step.name,
-            one.step.name if one.step.name in VERSION_STEPS else "other",
-            one.version,
-            one.began,
-            one.seconds,
-            100 * one.began / duration,
-            max(0.4, 100 * one.seconds / duration),
-            "" if one.step.error is None else str(one.step.error.get("message", "it failed")),
-        )
-        for one in steps
-    ]
+def placed(issue: Issue) -> str:
+    """The message of an issue, after its place in the output."""
+    place = issue.path or ("" if issue.line is None else f"line {issue.line}")
+    is_missing = place and not issue.message.startswith(f"{place}: ")
+    return f"{place}: {issue.message}" if is_missing else issue.message
 
 
 def versions_in_full(record: RunRecord) -> frozenset[int]:
@@ -406,13 +211,24 @@ def _strip_result(result: Any) -> Any:
     }
 
 
+FUNCTIONS: dict[str, Any] = {
+    **changes.FUNCTIONS,
+    "VERSION_STEPS": VERSION_STEPS,
+    "how": how,
+    "is_cut": is_cut,
+    "notes_of": notes_of,
+    "placed": placed,
+    "score_chart": score_chart,
+    "scored": scored,
+    "versions_in_full": versions_in_full,
+}
 PAGE = Page(
     "/runs/{run_id}",
     "history/templates/run.html",
     run,
     _document,
+    functions=FUNCTIONS,
     fingerprint=_fingerprint,
-    present=run_view,
     kinds=(RUN,),
     redirects=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from redraft.evals.success import SuccessCriteria, success_criteria
 from redraft.loop.record import RUN, RunRecord
@@ -11,9 +11,9 @@ from redraft.loop.runs import AT_WORK, STATES, Runs, state_of
 from redraft.stores.base import listed
 from redraft.stores.run_index import RunRow
 from redraft.types import ConvergenceReason
-from redraft.web.charts import Sparkline, sparkline
+from redraft.web.charts import sparkline
 from redraft.web.page import NotFoundError, Page, PageRequest
-from redraft.workflow.history import WORKFLOW, StoredWorkflow, WorkflowRow, Workflows
+from redraft.workflow.history import WORKFLOW, StoredWorkflow, Workflows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,58 +27,29 @@ WATCHED = 10
 """How many of the newest workflows are checked for changes: active ones are among them."""
 
 
-async def runs(request: PageRequest) -> RunsView:
-    """Read a page of the runs and workflows that match the query."""
+async def runs(request: PageRequest) -> dict[str, Any]:
+    """A page of the runs and workflows that match the query, and their success criteria if it asks for them.
+
+    `older` is the id of the last row if there is another page.
+    """
     wanted, project = RunFilter.of(request), request.project
     project_runs = Runs(project.store)
     last = await wanted.last(request)
     rows = await wanted.runs(project_runs, MOST + 1, last)
     found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
     shown = found[:MOST]
-    records = await project_runs.read_rows([one for one in shown if isinstance(one, RunRow)])
-    by_id = {record.run_id: _row(await _shown(request, record)) for record in records}
-    table: list[ListedRun | WorkflowRow] = []
-    for one in shown:
-        if isinstance(one, StoredWorkflow):
-            table.append(await project.redacted(await Workflows(project.store).row(one)))
-        elif one.run_id in by_id:
-            table.append(by_id[one.run_id])
-    older = table[-1].run_id if table and len(found) > MOST else ""
-    return RunsView(tuple(table), wanted, older, await wanted.measured(request))
-
-
-@dataclass(frozen=True, slots=True)
-class RunsView:
-    """The page and its filter; `older` is the id of its last row if there is another page, else empty.
-
-    `measured` are the success criteria of the runs that match, if they are asked for.
-    """
-
-    rows: tuple[ListedRun | WorkflowRow, ...]
-    wanted: RunFilter
-    older: str
-    measured: SuccessCriteria | None
-    states: tuple[str, ...] = STATES
-    reasons: tuple[str, ...] = REASONS
-
-
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    """A run in the table."""
-
-    record: RunRecord
-    curve: Sparkline
-    budget_usd: float | None
-    kind: ClassVar[str] = "run"
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self.record.run_id
-
-    def document(self) -> dict[str, Any]:
-        """Return the row as plain data."""
-        return {"kind": self.kind, **self.record.summary(), "budget_usd": self.budget_usd}
+    records = await project_runs.read_rows([row for row in shown if isinstance(row, RunRow)])
+    by_id = {record.run_id: (await _redacted(request, record)).summary() for record in records}
+    table: list[dict[str, Any]] = []
+    for row in shown:
+        if isinstance(row, StoredWorkflow):
+            table.append((await project.redacted(await Workflows(project.store).row(row))).document())
+        elif row.run_id in by_id:
+            table.append(by_id[row.run_id])
+    older = table[-1]["run_id"] if table and len(found) > MOST else None
+    page = {"filter": wanted, "runs": table, "older": older}
+    measured = await wanted.measured(request)
+    return page if measured is None else {**page, "criteria": measured}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +125,14 @@ def _age(one: RunRow | StoredWorkflow) -> tuple[datetime, str]:
     return one.created_at, one.run_id if isinstance(one, RunRow) else one.record.run_id
 
 
-async def _shown(request: PageRequest, record: RunRecord) -> RunRecord:
+async def _redacted(request: PageRequest, record: RunRecord) -> RunRecord:
     task, origin, error = await request.project.redacted((record.task, record.origin, record.error))
     return replace(record, task=task, origin=origin, error=error)
 
 
-def _row(record: RunRecord) -> ListedRun:
-    curve = sparkline([version.evaluation.overall_score for version in record.versions])
-    return ListedRun(record, curve, record.options.get("budget_usd"))
-
-
-def _document(view: RunsView) -> dict[str, Any]:
-    document = {"runs": [row.document() for row in view.rows], "older": view.older or None}
-    return document if view.measured is None else {**document, "criteria": view.measured.document()}
+def _document(page: dict[str, Any]) -> dict[str, Any]:
+    measured: SuccessCriteria | None = page.get("criteria")
+    return page if measured is None else {**page, "criteria": measured.document()}
 
 
 async def _fingerprint(request: PageRequest) -> str:
@@ -187,4 +153,11 @@ async def _fingerprint(request: PageRequest) -> str:
     return "; ".join([found[0].run_id if found else "", *progress, *ended])
 
 
-PAGE = Page("/runs", "history/templates/runs.html", runs, _document, fingerprint=_fingerprint)
+PAGE = Page(
+    "/runs",
+    "history/templates/runs.html",
+    runs,
+    _document,
+    functions={"REASONS": REASONS, "STATES": STATES, "sparkline": sparkline},
+    fingerprint=_fingerprint,
+)

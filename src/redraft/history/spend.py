@@ -13,7 +13,7 @@ from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.stores.base import listed, reading
 from redraft.stores.run_index import ExpenseGroup, Totals
-from redraft.web.charts import LARGE, Bars, bars
+from redraft.web.charts import LARGE, bars
 from redraft.web.page import Page, PageRequest
 from redraft.web.rendering import cost, count
 
@@ -35,8 +35,12 @@ CYCLE, NOTE = "cycle", "note"
 LONGEST = 200
 
 
-async def spend(request: PageRequest) -> SpendView:
-    """Add up the spend of a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs."""
+async def spend(request: PageRequest) -> dict[str, Any]:
+    """The spend of a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs.
+
+    `at_work` and `interrupted` count the runs that are not included yet. A period of more than `MOST_DAYS`
+    has `months` in place of `days`. `has_runs` says whether there are any, in any period.
+    """
     period, inner = request.query.get("days", FIRST_PERIOD), request.query.get("inner") != "0"
     if period not in PERIODS:
         raise ConfigError(f"days must be one of {', '.join(PERIODS)}, got {period!r}.")
@@ -60,76 +64,34 @@ async def spend(request: PageRequest) -> SpendView:
     for used in days.values():
         total.add(used)
     by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
-    return SpendView(
-        period,
-        inner,
-        total,
-        await _named_rows(request, roles),
-        await _named_rows(request, models),
-        await _named_rows(request, agents),
-        await _task_rows(request, tasks),
-        _day_rows(days, by_month=by_month),
-        by_month,
-        spend.inner_runs,
-        spend.at_work,
-        spend.interrupted,
-        bool(total.runs or await runs.rows(inner=True, limit=1)),
-    )
+    return {
+        "period": period,
+        "inner": inner,
+        "total": _document(total),
+        "roles": await _named_rows(request, roles),
+        "models": await _named_rows(request, models),
+        "agents": await _named_rows(request, agents),
+        "tasks": await _task_rows(request, tasks),
+        "months" if by_month else "days": _day_rows(days, by_month=by_month),
+        "inner_runs": spend.inner_runs,
+        "at_work": spend.at_work,
+        "interrupted": spend.interrupted,
+        "has_runs": bool(total.runs or await runs.rows(inner=True, limit=1)),
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class SpendView:
-    """The page: the spend of a period; `at_work` and `interrupted` count runs not yet included in it."""
+def spend_chart(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The days or months as bars, with gaps for those without a run.
 
-    period: str
-    inner: bool
-    total: SpendTally
-    roles: SpendRows
-    models: SpendRows
-    names: SpendRows
-    tasks: SpendRows
-    days: tuple[SpendRow, ...]
-    is_by_month: bool
-    inner_runs: int
-    at_work: int
-    interrupted: int
-    kept: bool
-    """Whether there are any runs at all, in any period."""
-    periods: tuple[tuple[str, str], ...] = tuple(PERIODS.items())
-
-    @property
-    def unit(self) -> str:
-        """What the chart shows: dollars, or tokens if no cost is known."""
-        return "dollars" if any(row.used.cost_usd > 0 for row in self.days) else "tokens"
-
-    @property
-    def chart(self) -> Bars | None:
-        """The days or months as bars, with gaps for those without a run."""
-        used = {row.key: row.used for row in self.days}
-        names = without_gaps(sorted(used))
-        if self.unit == "dollars":
-            values = [used[name].cost_usd if name in used else 0.0 for name in names]
-            return bars(names, values, cost, LARGE)
-        values = [used[name].total_tokens if name in used else 0 for name in names]
-        return bars(names, values, lambda value: count(round(value)), LARGE)
-
-
-@dataclass(frozen=True, slots=True)
-class SpendRows:
-    """A table, most expensive first; `rest` is the sum of the `others` that did not fit."""
-
-    rows: tuple[SpendRow, ...]
-    others: int = 0
-    rest: SpendTally | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SpendRow:
-    """A row of a table; `key` identifies it in the runs, `name` is the key with secrets withheld."""
-
-    key: str
-    name: str
-    used: SpendTally
+    The unit is dollars, or tokens if no cost is known; `bars` is None where nothing was spent.
+    """
+    used = {row["name"]: row for row in rows}
+    names = without_gaps(sorted(used))
+    is_priced = any(row["cost_usd"] > 0 for row in rows)
+    field = "cost_usd" if is_priced else "total_tokens"
+    values = [used[name][field] if name in used else 0 for name in names]
+    drawn = bars(names, values, cost if is_priced else lambda value: count(round(value)), LARGE)
+    return {"unit": "dollars" if is_priced else "tokens", "bars": drawn}
 
 
 def _tallies(sums: Mapping[K, Totals]) -> dict[K, SpendTally]:
@@ -150,26 +112,40 @@ def _most_expensive(
     return first, len(tallies) - len(first), rest
 
 
-async def _named_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> SpendRows:
+async def _named_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> dict[str, Any]:
     first, others, rest = _most_expensive(tallies)
     names = await request.project.redacted([key for key, _ in first])
-    rows = tuple(SpendRow(key, name, used) for (key, used), name in zip(first, names, strict=True))
-    return SpendRows(rows, others, rest)
+    rows = [
+        {"name": name, "is_redacted": name != key, **_document(used)}
+        for (key, used), name in zip(first, names, strict=True)
+    ]
+    return _table(rows, others, rest)
 
 
-async def _task_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> SpendRows:
+async def _task_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> dict[str, Any]:
     first, others, rest = _most_expensive(tallies)
     newest = await Runs(request.project.store).newest_of_tasks([key for key, _ in first])
     words = await task_words(request.project, newest.values())
-    rows = tuple(SpendRow(key, words.get(newest.get(key, "")) or key, used) for key, used in first)
-    return SpendRows(rows, others, rest)
+    rows = [{"name": words.get(newest.get(key, "")) or key, **_document(used)} for key, used in first]
+    return _table(rows, others, rest)
 
 
-def _day_rows(by_day: Mapping[date, SpendTally], *, by_month: bool) -> tuple[SpendRow, ...]:
+def _table(rows: list[dict[str, Any]], others: int, rest: SpendTally | None) -> dict[str, Any]:
+    """A table, most expensive first; `others` adds up the rows that did not fit."""
+    return {"rows": rows, "others": None if rest is None else {"count": others, **_document(rest)}}
+
+
+def _document(used: SpendTally) -> dict[str, Any]:
+    """A tally as plain data; with `unknown` runs `cost_usd` is a lower bound."""
+    sums = {field.name: getattr(used, field.name) for field in fields(used)}
+    return {**sums, "total_tokens": used.total_tokens}
+
+
+def _day_rows(by_day: Mapping[date, SpendTally], *, by_month: bool) -> list[dict[str, Any]]:
     found: dict[str, SpendTally] = {}
     for day, used in by_day.items():
         found.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", SpendTally()).add(used)
-    return tuple(SpendRow(key, key, found[key]) for key in sorted(found, reverse=True))
+    return [{"name": key, **_document(found[key])} for key in sorted(found, reverse=True)]
 
 
 def without_gaps(names: Sequence[str]) -> list[str]:
@@ -181,31 +157,6 @@ def without_gaps(names: Sequence[str]) -> list[str]:
         return [f"{month // 12:04d}-{month % 12 + 1:02d}" for month in range(first, last + 1)]
     first_day, last_day = date.fromisoformat(names[0]), date.fromisoformat(names[-1])
     return [f"{first_day + timedelta(days=at)}" for at in range((last_day - first_day).days + 1)]
-
-
-def _document(view: SpendView) -> dict[str, Any]:
-    unit = "months" if view.is_by_month else "days"
-    tables = {"roles": view.roles, "models": view.models, "agents": view.names, "tasks": view.tasks}
-    return {
-        "period": view.period,
-        "inner": view.inner,
-        "total": _tally_document(view.total),
-        **{name: _table_document(rows) for name, rows in tables.items()},
-        unit: [{"name": row.name, **_tally_document(row.used)} for row in view.days],
-        "at_work": view.at_work,
-        "interrupted": view.interrupted,
-    }
-
-
-def _table_document(rows: SpendRows) -> dict[str, Any]:
-    shown = [{"name": row.name, **_tally_document(row.used)} for row in rows.rows]
-    others = None if rows.rest is None else {"count": rows.others, **_tally_document(rows.rest)}
-    return {"rows": shown, "others": others}
-
-
-def _tally_document(used: SpendTally) -> dict[str, Any]:
-    """Describe a tally as plain data; with `unknown` runs `cost_usd` is a lower bound."""
-    return {field.name: getattr(used, field.name) for field in fields(used)}
 
 
 @dataclass(slots=True)
@@ -252,4 +203,9 @@ async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]
     return {run_id: words[:LONGEST] for run_id, words in zip(found, shown, strict=True)}
 
 
-PAGE = Page("/spend", "history/templates/spend.html", spend, _document)
+PAGE = Page(
+    "/spend",
+    "history/templates/spend.html",
+    spend,
+    functions={"PERIODS": PERIODS, "spend_chart": spend_chart},
+)

@@ -309,6 +309,7 @@ class RunRecord:
         best = self.version(self.best)
         scores = [version.evaluation.overall_score for version in self.versions]
         return {
+            "kind": "run",
             "run_id": self.run_id,
             "name": self.origin.name,
             "task": self.task.description,
@@ -323,6 +324,7 @@ class RunRecord:
             "best_version": self.best,
             "satisfactory": best is not None and best.evaluation.satisfactory,
             "usage": self.usage,
+            "budget_usd": self.options.get("budget_usd"),
             "execution_time": self.execution_time,
             "parent": self.parent,
             "error": self.error,

@@ -12,29 +12,24 @@ from redraft.text.diff import ABSENT, FieldChange, Op, field_diff, word_diff
 from redraft.types import Issue, ReflectionVersion, same_issue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeAlias
-
     from redraft.types import Output, ReflectionEvaluation
-
-    WordDiff: TypeAlias = Callable[[str, str], Sequence[tuple[Op, str]]]
 
 
 # Models like to wrap JSON in Markdown, even when asked for JSON only.
 _FENCED = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
 
 
-def version_diff(
-    older: ReflectionVersion, newer: ReflectionVersion, compare: WordDiff = word_diff
-) -> VersionDiff:
-    """Compare two versions of one run; texts go through `compare`, which may be cached."""
-    before, after = _structure(older.output), _structure(newer.output)
-    fields, words = None, ()
-    if before is not None and after is not None:
-        fields = tuple(field_diff(before, after))
-    else:
-        words = tuple(compare(as_text(older.output), as_text(newer.output)))
-    return VersionDiff(older, newer, fields, words, addressed(older.evaluation, newer.evaluation))
+def version_diff(older: ReflectionVersion, newer: ReflectionVersion) -> VersionDiff:
+    """Compare two versions of one run."""
+    fields = field_changes(older.output, newer.output)
+    words = () if fields is not None else word_diff(as_text(older.output), as_text(newer.output))
+    return VersionDiff(older, newer, fields, tuple(words), addressed(older.evaluation, newer.evaluation))
+
+
+def field_changes(older: Output, newer: Output) -> tuple[FieldChange, ...] | None:
+    """The fields that differ between two outputs; None if one of them is not JSON."""
+    before, after = _structure(older), _structure(newer)
+    return None if before is None or after is None else tuple(field_diff(before, after))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ class Page:
     `read` gets the view. All of it must have gone through `Project.redacted` before anything is computed from
     its texts. It raises `NotFoundError` for what does not exist, and `ConfigError` for a bad request.
     `present` turns the view into what `template` knows as `page`; it runs in a thread, so long work belongs
-    there. `document` turns the view into plain data. `functions` are those that the template calls, besides
-    the filters of `rendering`. `section` is the path in the navigation that this page
+    there. `document` turns the view into plain data. `functions` are those, and the constants, that the
+    template uses besides the filters of `rendering`. `section` is the path in the navigation that this page
     belongs under, where its own path does not begin with it.
 
     A page with a `fingerprint` is live: each open copy asks for that text every second, so it must be cheap,
@@ -64,7 +64,7 @@ class Page:
     read: Callable[[PageRequest], Awaitable[Any]]
     document: Callable[[Any], Any] = to_json
     present: Callable[[Any], Any] = _unchanged
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    functions: Mapping[str, Any] = field(default_factory=dict[str, Any])
     fingerprint: Callable[[PageRequest], Awaitable[str]] | None = None
     section: str = ""
     kinds: tuple[str, ...] = ()

@@ -48,6 +48,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "ago": partial(ago, zone=UTC),
         "as_text": as_text,
+        "clipped": clipped,
         "cost": cost,
         "count": count,
         "score": score,

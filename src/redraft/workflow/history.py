@@ -549,8 +549,8 @@ class WorkflowHistory:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
-        record = self.kept.record
+        """Return all of it as plain data, with how it goes on if it has not ended."""
+        kept, record = self.kept, self.kept.record
         nodes = [
             {
                 "node": node.node,
@@ -570,4 +570,7 @@ class WorkflowHistory:
             "state": record.state,
             "outputs": record.outputs,
             "waiting": self.waiting,
+            "continuation": kept.continuation if kept.state == "waiting" else "",
+            "resuming_call": kept.resuming_call if kept.state in UNENDED else "",
+            "graph": "" if record.graph is None else record.graph.mermaid(),
         }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from redraft._texts import as_text
-from redraft.approvals import Approval, Approvals
+from redraft.approvals import Approvals
 from redraft.errors import ConfigError
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import AT_WORK, Runs, state_of
@@ -19,47 +19,10 @@ from redraft.workflow.history import (
     INNER_WORKFLOW,
     WORKFLOW,
     NodeOutcome,
-    NodeRun,
     StoredWorkflow,
     WorkflowHistory,
-    WorkflowRow,
     Workflows,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """One visit of a node; `value` is its output as text."""
-
-    run: NodeRun
-    outcome: NodeOutcome
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question to a person; `data` is what it is about, as text."""
-
-    approval: Approval
-    data: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkflowView:
-    """What the page of a workflow shows."""
-
-    row: WorkflowRow
-    inputs: str
-    nodes: tuple[NodeView, ...]
-    state: str
-    """The final state, or that after the last node that has finished."""
-    graph: str
-    """A Mermaid flowchart; empty for runs of earlier versions."""
-    waiting: tuple[Question, ...]
-    continuation: str
-    """What continues the workflow after an answer."""
-    resuming_call: str
-    """The Python call that resumes the workflow, if a program started it."""
 
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
@@ -86,23 +49,6 @@ async def _kept(request: PageRequest) -> StoredWorkflow:
     return kept
 
 
-def workflow_page(history: WorkflowHistory) -> WorkflowView:
-    """Prepare the page of a workflow."""
-    record = history.kept.record
-    nodes = tuple(NodeView(run, NodeOutcome.of(run.value), _text(run.value)) for run in history.nodes)
-    waiting = tuple(Question(approval, _text(approval.data)) for approval in history.waiting)
-    return WorkflowView(
-        history.row,
-        _text(record.inputs),
-        nodes,
-        _text(record.state),
-        "" if record.graph is None else record.graph.mermaid(),
-        waiting,
-        history.kept.continuation,
-        history.kept.resuming_call,
-    )
-
-
 async def answer(form: Form) -> str:
     """Answer a question of a workflow."""
     approvals = Approvals(form.project.store)
@@ -123,7 +69,8 @@ async def answer(form: Form) -> str:
     return f"{'Approved' if approved else 'Rejected'}. {'' if kept is None else kept.continuation}".rstrip()
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as text; empty for none."""
     return "" if value is None or value == {} else clipped(as_text(value))
 
 
@@ -149,9 +96,9 @@ SLICE = Slice(
             "workflow/templates/workflow.html",
             workflow,
             WorkflowHistory.document,
+            functions={"outcome_of": NodeOutcome.of, "value_text": value_text},
             section="/runs",
             fingerprint=_fingerprint,
-            present=workflow_page,
             kinds=(WORKFLOW, INNER_WORKFLOW),
         ),
     ),
