@@ -200,6 +200,12 @@ def overlap(words: frozenset[str], others: frozenset[str]) -> float:
 
 
 def lesson_document(lesson: Lesson) -> dict[str, Any]:
-    """Return a lesson as JSON data: its id, its kind, its fields and its front matter."""
+    """A lesson as JSON data: its id, its kind, its name, its fields and its front matter."""
     known = to_json(lesson)
-    return {"id": known.pop("id"), "kind": lesson.kind, **known, "day": str(lesson.day)}
+    return {
+        "id": known.pop("id"),
+        "kind": lesson.kind,
+        "name": lesson.name,
+        **known,
+        "day": str(lesson.day),
+    }

@@ -14,23 +14,23 @@ from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.documents import Entry, documents_of
 from redraft.lessons.files import check_file
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.impact import Counters, Impact, Use
+from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.lesson import KINDS, STATUSES, TRUST_MEANS, Lesson, headings_of, lesson_document
 from redraft.lessons.lessons import approval
-from redraft.lessons.library import AgentCount, LessonLibrary
+from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import render
 from redraft.lessons.overview import Overview, Problem
-from redraft.lessons.playbooks import Playbook
-from redraft.lessons.rules import Rule, Rules
-from redraft.stats import Payoff, payoff_of
+from redraft.lessons.rules import Rules
+from redraft.stats import payoff_of
 from redraft.text.characters import visible
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import digest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Iterable
 
     from redraft.lessons.documents import Documents
+    from redraft.lessons.lesson import LessonKind
     from redraft.lessons.lessons import Lessons
     from redraft.web.project import Project
 
@@ -81,159 +81,85 @@ class Filter:
         return self.kind in ("", lesson.kind) and self.status in ("", lesson.status)
 
 
-@dataclass(frozen=True, slots=True)
-class LessonRow:
-    """A lesson in the table, with the problem that it nearly repeats another one, if it does."""
+async def lessons(request: PageRequest) -> dict[str, Any]:
+    """The lessons of the agent in the query, or of the only agent; otherwise the agents, for a choice.
 
-    lesson: Lesson
-    counters: Counters
-    archived: bool
-    duplicate: Problem | None
-
-
-@dataclass(frozen=True, slots=True)
-class LessonsView:
-    """A page of an agent's lessons; `older` is the id of the last one if there is another page.
-
-    Without an `agent`, `counted` lists the agents to choose from.
+    `older` is the id of the last lesson if there is another page.
     """
-
-    agents: tuple[str, ...]
-    filter: Filter
-    agent: str = ""
-    payoff: Payoff | None = None
-    counted: tuple[AgentCount, ...] = ()
-    rows: tuple[LessonRow, ...] = ()
-    older: str = ""
-    archived: int = 0
-    broken: tuple[Problem, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    playbooks: tuple[Playbook, ...] = ()
-    kinds: tuple[str, ...] = tuple(KINDS)
-    statuses: tuple[str, ...] = STATUSES
-    rule_groups: tuple[tuple[str, str], ...] = tuple(RULE_GROUPS.items())
-
-
-async def lessons(request: PageRequest) -> LessonsView:
-    """Read the lessons of the agent in the query, or of the only agent; otherwise list the agents."""
     project, chosen = request.project, Filter.of(request)
     library = _library(project)
-    agents = await asyncio.to_thread(library.agents)
-    agent = request.query.get("agent", "").strip() or (agents[0] if len(agents) == 1 else "")
+    names = await asyncio.to_thread(library.agents)
+    agent = request.query.get("agent", "").strip() or (names[0] if len(names) == 1 else "")
     if not agent:
-        counted = await asyncio.to_thread(lambda: [library.count(one) for one in agents[:MAX_AGENTS]])
-        agents, counted = await project.redacted((tuple(agents), tuple(counted)))
-        return LessonsView(agents, chosen, payoff=await library.payoff(), counted=counted)
-    if agent not in agents:
-        raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, agents)}")
+        counted = await asyncio.to_thread(lambda: [library.count(name) for name in names[:MAX_AGENTS]])
+        names, counted = await project.redacted((names, counted))
+        return {"agents": counted, "agent_names": names, "payoff": await library.payoff()}
+    if agent not in names:
+        raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, names)}")
     impact = Impact(project.store, agent)
     counters = await impact.all_counters()
     found = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
-    rows, older = _rows(chosen, found, counters)
-    view = LessonsView(
-        tuple(agents),
-        chosen,
-        agent,
-        payoff=payoff_of(await impact.groups()),
-        rows=rows,
-        older=older,
-        archived=len(found.archived_ids),
-        broken=tuple(one for one in found.problems if one.what == "broken"),
-        rules=found.rules,
-        playbooks=found.playbooks,
-    )
-    return await project.redacted(view, full=request.full)
-
-
-def _rows(
-    chosen: Filter, found: Overview, counters: Mapping[str, Counters]
-) -> tuple[tuple[LessonRow, ...], str]:
-    """Return a page of lessons, and the id after which the next page begins."""
-    lessons = iter(found.lessons)
-    if chosen.before and all(one.id != chosen.before for one in lessons):
-        raise NotFoundError(f"There is no lesson {chosen.before!r} here, so none before it.")
-    page = list(islice(filter(chosen.admits, lessons), PAGE_SIZE + 1))
+    page, older = _page(chosen, found.lessons)
     rows = [
-        LessonRow(
-            one,
-            counters.get(one.id, Counters()),
-            one.id in found.archived_ids,
-            found.duplicate_of(one.id),
+        (
+            lesson,
+            counters.get(lesson.id, Counters()),
+            lesson.id in found.archived_ids,
+            found.duplicate_of(lesson.id),
         )
-        for one in page[:PAGE_SIZE]
+        for lesson in page
     ]
-    return tuple(rows), page[PAGE_SIZE - 1].id if len(page) > PAGE_SIZE else ""
-
-
-def _lessons_document(view: LessonsView) -> dict[str, Any]:
-    if not view.agent:
-        return {"agents": [to_json(one) for one in view.counted]}
-    rows = [
-        {
-            **lesson_document(row.lesson),
-            "counters": to_json(row.counters),
-            "archived": row.archived,
-            "duplicate": row.duplicate.why if row.duplicate else None,
-        }
-        for row in view.rows
-    ]
+    broken = [problem for problem in found.problems if problem.what == "broken"]
+    names, chosen, rows, broken, rules, playbooks = await project.redacted(
+        (names, chosen, rows, broken, found.rules, found.playbooks), full=request.full
+    )
     return {
-        "agent": view.agent,
-        "payoff": to_json(view.payoff),
-        "lessons": rows,
-        "older": view.older or None,
-        "archived": view.archived,
-        "broken": to_json(view.broken),
-        "rules": to_json(view.rules),
-        "playbooks": to_json(view.playbooks),
+        "agent": agent,
+        "agent_names": names,
+        "filter": chosen,
+        "payoff": payoff_of(await impact.groups()),
+        "lessons": [
+            {
+                **lesson_document(lesson),
+                "counters": used,
+                "archived": is_archived,
+                **_duplicate(duplicate),
+            }
+            for lesson, used, is_archived, duplicate in rows
+        ],
+        "older": older,
+        "archived": len(found.archived_ids),
+        "broken": broken,
+        "rules": rules,
+        "playbooks": playbooks,
     }
+
+
+def _duplicate(problem: Problem | None) -> dict[str, str | None]:
+    """What a lesson nearly repeats, in words and as the id of the other lesson."""
+    if problem is None:
+        return {"duplicate": None, "duplicate_of": None}
+    return {"duplicate": problem.why, "duplicate_of": problem.other}
+
+
+def _page(chosen: Filter, lessons: Iterable[Lesson]) -> tuple[list[Lesson], str | None]:
+    """A page of the lessons that match, and the id after which the next page begins."""
+    left = iter(lessons)
+    if chosen.before and all(lesson.id != chosen.before for lesson in left):
+        raise NotFoundError(f"There is no lesson {chosen.before!r} here, so none before it.")
+    page = list(islice(filter(chosen.admits, left), PAGE_SIZE + 1))
+    return page[:PAGE_SIZE], page[PAGE_SIZE - 1].id if len(page) > PAGE_SIZE else None
 
 
 # --- one lesson -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A field of a lesson's content, with its heading and text."""
+async def lesson(request: PageRequest) -> dict[str, Any]:
+    """A lesson with its uses, rules and playbooks, or the `problem` and the `text` of a broken document.
 
-    name: str
-    heading: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class LessonView:
-    """A lesson with its rules and playbooks, or the `problem` and the `text` of a broken document.
-
-    `file` is the place of its document. `stored` are those of its runs that have a page. `digest` identifies
-    its text. `is_editable`
-    says that all of its text can be shown, so that nothing is lost when the text is written back.
+    `stored_runs` are those of its runs that have a page. `digest` identifies its text. `is_editable` says
+    that all of its text can be shown, so that nothing is lost when the text is written back.
     """
-
-    id: str
-    file: str
-    archived: bool
-    counters: Counters
-    latest: tuple[Use, ...]
-    stored: frozenset[str]
-    lesson: Lesson | None = None
-    parts: tuple[Part, ...] = ()
-    duplicate: Problem | None = None
-    rules: tuple[Rule, ...] = ()
-    playbooks: tuple[Playbook, ...] = ()
-    digest: str = ""
-    is_editable: bool = False
-    problem: str = ""
-    text: str = ""
-
-    @property
-    def trust_means(self) -> str:
-        """What the trust in the lesson says of where it comes from."""
-        return "" if self.lesson is None else TRUST_MEANS[self.lesson.trust]
-
-
-async def lesson(request: PageRequest) -> LessonView:
-    """Read a lesson from its file."""
     project = request.project
     entry = await _entry(project, request.path["agent"], request.path["name"])
     folder = LessonFolder(_documents(project), request.path["agent"])
@@ -247,25 +173,44 @@ async def lesson(request: PageRequest) -> LessonView:
     except StoreError as error:
         problem = str(error)
     runs = {use.run_id for use in latest} | ({found.source} if found else set[str]())
-    parts = () if found is None else _parts(found)
-    view = LessonView(
-        entry.id,
-        file=entry.place,
-        archived=entry.archived,
-        counters=await impact.counters(entry.id),
-        latest=latest,
-        stored=await project.stored_runs(runs),
-        lesson=found,
-        parts=parts,
-        duplicate=overview.duplicate_of(entry.id),
-        rules=tuple(rule for rule in overview.rules if rule.source == entry.id),
-        playbooks=tuple(one for one in overview.playbooks if one.lesson == entry.id),
-        problem=problem,
-        text=text if found is None else "",
+    rules = [rule for rule in overview.rules if rule.source == entry.id]
+    playbooks = [playbook for playbook in overview.playbooks if playbook.lesson == entry.id]
+    shown, uses, duplicate, rules, playbooks, broken, place = await project.redacted(
+        (
+            found,
+            latest,
+            overview.duplicate_of(entry.id),
+            rules,
+            playbooks,
+            {"id": entry.id, "problem": problem, "text": text if found is None else ""},
+            entry.place,
+        ),
+        full=request.full,
     )
-    shown = await project.redacted(view, full=request.full)
-    is_shown = shown.parts == parts and all(visible(one.text) == one.text for one in parts)
-    return replace(shown, digest=digest(text), is_editable=is_shown and found is not None)
+    texts: Iterable[str] = [] if found is None else to_json(found.content).values()
+    is_whole = found is not None and shown is not None and shown.content == found.content
+    return {
+        **(broken if shown is None else lesson_document(shown)),
+        "file": place,
+        "archived": entry.archived,
+        "counters": await impact.counters(entry.id),
+        "latest_uses": uses,
+        "stored_runs": sorted(await project.stored_runs(runs)),
+        **_duplicate(duplicate),
+        "rules": rules,
+        "playbooks": playbooks,
+        "digest": digest(text),
+        "is_editable": is_whole and all(map(_is_visible, texts)),
+    }
+
+
+def _is_visible(text: str) -> bool:
+    return visible(text) == text
+
+
+def headings(kind: LessonKind) -> dict[str, str]:
+    """The heading of each field of a lesson's content."""
+    return headings_of(KINDS[kind])
 
 
 async def _entry(project: Project, agent: str, name: str) -> Entry:
@@ -278,25 +223,6 @@ async def _entry(project: Project, agent: str, name: str) -> Entry:
     except LessonFileError as error:
         raise NotFoundError(str(error)) from error
     return entry
-
-
-def _parts(lesson: Lesson) -> tuple[Part, ...]:
-    texts = to_json(lesson.content)
-    headings = headings_of(type(lesson.content))
-    return tuple(Part(name, heading, texts[name]) for name, heading in headings.items())
-
-
-def _lesson_document(view: LessonView) -> dict[str, Any]:
-    return {
-        **(lesson_document(view.lesson) if view.lesson else {"id": view.id, "problem": view.problem}),
-        "file": view.file,
-        "archived": view.archived,
-        "counters": to_json(view.counters),
-        "latest_uses": to_json(view.latest),
-        "duplicate": view.duplicate.why if view.duplicate else None,
-        "rules": to_json(view.rules),
-        "playbooks": to_json(view.playbooks),
-    }
 
 
 # --- what a person changes ------------------------------------------------------------------------------
@@ -404,8 +330,18 @@ async def _overview(project: Project, agent: str, *, archived: int = 0) -> Overv
 PATH = "/lessons/{agent}/{name}"
 SLICE = Slice(
     pages=(
-        Page("/lessons", "lessons/templates/lessons.html", lessons, _lessons_document),
-        Page(PATH, "lessons/templates/lesson.html", lesson, _lesson_document),
+        Page(
+            "/lessons",
+            "lessons/templates/lessons.html",
+            lessons,
+            functions={"KINDS": tuple(KINDS), "RULE_GROUPS": RULE_GROUPS, "STATUSES": STATUSES},
+        ),
+        Page(
+            PATH,
+            "lessons/templates/lesson.html",
+            lesson,
+            functions={"TRUST_MEANS": TRUST_MEANS, "headings": headings},
+        ),
     ),
     changes=(
         Change("/lessons/{agent}/permanent", _make_permanent),
