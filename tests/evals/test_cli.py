@@ -69,7 +69,8 @@ def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", str(project / ".redraft"))
     listed = redraft("eval", "list")
     assert "writer, writer (first draft)" in listed.stdout
-    assert document(redraft("eval", "list", "--json"))["evaluations"][0]["n"] == 1
+    (listed,) = document(redraft("eval", "list", "--json"))["evaluations"]
+    assert (listed["n"], listed["state"]) == (1, "finished")
 
 
 def test_a_narrow_terminal_names_the_columns_that_it_leaves_out(project, monkeypatch):

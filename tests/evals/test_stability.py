@@ -129,6 +129,7 @@ def test_the_command(tmp_path, monkeypatch):
     assert "ScriptedModel, 3 outputs judged again" in result.stdout
     assert document(redraft(*words, "--json"))["verdicts"] == 6
     assert "3 outputs judged again" in redraft("calibrate", "show").stdout
+    assert document(redraft("calibrate", "show", "--json"))["stability"]["verdicts"] == 6
     page = f"/judges/{document(redraft('calibrate', 'show', '--json'))['key']}"
     assert "3 outputs judged again" in pages(project_store()).get(page).text
     assert redraft(*words[:2], "--outputs", "3", "--budget-tokens", "1", "--repeats", "3").exit_code == 3

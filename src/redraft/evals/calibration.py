@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from hashlib import sha256
@@ -15,7 +15,7 @@ from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._codec import from_json, from_record, to_json, to_record
+from redraft._codec import from_json, from_record, to_record
 from redraft._texts import as_text, counted
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, RedraftError, over_budget
@@ -309,8 +309,19 @@ class JudgeSummary:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {**to_json(self), "is_calibrated": self.is_calibrated}
+        """The judge as plain data, for a list."""
+        summary = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**summary, "is_calibrated": self.is_calibrated, "sentence": self.sentence()}
+
+
+def judge_document(
+    judge: JudgeSummary,
+    costs: Costs,
+    report: Sequence[CriterionReport],
+    stability: StabilityReport | None,
+) -> dict[str, Any]:
+    """A judge with its figures by criterion; `stability` is None if it has not been asked again."""
+    return {**judge.document(), "costs": costs, "report": report, "stability": stability}
 
 
 @dataclass(frozen=True)  # without slots, for the cached properties

@@ -232,7 +232,7 @@ async def list_evaluations(as_json: options.Json = False) -> None:
     """List stored evaluations, newest first."""
     found = await Evaluations(required_project_store("evaluations")).list()
     if as_json:
-        emit_json({"evaluations": withheld(found)})
+        emit_json({"evaluations": [each.document() for each in withheld(found)]})
         return
     if not found:
         CalmConsole().say(
@@ -467,7 +467,7 @@ async def list_judges(as_json: options.Json = False) -> None:
 
     found = [one.summary for one in await Calibrations(required_project_store("runs")).list()]
     if as_json:
-        emit_json({"judges": withheld([one.document() for one in found])})
+        emit_json({"judges": [each.document() for each in withheld(found)]})
         return
     if not found:
         CalmConsole().say("No stored run here has been judged by a model yet.")
@@ -492,18 +492,18 @@ async def show_judge(
     as_json: options.Json = False,
 ) -> None:
     """Show how well a judge agrees with your labels. Suggests what would make its errors cost less."""
-    from redraft.evals.calibration import Calibrations, Costs, StabilityReport
+    from redraft.evals.calibration import Calibrations, Costs, StabilityReport, judge_document
 
     costs, store = Costs(false_accept, false_reject), required_project_store("runs")
     calibration = await Calibrations(store).get(judge)
+    steady = await StabilityReport.stored(store, calibration.judge)
     if as_json:
-        report = [to_json(one) for one in calibration.report(costs)]
-        summary = calibration.summary.document()
-        emit_json(withheld({**summary, "costs": to_json(costs), "report": report}))
+        shown = withheld((calibration.summary, costs, calibration.report(costs), steady))
+        emit_json(judge_document(*shown))
         return
     console = CalmConsole()
     console.show(calibration_view(calibration, costs, console.width))
-    if steady := await StabilityReport.stored(store, calibration.judge):
+    if steady is not None:
         console.show(Group("", stability_view(steady)))
 
 

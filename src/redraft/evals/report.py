@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
 from statistics import fmean
@@ -160,6 +160,10 @@ class Evaluated:
     def state(self) -> str:
         """Whether it is `finished`, or else what is known of its process."""
         return "finished" if self.finished_at else self.process.state_of_run
+
+    def document(self) -> dict[str, Any]:
+        """The evaluation as plain data, for a list."""
+        return {**{field.name: getattr(self, field.name) for field in fields(self)}, "state": self.state}
 
     def stored(self) -> Record:
         """Return the record for a store."""
@@ -454,6 +458,7 @@ class EvaluationReport:
                     for one in self.differences
                 ],
                 "regressed": self.has_regressed,
+                "remarks": self.remarks(),
                 "usage": self.usage,
                 "tries": [
                     replace(one, answers=tuple(replace(each, output=None) for each in one.answers))

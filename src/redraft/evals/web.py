@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from redraft._codec import to_json
 from redraft._texts import as_text, counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.evals.calibration import (
-    Calibration,
-    Calibrations,
-    Costs,
-    CriterionReport,
-    JudgeSummary,
-    StabilityReport,
-)
+from redraft.evals.calibration import Calibration, Calibrations, Costs, StabilityReport, judge_document
 from redraft.evals.report import (
     EVALUATION,
     TRY,
     Difference,
-    Evaluated,
     EvaluationReport,
     Evaluations,
     GradedAnswer,
@@ -33,24 +23,74 @@ from redraft.evals.report import (
 from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.record import Process
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
-from redraft.web.rendering import TextChange, text_change
+from redraft.web.rendering import text_change
 
 if TYPE_CHECKING:
-    from redraft.evals.report import Side, Try
+    from redraft.evals.report import Side
     from redraft.web.project import Project
 
 FLIPS = 10
 """How many flipped cases of a difference are shown with their answers."""
 
 
-async def evaluations(request: PageRequest) -> tuple[Evaluated, ...]:
-    """Read the newest evaluations."""
+async def evaluations(request: PageRequest) -> dict[str, Any]:
+    """The newest evaluations."""
     found = await Evaluations(request.project.store).list()
-    return tuple(await request.project.redacted(found, full=request.full, spared=(Process,)))
+    shown = await request.project.redacted(found, full=request.full, spared=(Process,))
+    return {"evaluations": [evaluated.document() for evaluated in shown]}
 
 
-def _list_document(found: tuple[Evaluated, ...]) -> dict[str, Any]:
-    return {"evaluations": [{**to_json(one), "state": one.state} for one in found]}
+async def evaluation(request: PageRequest) -> dict[str, Any]:
+    """One evaluation with the cases that flipped in each difference; `NotFoundError` if there is none.
+
+    `stored_runs` are the runs of its tries that have a page.
+    """
+    try:
+        report = await Evaluations(request.project.store).report(request.path["run_id"])
+    except ConfigError as error:
+        raise NotFoundError(str(error)) from error
+    stored = await request.project.stored_runs(made.run_id for made in report.tries)
+    report = EvaluationReport(
+        *await request.project.redacted(
+            (report.evaluated, report.tries), full=request.full, spared=(Process,)
+        )
+    )
+    ours, *others = report.sides
+    flips = [
+        {
+            "ours": difference.ours,
+            "theirs": difference.theirs,
+            "cases": _flips(report, difference, ours, theirs),
+        }
+        for difference, theirs in zip(report.differences, others, strict=True)
+    ]
+    return {"report": report, "flips": flips, "stored_runs": stored}
+
+
+def _flips(report: EvaluationReport, difference: Difference, ours: Side, theirs: Side) -> list[Flip]:
+    """The first of the cases that flipped, each with a try whose answers one side passes alone."""
+    flipped = (*difference.lost, *difference.gained)[:FLIPS]
+    flips = (_flip(report, difference, case, ours, theirs) for case in flipped)
+    return [flip for flip in flips if flip is not None]
+
+
+def _flip(
+    report: EvaluationReport, difference: Difference, case: str, ours: Side, theirs: Side
+) -> Flip | None:
+    """The first try at a case whose answers one side passes alone; None if there is none."""
+    mine, others = (
+        {made.number: made for made in report.tries if (made.case, made.arm) == (case, side.arm)}
+        for side in (ours, theirs)
+    )
+    is_gain = case in difference.gained
+    for number in mine.keys() & others.keys():
+        our_answer = ours.answer(mine[number], difference.calls)
+        their_answer = theirs.answer(others[number], difference.calls)
+        if our_answer is None or their_answer is None:
+            continue
+        if (our_answer.passed, their_answer.passed) == (is_gain, not is_gain):
+            return Flip(case, is_gain, our_answer, their_answer, mine[number].run_id, others[number].run_id)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,74 +104,10 @@ class Flip:
     our_run: str
     their_run: str
 
-    @property
-    def change(self) -> TextChange:
-        """How the answers differ, from theirs to ours."""
-        return text_change(as_text(self.theirs.output), as_text(self.ours.output))
 
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A difference between two sides, and the cases that flipped; `more` counts those not shown."""
-
-    difference: Difference
-    flips: tuple[Flip, ...]
-    more: int
-
-
-@dataclass(frozen=True)  # without slots, for the cached properties
-class EvaluationView:
-    """One evaluation; `linked` are the runs of its tries that have a page."""
-
-    report: EvaluationReport
-    linked: frozenset[str]
-
-    @cached_property
-    def arms(self) -> list[dict[str, str]]:
-        """The cells of the table of arms, by the heads of its columns."""
-        return [row(one) for one in self.report.figures]
-
-    @cached_property
-    def compared(self) -> list[Compared]:
-        """Each difference, with the cases that flipped."""
-        ours, *others = self.report.sides
-        found: list[Compared] = []
-        for difference, theirs in zip(self.report.differences, others, strict=True):
-            cases = (*difference.lost, *difference.gained)
-            flips = [self._flip(case, ours, theirs, difference) for case in cases[:FLIPS]]
-            shown = tuple(one for one in flips if one is not None)
-            found.append(Compared(difference, shown, len(cases) - len(shown)))
-        return found
-
-    def _flip(self, case: str, ours: Side, theirs: Side, difference: Difference) -> Flip | None:
-        """Return the first try at a case whose answers one side passes alone; None if there is none."""
-        is_gain = case in difference.gained
-        mine, others = self._of(case, ours), self._of(case, theirs)
-        for number in mine.keys() & others.keys():
-            our_answer = ours.answer(mine[number], difference.calls)
-            their_answer = theirs.answer(others[number], difference.calls)
-            if our_answer is None or their_answer is None:
-                continue
-            if (our_answer.passed, their_answer.passed) == (is_gain, not is_gain):
-                runs = mine[number].run_id, others[number].run_id
-                return Flip(case, is_gain, our_answer, their_answer, *runs)
-        return None
-
-    def _of(self, case: str, side: Side) -> dict[int, Try]:
-        return {one.number: one for one in self.report.tries if (one.case, one.arm) == (case, side.arm)}
-
-
-async def evaluation(request: PageRequest) -> EvaluationView:
-    """Read one evaluation; raises `NotFoundError` if there is none."""
-    try:
-        report = await Evaluations(request.project.store).report(request.path["run_id"])
-    except ConfigError as error:
-        raise NotFoundError(str(error)) from error
-    linked = await request.project.stored_runs(one.run_id for one in report.tries)
-    shown = await request.project.redacted(
-        (report.evaluated, report.tries), full=request.full, spared=(Process,)
-    )
-    return EvaluationView(EvaluationReport(*shown), linked)
+def _document(page: dict[str, Any]) -> dict[str, Any]:
+    report: EvaluationReport = page["report"]
+    return {**report.document(), "flips": page["flips"]}
 
 
 async def _fingerprint(request: PageRequest) -> str:
@@ -144,66 +120,27 @@ async def _fingerprint(request: PageRequest) -> str:
     return newest[0].key if newest else "begun"
 
 
-def _document(view: EvaluationView) -> dict[str, Any]:
-    return view.report.document() | {
-        "flips": [
-            {
-                "ours": one.difference.ours,
-                "theirs": one.difference.theirs,
-                "cases": [to_json(flip) for flip in one.flips],
-            }
-            for one in view.compared
-        ]
-    }
-
-
 # --- judges ------------------------------------------------------------------------------------------------
 
 JUDGES, SECTION = "/judges", "/evaluations"
 ANSWERS = {"yes": True, "no": False, "skip": None}
 
 
-async def judges(request: PageRequest) -> tuple[JudgeSummary, ...]:
-    """Read the judges of the newest runs."""
-    found = [one.summary for one in await Calibrations(request.project.store).list()]
-    return await request.project.redacted(tuple(found), full=request.full)
+async def judges(request: PageRequest) -> dict[str, Any]:
+    """The judges of the newest runs."""
+    found = [calibration.summary for calibration in await Calibrations(request.project.store).list()]
+    shown = await request.project.redacted(found, full=request.full)
+    return {"judges": [judge.document() for judge in shown]}
 
 
-def _judges_document(found: tuple[JudgeSummary, ...]) -> dict[str, Any]:
-    return {"judges": [one.document() for one in found]}
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationView:
-    """A judge, and the figures of all criteria and of each, by what wrong verdicts cost.
-
-    `stability` is None if it has not been asked again.
-    """
-
-    summary: JudgeSummary
-    costs: Costs
-    report: tuple[CriterionReport, ...]
-    stability: StabilityReport | None
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """The cells of the table of criteria, by the heads of its columns."""
-        return [one.row() for one in self.report]
-
-    @property
-    def suggestions(self) -> list[str]:
-        """What the labels suggest, a sentence each."""
-        return [sentence for one in self.report for sentence in one.suggestions()]
-
-
-async def judge(request: PageRequest) -> CalibrationView:
-    """Read how far a judge agrees with its labels; raises `ConfigError` for costs that are no numbers."""
+async def judge(request: PageRequest) -> dict[str, Any]:
+    """How far a judge agrees with its labels; raises `ConfigError` for costs that are no numbers."""
     costs = Costs(*(_cost(request, name) for name in ("false_accept", "false_reject")))
     found = await _calibration(request.project, request.path["judge"])
     report = await asyncio.to_thread(found.report, costs)
     steady = await StabilityReport.stored(request.project.store, found.judge)
-    view = CalibrationView(found.summary, costs, report, steady)
-    return await request.project.redacted(view, full=request.full)
+    shown = (found.summary, costs, report, steady)
+    return judge_document(*await request.project.redacted(shown, full=request.full))
 
 
 def _cost(request: PageRequest, name: str) -> float:
@@ -212,15 +149,6 @@ def _cost(request: PageRequest, name: str) -> float:
         return float(value)
     except ValueError as error:
         raise ConfigError(f"{name} must be a number of at least 0, got {value!r}.") from error
-
-
-def _judge_document(view: CalibrationView) -> dict[str, Any]:
-    return {
-        **view.summary.document(),
-        "costs": to_json(view.costs),
-        "report": [to_json(one) for one in view.report],
-        "stability": to_json(view.stability),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,15 +219,16 @@ async def _calibration(project: Project, key: str) -> Calibration:
 
 SLICE = Slice(
     pages=(
-        Page(JUDGES, "evals/templates/judges.html", judges, _judges_document, section=SECTION),
-        Page(f"{JUDGES}/{{judge}}", "evals/templates/judge.html", judge, _judge_document, section=SECTION),
+        Page(JUDGES, "evals/templates/judges.html", judges, section=SECTION),
+        Page(f"{JUDGES}/{{judge}}", "evals/templates/judge.html", judge, section=SECTION),
         Page(f"{JUDGES}/{{judge}}/label", "evals/templates/label.html", label, section=SECTION),
-        Page(SECTION, "evals/templates/evaluations.html", evaluations, _list_document),
+        Page(SECTION, "evals/templates/evaluations.html", evaluations),
         Page(
             f"{SECTION}/{{run_id}}",
             "evals/templates/evaluation.html",
             evaluation,
             _document,
+            functions={"row": row, "text_change": text_change},
             fingerprint=_fingerprint,
             kinds=(EVALUATION,),
         ),

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from redraft._codec import to_json
 from redraft.errors import ConfigError
-from redraft.notes.note import Note, NotedTask, NoteUse
 from redraft.notes.notes import (
     LISTED_RUNS,
     SHOWN_REVISIONS,
@@ -21,13 +17,14 @@ from redraft.notes.notes import (
     read_notes,
 )
 from redraft.notes.store import NoteStore
-from redraft.stats import Payoff
-from redraft.web.charts import MOST_DOTS, ScoreCurve, Scored, Sparkline, score_curve, sparkline
+from redraft.web.charts import MOST_DOTS, ScoreCurve, Scored, score_curve, sparkline
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
-from redraft.web.rendering import TextChange, text_change
+from redraft.web.rendering import text_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from redraft.notes.note import Note, NotedTask, NoteUse
 
 
 PAGE_SIZE = 50
@@ -38,107 +35,52 @@ LATEST_RUNS = 20
 # --- the tasks with notes --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A task in the table: its notes, how many runs it had, and how they scored."""
+async def tasks(request: PageRequest) -> dict[str, Any]:
+    """One page of the tasks that have notes, the most recently noted first.
 
-    task: TaskNotes
-    runs: int
-
-    @property
-    def curve(self) -> Sparkline:
-        """The mean scores before any note, then with each version."""
-        return sparkline(self.task.trend)
-
-
-@dataclass(frozen=True, slots=True)
-class TasksView:
-    """One page of tasks; `older` is the identity of the last one if there is another page."""
-
-    rows: tuple[TaskRow, ...]
-    payoff: Payoff
-    older: str
-
-
-async def tasks(request: PageRequest) -> TasksView:
-    """Read one page of the tasks that have notes, the most recently noted first."""
+    `older` is the identity of the last one if there is another page.
+    """
     store, before = NoteStore(request.project.store), request.query.get("before", "")
     try:
         found = await store.page(PAGE_SIZE + 1, before=before)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     counts = await store.run_counts()
-    noted_tasks = await request.project.redacted(found[:PAGE_SIZE], full=request.full)
-    read = [read_notes(store, noted, runs=LISTED_RUNS, revisions=0) for noted in noted_tasks]
-    rows = tuple(TaskRow(notes, counts.get(notes.noted.identity, 0)) for notes in await asyncio.gather(*read))
-    payoff = payoff_of_notes(row.task for row in rows)
-    return TasksView(rows, payoff, found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else "")
-
-
-def _tasks_document(view: TasksView) -> dict[str, Any]:
-    rows = [
-        {
-            **to_json(row.task.noted),
-            "state": row.task.state,
-            "runs": row.runs,
-            "score_before": row.task.before,
-            "score_now": row.task.now,
-            "trend": row.task.trend,
-        }
-        for row in view.rows
-    ]
-    return {"payoff": to_json(view.payoff), "tasks": rows, "older": view.older or None}
+    shown = await request.project.redacted(found[:PAGE_SIZE], full=request.full)
+    page = await asyncio.gather(*(read_notes(store, noted, runs=LISTED_RUNS, revisions=0) for noted in shown))
+    return {
+        "payoff": payoff_of_notes(page),
+        "tasks": [{**notes.row(), "runs": counts.get(notes.noted.identity, 0)} for notes in page],
+        "older": found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else None,
+    }
 
 
 # --- one task ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)  # without slots, for the cached properties
-class TaskView:
-    """The notes on a task, two versions to compare if there are two, and its latest runs, the newest first.
+async def task(request: PageRequest) -> dict[str, Any]:
+    """The notes on a task, two versions to compare if there are two, and its latest runs, newest first.
 
-    `linked` are the ids of those runs that have a page.
+    The query names the versions `a` and `b`, by default the one in force with its base. `stored_runs` are
+    those of the latest runs that have a page.
     """
-
-    task: TaskNotes
-    older: Note | None
-    newer: Note | None
-    latest: tuple[NoteUse, ...]
-    linked: frozenset[str]
-
-    @cached_property
-    def controls(self) -> int:
-        """How many scored control runs a trial had."""
-        return sum(use.arm == "control" and use.score is not None for use in self.task.uses)
-
-    @cached_property
-    def chart(self) -> ScoreCurve:
-        """The latest scores, run by run."""
-        return score_curve(points_of(self.task.uses), best_so_far=False)
-
-    @cached_property
-    def change(self) -> TextChange | None:
-        """How the two versions differ, as prompts include them."""
-        if self.older is None or self.newer is None:
-            return None
-        return text_change(self.task.block(self.older), self.task.block(self.newer))
-
-
-async def task(request: PageRequest) -> TaskView:
-    """Read the notes on a task; compare version `a` with `b`, by default the one in force with its base."""
     project = request.project
     store = NoteStore(project.store)
     noted = await _noted(request)
     read = await read_notes(store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS)
-    older, newer = await _compared(request, store, noted)
+    compared = await _compared(request, store, noted)
     latest = read.uses[: -LATEST_RUNS - 1 : -1]
-    linked = await project.stored_runs(use.run_id for use in latest)
-    noted, notes, older, newer, latest, shown = await project.redacted(
-        (noted, read.revisions, older, newer, latest, read.uses if request.full else ()), full=request.full
+    noted, notes, compared, latest, shown = await project.redacted(
+        (noted, read.revisions, compared, latest, read.uses if request.full else ()), full=request.full
     )
     # A page draws the runs that it does not list, and shows none of their texts.
     runs = shown if request.full else read.uses
-    return TaskView(TaskNotes(noted, notes, runs), older, newer, latest, linked)
+    return {
+        "task": TaskNotes(noted, notes, runs),
+        "compared": compared,
+        "latest": latest,
+        "stored_runs": await project.stored_runs(use.run_id for use in latest),
+    }
 
 
 async def _noted(request: PageRequest | Form) -> NotedTask:
@@ -149,26 +91,28 @@ async def _noted(request: PageRequest | Form) -> NotedTask:
     return noted
 
 
-async def _compared(
-    request: PageRequest, store: NoteStore, noted: NotedTask
-) -> tuple[Note | None, Note | None]:
+async def _compared(request: PageRequest, store: NoteStore, noted: NotedTask) -> tuple[Note, Note] | None:
     if noted.run_count == 0:
-        return None, None
+        return None
     try:
         name = request.query.get("b") or str(noted.in_force or noted.run_count)
         newer = await find_revision(store, noted, name)
         base = newer.based_on or newer.version - 1
         name = request.query.get("a") or (str(base) if base else "")
-        return (await find_revision(store, noted, name) if name else None), newer
+        return (await find_revision(store, noted, name), newer) if name else None
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
 
 
-def _task_document(view: TaskView) -> dict[str, Any]:
-    change = None
-    if view.older is not None and view.newer is not None:
-        change = view.task.diff_document(view.older, view.newer)
-    return {**view.task.document(), "change": change}
+def _task_document(page: dict[str, Any]) -> dict[str, Any]:
+    task: TaskNotes = page["task"]
+    change = None if page["compared"] is None else task.diff_document(*page["compared"])
+    return {**task.document(), "change": change}
+
+
+def score_chart(uses: Sequence[NoteUse]) -> ScoreCurve:
+    """The latest scores, run by run."""
+    return score_curve(points_of(uses), best_so_far=False)
 
 
 def points_of(uses: Sequence[NoteUse]) -> list[Scored]:
@@ -225,8 +169,14 @@ async def _switch_on(form: Form) -> str:
 PATH = "/tasks/{identity:path}"
 SLICE = Slice(
     pages=(
-        Page("/tasks", "notes/templates/tasks.html", tasks, _tasks_document),
-        Page(PATH, "notes/templates/task.html", task, _task_document),
+        Page("/tasks", "notes/templates/tasks.html", tasks, functions={"sparkline": sparkline}),
+        Page(
+            PATH,
+            "notes/templates/task.html",
+            task,
+            _task_document,
+            functions={"score_chart": score_chart, "text_change": text_change},
+        ),
     ),
     changes=(
         Change(f"{PATH}/rollback", _roll_back),
