@@ -89,7 +89,7 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
     assert rows(result)[3][:5] == [FLIGHT[8:], "booking", "failure", "active", "-"]
     assert rows(result)[3][5:] == ["2026-05-04", "airline", "2", "+2", "-0", "0.70", "Change", "a", "flight"]
     assert result.stderr == (
-        "Do lessons pay off? Not known: 2 scored runs with, 2 without; at least 10 of each are needed.\n"
+        "Do lessons pay off? Not known: 2 scored runs with, 2 without; at least 4 of each are needed.\n"
         "7 lessons: 4 active, 1 quarantined, 1 retired, 1 superseded.\n"
         "Quarantined lessons are on trial: used for the task that taught them, and tried in some similar "
         "ones. `redraft lessons approve ID` puts one into use.\n"

@@ -68,11 +68,11 @@ def test_scores_before_notes_now_and_by_version(used, since, in_force, before, n
     assert [each if each is None else round(each, 9) for each in task.trend] == trend
 
 
-def test_whether_notes_pay_is_not_known_before_ten_scores_on_each_side():
+def test_whether_notes_pay_is_not_known_before_four_scores_on_each_side():
     few = notes(used=[(4, "note", 0.75)] * 9 + [(None, "control", 0.5)] * 2).payoff
     assert (few.with_runs, few.without_runs, few.answer) == (9, 2, "Not known")
     enough = notes(used=[(4, "note", 0.75)] * 11 + [(None, "control", 0.5)] * 10).payoff
-    assert (enough.known.mean, enough.answer) == (0.25, "Yes")
+    assert (enough.effect.mean, enough.answer) == (0.25, "Yes")
 
 
 def test_whether_notes_pay_is_the_same_for_one_task_as_for_all_also_after_a_rollback():

@@ -265,7 +265,7 @@ def test_a_store_from_before_pins_and_shown_notes_is_read_and_changed(notes):
     asyncio.run(main())
 
 
-def test_settle_records_that_notes_were_shown_to_help_and_later_that_it_is_open(notes):
+def test_settle_records_that_notes_help_and_how_many_runs_go_without(notes):
     async def main():
         trial = Trial()
         await append(notes, "one", "r1")
@@ -277,15 +277,15 @@ def test_settle_records_that_notes_were_shown_to_help_and_later_that_it_is_open(
                 await notes.record_use(IDENTITY, use(next(numbers), None, "control", without + noise))
             assert await asyncio.gather(*(notes.settle(IDENTITY, trial) for _ in range(3))) == [None] * 3
             noted = await notes.noted(IDENTITY)
-            return noted.is_shown, noted.judged_until
+            return noted.is_shown, noted.control_share
 
         assert await notes.settle(IDENTITY, trial) is None
         assert not (await notes.noted(IDENTITY)).is_shown
-        assert await ten_more(0.7, 0.2) == (True, START + timedelta(seconds=20))
-        assert await ten_more(0.7, 0.2) == (True, START + timedelta(seconds=40))
-        assert await ten_more(0.5, 0.5) == (False, START + timedelta(seconds=60))
-        assert await ten_more(0.5, 0.5) == (False, START + timedelta(seconds=60))  # to be decided
-        assert (await notes.rollback(IDENTITY, 1)).judged_until > START + timedelta(seconds=60)
+        assert await ten_more(0.7, 0.2) == (True, pytest.approx(0.05))
+        for _ in range(3):
+            later = await ten_more(0.2, 0.2)
+        assert later[1] > 0.05  # scores with notes have fallen, so more runs go without
+        assert (await notes.rollback(IDENTITY, 1)).control_share is None
 
     asyncio.run(main())
 
@@ -380,7 +380,7 @@ def test_settle_rolls_back_a_harmful_note_once(notes, against, versions, to, rea
             await notes.record_use(IDENTITY, use(number + 20, versions[1], "control", 0.8 + number % 2 / 10))
         done = await asyncio.gather(*(notes.settle(IDENTITY, trial) for _ in range(4)))
         (rollback,) = [each for each in done if each is not None]
-        assert (rollback.version, rollback.to, rollback.without_runs) == (versions[0], to, 10)
+        assert (rollback.version, rollback.to, rollback.without_runs) == (versions[0], to, 12)
         assert rollback.effect == pytest.approx(-0.6)
         noted = await notes.noted(IDENTITY)
         assert (noted.in_force, noted.off, noted.since) == (to, to is None, versions[0] + 1)
@@ -403,7 +403,7 @@ async def simulate(notes, trial, score_of, count):
     rollbacks = []
     for number in range(count):
         current, run_id = await notes.current(IDENTITY), f"run {number}"
-        arm, given = "none" if current is None else arm_of(trial, run_id, IDENTITY), current
+        arm, given = "none" if current is None else arm_of(trial.share, run_id, IDENTITY), current
         if arm == "control":
             given = None
             if trial.against == "previous" and current.based_on is not None:

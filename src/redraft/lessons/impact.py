@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from redraft._codec import from_record, to_record
-from redraft.stats import Effect, effect_of, last_look
+from redraft.memory.effects import LATEST, payoff_of
 from redraft.stores.base import Record, intact
 from redraft.stores.run_index import LESSON_USE, RunUse, run_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from redraft.memory.effects import History, Payoff
     from redraft.stores.base import Store
 
 SCORED_RUN, VERDICT = "lesson_run", "lesson_verdict"
@@ -31,8 +32,6 @@ HELPED, HURT = "helped", "hurt"
 """Outcomes of a use in the run index; that of any other use is empty."""
 FEW = 4
 """Uses of a lesson that are too few to say much."""
-LATEST_RUNS = 500
-"""Runs that a verdict is based on; older ones say little about the present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +102,12 @@ class Impact:
             await self._store.put(Use(lesson, run.run_id, run.at, _helped(run, lesson, runs)).record())
         return runs
 
-    async def groups(self) -> list[tuple[list[float], list[float]]]:
-        """Return the scores of the latest runs with lessons and without, for each task type."""
-        found: dict[str, tuple[list[float], list[float]]] = {}
+    async def groups(self) -> list[History]:
+        """Return the scores of the latest runs by task type; the flag says whether a run had lessons."""
+        found: dict[str, list[tuple[bool, float]]] = {}
         for run in await self._runs():
             if run.score is not None:
-                found.setdefault(run.task_type, ([], []))[not run.lessons].append(run.score)
+                found.setdefault(run.task_type, []).append((bool(run.lessons), run.score))
         return list(found.values())
 
     async def rate(self, lesson: str, *, helped: bool, at: datetime) -> None:
@@ -131,23 +130,20 @@ class Impact:
             Use(lesson, use.run_id, use.at, helped.get(use.outcome), rated=not use.run_id) for use in uses
         )
 
-    async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Effect | None:
-        """Return the effect of a lesson in these runs if it clearly hurts; None if they were judged before.
+    async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Payoff | None:
+        """Return the comparison of these runs if a lesson hurts, by the test that rolls notes back.
 
-        It clearly hurts if the 95 % interval over at least 10 runs with it and 10 without is below zero. The
-        runs are judged when `last_look` says; a lesson that a person approves after that stays active until
-        there are four times as many runs.
+        Only runs since the last verdict on the lesson count, so that one that a person approves after it is
+        judged anew.
         """
-        if (seen := _seen(lesson, runs)) is None:
-            return None
         before = await self._store.get(VERDICT, lesson)
-        if before is not None and before.data["look"] >= min(map(len, seen)):
-            return None
-        effect = effect_of(*seen)
-        if effect.high < 0:
-            return effect
-        await self.judged(lesson, runs)
-        return None
+        if before is not None:
+            # Records of earlier versions have no time of their own.
+            at = before.data.get("at")
+            since = before.updated_at if at is None else datetime.fromisoformat(at)
+            runs = [run for run in runs if since is not None and run.at > since]
+        payoff = payoff_of([_history(lesson, runs)])
+        return payoff if payoff.verdict == "hurts" else None
 
     async def takes_trial(self, task_type: str) -> bool:
         """Count a run for which a lesson on trial is relevant; return whether it may be given the lesson.
@@ -163,10 +159,9 @@ class Impact:
         counted = await self._store.replace(replace(before, data={"runs": before.data["runs"] + 1}))
         return counted is not None and place == (-1 - block) % TRIAL_BLOCK
 
-    async def judged(self, lesson: str, runs: Sequence[ScoredRun]) -> None:
-        """Record that a lesson was judged by these runs, and acted upon."""
-        if (seen := _seen(lesson, runs)) is not None:
-            await self._store.put(Record(VERDICT, lesson, {"look": min(map(len, seen))}))
+    async def judged(self, lesson: str, at: datetime) -> None:
+        """Record that a lesson was judged by the runs until a time, and acted upon."""
+        await self._store.put(Record(VERDICT, lesson, {"at": at.isoformat()}))
 
     async def score(self, run_id: str) -> float | None:
         """Return the score of a run; None if unknown."""
@@ -176,7 +171,7 @@ class Impact:
     async def _runs(self, task_type: str | None = None) -> list[ScoredRun]:
         """Return the latest runs, by default of any task type, earliest first."""
         where = {"agent": self._agent} | ({} if task_type is None else {"task_type": task_type})
-        found = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST_RUNS)
+        found = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST)
         return sorted((from_record(ScoredRun, one.data) for one in intact(found)), key=attrgetter("at"))
 
     async def _counters(self, prefix: str) -> dict[str, Counters]:
@@ -195,8 +190,8 @@ def gain_of(lesson: str, runs: Iterable[ScoredRun]) -> float | None:
     return sum(scores[True]) - len(scores[True]) * fmean(scores[False])
 
 
-def _seen(lesson: str, runs: Sequence[ScoredRun]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    return last_look((lesson in one.lessons, one.score) for one in runs if one.score is not None)
+def _history(lesson: str, runs: Iterable[ScoredRun]) -> History:
+    return [(lesson in run.lessons, run.score) for run in runs if run.score is not None]
 
 
 def _helped(run: ScoredRun, lesson: str, others: Iterable[ScoredRun]) -> bool | None:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from redraft.lessons.impact import Counters
     from redraft.lessons.lesson import LessonKind, Status
     from redraft.lessons.outcome import Ended
+    from redraft.memory.effects import Payoff
 
 QUARANTINED = "quarantined"
 RECALLED = 3
@@ -231,8 +232,8 @@ class Lessons:
         """Learn from a run, and count it for the lessons that it was given.
 
         A lesson helped if the run scored above the average of the agent's runs of that task type without it.
-        A lesson that clearly hurts (over at least 10 runs with it and 10 without) is retired, and a
-        quarantined one that helped is approved. A failed run is reflected on if there is a model.
+        A lesson that hurts is retired, by the test that rolls notes back, and a quarantined lesson that
+        helped is approved. A failed run is reflected on if there is a model.
         """
         outcome, model = await self._outcome_of(result), self._auto_model()
         if outcome is not None and outcome.is_mandatory:
@@ -672,13 +673,16 @@ class Lessons:
                 # A lesson of a success has to beat that success.
                 if scored_more or (succeeded and lesson.kind in ("failure", "partial")):
                     await self.release(lesson.id, f"The attempt {result.run_id} with it did better.")
-            elif lesson.status == "active" and (effect := await self._impact.harm(lesson.id, runs)):
-                why = (
-                    f"It hurt: runs with it scored {-effect.mean:.2f} less than runs without "
-                    f"(95 % interval {effect.low:.2f} to {effect.high:.2f})."
-                )
-                await self._set_status(lesson.id, status="retired", why=why)
-                await self._impact.judged(lesson.id, runs)
+            elif lesson.status == "active" and (payoff := await self._impact.harm(lesson.id, runs)):
+                await self._retire_harmful(lesson, payoff, run.at)
+
+    async def _retire_harmful(self, lesson: Lesson, payoff: Payoff, at: datetime) -> None:
+        effect = payoff.effect
+        shown = "" if effect is None else f"{-effect.mean:.2f} less than runs without"
+        interval = "" if effect is None else f" (95 % interval {effect.low:.2f} to {effect.high:.2f})"
+        why = f"It hurt: runs with it scored {shown}{interval}."
+        await self._set_status(lesson.id, status="retired", why=why)
+        await self._impact.judged(lesson.id, at)
 
     async def _judge_trial(self, lesson: Lesson, runs: Sequence[ScoredRun]) -> None:
         """Release a lesson that helped in its trial, and retire one that hurt."""

@@ -39,9 +39,9 @@ from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.rules import Rules
 from redraft.lessons.safety import Cleaner
+from redraft.memory.effects import payoff_of
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
-from redraft.stats import payoff_of
 from redraft.stores.base import listed
 from redraft.stores.location import project_store
 from redraft.stores.run_index import RUN
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from redraft.lessons.documents import Entry
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.rules import Rule
-    from redraft.stats import Payoff
+    from redraft.memory.effects import History, Payoff
     from redraft.stores.base import Store
 
 EMBEDDED_PER_STEP = 256
@@ -252,7 +252,7 @@ class LessonLibrary:
 
     async def payoff(self) -> Payoff:
         """Compare the latest runs that had lessons with those that had none, by agent and task type."""
-        groups: list[tuple[list[float], list[float]]] = []
+        groups: list[History] = []
         if self._store is not None:
             for folder in await asyncio.to_thread(self.folders):
                 groups += await Impact(self._store, folder.name).groups()

@@ -21,7 +21,7 @@ from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import render
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.rules import Rules
-from redraft.stats import payoff_of
+from redraft.memory.effects import payoff_of
 from redraft.text.characters import visible
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.rendering import digest

@@ -35,7 +35,7 @@ from redraft.notes.note import (
 from redraft.notes.store import Notebook, NoteStore
 from redraft.notes.strategy import LlmReflectionStrategy, storable
 from redraft.notes.task import ReflectionConfig, ReflectionInput, Task, TaskIdentity
-from redraft.notes.trial import DEFAULT_TRIAL, RUNS_BEFORE_TRIAL, Trial, arm_of
+from redraft.notes.trial import DEFAULT_TRIAL, RUNS_BEFORE_TRIAL, Trial, arm_of, share_of
 from redraft.protocols import ChatModel, ModelChoice
 from redraft.redact.log import logger
 from redraft.types import (
@@ -345,7 +345,8 @@ def _is_control(trial: Trial, run_id: str, noted: NotedTask) -> bool:
     """Return whether a run is a control: not before earlier ones have taught what a note can hold."""
     if noted.run_count < RUNS_BEFORE_TRIAL or not noted.on_trial:
         return False
-    return arm_of(trial, run_id, noted.identity, is_shown=noted.is_shown) == "control"
+    share = share_of(trial, noted) if noted.control_share is None else noted.control_share
+    return arm_of(share, run_id, noted.identity) == "control"
 
 
 def learner_of(

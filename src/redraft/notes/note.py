@@ -126,8 +126,9 @@ class NotedTask:
     `in_force` is None if no note is given: there is none yet, notes are `off`, or were rolled back to none.
     `since` is the version with which the present line of notes began: scores from before a rollback do not
     count. `why_off` says who or what took the last note out of force. `pinned` says that a person keeps the
-    version in force. `is_shown` says that a trial has shown that the notes help; the scores of runs until
-    `judged_until` do not count any more.
+    version in force. `is_shown` says that a trial has shown that the notes help, and `control_share` is the
+    share of runs that it leaves without them at present (None: it has not looked yet). The scores of runs
+    until `judged_until` do not count any more.
     """
 
     identity: str
@@ -142,6 +143,7 @@ class NotedTask:
     pinned: bool = False
     is_shown: bool = False
     judged_until: datetime | None = None
+    control_share: float | None = None
 
     @property
     def on_trial(self) -> bool:
@@ -212,7 +214,7 @@ class NotedTask:
     def _of_new_line(self) -> NotedTask:
         """Begin a new line: what was shown before says nothing about it."""
         since, now = self.run_count + 1, datetime.now(UTC)
-        return replace(self, since=since, is_shown=False, judged_until=now)
+        return replace(self, since=since, is_shown=False, judged_until=now, control_share=None)
 
 
 @dataclass(frozen=True, slots=True)

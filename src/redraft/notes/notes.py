@@ -14,14 +14,15 @@ from redraft._texts import as_text, counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.loop.keeper import RunKey
+from redraft.memory.effects import LATEST, payoff_of
 from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.learner import IN_FORCE, AcceptedRun, InjectedNote, Learner
 from redraft.notes.note import Note, NotedTask, NoteUse, note_block, size_of, tokens_of
 from redraft.notes.store import NoteStore, PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.notes.task import ReflectionConfig, Task, TaskIdentity
+from redraft.notes.trial import history_of
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
-from redraft.stats import payoff_of
 from redraft.stores.location import project_place, required_project_store
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redraft.stats import Payoff
+    from redraft.memory.effects import History, Payoff
     from redraft.stores.base import Store
     from redraft.types import Advice, ReflectionResult
 
 T = TypeVar("T")
 
-LISTED_RUNS, SHOWN_RUNS = 200, 2000
+LISTED_RUNS, SHOWN_RUNS = LATEST, 2000
 """How many of a task's latest runs are read to list it, and to show it."""
 SHOWN_REVISIONS = 20
 LATEST_SCORES = 5
@@ -77,7 +78,7 @@ class Notes:
         await self._store.aclose()
 
     async def list(self) -> list[TaskNotes]:
-        """Return all tasks with notes, the latest change first, with their latest 200 runs."""
+        """Return all tasks with notes, the latest change first, with their latest 500 runs."""
         tasks = await self._store.tasks()
         return self._shown(
             [await read_notes(self._store, task, runs=LISTED_RUNS, revisions=0) for task in tasks]
@@ -283,8 +284,21 @@ class TaskNotes:
 
     @cached_property
     def payoff(self) -> Payoff:
-        """How the runs that had a note, whichever it was, differ from those that a trial left without any."""
+        """Whether the notes help, by the test that decides what is in force."""
         return payoff_of_notes([self])
+
+    @property
+    def history(self) -> History:
+        """The scores that the trial compares: those of the present line of notes, else of all lines."""
+        uses = self.uses[-LATEST:]
+        if history := history_of(self.noted, uses):
+            return history
+        runs = [(use, use.score) for use in uses if use.score is not None]
+        return [
+            (use.arm == "note", score)
+            for use, score in runs
+            if use.arm == "note" or (use.arm == "control" and use.version is None)
+        ]
 
     @property
     def why_newer_wait(self) -> str:
@@ -356,14 +370,8 @@ class TaskNotes:
 
 
 def payoff_of_notes(tasks: Iterable[TaskNotes]) -> Payoff:
-    """Compare the runs that had a note, whichever it was, with those that trials left without any."""
-    groups: list[tuple[list[float], list[float]]] = []
-    for task in tasks:
-        scored = [(use, use.score) for use in task.uses if use.score is not None]
-        noted = [score for use, score in scored if use.arm == "note"]
-        bare = [score for use, score in scored if use.arm == "control" and use.version is None]
-        groups.append((noted, bare))
-    return payoff_of(groups)
+    """Compare the runs that had notes with those that trials left without any, task by task."""
+    return payoff_of(task.history for task in tasks)
 
 
 def mean_of(scores: list[float]) -> float | None:

@@ -13,6 +13,7 @@ from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
+from redraft.memory.effects import LATEST
 from redraft.notes.fair_lock import fair_lock
 from redraft.notes.note import (
     Arm,
@@ -26,7 +27,7 @@ from redraft.notes.note import (
     tokens_of,
 )
 from redraft.notes.task import TaskIdentity
-from redraft.notes.trial import LATEST_USES, Trial, may_replace, reason_of, shown_to_help, verdict
+from redraft.notes.trial import Trial, history_of, may_replace, payoff_of_line, reason_of, share_of, verdict
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.run_index import NOTE_USE, RunUse, run_index
@@ -254,14 +255,14 @@ class NoteStore:
         """Roll the note in force back if the trial shows that it hurts; return the rollback.
 
         The control takes over: no note at all, as if notes were switched off, or the previous one. Of several
-        concurrent callers, one gets the rollback. If the trial shows that the notes help, or no
-        longer shows it, that is recorded: it decides how many runs go without.
+        concurrent callers, one gets the rollback. Otherwise, whether the notes are shown to help and the
+        share of runs that goes without them are recorded.
         """
         if (state := await self._trial_state(identity)) is None:
             return None
         judged, found, done = state[0], verdict(trial, *state), False
         if found is None:
-            await self._record_help(judged, shown_to_help(trial, *state[:2]), state[1])
+            await self._record_evidence(trial, judged, state[1])
             return None
 
         def changed(noted: NotedTask) -> NotedTask:
@@ -272,15 +273,17 @@ class NoteStore:
         await self._change(identity, changed)
         return found if done else None
 
-    async def _record_help(self, judged: NotedTask, shown: bool | None, uses: Sequence[NoteUse]) -> None:
-        """Record whether a trial has shown that notes help; the runs until then are not judged again."""
-        if shown is None or not (shown or judged.is_shown):  # a trial goes on until it shows something
+    async def _record_evidence(self, trial: Trial, judged: NotedTask, uses: Sequence[NoteUse]) -> None:
+        """Record whether notes are shown to help, and the share of runs that goes without them."""
+        if not history_of(judged, uses, None):
             return
+        payoff, share = payoff_of_line(judged, uses), share_of(trial, judged, uses)
+        is_shown = payoff.verdict == "helps" and trial.against == "none"
 
         def changed(noted: NotedTask) -> NotedTask:
             if (noted.since, noted.judged_until) != (judged.since, judged.judged_until):
-                return noted  # rolled back meanwhile, or recorded by another run
-            return replace(noted, is_shown=shown, judged_until=min(uses[-1].at, datetime.now(UTC)))
+                return noted  # rolled back meanwhile
+            return replace(noted, is_shown=is_shown, control_share=share)
 
         await self._change(judged.identity, changed)
 
@@ -337,7 +340,7 @@ class NoteStore:
 
             noted = _effective(await self._change(identity, clamped))
         note = await self.revision(identity, noted.in_force) if noted.in_force else None
-        uses = await self.uses(identity, latest=LATEST_USES)
+        uses = await self.uses(identity, latest=LATEST)
         return noted, uses, None if note is None else note.based_on
 
     async def _write(self, identity: str, note: Note, *, count_runs: bool = False) -> Note:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, check_count, check_share
 from redraft.errors import ConfigError
+from redraft.memory.effects import control_share, payoff_of
 from redraft.notes.note import Rollback
-from redraft.stats import FEWEST, effect_of, last_look
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.memory.effects import History, Payoff
     from redraft.notes.note import NotedTask, NoteUse
-
-LATEST_USES = 2000
-"""How many of the latest runs a verdict considers; older ones say little about the present."""
-
 
 RUNS_BEFORE_TRIAL = 3
 """How many runs of a task teach something before the first one goes without what they taught."""
-FEWEST_CONTROLS = 3
-"""How many control runs show that a note hurts if each of them did better than every run with notes."""
-SHARE_ONCE_SHOWN = 0.25
-"""The part of a trial's share that still goes without notes that have been shown to help."""
+COMPARED = 10
+"""Runs with a note, and with the one before it, that a trial against the previous note waits for."""
 
 
 @keyword_hints()
@@ -36,16 +30,15 @@ class Trial:
     """Withhold the note from some runs, to see whether it helps.
 
     `share` of the runs (between 0 and 1), never one of the first three, are the control: they go without any
-    note, or with `against="previous"` get the one before. A note stays until `min_runs` runs with it have a
-    score; only then does the newest replace it. A run's score is what the task's criteria give its first
-    version. When the 95 % bootstrap interval of the difference, over at least 10 runs on each side, lies
-    below zero, the control takes over; three control runs are enough if each did better than every run with
-    notes.
+    note, or with `against="previous"` get the one before. Against none, the share follows the evidence: twice
+    as many, at most half of all runs, while there are fewer than six control runs or the notes seem to hurt;
+    half as many once ten control runs show no sign of harm; a quarter once notes are shown to help. A note
+    stays until `min_runs` runs with it have a score; only then does the newest replace it. A run's score is
+    what the task's criteria give its first version.
 
-    When the interval lies above zero, the notes have been shown to help: from then on, only a quarter of
-    `share` goes without, so that a change is noticed. The next 10 runs on each side decide anew, from their
-    own scores. `against="previous"` keeps its share, since each new note is compared with the one before.
-    A version that a person or a rollback put in force is given to every run until a newer one replaces it.
+    When runs with notes are shown to score lower, over all runs or over the latest fifty, the control takes
+    over. The test is by ranks, exact for pass and fail, and needs four control runs. A version that a person
+    or a rollback put in force is given to every run until a newer one replaces it.
     """
 
     share: float = 0.2
@@ -67,55 +60,47 @@ DEFAULT_TRIAL = Trial(min_runs=1)
 """The trial of a task that asks for none: what a run taught is in force in the next."""
 
 
-def arm_of(trial: Trial, run_id: str, identity: str, *, is_shown: bool = False) -> Literal["note", "control"]:
-    """Return the arm of a run, `note` or `control`, from its ids alone.
-
-    `is_shown` says that the notes have been shown to help; it only makes control runs fewer.
-    """
+def arm_of(share: float, run_id: str, identity: str) -> Literal["note", "control"]:
+    """Arm of a run, from its ids alone; `share` of all runs are controls, and a larger share adds to them."""
     drawn = sha256(f"{identity}/{run_id}".encode("utf-8", "surrogatepass")).digest()[:8]
-    share = trial.share * (SHARE_ONCE_SHOWN if is_shown else 1)
     return "control" if int.from_bytes(drawn) < share * 2**64 else "note"
+
+
+def share_of(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse] = ()) -> float:
+    """Return the share of runs that go without the notes, as the scores of the task's runs suggest."""
+    return trial.share if trial.against == "previous" else control_share(trial.share, history_of(noted, uses))
 
 
 def verdict(
     trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None
 ) -> Rollback | None:
-    """Return the rollback that is due if the note in force hurts; None if that is not known.
+    """Return the rollback that is due if the note in force hurts; None if that is not shown.
 
     `uses` are the task's, the earliest first; `previous` is the version that the note in force is based on.
     Against none, all notes of the present line count together; against the previous one, only the note in
-    force. The scores are tested no more often than `last_look` says, and before that if they are apart.
+    force.
     """
-    in_force, to = noted.in_force, previous if trial.against == "previous" else None
-    scores = _scores(trial, noted, uses, to)
-    seen = last_look(scores) or _apart(scores)
-    if in_force is None or seen is None or fmean(seen[0]) >= fmean(seen[1]):
+    alone = trial.against == "previous"
+    to = previous if alone else None
+    payoff = payoff_of([history_of(noted, uses, to, alone=alone)])
+    if noted.in_force is None or payoff.verdict != "hurts" or (effect := payoff.effect) is None:
         return None
-    effect = effect_of(*seen)
-    if effect.high >= 0:
-        return None
-    return Rollback(in_force, to, effect.mean, effect.low, effect.high, len(seen[0]), len(seen[1]))
+    runs = (payoff.with_runs, payoff.without_runs)
+    return Rollback(noted.in_force, to, effect.mean, effect.low, effect.high, *runs)
 
 
-def shown_to_help(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse]) -> bool | None:
-    """Return whether the trial shows that the notes help; None before there are enough scores.
-
-    Arguments are as for `verdict`. None for a trial against the previous note: what one note is worth says
-    nothing about the next.
-    """
-    seen = None if trial.against == "previous" else last_look(_scores(trial, noted, uses, None))
-    if seen is None:
-        return None
-    return fmean(seen[0]) > fmean(seen[1]) and effect_of(*seen).low > 0
+def payoff_of_line(noted: NotedTask, uses: Sequence[NoteUse]) -> Payoff:
+    """Return whether the notes of the present line help, by the test that decides what is in force."""
+    return payoff_of([history_of(noted, uses)])
 
 
-def _scores(
-    trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], control: int | None
-) -> list[tuple[bool, float]]:
-    """Return the scores that count, in order of time; the flag says whether a run had the notes on trial.
+def history_of(
+    noted: NotedTask, uses: Sequence[NoteUse], control: int | None = None, *, alone: bool = False
+) -> History:
+    """Return the scores that a trial compares, up to its last control run.
 
-    `control` is the version that control runs are given. What was shown already has used up the scores until
-    then: kept, they would protect notes that have changed since, and mix times with different shares.
+    `control` is the version that control runs are given; `alone` says that only the note in force is on
+    trial. A look is taken whenever a control run has ended, so later runs with notes wait for the next one.
     """
     scores: list[tuple[bool, float]] = []
     if not noted.on_trial:
@@ -123,23 +108,13 @@ def _scores(
     for use in uses:
         if use.score is None or (noted.judged_until is not None and use.at <= noted.judged_until):
             continue
-        if _has_note(use, noted, alone=trial.against == "previous"):
+        if _has_note(use, noted, alone=alone):
             scores.append((True, use.score))
         elif use.arm == "control" and use.version == control and scores:  # no older than these notes
             scores.append((False, use.score))
+    while scores and scores[-1][0]:
+        scores.pop()
     return scores
-
-
-def _apart(scores: Sequence[tuple[bool, float]]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the scores with and without, if every one with is below every one without; None if not.
-
-    By chance, 10 scores are below 3 others in one of 286 cases.
-    """
-    with_scores = tuple(score for is_with, score in scores if is_with)
-    without_scores = tuple(score for is_with, score in scores if not is_with)
-    if len(with_scores) < FEWEST or len(without_scores) < FEWEST_CONTROLS:
-        return None
-    return (with_scores, without_scores) if max(with_scores) < min(without_scores) else None
 
 
 def _has_note(use: NoteUse, noted: NotedTask, *, alone: bool) -> bool:
@@ -166,7 +141,7 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
     if trial.against == "none" or not noted.on_trial:
         return True
     controls = sum(use.arm == "control" and use.version == previous for use in scored)
-    return min(having, controls) >= FEWEST and verdict(trial, noted, uses, previous) is None
+    return min(having, controls) >= COMPARED and verdict(trial, noted, uses, previous) is None
 
 
 def reason_of(rollback: Rollback) -> str:

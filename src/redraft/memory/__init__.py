@@ -1,0 +1,1 @@
+"""What notes and lessons share: the test of whether they help."""

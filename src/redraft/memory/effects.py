@@ -1,0 +1,326 @@
+"""Whether a note or a lesson helps: runs with it compared with runs without it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import comb, erfc
+from statistics import NormalDist, fmean
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from redraft.stats import Effect, more_needed, standard_error, student
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    History: TypeAlias = Sequence[tuple[bool, float]]
+    """The scores of runs, earliest first; the flag says whether a run had the note or the lesson."""
+
+LATEST = 500
+"""How many of the latest runs count; older ones say little about the present."""
+RECENT = 50
+"""Runs that are tested by themselves, so that a note which helped for long and turns harmful is noticed."""
+FEWEST = 4
+"""Runs needed on each side before the first test."""
+LEVEL, LOOKS = 0.002, 20
+"""The p value that shows a difference, in the first `LOOKS` tests; then it falls with their number.
+
+The scores are tested each time that a run without the note has ended, on all runs and on the recent ones. At
+this level, all tests of a useless note together are wrong in about 2 of 100 tasks within 200 runs, and in 5
+within 1,000: see "Trials of notes and lessons" in benchmarks/README.md.
+"""
+
+
+# --- the verdict -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """Whether scores with something are better than scores without it."""
+
+    with_runs: int = 0
+    without_runs: int = 0
+    effect: Effect | None = None
+    """The mean difference; the interval holds at all looks together, and excludes 0 only with a verdict."""
+    verdict: Literal["helps", "hurts", ""] = ""
+    is_recent: bool = False
+    """Whether the effect and the numbers of runs are those of the recent runs, which decided."""
+    p_harm: float = 1.0
+    """The probability of such low scores with it, if it made no difference: the lower one of both tests."""
+
+    @property
+    def answer(self) -> Literal["Yes", "No", "Not clear", "Not known"]:
+        """Whether it pays off, as far as these runs show."""
+        if self.verdict:
+            return "Yes" if self.verdict == "helps" else "No"
+        return "Not known" if self._too_few or self.effect is None else "Not clear"
+
+    @property
+    def _too_few(self) -> bool:
+        return min(self.with_runs, self.without_runs) < FEWEST
+
+    def sentence(self, what: str) -> str:
+        """Say whether `what` (such as "notes") pays off, or what is missing to know it."""
+        begin, effect = f"Do {what} pay off? {self.answer}:", self.effect
+        if self._too_few:
+            scored = f"{self.with_runs:,} scored {'run' if self.with_runs == 1 else 'runs'} with"
+            return f"{begin} {scored}, {self.without_runs:,} without; at least {FEWEST} of each are needed."
+        runs = f"{self.with_runs:,} runs with, {self.without_runs:,} without"
+        if effect is None:
+            return f"{begin} {runs}, but none that can be compared with each other."
+        found = f"{begin} {effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
+        if self.is_recent:
+            found += f" of the latest {self.with_runs + self.without_runs}"
+        if self.verdict:
+            return f"{found}."
+        runs_now = self.with_runs + self.without_runs
+        needed = more_needed(runs_now, effect.mean, (effect.high - effect.low) / 2)
+        return f"{found}; about {needed:,} more may be enough to tell." if needed else f"{found}."
+
+
+def payoff_of(histories: Iterable[History]) -> Payoff:
+    """Compare scores with something and without it; each history is that of one task.
+
+    The test makes no assumption about the scores: ranks with ties, exact for pass and fail and for few runs.
+    Only runs of the same task are compared, so that an easy task which has many runs with it proves nothing.
+    """
+    tasks = [tuple(history)[-LATEST:] for history in histories]
+    every = _compared(tasks)
+    if not every.tests:
+        return every.payoff
+    recent = _compared([history[-RECENT:] for history in tasks])
+    windows = [(every, False), (recent, True)]
+    for verdict in ("hurts", "helps"):
+        for window, is_recent in windows:
+            if window.verdict == verdict:
+                payoff = replace(window.payoff, is_recent=is_recent and recent.payoff != every.payoff)
+                return replace(payoff, verdict=verdict, p_harm=min(every.p_lower, recent.p_lower))
+    return replace(every.payoff, p_harm=min(every.p_lower, recent.p_lower))
+
+
+def control_share(share: float, history: History) -> float:
+    """Return the share of runs to go without a note now, given the `share` of its trial.
+
+    Twice the share, at most a half, while there are few runs without it, while it seems to hurt, and when its
+    scores have fallen; half the share once many runs show no sign of harm; a quarter once it helps.
+    """
+    payoff = payoff_of([history])
+    most = max(share, min(2 * share, 0.5))
+    without = sum(not is_with for is_with, _ in history[-LATEST:])
+    if without < FEW_CONTROLS or payoff.p_harm < SUSPECT or _has_fallen(history):
+        return most
+    if payoff.verdict == "helps":
+        return share / 4
+    return share / 2 if without >= MANY_CONTROLS and payoff.p_harm > UNSUSPECT else share
+
+
+FEW_CONTROLS, MANY_CONTROLS = 6, 10
+"""Runs without a note that are few, and from which on they may become fewer."""
+SUSPECT, UNSUSPECT = 0.1, 0.25
+"""Below the first p value, a note seems to hurt; above the second one, there is no sign of it."""
+FALLEN, SINCE_FALL = 0.01, 20
+"""The p value that shows a fall of the scores with a note, and the latest of these that it is about."""
+
+
+def _has_fallen(history: History) -> bool:
+    scores = [score for is_with, score in history[-LATEST:] if is_with]
+    earlier, latest = scores[:-SINCE_FALL], scores[-SINCE_FALL:]
+    return bool(earlier) and _p_values([_Sides(latest, earlier)])[0] <= FALLEN
+
+
+# --- the comparison ----------------------------------------------------------------------------------------
+
+
+class _Sides(NamedTuple):
+    """The scores of one task with something and without it."""
+
+    having: Sequence[float]
+    lacking: Sequence[float]
+
+
+class _Compared(NamedTuple):
+    payoff: Payoff
+    tests: int = 0
+    p_lower: float = 1.0
+    verdict: str = ""
+
+
+def _compared(tasks: Iterable[History]) -> _Compared:
+    """Compare the scores of some window; `tests` is how many there have been, 0 before the first."""
+    every = [
+        _Sides([score for is_with, score in one if is_with], [score for is_with, score in one if not is_with])
+        for one in tasks
+    ]
+    both = [one for one in every if one.having and one.lacking]
+    counted = both or every
+    payoff = Payoff(*(sum(len(one[side]) for one in counted) for side in (0, 1)))
+    tests = min(payoff.with_runs, payoff.without_runs)
+    if not both or tests < FEWEST:
+        return _Compared(payoff)
+    level = LEVEL * min(1.0, LOOKS / tests)
+    p_lower, p_higher = _p_values(both)
+    effect = _effect(both, level)
+    verdict = ""
+    if p_lower <= level and effect.mean < 0:
+        verdict, effect = "hurts", replace(effect, high=min(effect.high, 0.0))
+    elif p_higher <= level and effect.mean > 0:
+        verdict, effect = "helps", replace(effect, low=max(effect.low, 0.0))
+    else:
+        effect = replace(effect, low=min(effect.low, 0.0), high=max(effect.high, 0.0))
+    return _Compared(replace(payoff, effect=effect), tests, p_lower, verdict)
+
+
+def _effect(tasks: Sequence[_Sides], level: float) -> Effect:
+    """Return the mean difference within tasks, with an interval at the confidence of the tests.
+
+    The lowest and the highest score of a task count once more on each side, as Agresti and Caffo (2000) do
+    for pass and fail: ten runs that all passed say something, but not everything.
+    """
+    weights = [len(one.having) * len(one.lacking) / (len(one.having) + len(one.lacking)) for one in tasks]
+    total, mean, centre, error, spread = sum(weights), 0.0, 0.0, 0.0, 0.0
+    for weight, one in zip(weights, tasks, strict=True):
+        share = weight / total
+        mean += share * (fmean(one.having) - fmean(one.lacking))
+        ends = [min(map(min, one)), max(map(max, one))]
+        padded = [[*scores, *ends] for scores in one]
+        centre += share * (fmean(padded[0]) - fmean(padded[1]))
+        for scores in padded:
+            part = (share * standard_error(scores)) ** 2
+            error += part
+            spread += part**2 / (len(scores) - 1)
+    half = student(error**2 / spread, 1 - 2 * level) * error**0.5 if spread else 0.0
+    low, high = min(mean, centre - half), max(mean, centre + half)
+    return Effect(mean, max(-1.0, low), min(1.0, high))
+
+
+# --- the test ----------------------------------------------------------------------------------------------
+
+MOST_STATES = 400
+"""Intermediate results of an exact test; beyond that, the normal approximation takes over."""
+
+
+def _p_values(tasks: Sequence[_Sides]) -> tuple[float, float]:
+    """Return the p values of the rank sums: that scores with it are lower, and that they are higher.
+
+    Several tasks are combined as van Elteren (1960) does.
+    """
+    if len(tasks) == 1:
+        return _p_of_one(_tied(tasks[0]))
+    deviation = variance = step = 0.0
+    for one in tasks:
+        tied = _tied(one)
+        total = len(one.having) + len(one.lacking)
+        off, varies = _rank_sum(tied)
+        deviation += off / (total + 1)
+        variance += varies / (total + 1) ** 2
+        step = max(step, 0.5 / (total + 1))
+    return _normal(deviation, variance, step)
+
+
+def _tied(sides: _Sides) -> tuple[tuple[int, int], ...]:
+    """Return how many scores of each side there are of each value, from the lowest value to the highest."""
+    having, lacking = map(Counter, sides)
+    return tuple((having[score], lacking[score]) for score in sorted(having | lacking))
+
+
+@lru_cache(maxsize=4096)
+def _p_of_one(tied: tuple[tuple[int, int], ...]) -> tuple[float, float]:
+    """Return the p values for one task, exact if it does not take too long."""
+    having, lacking = (sum(pair[side] for pair in tied) for side in (0, 1))
+    fewer = min(having, lacking)
+    if min(comb(fewer + len(tied) - 1, fewer), fewer * fewer * (having + lacking)) <= MOST_STATES:
+        lower, higher = _exact(tied if having <= lacking else tuple((one, other) for other, one in tied))
+        return (lower, higher) if having <= lacking else (higher, lower)
+    deviation, variance = _rank_sum(tied)
+    return _normal(deviation, variance, 0.5)
+
+
+def _exact(tied: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Return the shares of all ways to draw the first side whose rank sum is as low, and as high.
+
+    For pass and fail, this is the hypergeometric test. Ranks are doubled, so that ties have whole ones.
+    """
+    drawn = sum(one for one, _ in tied)
+    left = total = sum(one + other for one, other in tied)
+    ways, seen, observed = {(0, 0): 1}, 0, 0
+    for one, other in tied:
+        ties = one + other
+        rank = 2 * seen + ties + 1
+        seen, left, observed = seen + ties, left - ties, observed + one * rank
+        following: dict[tuple[int, int], int] = {}
+        for (taken, ranks), count in ways.items():
+            for more in range(max(0, drawn - taken - left), min(ties, drawn - taken) + 1):
+                state = (taken + more, ranks + more * rank)
+                following[state] = following.get(state, 0) + count * comb(ties, more)
+        ways = following
+    every = comb(total, drawn)
+    lower = sum(count for (_, ranks), count in ways.items() if ranks <= observed)
+    higher = sum(count for (_, ranks), count in ways.items() if ranks >= observed)
+    return lower / every, higher / every
+
+
+def _rank_sum(tied: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Return how far the rank sum of the first side is from what chance gives, and its variance with ties."""
+    having, total = sum(one for one, _ in tied), sum(one + other for one, other in tied)
+    ranks = seen = cubes = 0.0
+    for one, other in tied:
+        ties = one + other
+        ranks += one * (seen + (ties + 1) / 2)
+        seen += ties
+        cubes += ties**3 - ties
+    variance = having * (total - having) / 12 * (total + 1 - cubes / (total * (total - 1)))
+    return ranks - having * (total + 1) / 2, variance
+
+
+def _normal(deviation: float, variance: float, step: float) -> tuple[float, float]:
+    if variance <= 0:
+        return 1.0, 1.0
+    scale = (2 * variance) ** 0.5
+    return min(1.0, erfc(-(deviation + step) / scale) / 2), min(1.0, erfc((deviation - step) / scale) / 2)
+
+
+# --- lessons that are followed, or not ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Obedience:
+    """In how many runs that were given a lesson its failure stayed away, and in how many it came again."""
+
+    obeyed: int = 0
+    failed_again: int = 0
+
+    @property
+    def runs(self) -> int:
+        """The runs that show it."""
+        return self.obeyed + self.failed_again
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Wilson's 95 % interval of the share of runs in which it was obeyed; None without runs."""
+        if not self.runs:
+            return None
+        z = NormalDist().inv_cdf(0.975)
+        share, square = self.obeyed / self.runs, z * z / self.runs
+        centre = (share + square / 2) / (1 + square)
+        half = z / (1 + square) * (share * (1 - share) / self.runs + square / self.runs / 4) ** 0.5
+        return max(0.0, centre - half), min(1.0, centre + half)
+
+    @property
+    def most_confidence(self) -> float:
+        """The highest confidence that a lesson may have: the share that obeyed it, after two that did."""
+        return (self.obeyed + 2) / (self.runs + 2)
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether it is shown that fewer than one in three runs obey the lesson."""
+        if not self.runs:
+            return False
+        chance = sum(comb(self.runs, count) * 2 ** (self.runs - count) for count in range(self.obeyed + 1))
+        return chance / 3**self.runs <= LEVEL * min(1.0, LOOKS / self.runs)
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return "no run shows whether it is followed"
+        low, high = self.interval
+        return f"followed in {self.obeyed} of {self.runs} runs (95 %: {low:.0%} to {high:.0%})"
