@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb, erfc
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from redraft.stats import Effect, more_needed, standard_error, student
@@ -154,7 +154,7 @@ def _compared(tasks: Iterable[History]) -> _Compared:
     ]
     both = [one for one in every if one.having and one.lacking]
     counted = both or every
-    payoff = Payoff(*(sum(len(one[side]) for one in counted) for side in (0, 1)))
+    payoff = Payoff(sum(len(one.having) for one in counted), sum(len(one.lacking) for one in counted))
     tests = min(payoff.with_runs, payoff.without_runs)
     if not both or tests < FEWEST:
         return _Compared(payoff)
@@ -278,49 +278,3 @@ def _normal(deviation: float, variance: float, step: float) -> tuple[float, floa
         return 1.0, 1.0
     scale = (2 * variance) ** 0.5
     return min(1.0, erfc(-(deviation + step) / scale) / 2), min(1.0, erfc((deviation - step) / scale) / 2)
-
-
-# --- lessons that are followed, or not ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Obedience:
-    """In how many runs that were given a lesson its failure stayed away, and in how many it came again."""
-
-    obeyed: int = 0
-    failed_again: int = 0
-
-    @property
-    def runs(self) -> int:
-        """The runs that show it."""
-        return self.obeyed + self.failed_again
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Wilson's 95 % interval of the share of runs in which it was obeyed; None without runs."""
-        if not self.runs:
-            return None
-        z = NormalDist().inv_cdf(0.975)
-        share, square = self.obeyed / self.runs, z * z / self.runs
-        centre = (share + square / 2) / (1 + square)
-        half = z / (1 + square) * (share * (1 - share) / self.runs + square / self.runs / 4) ** 0.5
-        return max(0.0, centre - half), min(1.0, centre + half)
-
-    @property
-    def most_confidence(self) -> float:
-        """The highest confidence that a lesson may have: the share that obeyed it, after two that did."""
-        return (self.obeyed + 2) / (self.runs + 2)
-
-    @property
-    def is_in_vain(self) -> bool:
-        """Whether it is shown that fewer than one in three runs obey the lesson."""
-        if not self.runs:
-            return False
-        chance = sum(comb(self.runs, count) * 2 ** (self.runs - count) for count in range(self.obeyed + 1))
-        return chance / 3**self.runs <= LEVEL * min(1.0, LOOKS / self.runs)
-
-    def __str__(self) -> str:
-        if self.interval is None:
-            return "no run shows whether it is followed"
-        low, high = self.interval
-        return f"followed in {self.obeyed} of {self.runs} runs (95 %: {low:.0%} to {high:.0%})"
