@@ -42,8 +42,8 @@ PAIRS = (("stated", "withheld"), ("stated", "words"), ("words", "expression"))
 REPORTED = NOTE_FAMILIES | FREE_FAMILIES | PATTERN_FAMILIES
 FAMILIES = REPORTED | TUNING_FAMILIES
 FAMILIES_OF = {
-    "words": {"repairs", "packages", *PATTERN_FAMILIES},
-    "expression": {"packages", *PATTERN_FAMILIES},
+    "words": {"repairs", "packages", "parcels", "visits", *PATTERN_FAMILIES},
+    "expression": {"packages", "parcels", "visits", *PATTERN_FAMILIES},
 }
 """Families of the arms that need a JSON Schema or patterns; the other arms have all families."""
 

@@ -1,4 +1,4 @@
-"""Tasks whose form only the checks state: three with patterns, two without, and two for tuning.
+"""Tasks whose form only the checks state: three with patterns, two without, and four for tuning.
 
 Their content is easy for small models, and what is right for each input is known. So an answer may fail the
 checks, pass them and be right, or pass them and be wrong. All were written before any model had seen them;
@@ -297,11 +297,11 @@ INVOICES = family(
 # --- shifts: a line with a day and times --------------------------------------------------------------------
 
 
-def is_shift(output: str, expected: tuple[str, str, str]) -> bool:
-    """Return whether a line begins with the day, ends with the times and names the person between them."""
-    day, name, times = expected
+def is_entry(output: str, expected: tuple[str, str, str]) -> bool:
+    """Return whether a line has the right beginning, the right end and the name of the person."""
+    beginning, name, end = expected
     line = output.strip()
-    return line.startswith(day) and line.endswith(times) and name in line
+    return line.startswith(beginning) and line.endswith(end) and name in line
 
 
 SHIFTS = family(
@@ -338,11 +338,11 @@ SHIFTS = family(
         "Until 20:30 on Thursday, Viktor is in the library; he comes at 12:30.":
             ("THU", "Viktor", "12:30-20:30"),
     },
-    is_shift,
+    is_entry,
 )  # fmt: skip
 
 
-# --- for tuning only, and never reported: packages and subjects ---------------------------------------------
+# --- for tuning only, and never reported: packages, subjects, parcels and visits ----------------------------
 
 PACKAGES = family(
     "packages",
@@ -425,7 +425,64 @@ SUBJECTS = family(
 )  # fmt: skip
 
 
+PARCELS = family(
+    "parcels",
+    "Turn this message into a line for our list of parcels.",
+    "The line, and nothing else.",
+    (
+        undescribed("lines", "lines", at_most=1),
+        undescribed("shelf", "regex", pattern=r"^[A-Z]\d\d "),
+        undescribed("size", "regex", pattern=" (SMALL|MEDIUM|LARGE)$"),
+    ),
+    {
+        "There is a small parcel for Ida Holm on shelf B12.": ("B12", "Holm", "SMALL"),
+        "Shelf C07: a large box, addressed to Omar Said.": ("C07", "Said", "LARGE"),
+        "I put the medium parcel of Vera Blum on A31.": ("A31", "Blum", "MEDIUM"),
+        "Someone left a large parcel at the door. It is for Jon Falk, and I took it to shelf D02.":
+            ("D02", "Falk", "LARGE"),
+        "Medium size, shelf F15, to be picked up by Lena Kern.": ("F15", "Kern", "MEDIUM"),
+        "Mr. Abbas gets a small packet; look for it on E44.": ("E44", "Abbas", "SMALL"),
+        "The courier brought Ruth Dahl something large. I made room for it on G20.":
+            ("G20", "Dahl", "LARGE"),
+        "On shelf H09 you find the small parcel that Pavel Cerny is waiting for.":
+            ("H09", "Cerny", "SMALL"),
+        "A medium parcel came for Gwen Price; shelf K18.": ("K18", "Price", "MEDIUM"),
+        "Please tell Hana Sato that her parcel, a small one, is on shelf M03.": ("M03", "Sato", "SMALL"),
+        "L26 holds a large parcel. The label says Igor Petrov.": ("L26", "Petrov", "LARGE"),
+        "For Nina Wolf, medium. I could only fit it on shelf P11.": ("P11", "Wolf", "MEDIUM"),
+    },
+    is_entry,
+)  # fmt: skip
+
+
+VISITS = family(
+    "visits",
+    "Enter this visit into the book at our reception, with the visitor's name.",
+    "One entry, and nothing else.",
+    (
+        undescribed("lines", "lines", at_most=1),
+        undescribed("time", "regex", pattern=r"^\d\d:\d\d\b"),
+        undescribed("room", "regex", pattern=r"\bROOM [1-9]$"),
+    ),
+    {
+        "Mrs. Lang comes at 9:15 and is expected in room 4.": ("09:15", "Lang", "ROOM 4"),
+        "At 14:30 Dr. Osei will be here, room 2.": ("14:30", "Osei", "ROOM 2"),
+        "Room 7 is ready for Mr. Varga, who arrives at 8:05.": ("08:05", "Varga", "ROOM 7"),
+        "Could you send Ms. Quinn to room 1 when she comes at 11:45?": ("11:45", "Quinn", "ROOM 1"),
+        "The plumber, Mr. Stein, looks at the sink in room 6 at 7:30.": ("07:30", "Stein", "ROOM 6"),
+        "13:00, room 3: Mrs. Ito with two colleagues.": ("13:00", "Ito", "ROOM 3"),
+        "I meet Mr. Moreau in room 8. He should be here at 16:20.": ("16:20", "Moreau", "ROOM 8"),
+        "Ms. Rask has an interview at 10:10 in room 5.": ("10:10", "Rask", "ROOM 5"),
+        "A Mr. Duarte asks for room 9; he will come at 15:50.": ("15:50", "Duarte", "ROOM 9"),
+        "Please keep room 2 free at 12:40 for Professor Yilmaz.": ("12:40", "Yilmaz", "ROOM 2"),
+        "Mrs. Hale from the bank, 9:55, room 6.": ("09:55", "Hale", "ROOM 6"),
+        "At 17:25 the photographer comes, Ms. Lund. Show her to room 1.": ("17:25", "Lund", "ROOM 1"),
+    },
+    is_entry,
+)  # fmt: skip
+
+
 FREE_FAMILIES = {each.name: each for each in (REPAIRS, ERRANDS)}
 PATTERN_FAMILIES = {each.name: each for each in (FLIGHTS, INVOICES, SHIFTS)}
-TUNING_FAMILIES = {each.name: each for each in (PACKAGES, SUBJECTS)}
+TUNING_FAMILIES = {each.name: each for each in (PACKAGES, SUBJECTS, PARCELS, VISITS)}
 """To try a prompt on, and never reported."""
