@@ -1,4 +1,4 @@
-"""Requirements: what criteria ask for, as sentences for whoever writes, without data of any run."""
+"""Requirements: what criteria ask for, as sentences for the writer, without data of any run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MOST_LINES = 40
 
 
 def rubric_of(criteria: Iterable[QualityCriterion]) -> str:
-    """Render what criteria ask for, for whoever writes the first draft; empty if they say nothing."""
+    """Render what criteria ask for, for the first draft; empty if they ask for nothing in words."""
     return rubric_text(requirement_lines(criteria))
 
 
@@ -74,10 +74,10 @@ def rubric_text(requirements: Iterable[str], heading: str = RUBRIC) -> str:
 
 
 def requirement_lines(criteria: Iterable[QualityCriterion]) -> Iterator[str]:
-    """Yield what criteria ask for, as whoever writes may know it before a draft has failed.
+    """Yield what criteria ask for, as far as a writer may know it before a draft has failed.
 
-    First of each criterion comes its description, then what its configuration asks for besides. Expected
-    values of tests are left out, and so is what `QualityCriterion.shown` withholds.
+    Each criterion's description comes first, then what its configuration asks for besides. Expected values of
+    tests are left out, and so is what `QualityCriterion.shown` withholds.
     """
     for criterion in criteria:
         if criterion.shown and (_purpose(criterion) or needs_model(criterion)):
@@ -99,14 +99,10 @@ def answer_schema(criteria: Iterable[QualityCriterion]) -> dict[str, Any] | None
     return found[0] if len(found) == 1 and found[0].get("type") == "object" else None
 
 
-PURPOSES = {
-    "generated_tests": "passes tests that somebody else wrote for this task",
-}
-"""What criteria without a description ask for, where the evaluator says it."""
-
-
 def _purpose(criterion: QualityCriterion) -> str:
-    return criterion.description or PURPOSES.get(criterion.evaluator, "")
+    if criterion.evaluator == "generated_tests" and not criterion.description:
+        return "passes tests that somebody else wrote for this task"
+    return criterion.description
 
 
 def _in_words(criterion: QualityCriterion) -> str:
@@ -124,8 +120,10 @@ def requirements_of(criterion: QualityCriterion) -> list[Requirement]:
     """
     if criterion.shown is False or criterion.origin == "generated" or needs_model(criterion):
         return []
-    described = [Requirement(_sentence(criterion.description), _always)] if criterion.description else []
-    return [one for one in (*described, *_configured(criterion)) if len(one.text) <= LONGEST]
+    configured, described = _configured(criterion), _sentence(criterion.description)
+    if not criterion.description or len(described) > LONGEST:
+        return configured
+    return [Requirement(described, _always), *configured]
 
 
 def _configured(criterion: QualityCriterion) -> list[Requirement]:
@@ -133,9 +131,10 @@ def _configured(criterion: QualityCriterion) -> list[Requirement]:
     if criterion.shown is not True or criterion.origin == "generated":
         return []
     read = _READERS.get(criterion.evaluator)
-    found = read(criterion) if read else []
     return [
-        one for one in found if len(one.text) <= LONGEST and not _repeats(one.text, criterion.description)
+        requirement
+        for requirement in (read(criterion) if read else [])
+        if len(requirement.text) <= LONGEST and not _repeats(requirement.text, criterion.description)
     ]
 
 
@@ -191,6 +190,11 @@ def _part(criterion: QualityCriterion) -> Place:
     return _place(path) if isinstance(path, str) else ()
 
 
+def _subject(criterion: QualityCriterion) -> str:
+    """Return the subject of a sentence about what a check is about."""
+    return _name(_part(criterion)) or "the text"
+
+
 def _place(path: str | None) -> Place:
     parts = (path or "").split("/")[1:]
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
@@ -200,30 +204,30 @@ def _place(path: str | None) -> Place:
 
 
 def _of_count(criterion: QualityCriterion) -> list[Requirement]:
-    config, unit = criterion.evaluator_config, criterion.evaluator
-    subject = _name(_part(criterion)) or "the text"
+    config, units = criterion.evaluator_config, criterion.evaluator
     least, most = config.get("at_least") or None, config.get("at_most")
-    unit = unit.removesuffix("s") if (least if most is None else most) == 1 else unit
-    how = ', each a line that begins with "- "' if criterion.evaluator == "bullets" and most != 0 else ""
-    return [Requirement(_sentence(f"{subject} has {limits_in_words(least, most)} {unit}{how}"), _always)]
+    how = ', each a line that begins with "- "' if units == "bullets" and most != 0 else ""
+    amount = _amount(least, most, units.removesuffix("s"))
+    return [Requirement(_sentence(f"{_subject(criterion)} has {amount}{how}"), _always)]
+
+
+def _amount(least: Any, most: Any, unit: str) -> str:
+    """Return how many of a unit there are within limits, such as `at most 5 words`."""
+    return f"{limits_in_words(least, most)} {unit}{'' if (least if most is None else most) == 1 else 's'}"
 
 
 def _of_pattern(criterion: QualityCriterion) -> list[Requirement]:
     config = criterion.evaluator_config
     about = f"{criterion.name} {criterion.description}"
     phrase = phrase_of(required(criterion, "pattern"), str(config.get("flags", "")), about)
-    subject = _name(_part(criterion)) or "the text"
     least, most = config.get("min_matches"), config.get("max_matches")
     is_forbidden = config.get("must_match") is False or most == 0
     if criterion.description and (is_forbidden or not phrase.is_in_words):
         return []  # a person's own words say it better
-    if is_forbidden:
-        form = f"{subject} {phrase.denied}"
-    elif least is None and most is None:
-        form = f"{subject} {phrase.affirmed}"
-    else:
-        form = f"{subject} {phrase.affirmed} {limits_in_words(least or None, most)} times"
-    return [Requirement(_sentence(form), _always)]
+    does = phrase.denied if is_forbidden else phrase.affirmed
+    if not is_forbidden and (least, most) != (None, None):
+        does += f" {limits_in_words(least or None, most)} times"
+    return [Requirement(_sentence(f"{_subject(criterion)} {does}"), _always)]
 
 
 # Functions and tests.
@@ -374,9 +378,7 @@ class _ReasonReader:
             node.value for node in inside if isinstance(node, ast.Return | ast.Yield) and node.value
         ]
         self._failures = [node for node in inside if isinstance(node, ast.Raise | ast.Assert)]
-        self._values: dict[str, list[ast.expr]] = {}
-        for node in inside:
-            self._note(node)
+        self._values = _values_in(inside)
         self.compared = {
             one.id
             for node in inside
@@ -388,22 +390,6 @@ class _ReasonReader:
         self.assigned = {
             node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
-
-    def _note(self, node: ast.AST) -> None:
-        match node:
-            case (
-                ast.Assign(targets=[ast.Name(id=name)], value=value)
-                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-            ):
-                self._values.setdefault(name, []).append(value)
-            case ast.AugAssign(target=ast.Name(id=name), value=value):
-                self._values.setdefault(name, []).append(value)
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "add"), args=[value]
-            ):
-                self._values.setdefault(name, []).append(value)
-            case _:
-                pass
 
     def _is_count(self, node: ast.expr) -> bool:
         match node:
@@ -483,6 +469,23 @@ class _ReasonReader:
                 parts = []
         for part in parts:
             yield from read(part, seen)
+
+
+def _values_in(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
+    """Return the values that are assigned, added or appended to each name."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in nodes:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(name)], value=value)
+                | ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value)
+                | ast.AugAssign(target=ast.Name(name), value=value)
+                | ast.Call(ast.Attribute(ast.Name(name), "append" | "extend" | "add"), args=[value])
+            ):
+                values.setdefault(name, []).append(value)
+            case _:
+                pass
+    return values
 
 
 def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
@@ -641,19 +644,15 @@ class _SchemaReader:
             subject = f"{_name(place)} has" if place else "It has"
             keys = listed([_quoted(key) for key in properties])
             yield Requirement(_sentence(f"{subject} only the keys {keys}"), _is_at(place))
-        below = [(key, properties[key]) for key in properties]
-        below += [(ITEM, schema.get("items")), (VALUE, schema.get("additionalProperties"))]
+        below = [*properties.items(), (ITEM, schema.get("items"))]
+        below += [(VALUE, schema.get("additionalProperties"))]
         for key, inner in below:
-            if isinstance(inner, dict):
-                yield from self._below(cast("dict[str, Any]", inner), (*place, key), depth + 1)
+            resolved = self._resolved(inner)
+            if isinstance(inner, dict) and (key in EACH or resolved.keys() & HOLDING):
+                yield from self.read(resolved, (*place, key), depth + 1)
         for option in _options(schema):
             if self._resolved(option).get("properties"):
                 yield from self.read(option, place, depth + 1)
-
-    def _below(self, schema: dict[str, Any], place: Place, depth: int) -> Iterator[Requirement]:
-        resolved = self._resolved(schema)
-        if place[-1] in EACH or resolved.keys() & HOLDING:
-            yield from self.read(resolved, place, depth)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
         """Return a schema with what it refers to, and all that `allOf` adds; empty for true and false."""
@@ -701,9 +700,7 @@ class _SchemaReader:
             parts += _bounds(schema, "minLength", "maxLength", "character")
         elif name in ("integer", "number"):
             parts += _bounds(schema, "minimum", "maximum")
-            parts += [f"(above {schema[key]})" for key in ("exclusiveMinimum",) if key in schema]
-            parts += [f"(below {schema[key]})" for key in ("exclusiveMaximum",) if key in schema]
-            parts += [f"that is a multiple of {schema[key]}" for key in ("multipleOf",) if key in schema]
+            parts += [words.format(schema[key]) for key, words in NUMBER_LIMITS.items() if key in schema]
         elif name == "array":
             parts += _bounds(schema, "minItems", "maxItems", "item")
             parts += ["without repetitions"] if schema.get("uniqueItems") is True else []
@@ -728,6 +725,11 @@ FORMATS = {
     "email": "an e-mail address",
     "uri": "a URL",
     "uuid": "a UUID",
+}
+NUMBER_LIMITS = {
+    "exclusiveMinimum": "(above {})",
+    "exclusiveMaximum": "(below {})",
+    "multipleOf": "that is a multiple of {}",
 }
 _IMPLIED = (
     ("string", ("pattern", "format", "minLength", "maxLength")),
@@ -754,8 +756,7 @@ def _bounds(schema: dict[str, Any], low: str, high: str, unit: str = "") -> list
     least, most = schema.get(low), schema.get(high)
     if least is None and most is None:
         return []
-    plural, limits = "" if (least if most is None else most) == 1 else "s", limits_in_words(least, most)
-    return [f"({limits} {unit}{plural})" if unit else f"({limits})"]
+    return [f"({_amount(least, most, unit) if unit else limits_in_words(least, most)})"]
 
 
 def _quoted(key: str) -> str:
