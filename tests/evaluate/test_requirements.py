@@ -82,6 +82,8 @@ def of_key(**form):
         pytest.param({"properties": {"a": {"$ref": "#"}}, "required": ["b"]}, {"a": {}, "b": 1},
                      ['The key "a" holds an object.', 'The key "b" of "a" is required.'],
                      id="reference to itself"),
+        pytest.param(of_key(anyOf=[{"type": "null"}, {"$ref": "#/properties/a"}], minimum=1), {"a": 0}, [],
+                     id="an alternative that is all of them"),
         pytest.param({"not": {"required": ["a"]}}, {"a": 1}, [], id="what has no words"),
     ],
 )  # fmt: skip

@@ -675,8 +675,11 @@ class _SchemaReader:
             target = cast("dict[str, Any]", target).get(key) if isinstance(target, dict) else None
         return target
 
-    def form(self, schema: dict[str, Any], key: str = "") -> str:
-        """Return the form of a value in words, that of a key if it has one; empty if anything is allowed."""
+    def form(self, schema: dict[str, Any], key: str = "", within: frozenset[int] = frozenset()) -> str:
+        """Return the form of a value in words, that of a key if it has one; empty if anything is allowed.
+
+        `within` holds the alternatives, by identity, that the schema is part of and may refer to again.
+        """
         if "const" in schema:
             return as_json(schema["const"])
         if isinstance(options := schema.get("enum"), list):
@@ -684,7 +687,10 @@ class _SchemaReader:
             more = [f"{len(shown) - MOST_OPTIONS} others"] if len(shown) > MOST_OPTIONS else []
             return f"one of {', '.join(shown[:MOST_OPTIONS] + more)}"
         if options := _options(schema):
-            forms = [self.form(self._resolved(option), key) for option in options]
+            if id(options) in within:
+                return ""
+            inside = within | {id(options)}
+            forms = [self.form(self._resolved(option), key, inside) for option in options]
             return " or ".join(dict.fromkeys(forms)) if all(forms) else ""
         types = schema.get("type") or _implied_type(schema)
         names = cast("list[str]", types) if isinstance(types, list) else [types] if types else []
