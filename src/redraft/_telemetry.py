@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from redraft.protocols import Step
 
@@ -40,6 +40,10 @@ class Telemetry(Protocol):
         """Carry out an effect by `step`, and report it: as replayed if `step` does not call `fn`."""
         ...
 
+    def count(self, metric: str, amount: float, attributes: Mapping[str, str], /) -> None:
+        """Add to a counter, or record a value in a histogram; `redraft.telemetry.METRICS` has their names."""
+        ...
+
     def position(self) -> str:
         """Return the current place in a trace, a W3C `traceparent`, to be recorded; "" outside of one."""
         ...
@@ -51,12 +55,24 @@ class Telemetry(Protocol):
 
 current: Telemetry | None = None
 
+Gauges: TypeAlias = "Mapping[str, Sequence[tuple[float, Mapping[str, str]]]]"
+"""Values of gauges with their attributes, by the name of the metric."""
+
+gauges: Gauges = {}
+"""What the gauges of this process showed when they were last measured."""
+
 
 async def traced(
     kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], asked: str = ""
 ) -> R:
     """Carry out an operation, and report it if there is telemetry."""
     return await (work() if current is None else current.operation(kind, name, operation_id, work, asked))
+
+
+def count(metric: str, amount: float = 1, /, **attributes: str) -> None:
+    """Add to a counter, or record a value in a histogram, if there is telemetry."""
+    if current is not None:
+        current.count(metric, amount, attributes)
 
 
 def current_position() -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
 from redraft import _telemetry
 from redraft._texts import as_text
@@ -18,15 +20,15 @@ from redraft.types import Draft, Reflection, ReflectionEvaluation, ReflectionRes
 
 try:
     from opentelemetry import metrics, trace
-    from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger
+    from opentelemetry._logs import Logger, LogRecord, NoOpLogger, SeverityNumber, get_logger
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
+    from opentelemetry.trace import Link, NoOpTracer, Span, SpanContext, SpanKind, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise MissingExtraError("Telemetry", "otel") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Generator, Sequence
 
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
@@ -104,6 +106,57 @@ LONGEST = 20_000
 """The most characters of a text that a span holds."""
 
 
+class Metric(NamedTuple):
+    """An instrument; a counter's name is that of what it counts, and a unit in braces is only for people."""
+
+    kind: Literal["counter", "histogram", "gauge"]
+    unit: str
+    description: str
+    buckets: Sequence[float] = ()
+
+
+RUN_SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+WAIT_SECONDS = (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+METRICS = {
+    "redraft.runs": Metric("counter", "{run}", "Runs that ended, by reason."),
+    "redraft.run.versions": Metric(
+        "histogram", "{version}", "Versions of a run.", (1, 2, 3, 4, 5, 7, 10, 20, 50)
+    ),
+    "redraft.run.cost": Metric(
+        "histogram",
+        "{USD}",
+        "Cost of a run in US dollars, if known.",
+        (0.0001, 0.001, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 100),
+    ),
+    "redraft.evaluation.duration": Metric("histogram", "s", "Time that a judgement took.", RUN_SECONDS),
+    "redraft.ended_jobs": Metric("counter", "{job}", "Jobs that ended here, by program, state and reason."),
+    "redraft.run_seconds": Metric("histogram", "s", "Time from the claim of a job to its end.", RUN_SECONDS),
+    "redraft.retries": Metric("counter", "{job}", "Jobs handed back to be tried again."),
+    "redraft.pickups": Metric("counter", "{job}", "Jobs of dead workers made available again by this one."),
+    "redraft.model_calls": Metric("counter", "{call}", "Model calls: answered, rate_limited or failed."),
+    "redraft.tokens": Metric("counter", "{token}", "Tokens of model calls: input or output."),
+    "redraft.cost_usd": Metric("counter", "{USD}", "US dollars of model calls that have a price."),
+    "redraft.unpriced_calls": Metric("counter", "{call}", "Answered calls whose cost is unknown."),
+    "redraft.limit_wait_seconds": Metric(
+        "histogram", "s", "Time that calls waited for a limit of the fleet.", WAIT_SECONDS
+    ),
+    "redraft.worker_running": Metric("gauge", "{job}", "Jobs under way in this worker."),
+    "redraft.worker_at_once": Metric("gauge", "{job}", "Most jobs that this worker runs at once."),
+    "redraft.queue_up": Metric("gauge", "", "Whether the queue answers: 1 or 0."),
+    "redraft.jobs": Metric("gauge", "{job}", "Jobs in the queue, by state."),
+    "redraft.oldest_job_seconds": Metric("gauge", "s", "Wait of the oldest due job; 0 if none is due."),
+    "redraft.stranded_jobs": Metric("gauge", "{job}", "Jobs that wait for a version that no worker has."),
+    "redraft.workers": Metric("gauge", "{worker}", "Workers heard from recently."),
+    "redraft.limit_next_call_seconds": Metric("gauge", "s", "Time until a limit lets a call begin."),
+    "redraft.limit_blocked_seconds": Metric("gauge", "s", "Time that a Retry-After still blocks calls."),
+    "redraft.budget_usd": Metric("gauge", "{USD}", "The daily budget in US dollars."),
+    "redraft.budget_spent_usd": Metric("gauge", "{USD}", "US dollars spent today."),
+    "redraft.budget_left_usd": Metric("gauge", "{USD}", "US dollars that new calls may still cost today."),
+}
+"""All metrics by name; those from `redraft.ended_jobs` on are reported by the workers of a fleet."""
+
+
 def instrument(
     *,
     tracer_provider: TracerProvider | None = None,
@@ -121,21 +174,51 @@ def instrument(
     """
     if not isinstance(content, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
         raise ConfigError(f"instrument: content must be True or False, got {content!r}.")
-    meter = metrics.get_meter("redraft", meter_provider=meter_provider, schema_url=SCHEMA_URL)
     _telemetry.current = _OpenTelemetry(
-        content=content,
-        tracer=trace.get_tracer("redraft", tracer_provider=tracer_provider, schema_url=SCHEMA_URL),
-        logger=get_logger("redraft", logger_provider=logger_provider, schema_url=SCHEMA_URL),
-        runs=meter.create_counter("redraft.runs", "{run}", "Runs that ended, by reason."),
-        versions=meter.create_histogram("redraft.run.versions", "{version}", "Versions of a run."),
-        cost=meter.create_histogram("redraft.run.cost", "{USD}", "Cost of a run in US dollars, if known."),
-        judging=meter.create_histogram("redraft.evaluation.duration", "s", "Time that a judgement took."),
+        content,
+        trace.get_tracer("redraft", tracer_provider=tracer_provider, schema_url=SCHEMA_URL),
+        get_logger("redraft", logger_provider=logger_provider, schema_url=SCHEMA_URL),
+        (_recorders(meter_provider),),
     )
 
 
 def uninstrument() -> None:
     """Stop reporting; what is already under way is still reported to its end."""
     _telemetry.current = None
+
+
+@contextmanager
+def reporting_metrics(meter_provider: MeterProvider) -> Generator[None]:
+    """Report metrics to this provider, too, meanwhile; only metrics if `instrument` was not called."""
+    before = _telemetry.current
+    there = before
+    if not isinstance(there, _OpenTelemetry):
+        there = _OpenTelemetry(content=False, tracer=NoOpTracer(), logger=NoOpLogger("redraft"), recorders=())
+    _telemetry.current = replace(there, recorders=(*there.recorders, _recorders(meter_provider)))
+    try:
+        yield
+    finally:
+        _telemetry.current = before
+
+
+def _recorders(provider: MeterProvider | None) -> dict[str, Callable[..., None]]:
+    """Create all instruments; return what records a value, for each counter and histogram."""
+    meter = metrics.get_meter("redraft", meter_provider=provider, schema_url=SCHEMA_URL)
+    recorders: dict[str, Callable[..., None]] = {}
+    for name, (kind, unit, description, buckets) in METRICS.items():
+        if kind == "counter":
+            recorders[name] = meter.create_counter(name, unit, description).add
+        elif kind == "histogram":
+            recorders[name] = meter.create_histogram(
+                name, unit, description, explicit_bucket_boundaries_advisory=buckets
+            ).record
+        else:
+            meter.create_observable_gauge(name, [partial(_observed, name)], unit, description)
+    return recorders
+
+
+def _observed(name: str, _options: metrics.CallbackOptions) -> list[metrics.Observation]:
+    return [metrics.Observation(value, labels) for value, labels in _telemetry.gauges.get(name, ())]
 
 
 @dataclass(eq=False)
@@ -160,10 +243,11 @@ class _OpenTelemetry:
     content: bool
     tracer: trace.Tracer
     logger: Logger
-    runs: metrics.Counter
-    versions: metrics.Histogram
-    cost: metrics.Histogram
-    judging: metrics.Histogram
+    recorders: tuple[Mapping[str, Callable[..., None]], ...]
+
+    def count(self, metric: str, amount: float, attributes: Mapping[str, str], /) -> None:
+        for recorders in self.recorders:
+            recorders[metric](amount, attributes)
 
     async def operation(
         self,
@@ -277,10 +361,10 @@ class _OpenTelemetry:
             usage, reason = result.token_usage, str(result.convergence_reason)
             versions = result.iterations_used + 1
             by_reason = {REASON: reason, **({AGENT_NAME: name} if name else {})}
-            self.runs.add(1, by_reason)
-            self.versions.record(versions, by_reason)
+            self.count("redraft.runs", 1, by_reason)
+            self.count("redraft.run.versions", versions, by_reason)
             if usage.cost_usd is not None:
-                self.cost.record(usage.cost_usd, by_reason)
+                self.count("redraft.run.cost", usage.cost_usd, by_reason)
             span.set_attributes(
                 {REASON: reason, VERSIONS: versions, BEST: result.history.best_version.iteration}
             )
@@ -337,7 +421,7 @@ class _OpenTelemetry:
             return
         if not _candidate(name):
             _add_usage(span, evaluation.usage)
-        self.judging.record(seconds, {AGENT_NAME: scope.name} if scope.name else {})
+        self.count("redraft.evaluation.duration", seconds, {AGENT_NAME: scope.name} if scope.name else {})
         draft = trace.set_span_in_context(scope.drafts.get(_candidate(name), scope.span))
         self._emit(draft, overall, evaluation, None)
         for criterion, score in evaluation.criteria_scores.items():

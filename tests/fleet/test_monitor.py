@@ -6,9 +6,12 @@ import socket
 import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import httpx2 as httpx
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
 from redraft import (
@@ -18,13 +21,16 @@ from redraft import (
     QualityCriterion,
     ReflectionPattern,
     ScriptedModel,
+    _telemetry,
 )
 from redraft._steps import OutgoingCall
 from redraft.errors import ConfigError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
+from redraft.fleet.limits import counted
 from redraft.fleet.queue import FleetJob, WorkerCard
 from redraft.fleet.spending import KEY, SPENDING, DailyBudget
 from redraft.stores.base import Record
+from redraft.telemetry import METRICS, instrument, reporting_metrics, uninstrument
 from redraft.types import TokenUsage
 from support.pages import Page
 
@@ -50,7 +56,8 @@ async def asking(worker, host=None):
     transport = httpx.ASGITransport(app=monitor.app)
     hooks = {"request": [name]}
     async with httpx.AsyncClient(transport=transport, base_url="http://worker", event_hooks=hooks) as client:
-        yield client
+        with reporting_metrics(monitor.meter_provider):
+            yield client
 
 
 def values(text):
@@ -82,9 +89,11 @@ def test_runs_calls_and_waits_are_counted():
             return values((await client.get("/metrics")).text), (await client.get("/health")).json()
 
     found, health = asyncio.run(main())
-    assert found["redraft_runs_total", "clerk", "quality_met", "finished"] == 1
-    assert found["redraft_runs_total", "clerk", "max_iterations", "finished"] == 1
-    assert found["redraft_runs_total", "clerk", "", "failed"] == 1
+    assert found["redraft_ended_jobs_total", "clerk", "quality_met", "finished"] == 1
+    assert found["redraft_ended_jobs_total", "clerk", "max_iterations", "finished"] == 1
+    assert found["redraft_ended_jobs_total", "clerk", "", "failed"] == 1
+    assert found["redraft_runs_total", "clerk", "quality_met"] == 1
+    assert found["redraft_run_versions_sum", "clerk", "max_iterations"] == 2
     assert found["redraft_run_seconds_count", "clerk"] == 3
     assert found["redraft_model_calls_total", "ScriptedModel", "answered"] == 3
     assert found["redraft_model_calls_total", "ScriptedModel", "failed"] == 1
@@ -103,16 +112,16 @@ def test_an_unknown_cost_is_counted_apart(cost, priced, unpriced):
 
     async def main():
         worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
-        gate = worker._monitor.counted(None)
+        gate = counted(None)
         call = OutgoingCall(SimpleNamespace(name="m"), 5)
 
         async def send(_limit):
             return TokenUsage(7, 3, requests=1, cost_usd=cost)
 
-        await gate(call, send, lambda reply: reply)
-        with pytest.raises(ModelError):
-            await gate(call, refuse, lambda reply: reply)
         async with asking(worker) as client:
+            await gate(call, send, lambda reply: reply)
+            with pytest.raises(ModelError):
+                await gate(call, refuse, lambda reply: reply)
             return values((await client.get("/metrics")).text)
 
     found = asyncio.run(main())
@@ -224,18 +233,59 @@ def test_an_address_in_use_is_refused_before_anything_is_claimed():
     asyncio.run(main())
 
 
-def test_the_page_explains_each_metric():
+def test_the_page_explains_each_metric(monkeypatch):
+    gauges = {name: [(1, {})] for name, metric in METRICS.items() if metric.kind == "gauge"}
+
     async def main():
-        worker = FleetWorker(fleet_of(MemoryStore(), [], budget_usd_per_day=5), listen="9464")
+        worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
         async with asking(worker) as client:
+            for name in METRICS.keys() - gauges.keys():
+                _telemetry.count(name)
+            monkeypatch.setattr(_telemetry, "gauges", gauges)
+            monkeypatch.setattr(worker._monitor._worker, "measure", AsyncMock())
             return (await client.get("/metrics")).text
 
-    told = re.findall(
-        r"^# TYPE (redraft_\w+?) (?:counter|gauge|histogram)$", asyncio.run(main()), re.MULTILINE
-    )
+    shown = re.findall(r"^# TYPE (redraft_\w+) ", asyncio.run(main()), re.MULTILINE)
     rows = [line for line in Page("docs/fleet.md").text.splitlines() if line.startswith("| `redraft_")]
     explained = [name for row in rows for name in re.findall(r"`(redraft_\w+)`", row.split("|")[1])]
-    assert sorted(explained) == sorted(name for name in told if not name.endswith("_created"))
+    assert sorted(explained) == sorted(shown)
+
+
+@pytest.mark.parametrize("listen", [None, "0"])
+def test_a_worker_reports_to_the_meter_provider_of_the_program(listen):
+    reader, during = InMemoryMetricReader(), []
+
+    def reported():
+        return {
+            metric.name: [getattr(point, "value", None) for point in metric.data.data_points]
+            for resource in reader.get_metrics_data().resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    async def answer(_request):
+        async with asyncio.timeout(60):
+            while "redraft.jobs" not in (found := reported()):  # noqa: ASYNC110 (polled)
+                await asyncio.sleep(0.01)
+        during.append(found)
+        return "one two three"
+
+    async def main():
+        fleet = fleet_of(MemoryStore(), answer, limits=[Limit("ScriptedModel", at_once=4)])
+        await fleet.submit("clerk", "Write.", run_id="a")
+        instrument(meter_provider=MeterProvider([reader]))
+        try:
+            await FleetWorker(fleet, listen=listen).run(until_idle=True)
+        finally:
+            uninstrument()
+
+    asyncio.run(main())
+    [found], after = during, reported()
+    assert found["redraft.jobs"] == [0, 1]  # queued, running
+    assert found["redraft.workers"] == [1]
+    assert after["redraft.ended_jobs"] == after["redraft.runs"] == after["redraft.model_calls"] == [1]
+    assert "redraft.limit_wait_seconds" in after
+    assert "redraft.jobs" not in after  # the worker is gone
 
 
 class SwitchedQueue(StoreQueue):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._hints import keyword_hints
 from redraft._steps import RATE_LIMIT, BlockedError
+from redraft._telemetry import count
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, StoreError
 from redraft.redact.log import logger
@@ -20,7 +21,7 @@ from redraft.stores.base import Record, intact
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from redraft._steps import OutgoingCall
+    from redraft._steps import CallGate, OutgoingCall
     from redraft.stores.base import Store
     from redraft.types import TokenUsage
 
@@ -155,8 +156,7 @@ def reserve(
 class SharedLimits:
     """The gate of a worker's model calls: each waits until all limits that match its model let it pass.
 
-    `clock` returns the time of the queue. While the store can't be reached, a call waits. `waited` is told of
-    each wait: the pattern of the limit's models, and seconds.
+    `clock` returns the time of the queue. While the store can't be reached, a call waits.
     """
 
     def __init__(
@@ -165,12 +165,10 @@ class SharedLimits:
         store: Store,
         worker: str,
         clock: Callable[[], float] = time.time,
-        waited: Callable[[str, float], None] | None = None,
     ) -> None:
         # Limits need not survive a crash of the database's machine.
         hasty = getattr(store, "hasty", None)
         store = store if hasty is None else hasty()
-        self._waited = waited
         self._limits = [SharedLimit(limit, store, worker, clock) for limit in limits]
 
     async def __call__(
@@ -194,8 +192,8 @@ class SharedLimits:
                 began = time.monotonic()
                 await one.enter(tokens, waits_out=call.waits_out)
                 entered.append(one)
-                if self._waited is not None:
-                    self._waited(one.limit.models, time.monotonic() - began)
+                waited = time.monotonic() - began
+                count("redraft.limit_wait_seconds", waited, limit=one.limit.models)
             reply = await send(call.max_tokens)
             used = usage(reply).total_tokens
         except ModelError as error:
@@ -383,6 +381,37 @@ class SharedLimit:
                 record = replace(before, data=change(LimitState.of(before.data)).data())
                 if await self._store.replace(record) is not None:
                     return
+
+
+def counted(inner: CallGate | None) -> CallGate:
+    """Return a gate that counts the calls that pass another one, or pass freely, for the metrics."""
+
+    async def gate(
+        call: OutgoingCall,
+        send: Callable[[int | None], Awaitable[R]],
+        usage: Callable[[R], TokenUsage],
+        /,
+    ) -> R:
+        model = call.name
+        try:
+            reply = await (send(call.max_tokens) if inner is None else inner(call, send, usage))
+        except BlockedError:  # it was not sent
+            raise
+        except ModelError as error:
+            outcome = "rate_limited" if error.status == RATE_LIMIT else "failed"
+            count("redraft.model_calls", model=model, outcome=outcome)
+            raise
+        used = usage(reply)
+        count("redraft.model_calls", model=model, outcome="answered")
+        count("redraft.tokens", used.input_tokens, model=model, kind="input")
+        count("redraft.tokens", used.output_tokens, model=model, kind="output")
+        if used.cost_usd is None:
+            count("redraft.unpriced_calls", model=model)
+        else:
+            count("redraft.cost_usd", used.cost_usd, model=model)
+        return reply
+
+    return gate
 
 
 async def limit_states(store: Store) -> dict[str, LimitState]:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
 from redraft.fleet.limits import LimitState, limit_states
-from redraft.fleet.queue import FleetJob, QueueDepth, WorkerState
+from redraft.fleet.queue import LIVE, FleetJob, QueueDepth, WorkerState
 from redraft.fleet.spending import SpendingState, spending_document, spending_state
 
 if TYPE_CHECKING:
+    from redraft._telemetry import Gauges
+    from redraft.fleet.fleet import Fleet
     from redraft.fleet.queue import Queue
     from redraft.stores.base import Store
 
@@ -74,6 +76,38 @@ class FleetOverview:
             "limits": {models: limit_document(state) for models, state in self.limits.items()},
             "spending": None if self.spending is None else spending_document(self.spending),
         }
+
+
+async def fleet_gauges(fleet: Fleet) -> Gauges:
+    """Measure the queue, the limits and the budget of a fleet, for its metrics."""
+    depth = await fleet.queue.depth(LIVE)  # ended jobs, of which there are many, are not counted each time
+    workers = [one.card for one in await fleet.queue.workers() if not one.is_gone]
+    stranded = stranded_jobs(depth, {card.version for card in workers})
+    limits = {models: limit_document(state) for models, state in (await limit_states(fleet.store)).items()}
+    values: dict[str, float] = {
+        "redraft.queue_up": 1,
+        "redraft.oldest_job_seconds": depth.oldest_seconds or 0.0,
+        "redraft.stranded_jobs": sum(stranded.values()),
+        "redraft.workers": len(workers),
+    }
+    if fleet.budget is not None:
+        spending = await spending_state(fleet.store) or SpendingState()
+        spending = spending.on(fleet.budget, time.time())
+        values |= {
+            "redraft.budget_usd": spending.budget,
+            "redraft.budget_spent_usd": spending.spent,
+            "redraft.budget_left_usd": spending.left,
+        }
+    return {
+        **{name: [(value, {})] for name, value in values.items()},
+        "redraft.jobs": [(depth.jobs[state], {"state": state}) for state in LIVE],
+        "redraft.limit_next_call_seconds": [
+            (one["wait_seconds"], {"limit": at}) for at, one in limits.items()
+        ],
+        "redraft.limit_blocked_seconds": [
+            (one["blocked_seconds"], {"limit": at}) for at, one in limits.items()
+        ],
+    }
 
 
 def stranded_jobs(depth: QueueDepth, versions: Collection[str]) -> dict[str, int]:

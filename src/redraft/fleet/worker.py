@@ -14,10 +14,11 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from redraft import _telemetry
 from redraft._hints import keyword_hints
 from redraft._steps import call_gate
 from redraft._tasks import end_tasks
-from redraft._telemetry import traced
+from redraft._telemetry import count, traced
 from redraft._validation import check_count, is_number
 from redraft.errors import (
     ChangedRunError,
@@ -27,7 +28,8 @@ from redraft.errors import (
     StoreError,
     StoreSettingsError,
 )
-from redraft.fleet.limits import SharedLimits
+from redraft.fleet.limits import SharedLimits, counted
+from redraft.fleet.overview import fleet_gauges
 from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, Heartbeat, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
@@ -57,6 +59,8 @@ BUSY_DELAY = 2.0
 OUTAGE_WAIT = 0.5
 HAND_BACK_WAIT = 10.0
 """Seconds that cancelled jobs have to be handed back when a worker ends."""
+MEASURE_EVERY = 15.0
+"""Seconds between two measurements of the queue for OpenTelemetry; `/metrics` measures at each request."""
 TICK = 1.0
 """Seconds between two looks at the schedules."""
 LATE = 60.0
@@ -188,19 +192,14 @@ class FleetWorker:
         self._unknown: dict[str, int] = {}
         self._clock_offset = 0.0
         self._monitor = None if listen is None else _monitor(self, listen)
-        waited = None if self._monitor is None else self._monitor.waited
         self._limits = (
-            SharedLimits(fleet.limits, fleet.store, self.card.name, self._clock, waited)
-            if fleet.limits
-            else None
+            SharedLimits(fleet.limits, fleet.store, self.card.name, self._clock) if fleet.limits else None
         )
         self._spending = (
             SharedSpending(fleet.budget, fleet.store, self.card.name, self._clock, self._limits)
             if fleet.budget is not None
             else None
         )
-        gate = self._spending or self._limits
-        self._gate = gate if self._monitor is None else self._monitor.counted(gate)
         self._stuck: frozenset[str] = frozenset()
 
     @property
@@ -227,6 +226,17 @@ class FleetWorker:
         """First call: stop gracefully. Second: stop at once."""
         (self._urgent if self._stopping.is_set() else self._stopping).set()
 
+    async def measure(self) -> None:
+        """Measure the worker and its queue for the metrics; those of a queue that is away are left out."""
+        gauges: _telemetry.Gauges = {"redraft.queue_up": [(0, {})]}
+        with suppress(StoreError):
+            gauges = await fleet_gauges(self.fleet)
+        _telemetry.gauges = {
+            **gauges,
+            "redraft.worker_running": [(self.running, {})],
+            "redraft.worker_at_once": [(self._at_once, {})],
+        }
+
     async def run(self, jobs: int | None = None, *, until_idle: bool = False) -> int:
         """Work until `stop` is called, or that many jobs are done, or, with `until_idle`, none is left.
 
@@ -247,6 +257,7 @@ class FleetWorker:
             if self._spending is not None:
                 with suppress(StoreError):  # what was reserved then counts as spent
                     await self._spending.settle()
+            _telemetry.gauges = {}
             await self._queue.leave()
         return self.done
 
@@ -275,6 +286,9 @@ class FleetWorker:
             asyncio.create_task(self._repeat(self._pulse, every), name="redraft-heart"),
             asyncio.create_task(self._repeat(self._submit_due, TICK), name="redraft-scheduler"),
         ]
+        if _telemetry.current is not None:
+            measuring = self._repeat(self.measure, MEASURE_EVERY)
+            beating.append(asyncio.create_task(measuring, name="redraft-measuring"))
         for task in beating:  # without its heartbeats, a worker must not go on
             task.add_done_callback(lambda _ended: self._stopping.set())
         try:
@@ -373,8 +387,7 @@ class FleetWorker:
         if outcome.error and outcome.may_pass and job.tries < tries:
             delay = min(FIRST_DELAY * 2**job.tries, LONGEST_DELAY)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
-            if self._monitor is not None:
-                self._monitor.retried(job)
+            count("redraft.retries", program=job.program)
             await self._hand_back(running, delay=delay, error=outcome.error)
             return
         await self._report(running, "failed" if outcome.error else "finished", outcome.error, outcome.reason)
@@ -401,7 +414,10 @@ class FleetWorker:
             return await self._outcome(running)
 
     async def _outcome(self, running: _Running) -> JobOutcome:
-        outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._gate)
+        gate = self._spending or self._limits
+        if _telemetry.current is not None:
+            gate = counted(gate)
+        outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(gate)
         try:
             program, job = self.fleet.programs[running.job.program], running.job
             if self._spending is not None:
@@ -440,9 +456,10 @@ class FleetWorker:
         async def finish() -> None:
             if running.claim is not None and state != "finished":  # someone may retry it
                 await running.claim.release(acquit=True)
-            held = await self._queue.finish(running.job, state, error)
-            if held and self._monitor is not None:
-                self._monitor.ended(running.job, state, reason, monotonic() - running.claimed_at)
+            if await self._queue.finish(running.job, state, error):
+                program = running.job.program
+                count("redraft.ended_jobs", program=program, state=state, reason=reason)
+                count("redraft.run_seconds", monotonic() - running.claimed_at, program=program)
 
         await self._insist(running.job, finish)
 
@@ -555,8 +572,7 @@ class FleetWorker:
         if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:
             return  # after an outage, all workers have been silent
         reaped = await self._queue.reap(self.fleet.pick_up_after)
-        if self._monitor is not None:
-            self._monitor.picked_up(len(reaped))
+        count("redraft.pickups", len(reaped))
         for run_id in reaped:
             logger.warning("The worker of the job %s is gone; another one picks it up.", run_id)
 
