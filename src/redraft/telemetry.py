@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from redraft import _telemetry
 from redraft._texts import as_text
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["instrument", "uninstrument"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 # The names of the GenAI conventions, as of this version; they are in development, and the names of the Python
