@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args, get_origin
 from urllib.parse import unquote
 
 from redraft._texts import as_text, remember_source, short_repr, source_of
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from redraft.protocols import Evaluator, Preference, RunContext, Step
     from redraft.types import Output, QualityCriterion
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 CRITERION = "output_type"
