@@ -46,6 +46,11 @@ def test_the_width_of_named_columns_is_what_they_can_do_with():
     assert width_of({"name": [LONG], "n": ["1"]}, "name") == NARROW + 2 + 3
 
 
+@pytest.mark.parametrize("cell", ["日本語", Text("日本語")])
+def test_a_wide_character_takes_two(cell):
+    assert width_of({"n": [cell]}) == 6 + 2
+
+
 def test_brackets_are_no_markup():
     assert lines_of(plain_table({"name": ["[bold]x[/bold]"]}))[1].strip() == "[bold]x[/bold]"
 

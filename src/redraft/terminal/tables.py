@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -44,9 +45,13 @@ def _line(cell: str | Text) -> Text:
 
 
 def width_of(columns: Mapping[str, Sequence[str | Text]], *names: str) -> int:
-    """Return the width that columns need in a table, with the gap after each.
+    """Return the width that columns need in a table, in characters of a terminal, with the gap after each.
 
-    Those with `names` need no more than `NARROW`.
+    A Chinese or Japanese character takes two of them. Those with `names` need no more than `NARROW`.
     """
-    widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    widths = {name: max(map(_width, (name, *cells))) for name, cells in columns.items()}
     return sum((min(NARROW, width) if name in names else width) + GAP for name, width in widths.items())
+
+
+def _width(cell: str | Text) -> int:
+    return cell_len(cell) if isinstance(cell, str) else cell.cell_len
