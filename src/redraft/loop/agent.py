@@ -279,8 +279,9 @@ class Agent(Generic[OutputT]):
         piece.
         """
         pattern = pattern_or_default(pattern, self._pattern)
-        reflector = self._verbs(pattern, self._judges).reflector
-        live = LiveRun(pattern.triggers, reflector)
+        if pattern is not self._pattern:
+            self._verbs(pattern, self._judges)  # raises the errors of its triggers now
+        live = LiveRun(pattern.triggers)
 
         def start(
             listener: Callable[[StreamEvent], None],

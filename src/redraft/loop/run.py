@@ -147,7 +147,7 @@ class Run:
         self.tally = Tally(pattern.budget, clock=journal.elapsed if journal else monotonic, outer=within)
         self.notes = dict(diagnostics or {})
         self.draft_notes: dict[str, list[str]] = {}
-        self.live = verbs.live or LiveRun(pattern.triggers, verbs.reflector)
+        self.live = verbs.live or LiveRun(pattern.triggers)
         self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, live=self.live)
         self.stop_by = pattern.rules_for(judges.criteria)
         self.doing = "recall"
@@ -170,7 +170,7 @@ class Run:
             emit_text=None if on_token is None else emitter(on_token),
             output_type=self.output_type,
         )
-        self.live.begin(self.steps, self.notes)
+        self.live.begin(self.steps, self.notes, verbs.reflector)
         if pattern.triggers is not NO_TRIGGERS:
             self.generate = self.generate and reflecting_generator(self.generate)
             self.revise = reflecting_reviser(self.revise)

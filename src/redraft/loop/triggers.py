@@ -161,22 +161,18 @@ class LiveRun:
     It exists before the run begins, since a program may hold it (`reflect_now`); the run then joins it.
     """
 
-    def __init__(
-        self,
-        triggers: ReflectionTriggers = NO_TRIGGERS,
-        model: ChatModel | None = None,
-    ) -> None:
+    def __init__(self, triggers: ReflectionTriggers = NO_TRIGGERS) -> None:
         self.triggers = triggers
         self.steps: Steps
         """The steps of the run, which know its budget and its listener."""
-        self._model = model
+        self._model: ChatModel | None = None
         self._notes: dict[str, str] = {}
         self._reflections: dict[tuple[int, int, str], Reflection] = {}
         self._is_requested = False
 
-    def begin(self, steps: Steps, notes: dict[str, str]) -> None:
-        """Join the run that takes these steps; `notes` become its diagnostics."""
-        self.steps, self._notes = steps, notes
+    def begin(self, steps: Steps, notes: dict[str, str], model: ChatModel | None = None) -> None:
+        """Join the run that takes these steps; `notes` become its diagnostics, and `model` reflects."""
+        self.steps, self._notes, self._model = steps, notes, model
 
     @property
     def reflections(self) -> tuple[Reflection, ...]:
