@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -18,58 +17,26 @@ if TYPE_CHECKING:
 
 JOBS = 100
 RETRIED = ("failed", "poisoned", "cancelled")
+"""The states in which a job can be retried."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetView:
-    """What the page shows: an overview, or the `problem` why there is none."""
+async def fleet(request: PageRequest) -> dict[str, Any]:
+    """The overview of the project's fleet, or the `problem` why there is none.
 
-    overview: FleetOverview | None
-    problem: str = ""
-    stored: frozenset[str] = frozenset()
-
-
-async def fleet(request: PageRequest) -> FleetView:
-    """Read the overview of the project's fleet."""
+    `stored_runs` are those of its jobs that have a page.
+    """
     project = request.project
     try:
         found = await FleetOverview.of(project.shared(_queue), project.store, limit=JOBS)
     except ConfigError as error:  # no fleet can run here, which is no fault of the page
-        return FleetView(None, await project.redacted_text(str(error)))
-    ids = [job.run_id for job in (*found.jobs, *found.failed)]
-    return FleetView(await project.redacted(found, full=request.full), stored=await project.stored_runs(ids))
+        return {"problem": await project.redacted_text(str(error))}
+    stored = await project.stored_runs(job.run_id for job in (*found.jobs, *found.failed))
+    overview = await project.redacted(found, full=request.full)
+    return {"problem": "", "overview": overview, "stored_runs": stored}
 
 
-def fleet_page(view: FleetView) -> dict[str, Any]:
-    """Return what the template shows."""
-    found = view.overview
-    if found is None:
-        return {"problem": view.problem, "workers": [], "jobs": [], "failed": [], "counts": {}}
-
-    def job_row(job: Any) -> dict[str, Any]:
-        return {
-            "job": job,
-            "state": found.state_of(job),
-            "is_stored": job.run_id in view.stored,
-            "can_cancel": not job.has_ended and not job.is_cancelling,
-            "can_retry": job.state in RETRIED,
-        }
-
-    return {
-        "problem": "",
-        "counts": {state: count for state, count in found.depth.jobs.items() if count},
-        "oldest": found.depth.oldest_seconds,
-        "stranded": found.stranded,
-        "workers": [{"state": one, "is_gone": one.is_gone} for one in found.workers],
-        "jobs": [job_row(job) for job in found.jobs if job.state not in ("failed", "poisoned")],
-        "failed": [job_row(job) for job in found.failed],
-        "limits": {models: limit_document(state) for models, state in found.limits.items()},
-        "spending": found.spending,
-    }
-
-
-def _document(view: FleetView) -> dict[str, Any]:
-    return {"problem": view.problem} if view.overview is None else view.overview.document()
+def _document(page: dict[str, Any]) -> dict[str, Any]:
+    return page if page["problem"] else page["overview"].document()
 
 
 async def _fingerprint(request: PageRequest) -> str:
@@ -110,7 +77,7 @@ SLICE = Slice(
             "fleet/templates/fleet.html",
             fleet,
             _document,
-            present=fleet_page,
+            functions={"RETRIED": RETRIED, "limit_document": limit_document},
             fingerprint=_fingerprint,
         ),
     ),

@@ -225,7 +225,7 @@ def _is_within(page: Page | None, section: str) -> bool:
 
 
 def _html(page: Page, view: Any, site: dict[str, Any]) -> str:
-    return render(page.template, page=page.present(view), site=site, **page.functions)
+    return render(page.template, page=view, site=site, **page.functions)
 
 
 def _json(page: Page, view: Any) -> str:

@@ -36,18 +36,13 @@ class PageRequest:
         return value
 
 
-def _unchanged(view: Any) -> Any:
-    return view
-
-
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: HTML at `path`, and the same view as JSON at `path` with `.json` appended.
+    """A page: HTML at `path`, and the same as JSON at `path` with `.json` appended.
 
-    `read` gets the view. All of it must have gone through `Project.redacted` before anything is computed from
-    its texts. It raises `NotFoundError` for what does not exist, and `ConfigError` for a bad request.
-    `present` turns the view into what `template` knows as `page`; it runs in a thread, so long work belongs
-    there. `document` turns the view into plain data. `functions` are those, and the constants, that the
+    `read` gets what `template` knows as `page`. All of it must have gone through `Project.redacted` before
+    anything is computed from its texts. It raises `NotFoundError` for what does not exist, and `ConfigError`
+    for a bad request. `document` turns it into plain data. `functions` are those, and the constants, that the
     template uses besides the filters of `rendering`. `section` is the path in the navigation that this page
     belongs under, where its own path does not begin with it.
 
@@ -63,7 +58,6 @@ class Page:
     template: str
     read: Callable[[PageRequest], Awaitable[Any]]
     document: Callable[[Any], Any] = to_json
-    present: Callable[[Any], Any] = _unchanged
     functions: Mapping[str, Any] = field(default_factory=dict[str, Any])
     fingerprint: Callable[[PageRequest], Awaitable[str]] | None = None
     section: str = ""
