@@ -425,9 +425,10 @@ def test_other_users_of_a_client_see_no_difference(server):
     server.answers = [(200, {}, QUOTA), (200, {}, QUOTA)]
 
     async def ask():
-        with pytest.raises(ModelError, match="Out of tea"):
-            await ProviderModel(model)(asked())
-        return await model_request(model, [ModelRequest.user_text_prompt("hi")])
+        async with model:  # which closes the client at the end
+            with pytest.raises(ModelError, match="Out of tea"):
+                await ProviderModel(model)(asked())
+            return await model_request(model, [ModelRequest.user_text_prompt("hi")])
 
     assert run_sync(ask()).parts == []
 
