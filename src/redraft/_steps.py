@@ -226,12 +226,20 @@ class Retry:
         returns the seconds to wait, or None to give up. If the Retry-After of a `ModelError` exceeds the
         limit, the error that is raised says so.
         """
-        failures = FailureCount(self)
+        attempts, rate_limits, waited = 0, 0, 0.0
         while True:
             try:
                 return await attempt()
-            except Exception as error:  # noqa: BLE001 (raised again unless there is another attempt)
-                wait = failures.wait_after(error, on_failure)
+            except Exception as error:
+                is_limit = self.waits_out(error)
+                attempts, rate_limits = attempts + (not is_limit), rate_limits + is_limit
+                wait = self.wait_before(rate_limits if is_limit else attempts, error, waited)
+                wait = wait if on_failure is None else on_failure(error, wait)
+                if wait is None:
+                    if is_passing(error) and isinstance(error, ModelError):
+                        raise _with_sentence(error, self.beyond_limit(error, waited)) from error.__cause__
+                    raise
+                waited += wait if is_limit else 0.0
             await sleep(wait)
 
 
@@ -251,35 +259,6 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(error, ModelError) and error.retryable
     )
-
-
-class FailureCount:
-    """The failures of one effect so far, which decide whether there is another attempt, and when."""
-
-    __slots__ = ("_attempts", "_rate_limits", "_retry", "_waited")
-
-    def __init__(self, retry: Retry) -> None:
-        self._retry = retry
-        self._attempts = 0
-        self._rate_limits = 0
-        self._waited = 0.0
-
-    def wait_after(self, error: Exception, on_failure: OnFailure | None = None) -> float:
-        """Return the seconds to wait before the next attempt, as `Retry.run` says; else raises the error."""
-        retry = self._retry
-        is_limit = retry.waits_out(error)
-        if is_limit:
-            self._rate_limits += 1
-        else:
-            self._attempts += 1
-        wait = retry.wait_before(self._rate_limits if is_limit else self._attempts, error, self._waited)
-        wait = wait if on_failure is None else on_failure(error, wait)
-        if wait is None:
-            if is_passing(error) and isinstance(error, ModelError):
-                raise _with_sentence(error, retry.beyond_limit(error, self._waited)) from error.__cause__
-            raise error
-        self._waited += wait if is_limit else 0.0
-        return wait
 
 
 def _with_sentence(error: ModelError, sentence: str) -> ModelError:

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from redraft import _telemetry
-from redraft._steps import FailureCount, Retry, direct, step_context, step_scope
+from redraft._steps import Retry, direct, step_context, step_scope
 from redraft._tokens import ROLES as WRITES
 from redraft._tokens import VersionText
 from redraft.events import StepFailed, StepFinished, StepStarted
@@ -121,7 +121,7 @@ class Steps:
         text.tell(cast("Draft[Any]", result))  # what only these steps return
         return result
 
-    async def _retried(
+    def _retried(
         self,
         attempt: Callable[..., Awaitable[Any]],
         on_failure: NamedFailure,
@@ -130,17 +130,14 @@ class Steps:
         fn: Callable[..., Awaitable[R]],
         /,
         *args: Any,
-    ) -> R:
+    ) -> Awaitable[R]:
         """Try an effect until it succeeds or is given up."""
-        failures: FailureCount | None = None
-        while True:
-            try:
-                return await attempt(name, returns, fn, *args)
-            except Exception as error:  # noqa: BLE001 (raised again unless there is another attempt)
-                failures = failures or FailureCount(self.retry)
-                wait = failures.wait_after(error, partial(on_failure, name))
+        return self.retry.run(
+            partial(attempt, name, returns, fn, *args),
+            partial(on_failure, name),
             # Waiting is a step, so that a resumed run does not wait again.
-            await attempt("wait", NoneType, asyncio.sleep, wait)
+            partial(attempt, "wait", NoneType, asyncio.sleep),
+        )
 
     def attempt(
         self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
