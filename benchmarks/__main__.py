@@ -33,6 +33,7 @@ BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("fleet",),
     ("dashboard",),
     ("telemetry",),
+    ("trials",),
     ("replay",),
     ("acceptance",),
     ("transfer", "--families", "records,functions", "--seeds", "1", *LARGER, "--replay"),

@@ -1,15 +1,19 @@
 """Simulate trials of notes: how often useless notes are rolled back, and how soon harmful ones are.
 
-Run it with `python -m benchmarks.trials [TASKS]`; it needs no model.
+No model is needed.
 """
 
 from __future__ import annotations
 
-import sys
 from random import Random
 from statistics import fmean, median
 
+from _measure import options, publish, table
+
 from redraft.memory.effects import control_share, payoff_of
+
+TASKS = 300
+"""Simulated tasks a row."""
 
 FIRST = 4
 """The first run that may go without the note."""
@@ -58,15 +62,19 @@ def rolled_back_at(score, runs, seed, share=0.2):
     return None, controls / len(history)
 
 
-def main(tasks=500):
-    """Print the table."""
+def main():
+    given = options(__doc__).parse_args()
+    rows = []
     for name, (score, runs) in ROWS.items():
-        ends = [rolled_back_at(score, runs, seed) for seed in range(tasks)]
+        ends = [rolled_back_at(score, runs, seed) for seed in range(TASKS)]
         found = [run for run, _ in ends if run is not None]
-        share = fmean(share for _, share in ends)
-        soon = median(found) if found else "-"
-        print(f"| {name} | {100 * len(found) / tasks:.1f} % | {soon} | {share:.2f} |", flush=True)
+        soon = f"{median(found):g}" if found else "-"
+        rows.append(
+            (name, f"{100 * len(found) / TASKS:.1f} %", soon, f"{fmean(share for _, share in ends):.2f}")
+        )
+    head = ["note, scores", "rolled back", "median run", "share without it"]
+    publish("trials", table(head, rows), write=given.write)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()
