@@ -211,7 +211,7 @@ class Step(Protocol):
     """Carry out one effect of a run, such as a model call.
 
     `name` identifies the effect and `returns` is the type of its result, by which the result is stored as
-    JSON. Delivery is at least once. Retrying, observing, recording and replaying are steps that wrap steps.
+    JSON. Delivery is at least once. A journal is a step, which records effects and replays them.
 
     A step that wraps another passes on all its arguments and names the wrapped step, so that a journal
     inside it is found: decorate a function with `functools.wraps(inner)`, or give an object the attribute
