@@ -321,7 +321,7 @@ def test_a_worker_lives_while_its_queue_is_away_and_is_ready_when_it_is_back():
 
             async def ready(status):
                 async with asyncio.timeout(60):
-                    while (found := await client.get("/ready")).status_code != status:  # noqa: ASYNC110 (a reader has no event)
+                    while (found := await client.get("/ready")).status_code != status:  # noqa: ASYNC110 (polled)
                         await asyncio.sleep(0.02)
                 assert (await client.get("/health")).status_code == 200
                 return found.json()["problem"]
