@@ -179,8 +179,11 @@ def test_a_retry_reports_each_failure():
             raise result
         return result
 
-    retry = Retry(first_wait=0)
-    assert asyncio.run(retry.run(flaky, lambda error, wait: heard.append((str(error), wait)) or wait)) == 5
+    def hear(error, wait):
+        heard.append((str(error), wait))
+        return wait
+
+    assert asyncio.run(Retry(first_wait=0).run(flaky, on_failure=hear)) == 5
     assert heard == [("", 0.0), ("busy", 0.0)]
 
 

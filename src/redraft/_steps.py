@@ -216,11 +216,13 @@ class Retry:
 
     async def run(
         self,
-        attempt: Callable[[], Awaitable[R]],
+        attempt: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
         on_failure: OnFailure | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> R:
-        """Return what `attempt` returns, after new attempts if it fails temporarily; raises its last error.
+        """Call `attempt(*args)`, again after temporary failures; raises its last error.
 
         `on_failure(error, wait)` is called after every failure, with a `wait` of None after the last, and
         returns the seconds to wait, or None to give up. If the Retry-After of a `ModelError` exceeds the
@@ -229,7 +231,7 @@ class Retry:
         attempts, rate_limits, waited = 0, 0, 0.0
         while True:
             try:
-                return await attempt()
+                return await attempt(*args)
             except Exception as error:
                 is_limit = self.waits_out(error)
                 attempts, rate_limits = attempts + (not is_limit), rate_limits + is_limit

@@ -14,7 +14,7 @@ from redraft.errors import ConfigError, OutputError, StoreError
 from redraft.text.replies import json_of
 from redraft.text.schema import Schema
 from redraft.text.schema_errors import MOST_ISSUES, validated, value_at
-from redraft.types import Issue, OutputT, ReflectionEvaluation
+from redraft.types import Draft, Issue, OutputT, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -190,7 +190,9 @@ class OutputType(Generic[OutputT]):
     async def recorded(
         self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> R:
-        """Make a draft by a step that gets the source of its output; one that it replays is validated."""
+        """Carry out an effect by a step that gets drafts with the source of their output, and restore them."""
+        if returns is not Draft:
+            return await step(name, returns, fn, *args)
         made: tuple[Any, Any] = None, None
 
         async def dumped(*args: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from math import hypot
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -42,7 +41,7 @@ def comparing(evaluate: Evaluator, prefer: Preference, retry: Retry, on_failure:
             return evaluation
         try:
             # Its failures count as those of the step that it is part of.
-            verdict = await retry.run(partial(prefer, output, best.output, run), on_failure)
+            verdict = await retry.run(prefer, output, best.output, run, on_failure=on_failure)
         except ModelError:
             return replace(evaluation, preferred=UNDECIDED)
         except UnfinishedError as error:

@@ -68,6 +68,7 @@ class Steps:
         self._emit_text = emit_text
         self._output_type = output_type
         self._telemetry = _telemetry.current
+        self._recorded = self._recording(step)
         self._seconds = perf_counter if self.journal is None else self.journal.elapsed
         self._has_budget = tally.budget is not NO_BUDGET or tally.outer is not None
         self._texts: dict[int, Iterator[int]] = {}
@@ -82,7 +83,7 @@ class Steps:
         self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> Awaitable[R]:
         """Do the same without retries or a budget, for the functions of the user that only watch."""
-        return self._reported(name, self._recorded(self.step, name, returns, fn, *args))
+        return self._reported(name, self._recorded(name, returns, fn, *args))
 
     def inside(
         self,
@@ -94,7 +95,7 @@ class Steps:
         on_failure: NamedFailure | None = None,
     ) -> Awaitable[R]:
         """Carry out an effect inside the step under way, within its budget; retried with an `on_failure`."""
-        attempt = partial(self._recorded, step_context.get().step)
+        attempt = self._recording(step_context.get().step)
         if on_failure is None:
             return self._reported(name, attempt(name, returns, fn, *args))
         return self._reported(name, self._retried(attempt, on_failure, name, returns, fn, *args))
@@ -132,20 +133,16 @@ class Steps:
         *args: Any,
     ) -> Awaitable[R]:
         """Try an effect until it succeeds or is given up."""
+        # Waiting is a step, so that a resumed run does not wait again.
+        wait = partial(attempt, "wait", NoneType, asyncio.sleep)
         return self.retry.run(
-            partial(attempt, name, returns, fn, *args),
-            partial(on_failure, name),
-            # Waiting is a step, so that a resumed run does not wait again.
-            partial(attempt, "wait", NoneType, asyncio.sleep),
+            attempt, name, returns, fn, *args, on_failure=partial(on_failure, name), sleep=wait
         )
 
-    def attempt(
-        self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
-    ) -> Awaitable[R]:
-        """Carry out an effect within the budget, without retries; the listener is not told."""
-        if self._has_budget:
-            return self._bounded(name, returns, fn, *args)
-        return self._recorded(self.step, name, returns, fn, *args)
+    @property
+    def attempt(self) -> Callable[..., Awaitable[Any]]:
+        """The step that carries out an effect within the budget; it retries nothing and tells no listener."""
+        return self._bounded if self._has_budget else self._recorded
 
     async def _bounded(
         self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
@@ -161,20 +158,16 @@ class Steps:
                     journal.budget_state = tally.state()
 
         try:
-            return await budget.bounding(self._recorded(self.step, name, returns, effect, *args))
+            return await budget.bounding(self._recorded(name, returns, effect, *args))
         finally:
             if journal is not None and journal.budget_state:
                 tally.restore(journal.budget_state)
 
-    def _recorded(
-        self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
-    ) -> Awaitable[R]:
-        """Carry out an effect by a step, which telemetry reports, and which gets outputs as data."""
-        if self._output_type is not None and returns is Draft and step is not direct:
+    def _recording(self, step: Step) -> Step:
+        """Return a step that telemetry reports, and that gets outputs as data."""
+        if self._output_type is not None and step is not direct:
             step = partial(self._output_type.recorded, step)
-        if self._telemetry is None:
-            return step(name, returns, fn, *args)
-        return self._telemetry.step(step, name, returns, fn, *args)
+        return step if self._telemetry is None else partial(self._telemetry.step, step)
 
     def _text_of(self, name: str, args: tuple[Any, ...]) -> VersionText | None:
         """Return the text of the version that a step writes; None for other steps."""

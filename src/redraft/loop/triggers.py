@@ -259,7 +259,7 @@ class LiveRun:
 
         try:
             ask = partial(answer, model, request, is_step=False)  # it is part of the step that reflects
-            reply = await self.steps.retry.run(ask, on_failure)
+            reply = await self.steps.retry.run(ask, on_failure=on_failure)
         except Exception as error:
             if over_budget(error):
                 raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from redraft._steps import Retry, call_model, name_of_model
@@ -37,7 +36,7 @@ class MeteredModel:
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Return the reply; raises the model's error after the last retry."""
         try:
-            reply = await self.retry.run(partial(call_model, self.model, request), self._add_failure)
+            reply = await self.retry.run(call_model, self.model, request, on_failure=self._add_failure)
         except ModelError as error:
             if error.unusable_reply:
                 error.usage = None  # it is in `failed`, and the caller must not count it twice

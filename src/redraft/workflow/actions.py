@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -50,7 +50,7 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
         return _read_reply(draft.output, call, resources, draft.usage)
     request = ChatRequest(_messages(call), call.schema_, call.temperature, call.max_tokens)
     # Transient failures are retried here, so that they don't cost an attempt of a loop.
-    reply = await Retry().run(partial(answer, model, request))
+    reply = await Retry().run(answer, model, request)
     has_data = call.schema_ is not None and reply.parsed is not None
     return _read_reply(reply.parsed if has_data else reply.text, call, resources, reply.usage)
 

@@ -95,7 +95,9 @@ class NodeRunner:
         async def wait(seconds: float) -> None:
             await step("wait", NoneType, asyncio.sleep, seconds)
 
-        result = await retry.run(lambda: step(TRY, ActionResult, self._in_time, scope), next_wait, wait)
+        result = await retry.run(
+            step, TRY, ActionResult, self._in_time, scope, on_failure=next_wait, sleep=wait
+        )
         return ActionResult(result.value, used + result.usage)
 
     async def _in_time(self, scope: Scope) -> ActionResult:
