@@ -190,7 +190,7 @@ class OutputType(Generic[OutputT]):
     async def recorded(
         self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> R:
-        """Carry out an effect by a step that gets drafts with the source of their output, and restore them."""
+        """Carry out an effect by a step that gets outputs as their sources; replayed ones are validated."""
         if returns is not Draft:
             return await step(name, returns, fn, *args)
         made: tuple[Any, Any] = None, None
