@@ -34,6 +34,8 @@ def project(tmp_path, monkeypatch):
     """A repository as the working folder, which remembers what hooks did."""
     monkeypatch.chdir(repository(tmp_path))
     monkeypatch.delenv("REDRAFT_HOME")
+    # A process that outlives the test; `redraft hook learn` does the same here.
+    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
     return tmp_path
 
 
@@ -194,7 +196,6 @@ def test_an_agent_that_does_not_say_that_it_goes_on(project):
 
 
 def test_a_turn_that_was_mended_without_saying_so_leaves_a_procedure(project, monkeypatch):
-    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
     redraft("hook", "start", "claude", stdin=event("UserPromptSubmit", prompt="Write an offer."))
     for text in ("print(1)\n", "x = 1\n"):
         edit(project, text)()
@@ -358,23 +359,151 @@ def test_settings_and_criteria_may_begin_with_a_byte_order_mark(project):
     assert "check 1 of 1" in stop()[0]["reason"]
 
 
-@pytest.mark.parametrize("change", ["weaker", "deleted", "broken"])
-def test_an_agent_that_changes_its_criteria_is_judged_by_those_of_the_beginning(project, change):
-    redraft("hook", "start", "claude", stdin=event("SessionStart", source="startup"))
-    path = project / "criteria.yaml"
+WEAKER = CRITERIA.replace("print", "never")
+CHECKS = """\
+criteria:
+  - name: no debugging
+    evaluator: function
+    config: {function: "house_rules:no_print"}
+"""
+NO_PRINT = """\
+def no_print(text):
+    return "+print(" not in text, "No print() is left in the code."
+"""
+
+
+def begin(session="s", **more):
+    """Fire the start of a session; return the answer."""
+    done = redraft(
+        "hook", "start", "claude", stdin=event("SessionStart", session=session, source="startup", **more)
+    )
+    return json.loads(done.stdout or "{}")
+
+
+def in_terminal(command, typed):
+    """Run a command whose stdin is a terminal, and return what it prints."""
+    ours, its = os.openpty()
+    os.write(ours, typed.encode())
+    try:
+        done = subprocess.run(command, stdin=its, capture_output=True, text=True, check=True)
+    finally:
+        os.close(ours)
+        os.close(its)
+    return done.stdout
+
+
+def weaken(project, change):
+    """Make a change after which the criteria would forbid nothing, as an agent might."""
     if change == "deleted":
-        path.unlink()
+        (project / "criteria.yaml").unlink()
+    elif change == "other file":
+        (project / "weak.yaml").write_text(WEAKER, "utf-8")
+        (project / "redraft.toml").write_text("[hook]\ncriteria = 'weak.yaml'\n", "utf-8")
+    elif change == "other subject":
+        (project / "redraft.toml").write_text("[hook]\npaths = ['README.md']\n", "utf-8")
+    elif change == "never blocks":
+        (project / "redraft.toml").write_text("[hook]\nblocks = 0\n", "utf-8")
+    elif change == "module":
+        (project / "house_rules.py").write_text("def no_print(text):\n    return True\n", "utf-8")
     else:
-        path.write_text(CRITERIA.replace("print", "never") if change == "weaker" else "- [", "utf-8")
+        (project / "criteria.yaml").write_text(WEAKER if change == "weaker" else "- [", "utf-8")
+
+
+@pytest.mark.parametrize(
+    "change", ["weaker", "deleted", "broken", "other file", "other subject", "never blocks", "module"]
+)
+def test_what_an_agent_changes_of_its_criteria_is_reported_and_not_applied(project, change):
+    if change == "module":
+        set_up(project, criteria=CHECKS)
+        (project / "house_rules.py").write_text(NO_PRINT, "utf-8")
+    begin()
+    weaken(project, change)
     edit(project, "print(1)\n")()
-    assert "No print() is left in the code." in stop()[0]["reason"]
-    edit(project, "x = 1\n")()
-    assert "criteria.yaml has changed since the session began" in stop()[0]["systemMessage"]
-    again = {"session": "another", "source": "startup"}
-    redraft("hook", "start", "claude", stdin=event("SessionStart", **again))
+    # In a process of its own: this one would have loaded the module before.
+    done = subprocess.run(
+        [*PROGRAM.split(), "hook", "stop", "claude"],
+        input=event("Stop", prompt_id="1"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "No print() is left in the code." in json.loads(done.stdout)["reason"]
+    [changed] = {"module": ["house_rules.py"]}.get(change) or [
+        "criteria.yaml" if change in ("weaker", "deleted", "broken") else "redraft.toml"
+    ]
+    assert f"{changed} has changed, and what was accepted before was applied" in done.stderr
+    # Another session is judged by what was accepted, too, until a person accepts the change.
+    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
+    assert f"{changed} has changed" in begin("another")["systemMessage"]
+
+
+def test_a_change_of_the_criteria_alone_is_reported_once(project):
+    begin()
+    weaken(project, "weaker")
+    assert "criteria.yaml has changed" in stop()[0]["systemMessage"]
+    assert stop() == ({}, "")
+    (project / "criteria.yaml").write_text(CRITERIA, "utf-8")
+    edit(project, "print(1)\n")()
+    answer, said = stop()
+    assert (answer["decision"], said) == ("block", "")
+
+
+def test_what_a_person_changes_between_sessions_applies_to_the_next(project):
+    begin()
+    stop()
+    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
+    weaken(project, "weaker")
+    told = begin("another")["systemMessage"]
+    assert "criteria.yaml changed since the last session, and what is there now applies." in told
+    edit(project, "print(1)\n")()
+    assert stop(session="another") == ({}, "")
+
+
+def test_a_commit_within_a_session_is_judged_by_what_was_accepted(project):
+    begin()
+    weaken(project, "weaker")
+    edit(project, "print(1)\n")()
+    git(project, "add", ".")
+    done = redraft("hook", "stop", "git")
+    assert done.exit_code == COMMIT_REFUSED
+    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
+    assert redraft("hook", "stop", "git").exit_code == COMMIT_REFUSED  # it was seen when the session ended
+
+
+def test_a_person_accepts_a_change_at_a_terminal(project):
+    assert "Nothing has changed." in redraft("hook", "accept").stderr
+    begin()
+    weaken(project, "weaker")
+    done = redraft("hook", "accept", stdin="y\n")
+    assert (done.exit_code, "a person has to do that" in done.stderr) == (ExitCode.USAGE, True)
+    edit(project, "print(1)\n")()
+    assert "reason" in stop()[0]
+    shown = in_terminal(shlex.split(f"{PROGRAM} hook accept"), "y\n")
+    assert "bnever" in shown
     edit(project, "print(2)\n")()
-    answer, _ = stop(session="another")
-    assert "decision" not in answer
+    assert stop() == ({}, "")
+    assert "Nothing has changed." in redraft("hook", "accept").stderr
+
+
+def test_a_program_that_the_criteria_run_is_reported(project):
+    criteria = """\
+criteria:
+  - name: style
+    evaluator: command
+    config: {command: ["sh", "style.sh", "{file}"], readable: [style.sh]}
+"""
+    (project / "style.sh").write_text("exit 1\n", "utf-8")
+    set_up(project, criteria=criteria)
+    begin()
+    (project / "style.sh").write_text("exit 0\n", "utf-8")
+    assert "style.sh, which the criteria run, has changed" in stop()[0]["systemMessage"]
+
+
+def test_an_agent_that_removes_its_hook_is_reported(project):
+    redraft("hook", "install", "claude")
+    begin()
+    (project / ".claude/settings.json").write_text("{}", "utf-8")
+    assert "no longer calls `redraft hook`" in stop()[0]["systemMessage"]
 
 
 def test_criteria_outside_of_the_repository(project, tmp_path_factory):
@@ -706,7 +835,6 @@ def play(session="s", *texts, prompt="Write an offer."):
 
 
 def test_a_failed_attempt_leaves_a_reflection_of_the_facts(project, monkeypatch):
-    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
     play("s", "print(1)\n", "print(2)\n")
     assert redraft("hook", "end", "claude", stdin=event("SessionEnd")).exit_code == 0
     done = redraft("hook", "learn")
@@ -738,7 +866,6 @@ def learned(project, session):
 
 
 def test_the_same_mistake_in_four_sessions_is_one_lesson(project, monkeypatch):
-    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
     set_up(project, criteria=TWO_CRITERIA)
     for number, prompt in enumerate(PROMPTS, 1):
         bad = f"def function_{number}():\n    print({number})\n"
@@ -749,7 +876,6 @@ def test_the_same_mistake_in_four_sessions_is_one_lesson(project, monkeypatch):
 
 
 def test_two_mistakes_are_known_one_by_one_and_together(project, monkeypatch):
-    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
     set_up(project, criteria=TWO_CRITERIA)
     mistakes = ("print(1)\n", "x = 2  # TODO two\n", "print(3)\n# TODO three\n")
     for number, (text, prompt) in enumerate(zip(mistakes, PROMPTS, strict=False)):
@@ -765,7 +891,6 @@ def test_two_mistakes_are_known_one_by_one_and_together(project, monkeypatch):
 
 
 def test_a_retired_lesson_of_the_facts_is_not_learned_again(project, monkeypatch):
-    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
     play("s1", "print(1)\n", prompt=PROMPTS[0])
     learned(project, "s1")
     [path] = (project / "memory" / "reflections" / "coding-agent").glob("2*.md")
@@ -784,7 +909,6 @@ def test_a_session_without_a_check_leaves_nothing(project):
 
 
 def test_lessons_are_told_once_and_capped(project, monkeypatch):
-    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
     play("s", "print(1)\n", "print(2)\n")
     redraft("hook", "end", "claude", stdin=event("SessionEnd"))
     redraft("hook", "learn")
@@ -798,7 +922,8 @@ def test_lessons_are_told_once_and_capped(project, monkeypatch):
         assert start(name="UserPromptSubmit", prompt=prompt, prompt_id=prompt) == ""
     assert start(name="SessionStart", source="resume") == ""
     assert start(name="SessionStart", source="compact") == first  # the agent has forgotten it
-    set_up(project, settings="[hook]\nmax_tokens = 5\n")
+    redraft("hook", "end", "claude", stdin=event("SessionEnd", session="later"))
+    set_up(project, settings="[hook]\nmax_tokens = 5\n")  # by a person, between two sessions
     again = json.loads(start(name="SessionStart", source="clear"))["hookSpecificOutput"]["additionalContext"]
     assert again.splitlines() == [
         "At the end of each turn, your work is checked by criteria.yaml:",
@@ -913,7 +1038,7 @@ def test_the_page_tells_a_session_as_it_happens(project):
     """The criteria, the commands and the critique of the page, one after the other."""
     criteria, *_ = PAGE.blocks("yaml")
     set_up(project, criteria=criteria, settings=PAGE.blocks("toml")[0])
-    for command in "\n".join(PAGE.blocks("sh")).splitlines():
+    for command in "".join(PAGE.blocks("sh")).splitlines():
         program, *words = shlex.split(command, comments=True)
         assert program == "redraft"
         done = redraft(*words)

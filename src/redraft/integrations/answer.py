@@ -88,11 +88,8 @@ def _stop(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
     from redraft.integrations.hook import check_turn  # noqa: PLC0415 (see `_ANSWERS`)
 
     verdict = asyncio.run(check_turn(event, agent.name))
-    if verdict.critique:
-        return agent.block(verdict.critique)
-    if verdict.note:
-        return agent.notice(_say(verdict.note))
-    return {}
+    note = agent.notice(_say(verdict.note)) if verdict.note else {}
+    return {**note, **(agent.block(verdict.critique) if verdict.critique else {})}
 
 
 def _stop_commit(where: str) -> int:
@@ -100,11 +97,11 @@ def _stop_commit(where: str) -> int:
     from redraft.text.characters import visible  # noqa: PLC0415 (see `_ANSWERS`)
 
     verdict = asyncio.run(check_commit(where))
+    if verdict.note:
+        _say(verdict.note)
     if verdict.critique:
         sys.stderr.write(f"{visible(verdict.critique)}\n\nTo commit all the same: git commit --no-verify\n")
         return COMMIT_REFUSED
-    if verdict.note:
-        _say(verdict.note)
     return 0
 
 
@@ -113,8 +110,8 @@ def _start(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
 
     if not event.prompt and Sessions().unlearned():
         _learn_in_background()
-    text = asyncio.run(begin(event, agent.name))
-    return agent.context(event, text) if text else {}
+    text, note = asyncio.run(begin(event, agent.name))
+    return {**(agent.notice(_say(note)) if note else {}), **(agent.context(event, text) if text else {})}
 
 
 def _end(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:

@@ -75,6 +75,30 @@ def learn(debug: options.Debug = False) -> None:
 
 
 @hook.command()
+def accept(debug: options.Debug = False) -> None:
+    """Show what has changed in the settings and criteria since they were accepted, and accept it.
+
+    What an agent changes while it is at work is not applied until then. It takes a person at a terminal.
+    """
+    with surface(debug=debug):
+        from redraft.integrations.hook import Sessions, accept
+        from redraft.settings import project_folder
+
+        accepted = Sessions().accepted()
+        changed = {} if accepted is None else accepted.changed(project_folder())
+        if accepted is None or not changed:
+            typer.echo("Nothing has changed.", err=True)
+            return
+        emit_untrusted(accepted.diff(changed))
+        if not sys.stdin.isatty():
+            raise ConfigError("Nothing was accepted: a person has to do that, at a terminal.")
+        typer.echo("Accept this? [y/N] ", nl=False, err=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise typer.Exit(ExitCode.NOT_MET)
+        accept()
+
+
+@hook.command()
 def install(
     agent: Caller,
     program: Program = "",

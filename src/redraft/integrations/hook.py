@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft._codec import from_record, to_record
 from redraft._critique import render_critique
 from redraft._locks import check_regular, make_folder
-from redraft._texts import counted
+from redraft._texts import counted, listed
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.requirements import requirement_lines, rubric_text
+from redraft.integrations.accepted import Accepted
+from redraft.integrations.coding_agents import AGENTS
 from redraft.integrations.git import Baseline, ChangedTexts, WorkTree, worked_in
-from redraft.loop.criteria_file import CriteriaFile, criteria_text, read_criteria
+from redraft.loop.criteria_file import CriteriaFile, read_criteria
 from redraft.protocols import RunContext
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
 from redraft.text.search import has_text
@@ -39,6 +41,8 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from redraft.integrations.coding_agents import HookEvent
     from redraft.lessons.lessons import Lessons
     from redraft.text.search import IsWanted
@@ -51,6 +55,11 @@ MOST_REMARKS = 5
 """On files that were not judged, in one note."""
 MEND = "Mend this, then finish. If something here can't be met, say why."
 KEPT_DAYS = 30
+DAY = 86_400
+"""Seconds."""
+ACCEPTED = "accepted"
+"""The name of the file with what a person has accepted; those of sessions end in `.json`."""
+UNHOOKED = "the agent's configuration no longer calls `redraft hook`"
 MOST_TURNS = 5
 """Of a session, the last ones that lessons are made of."""
 TASK_TYPE = "coding"
@@ -134,13 +143,15 @@ class CodingSession:
 
     `blocks` counts how often the turn was blocked, and `is_blocked` says whether its last check did so.
     `judged` is the digest of what was judged last, and `critique` that of what was said about it in this
-    turn. `advice` are the lessons that the agent was given, as records. `criteria` is the text of the
-    criteria file when the session began; None if no event said so, or the file could not be read.
+    turn. `advice` are the lessons that the agent was given, as records. `knows_criteria` says that it was
+    told what the criteria ask for, and `calls_hook` that its configuration in the repository called the hook
+    when the session began.
     """
 
     key: str
     baseline: Baseline | None = None
-    criteria: str | None = None
+    knows_criteria: bool = False
+    calls_hook: bool = False
     turn: str = ""
     blocks: int = 0
     is_blocked: bool = False
@@ -153,6 +164,7 @@ class CodingSession:
     @classmethod
     def of(cls, stored: dict[str, Any]) -> CodingSession:
         """Return a session from the JSON data of its file; raises `TypeError` for other data."""
+        stored.pop("criteria", None)  # of an earlier version
         session = cls(**stored)
         session.baseline = None if session.baseline is None else Baseline(**stored["baseline"])
         session.turns = [CodingTurn(**one) for one in stored["turns"]]
@@ -212,14 +224,17 @@ class Sessions:
 
     def save(self, session: CodingSession) -> None:
         """Store a session; raises `OSError` if its file can't be written."""
+        self._write(self._path(session.key), asdict(session))
+
+    def _write(self, path: Path, data: Any) -> None:
         make_folder(self._home)
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        check_regular(self._path(session.key))
-        new = self._path(session.key).with_suffix(f".{os.getpid()}")
+        check_regular(path)
+        new = path.with_suffix(f".{os.getpid()}")
         check_regular(new)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(asdict(session), file)
-        new.replace(self._path(session.key))
+            json.dump(data, file)
+        new.replace(path)
 
     def delete(self, session: CodingSession) -> None:
         """Delete a session."""
@@ -263,11 +278,30 @@ class Sessions:
         """Return the keys of sessions that have ended and left no lesson yet; delete old ones."""
         found: list[str] = []
         for path in self._folder.glob("*.json"):
-            if time.time() - path.stat().st_mtime > KEPT_DAYS * 86_400:
+            if time.time() - path.stat().st_mtime > KEPT_DAYS * DAY:
                 path.unlink(missing_ok=True)
             elif (session := self.read(path.stem)) is not None and session.ended:
                 found.append(session.key)
         return found
+
+    def accepted(self) -> Accepted | None:
+        """Return what a person has accepted to judge by; None if nothing was, or it can't be read."""
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            check_regular(self._folder / ACCEPTED)
+            accepted = Accepted.of(json.loads((self._folder / ACCEPTED).read_text("utf-8")))
+            HookOptions(**accepted.options)
+            return accepted
+        return None
+
+    def accept(self, accepted: Accepted) -> None:
+        """Store what a person has accepted; raises `OSError` if the file can't be written."""
+        self._write(self._folder / ACCEPTED, asdict(accepted))
+
+    def has_open(self) -> bool:
+        """Return whether a session was at work in the last day, and has not ended."""
+        since = time.time() - DAY
+        recent = [path.stem for path in self._folder.glob("*.json") if path.stat().st_mtime > since]
+        return any(session is not None and not session.ended for session in map(self.read, recent))
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
@@ -291,11 +325,15 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     nothing changed since the last check, or the critique is the last one over again. What can't be judged
     blocks nothing. Raises `ConfigError` for mistakes in the settings and the criteria.
     """
-    options, sessions = HookOptions.load(), Sessions()
+    sessions = Sessions()
+    standard = Standard(sessions, for_agent=True)
+    options = standard.options
     session = sessions.open(agent, event.session)
     if not session.is_under_way(event):
         session.begin_turn(event.turn)
     changes = _subject(options, event, session)
+    unhooked = (UNHOOKED,) if session.calls_hook and not _calls_hook(agent, options, event.folder) else ()
+    changes = replace(changes, remarks=(*standard.remarks, *unhooked, *changes.remarks))
     texts = changes.texts
     digest = sha256(json.dumps([texts, changes.remarks]).encode()).hexdigest()
     if not texts or digest == session.judged:
@@ -310,9 +348,8 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
             sessions.save(session)
             return Verdict(note=_remarks(changes))
         return Verdict(note=note if texts and session.critique else "")
-    criteria, remark = _criteria_of(session, options)
-    changes = replace(changes, remarks=(*remark, *changes.remarks))
-    evaluation = await _judged(options, criteria, texts, session.current.prompt)
+    with standard.criteria() as criteria:
+        evaluation = await _judged(options, criteria, texts, session.current.prompt)
     verdict = _with_remarks(_decided(session, options, evaluation), changes)
     session.judged, session.is_blocked = digest, bool(verdict.critique)
     versions = session.current.versions
@@ -325,14 +362,17 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
 
 async def check_commit(folder: str) -> Verdict:
     """Judge what is staged for a commit in the work tree with `folder`. Raises `ConfigError` likewise."""
-    options = HookOptions.load()
+    standard = Standard(Sessions(), for_agent=False)
+    options = standard.options
     tree = _work_tree(options, folder)
     if options.subject == "answer":
         raise ConfigError("A commit has no answer to judge; set `subject` in [hook] to 'diff' or 'files'.")
     changes = tree.staged_files() if options.subject == "files" else tree.staged_diff()
+    changes = replace(changes, remarks=(*standard.remarks, *changes.remarks))
     if not changes.texts:
         return Verdict(note=_remarks(changes))
-    evaluation = await _judged(options, _criteria(options), changes.texts, "")
+    with standard.criteria() as criteria:
+        evaluation = await _judged(options, criteria, changes.texts, "")
     if not _blocks(evaluation):
         return _with_remarks(Verdict(note=_unjudged(evaluation)), changes)
     return _with_remarks(Verdict(_critique(evaluation)), changes)
@@ -429,28 +469,58 @@ def _name_inside(folder: Path, given: str) -> str:
     return ""
 
 
-def _criteria_of(session: CodingSession, options: HookOptions) -> tuple[CriteriaFile, tuple[str, ...]]:
-    """Return the criteria that were there when a session began, with a remark if they have changed since.
+class Standard:
+    """What a piece of work is judged by: what a person has accepted, as long as an agent may have changed it.
 
-    An agent must not be able to weaken its own criteria.
+    `remarks` say what has changed. `options` and `criteria` raise `ConfigError` as the files do.
     """
-    path = project_folder() / options.criteria
-    try:
-        is_changed = session.criteria is not None and criteria_text(path) != session.criteria
-    except ConfigError:
-        is_changed = True
-    if not is_changed:
-        return _criteria(options), ()
-    remark = f"{options.criteria} has changed since the session began, whose criteria were applied"
-    return _criteria(options, session.criteria), (remark,)
+
+    def __init__(self, sessions: Sessions, *, for_agent: bool) -> None:
+        self._sessions = sessions
+        self._accepted = sessions.accepted()
+        self._changed: Mapping[str, str | None] = {}
+        self._project = project_folder()
+        if self._accepted is None:
+            return
+        changed = self._accepted.changed(self._project)
+        if for_agent or sessions.has_open() or self._accepted.has_seen(changed):
+            self._changed = changed
+            if changed and self._accepted.see(changed):
+                sessions.accept(self._accepted)
+
+    @property
+    def options(self) -> HookOptions:
+        """The table `[hook]`."""
+        if self._accepted is None or not self._changed:
+            return HookOptions.load()
+        return HookOptions(**self._accepted.options)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know of changes."""
+        return (self._accepted.remark(self._changed),) if self._accepted is not None and self._changed else ()
+
+    @contextmanager
+    def criteria(self) -> Generator[CriteriaFile]:
+        """Yield the criteria; the files that they read are there within the block."""
+        if self._accepted is None or not self._changed:
+            yield _criteria(self.options)
+            return
+        with self._accepted.restored(self._project) as path:
+            yield _criteria(self.options, path)
 
 
-def _criteria(options: HookOptions, text: str | None = None) -> CriteriaFile:
-    """Read the criteria, without those that only a model can judge unless it may.
+def accept() -> Accepted:
+    """Accept the settings and criteria as they are now; raises `ConfigError` for mistakes in them."""
+    options, project = HookOptions.load(), project_folder()
+    accepted = Accepted.now(asdict(options), _criteria(options), project)
+    Sessions().accept(accepted)
+    return accepted
 
-    `text` is that of the file; by default, what is in it now.
-    """
-    given = read_criteria(project_folder() / options.criteria, text)
+
+def _criteria(options: HookOptions, path: Path | None = None) -> CriteriaFile:
+    """Read the criteria, by default from their own file, without those that only a model may judge."""
+    given = read_criteria(path or project_folder() / options.criteria)
     if given.output_type is not None:
         raise ConfigError(f"{options.criteria}: 'output_type' can't be used in a hook; leave it out.")
     if options.judge:
@@ -538,15 +608,18 @@ def _merged(found: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
 # --- the start of a session, and of a turn -----------------------------------------------------------------
 
 
-async def begin(event: HookEvent, agent: str) -> str:
-    """Begin a session, or a turn in it; return what will be checked, and what was learned that may help.
+async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
+    """Begin a session, or a turn in it; return what the agent should know, and a note for the person.
 
     A session begins with what the criteria ask for, and with the rules and lessons that fit this repository,
-    capped in tokens; each prompt gets the lessons that fit it, once in a session.
+    capped in tokens; each prompt gets the lessons that fit it, once in a session. The note says what of the
+    settings and criteria has changed without being accepted.
     """
     from redraft.stores.location import close_project_store  # noqa: PLC0415 (not needed to check a turn)
 
-    options, sessions = HookOptions.load(), Sessions()
+    sessions = Sessions()
+    standard, note = _begun(sessions)
+    options = standard.options
     session = sessions.open(agent, event.session)
     session.ended = False
     tree = _work_tree(options, event.folder)
@@ -559,16 +632,16 @@ async def begin(event: HookEvent, agent: str) -> str:
     begins = session.baseline is None or session.baseline.folder not in {"", str(tree.folder)}
     if begins and options.subject != "answer":
         session.baseline = tree.baseline()
-    knows_criteria = session.criteria is not None and not event.forgot
+    session.calls_hook = session.calls_hook or _calls_hook(agent, options, event.folder)
     checked = ""
     with suppress(ConfigError):  # the check at the end of the turn says so
-        if session.criteria is None:
-            session.criteria = criteria_text(project_folder() / options.criteria)
-        if not knows_criteria:
-            checked = rubric_text(
-                requirement_lines(_criteria(options, session.criteria).criteria),
-                f"At the end of each turn, your work is checked by {options.criteria}:",
-            )
+        if event.forgot or not session.knows_criteria:
+            with standard.criteria() as criteria:
+                checked = rubric_text(
+                    requirement_lines(criteria.criteria),
+                    f"At the end of each turn, your work is checked by {options.criteria}:",
+                )
+            session.knows_criteria = True
     sessions.save(session)
     advice: list[Advice] = []
     if _has_lessons() and (event.prompt or event.forgot or not session.advice):
@@ -584,7 +657,33 @@ async def begin(event: HookEvent, agent: str) -> str:
         advice = [one for one in recalled if not told.issuperset(one.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
-    return "\n\n".join(text for text in (checked, advice_text(advice)) if text)
+    return "\n\n".join(text for text in (checked, advice_text(advice)) if text), note
+
+
+def _begun(sessions: Sessions) -> tuple[Standard, str]:
+    """Return what a session that begins is judged by, and what the person should know of it.
+
+    What nobody has accepted yet is accepted now, and so is what was changed while no agent was at work.
+    """
+    accepted, note = sessions.accepted(), ""
+    if accepted is not None and (changed := accepted.changed(project_folder())):
+        if sessions.has_open() or accepted.has_seen(changed):
+            return Standard(sessions, for_agent=True), f"{accepted.remark(changed)}."
+        note = f"{listed(list(changed))} changed since the last session, and what is there now applies."
+        accepted = None
+    if accepted is None:
+        with suppress(ConfigError):  # the check at the end of the turn says so
+            accept()
+    return Standard(sessions, for_agent=True), note
+
+
+def _calls_hook(agent: str, options: HookOptions, where: str) -> bool:
+    """Return whether the agent's configuration in the work tree calls the hook at the end of a turn."""
+    path = _work_tree(options, where).folder / AGENTS[agent].file
+    with suppress(OSError):
+        if check_regular(path):
+            return f"hook stop {agent}" in path.read_text("utf-8", "replace")
+    return False
 
 
 def _has_lessons() -> bool:
@@ -614,6 +713,7 @@ def _lessons(options: HookOptions) -> Lessons:
 def end(event: HookEvent, agent: str) -> bool:
     """Mark a session as ended; return whether it has something to learn from, see `learn`."""
     sessions = Sessions()
+    Standard(sessions, for_agent=True)  # sees what has changed
     session = sessions.open(agent, event.session)
     session.turns = [one for one in session.turns if one.versions]
     if not session.turns:

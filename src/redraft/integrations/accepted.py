@@ -1,0 +1,178 @@
+"""The settings and criteria that a person has accepted: they judge a coding agent, whatever it changes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from difflib import unified_diff
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._locks import check_regular
+from redraft._texts import counted, listed
+from redraft.loop.criteria_file import modules_in
+from redraft.settings import SETTINGS_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+
+    from redraft.loop.criteria_file import CriteriaFile
+
+LARGEST = 1_000_000
+"""Bytes of a file that are compared as text."""
+
+
+@dataclass(slots=True)
+class Accepted:
+    """What judges the work of coding agents in a project, as a person last accepted it.
+
+    `options` are the table `[hook]`. `files` has the texts of the criteria file, of the modules and tests
+    that it names, and of `redraft.toml`, by their paths relative to the project; None for a file that does
+    not exist. `programs` are the files that a criterion runs where they are, so that a changed one can be
+    reported, but not replaced. `seen` has the digests of what the files had become while an agent was at
+    work.
+    """
+
+    options: dict[str, Any]
+    files: dict[str, str | None]
+    programs: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    seen: dict[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def now(cls, options: Mapping[str, Any], criteria: CriteriaFile, project: Path) -> Accepted:
+        """Return what is there now."""
+        file = project / options["criteria"]
+        used = (project / SETTINGS_FILE, file, *_checks(criteria, file.parent))
+        names = {_name(path, project) for path in used}
+        programs = {_name(path, project) for path in _programs(criteria, project)} - names
+        texts = {name: _text(project / name) for name in sorted(names | programs)}
+        return cls(
+            dict(options),
+            {name: texts[name] for name in sorted(names)},
+            {name: texts[name] for name in sorted(programs)},
+        )
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Accepted:
+        """Return what was stored by `stored`; raises `TypeError` or `KeyError` for other data."""
+        return cls(**{name: dict(stored[name]) for name in ("options", "files", "programs", "seen")})
+
+    def stored(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    def changed(self, project: Path) -> dict[str, str | None]:
+        """Return the texts that differ from those accepted, by name."""
+        now = {name: _text(project / name) for name in (*self.files, *self.programs)}
+        return {name: text for name, text in now.items() if text != {**self.files, **self.programs}[name]}
+
+    def see(self, changed: Mapping[str, str | None]) -> bool:
+        """Note what files have become while an agent was at work; return whether that is new."""
+        seen = {name: _digest(text) for name, text in changed.items()}
+        is_new = seen != self.seen
+        self.seen = seen
+        return is_new
+
+    def has_seen(self, changed: Mapping[str, str | None]) -> bool:
+        """Return whether any of these texts was there while an agent was at work."""
+        return any(self.seen.get(name) == _digest(text) for name, text in changed.items())
+
+    def remark(self, changed: Mapping[str, str | None]) -> str:
+        """Say what was changed, and by what it was judged."""
+        names = list(changed)
+        more = [counted(len(names) - 2, "other file")] if len(names) > 2 else []  # noqa: PLR2004 (of many, the first two)
+        files = listed([*names[:2], *more])
+        has = "has" if len(names) == 1 else "have"
+        if changed.keys() <= self.programs.keys():
+            return f"{files}, which the criteria run, {has} changed; see `redraft hook accept`"
+        return (
+            f"{files} {has} changed, and what was accepted before was applied; `redraft hook accept` shows "
+            "and applies the change"
+        )
+
+    def diff(self, changed: Mapping[str, str | None]) -> str:
+        """Return the changes as unified diffs."""
+        before = {**self.files, **self.programs}
+        return "".join(
+            f"{line.rstrip()}\n"
+            for name, text in changed.items()
+            for line in unified_diff(
+                (before[name] or "").splitlines(),
+                (text or "").splitlines(),
+                "/dev/null" if before[name] is None else f"accepted/{name}",
+                "/dev/null" if text is None else name,
+                lineterm="",
+            )
+        )
+
+    @contextmanager
+    def restored(self, project: Path) -> Generator[Path]:
+        """Write the files to a folder of their own, and yield the path of the criteria file there.
+
+        Within the block, modules are imported from it first.
+        """
+        with TemporaryDirectory(prefix="redraft-accepted-") as folder:
+
+            def place(name: str) -> Path:
+                # As deep as the original, so that `../tests` leads to what was accepted, too.
+                path = Path(os.path.normpath(project / name))
+                return Path(folder) / path.relative_to(path.anchor)
+
+            for name, text in self.files.items():
+                if text is not None:
+                    place(name).parent.mkdir(parents=True, exist_ok=True)
+                    place(name).write_text(text, "utf-8", "surrogateescape")
+            criteria = place(self.options["criteria"])
+            sys.path.insert(0, str(criteria.parent))
+            try:
+                with modules_in((project / self.options["criteria"]).parent):
+                    yield criteria
+            finally:
+                sys.path.remove(str(criteria.parent))
+
+
+def _checks(criteria: CriteriaFile, folder: Path) -> Iterator[Path]:
+    """Yield the modules of functions, and the test files, that criteria in a folder name."""
+    for criterion in criteria.criteria:
+        function, tests = (criterion.evaluator_config.get(key) for key in ("function", "tests"))
+        if isinstance(function, str):
+            module = folder / function.partition(":")[0].replace(".", "/")
+            files = (module.with_suffix(".py"), module / "__init__.py")
+            yield from (file for file in files if file.is_file())
+        each = cast("list[object]", tests) if isinstance(tests, list) else [tests]
+        yield from (test for test in each if isinstance(test, Path))
+
+
+def _programs(criteria: CriteriaFile, project: Path) -> Iterator[Path]:
+    """Yield the files in a project that its criteria run or let a program read."""
+    for criterion in criteria.criteria:
+        for key in ("command", "readable"):
+            words = criterion.evaluator_config.get(key)
+            for word in cast("list[object]", words) if isinstance(words, list) else ():
+                if isinstance(word, str | Path) and (path := project / word).is_file():
+                    yield path
+
+
+def _name(path: Path, project: Path) -> str:
+    """Return a path as it is shown: relative to the project if it is inside."""
+    whole = Path(os.path.normpath(project / path))
+    return str(whole.relative_to(project) if whole.is_relative_to(project) else whole)
+
+
+def _text(path: Path) -> str | None:
+    """Return the text of a file; None if there is none. What can't be read is an empty one."""
+    try:
+        if not check_regular(path):
+            return None
+        with path.open("rb") as file:
+            return file.read(LARGEST).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+
+
+def _digest(text: str | None) -> str:
+    return "" if text is None else sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
