@@ -37,7 +37,7 @@ from redraft.terminal.commands import own_command
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, code_of, surface
 from redraft.terminal.options import DEMO_MODEL
-from redraft.terminal.tables import plain_table
+from redraft.terminal.tables import PlainTable
 from redraft.terminal.word_diff import changes
 from redraft.text.replies import json_of
 from redraft.types import ConvergenceReason, PlainTask, QualityCriterion, ReflectionResult, render_score
@@ -357,19 +357,21 @@ def improved_and_met(runs: Sequence[DemoRun]) -> tuple[int, int]:
 
 def summary(runs: Sequence[DemoRun], *, recorded: bool) -> RenderableType:
     """Render all tasks as a table, and how many improved; a recording has no times of its own."""
-    columns: dict[str, list[str | Text]] = {
-        "task": [task.title for task, _ in runs],
-        "first": [render_score(scores_of(result)[0]) for _, result in runs],
-        "best": [
-            Text(render_score(scores_of(result)[1]), GOOD if result.success else BAD) for _, result in runs
-        ],
-        "versions": [str(len(result.history.versions)) for _, result in runs],
-        "stopped because of": [result.convergence_reason.value for _, result in runs],
-    }
-    if not recorded:
-        columns["seconds"] = [f"{result.execution_time:.1f}" for _, result in runs]
-    numbers = [name for name in columns if name not in ("task", "stopped because of")]
-    table = plain_table(columns, right=numbers, wrap=("task", "stopped because of"))
+    rows: list[dict[str, str | Text]] = []
+    for task, result in runs:
+        first, best = scores_of(result)
+        seconds = {} if recorded else {"seconds": f"{result.execution_time:.1f}"}
+        rows.append(
+            {
+                "task": task.title,
+                "first": render_score(first),
+                "best": Text(render_score(best), GOOD if result.success else BAD),
+                "versions": str(len(result.history.versions)),
+                "stopped because of": result.convergence_reason.value,
+                **seconds,
+            }
+        )
+    table = PlainTable(rows, right=("first", "best", "versions", "seconds"), wrap=("stopped because of",))
     improved, met = improved_and_met(runs)
     sentence = (
         f"Better than the first draft: {improved} of {len(runs)}. All criteria met: {met} of {len(runs)}. "

@@ -31,7 +31,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import run_async
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, surface
-from redraft.terminal.tables import plain_table
+from redraft.terminal.tables import PlainTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -105,7 +105,7 @@ def settings(as_json: options.Json = False, debug: options.Debug = False) -> Non
         if as_json:
             emit_json({"settings": found})
         else:
-            CalmConsole().show(settings_rows(found))
+            CalmConsole().show(settings_table(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +139,18 @@ def settings_in_force() -> list[SettingInForce]:
     return found
 
 
-def settings_rows(found: Sequence[SettingInForce]) -> Table:
+def settings_table(found: Sequence[SettingInForce]) -> PlainTable:
     """Render settings as a table."""
-    columns: dict[str, list[str | Text]] = {
-        "setting": [setting.name for setting in found],
-        "value": [_shown(setting.value) for setting in found],
-        "from": [setting.source for setting in found],
-        "variable": [setting.variable or "" for setting in found],
-    }
-    return plain_table(columns, wrap=("value",))
+    rows = [
+        {
+            "setting": setting.name,
+            "value": _shown(setting.value),
+            "from": setting.source,
+            "variable": setting.variable or "",
+        }
+        for setting in found
+    ]
+    return PlainTable(rows, wrap=("value",), fill="value")
 
 
 def _shown(value: Any) -> Text:
@@ -323,12 +326,12 @@ def findings_text(found: Findings) -> RenderableType:
         *_section("Jail for untrusted code", _rows((jail.name, jail.works, jail.why) for jail in found.jail)),
         *_section("Where runs are stored", _rows([stored])),
         *(_section("What is stored", _rows(data)) if data else ()),
-        *_section("Settings", settings_rows(found.settings)),
+        *_section("Settings", settings_table(found.settings)),
         *_section("Keys that are set", _rows(keys)),
     )
 
 
-def _section(title: str, rows: Table) -> tuple[RenderableType, ...]:
+def _section(title: str, rows: RenderableType) -> tuple[RenderableType, ...]:
     return Text(), Text(title, "bold"), Padding(rows, INDENT, expand=False)
 
 

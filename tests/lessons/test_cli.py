@@ -189,7 +189,9 @@ def test_show_prints_the_file_and_the_status(seven):
     assert "Active (archived)\n" in redraft("lessons", "show", FLIGHT).stdout
     assert "11 archived" in redraft("lessons").stderr
     assert FLIGHT[8:] not in redraft("lessons").stdout
-    assert f"{FLIGHT[8:]} active (archived)" in " ".join(redraft("lessons", "--archived").stdout.split())
+    assert f"{FLIGHT[8:]} booking failure active (archived)" in " ".join(
+        redraft("lessons", "--archived").stdout.split()
+    )
     assert "11 of them archived" in redraft("lessons", "--archived").stderr
     found = document(redraft("lessons", "--archived", "--agent", "booking", "--json"))
     assert (len(found["lessons"]), found["archived"]) == (42, 11)

@@ -45,7 +45,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, deliver, emit_json
 from redraft.terminal.exits import ExitCode
-from redraft.terminal.tables import plain_table, width_of
+from redraft.terminal.tables import NARROW, PlainTable
 from redraft.text.characters import visible
 from redraft.types import render_usd
 from redraft.web.people import people_of
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
 
     from redraft.cycles.agents import CycleTrace
     from redraft.cycles.cycle import CycleEvent, CycleResult
@@ -163,14 +162,13 @@ async def status(
 
     With AGENT, also shows its newest cycles, and what it could not deliver yet.
     """
-    width = CalmConsole().width
     if agent is None:
         listed: list[dict[str, Any]] = []
         async with open_agents() as agents:
             for handle in await agents.handles():
                 async with handle:
                     listed.append(agent_document(await handle.summary(), await handle.spent()))
-        view = agent_rows(listed, width) if listed else no_agents()
+        view = agent_table(listed) if listed else no_agents()
         deliver(view, {"agents": listed}, as_json=as_json)
         return
     async with open_agents() as agents, await agents.get(agent) as handle:
@@ -181,8 +179,8 @@ async def status(
         "cycles": [cycle_document(each, summary.feedback) for each in latest],
         "undelivered": [undelivered_document(each) for each in undelivered],
     }
-    rows = (agent_rows([document], width), cycle_rows(document["cycles"], width))
-    deliver(Group(*rows, *undelivered_lines(document["undelivered"])), document, as_json=as_json)
+    tables = (agent_table([document]), cycle_table(document["cycles"]))
+    deliver(Group(*tables, *undelivered_lines(document["undelivered"])), document, as_json=as_json)
 
 
 @cycle.command()
@@ -217,7 +215,7 @@ async def metrics(agent: Name, count: Latest = 20, as_json: options.Json = False
     async with open_agents() as agents, await agents.get(agent) as handle:
         latest = await handle.cycles(limit=count)
     cycles = [metrics_document(each) for each in latest]
-    deliver(metrics_rows(cycles, CalmConsole().width), {"agent": agent, "cycles": cycles}, as_json=as_json)
+    deliver(metrics_table(cycles), {"agent": agent, "cycles": cycles}, as_json=as_json)
 
 
 @cycle.command()
@@ -446,39 +444,49 @@ STATES = {
     "running": "cyan",
     "new": QUIET,
 }
-MIN_TEXT = 12
 NONE = "-"
 
 
-def agent_rows(agents: Sequence[Mapping[str, Any]], width: int) -> Table:
+def agent_table(agents: Sequence[Mapping[str, Any]]) -> PlainTable:
     """Render the documents of agents as a table, each with what its stored cycles used."""
-    lasts = [agent["last"] for agent in agents]
-    columns: dict[str, list[str | Text]] = {
-        "agent": [visible(agent["name"]) for agent in agents],
-        "status": [_status(agent) for agent in agents],
-        "cycle": [NONE if last is None else str(last["number"]) for last in lasts],
-        "began": [NONE if last is None else _when(last) for last in lasts],
-        "feedback": [f"{count} new" if (count := agent["pending_feedback"]) else NONE for agent in agents],
-        "spent": [spent_text(agent["spent"]) or NONE for agent in agents],
-        "triggers": [", ".join(agent["triggers"]) or NONE for agent in agents],
-    }
-    fitted = _fitted(columns, width, ("triggers", "began", "spent"))
-    return plain_table(fitted, right=("cycle",), wrap=("agent",))
+
+    def row(agent: Mapping[str, Any]) -> dict[str, str | Text]:
+        last = agent["last"]
+        return {
+            "agent": agent["name"],
+            "status": _status(agent),
+            "cycle": NONE if last is None else str(last["number"]),
+            "began": NONE if last is None else _when(last),
+            "feedback": f"{count} new" if (count := agent["pending_feedback"]) else NONE,
+            "spent": spent_text(agent["spent"]) or NONE,
+            "triggers": ", ".join(agent["triggers"]) or NONE,
+        }
+
+    return PlainTable(
+        map(row, agents),
+        right=("cycle",),
+        wrap=("agent",),
+        drop=("triggers", "began", "spent"),
+        fill="agent",
+        shortest=NARROW,
+    )
 
 
-def cycle_rows(cycles: Sequence[Mapping[str, Any]], width: int) -> Table:
+def cycle_table(cycles: Sequence[Mapping[str, Any]]) -> PlainTable:
     """Render the documents of cycles as a table, the newest first."""
-    columns: dict[str, list[str | Text]] = {
-        "cycle": [str(each["number"]) for each in cycles],
-        "status": [_status(each) for each in cycles],
-        "began": [_when(each) for each in cycles],
-        "by": [each["trigger"] for each in cycles],
-        "actions": [_actions_text(each["derived_data"]) for each in cycles],
-        "memory": [f"{len(each['changes'])} changed" if each["changes"] else NONE for each in cycles],
-    }
-    room = max(MIN_TEXT, width - width_of(columns))
-    columns["error"] = [shortened(visible(each["error"] or NONE), room) for each in cycles]
-    return plain_table(_fitted(columns, width, ("memory", "by")), right=("cycle",))
+
+    def row(cycle: Mapping[str, Any]) -> dict[str, str | Text]:
+        return {
+            "cycle": str(cycle["number"]),
+            "status": _status(cycle),
+            "began": _when(cycle),
+            "by": cycle["trigger"],
+            "actions": _actions_text(cycle["derived_data"]),
+            "memory": f"{len(cycle['changes'])} changed" if cycle["changes"] else NONE,
+            "error": cycle["error"] or NONE,
+        }
+
+    return PlainTable(map(row, cycles), right=("cycle",), drop=("memory", "by"), fill="error")
 
 
 def undelivered_lines(undelivered: Sequence[Mapping[str, Any]]) -> list[Text]:
@@ -491,22 +499,25 @@ def undelivered_lines(undelivered: Sequence[Mapping[str, Any]]) -> list[Text]:
     return lines
 
 
-def metrics_rows(cycles: Sequence[Mapping[str, Any]], width: int) -> Table:
+def metrics_table(cycles: Sequence[Mapping[str, Any]]) -> PlainTable:
     """Render the metrics of cycles as a table, the newest first; untracked ones are dashes."""
-    metrics: list[CycleMetrics] = [each["metrics"] for each in cycles]
-    columns: dict[str, list[str | Text]] = {
-        "cycle": [str(each["number"]) for each in cycles],
-        "status": [_status(each) for each in cycles],
-        "time": [NONE if of.duration_ms is None else duration_text(of.duration_ms) for of in metrics],
-        "tokens": [NONE if of.tokens is None else f"{of.tokens:,}" for of in metrics],
-        "cost": [NONE if of.cost_usd is None else render_usd(of.cost_usd) for of in metrics],
-        "anomalies": [NONE if of.anomalies is None else str(of.anomalies) for of in metrics],
-        "alerts": [NONE if of.alerts is None else str(of.alerts) for of in metrics],
-        "failures": [Text(str(len(of.failures)), BAD if of.failures else QUIET) for of in metrics],
-        "skipped": [Text(str(len(of.skipped)), "" if of.skipped else QUIET) for of in metrics],
-    }
+
+    def row(cycle: Mapping[str, Any]) -> dict[str, str | Text]:
+        of: CycleMetrics = cycle["metrics"]
+        return {
+            "cycle": str(cycle["number"]),
+            "status": _status(cycle),
+            "time": NONE if of.duration_ms is None else duration_text(of.duration_ms),
+            "tokens": NONE if of.tokens is None else f"{of.tokens:,}",
+            "cost": NONE if of.cost_usd is None else render_usd(of.cost_usd),
+            "anomalies": NONE if of.anomalies is None else str(of.anomalies),
+            "alerts": NONE if of.alerts is None else str(of.alerts),
+            "failures": Text(str(len(of.failures)), BAD if of.failures else QUIET),
+            "skipped": Text(str(len(of.skipped)), "" if of.skipped else QUIET),
+        }
+
     numbers = ("cycle", "time", "tokens", "cost", "anomalies", "alerts", "failures", "skipped")
-    return plain_table(_fitted(columns, width, ("cost", "skipped")), right=numbers)
+    return PlainTable(map(row, cycles), right=numbers, drop=("cost", "skipped"))
 
 
 def trace_view(trace: CycleTrace) -> RenderableType:
@@ -544,16 +555,6 @@ def _status(document: Mapping[str, Any]) -> Text:
 
 def _when(cycle: Mapping[str, Any]) -> str:
     return f"{cycle['started_at'].astimezone():%m-%d %H:%M:%S}"
-
-
-def _fitted(
-    columns: dict[str, list[str | Text]], width: int, dropped: Sequence[str]
-) -> dict[str, list[str | Text]]:
-    """Drop columns, in the order of `dropped`, until the rest fits."""
-    for name in dropped:
-        if width_of(columns, "agent") > width:
-            del columns[name]
-    return columns
 
 
 MAX_ITEMS = 20

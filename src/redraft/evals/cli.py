@@ -31,7 +31,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, own_command
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
 from redraft.terminal.exits import ExitCode
-from redraft.terminal.tables import plain_table, width_of
+from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
 from redraft.types import render_usage
 from redraft.workflow.history import Workflows
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from redraft.evals.report import EvaluationReport, Try
     from redraft.loop.record import RunRecord
 
-LEAST = ("tokens per passed", "s", "score (95 %)", "cost")
-"""The columns that a narrow terminal goes without, the first ones first."""
+OPTIONAL_COLUMNS = ("tokens per passed", "s", "score (95 %)", "cost")
 CASES = Path("cases.yaml")
 STDOUT = Path("-")
 NEWEST = 200
@@ -181,8 +180,7 @@ async def run(
     elif markdown == STDOUT:
         emit(withheld(report.markdown()))
     else:
-        shown = CalmConsole()
-        shown.show(report_view(report, shown.width))
+        CalmConsole().show(report_view(report))
     if project_place() is not None:
         console.say(f"Stored as {report.run_id}; {own_command()} eval show last")
     raise typer.Exit(_code(report, is_comparison=compare is not None))
@@ -222,8 +220,7 @@ async def show(
     if as_json:
         emit_json(withheld(report.document()))
     else:
-        shown = CalmConsole()
-        shown.show(report_view(report, shown.width))
+        CalmConsole().show(report_view(report))
 
 
 @eval.command("list")
@@ -239,14 +236,20 @@ async def list_evaluations(as_json: options.Json = False) -> None:
             "No evaluations are stored here yet. To make one: redraft eval add last, redraft eval cases.yaml"
         )
         return
-    columns = {
-        "evaluation": [one.run_id for one in found],
-        "began": [f"{one.started_at.astimezone():%Y-%m-%d %H:%M}" for one in found],
-        "cases": [str(len(one.cases)) for one in found],
-        "state": [one.state for one in found],
-        "compared": [visible(", ".join(side.name for side in one.sides)) for one in found],
-    }
-    CalmConsole().show(plain_table(columns, right=("cases",), wrap=("compared",)))
+    rows = [
+        {
+            "evaluation": one.run_id,
+            "began": f"{one.started_at.astimezone():%Y-%m-%d %H:%M}",
+            "cases": str(len(one.cases)),
+            "state": one.state,
+            "compared": ", ".join(side.name for side in one.sides),
+        }
+        for one in found
+    ]
+    table = PlainTable(
+        rows, right=("cases",), wrap=("evaluation", "compared"), drop=("began", "state"), fill="compared"
+    )
+    CalmConsole().show(table)
 
 
 @eval.command("add")
@@ -384,23 +387,15 @@ class _progress:  # noqa: N801 (used like a function)
             self._bar.stop()
 
 
-def report_view(report: EvaluationReport, width: int) -> RenderableType:
-    """Render a report: a table of the arms, with fewer columns where it is narrow, and the differences."""
-    shown = withheld([row(one) for one in report.figures])
-    columns = {name: [visible(one[name]) for one in shown] for name in shown[0]}
-    left_out: list[str] = []
-    for least in LEAST:
-        if width_of(columns) > width:
-            del columns[least]
-            left_out.append(least)
-    table = plain_table(columns, right=list(columns)[1:], wrap=("arm",))
+def report_view(report: EvaluationReport) -> RenderableType:
+    """Render a report: a table of the arms, and the differences between them."""
+    rows = withheld([row(figures) for figures in report.figures])
+    table = PlainTable(rows, right=list(rows[0])[1:], wrap=("arm",), drop=OPTIONAL_COLUMNS)
     lines: list[Text] = []
     for one in report.differences:
         lines.append(Text(one.sentence(), {"better": GOOD, "worse": BAD}.get(one.passed.verdict, "")))
         lines += [Text(f"  {flipped}", QUIET) for flipped in one.flips()]
     lines += [Text(remark, QUIET) for remark in report.remarks()]
-    if left_out:
-        lines.append(Text(f"Left out in {width} columns: {', '.join(left_out)}; --json has all.", QUIET))
     return Group(table, "", *(Text(visible(withheld(line.plain)), line.style) for line in lines))
 
 
@@ -421,8 +416,7 @@ FalseAccept = Annotated[
 FalseReject = Annotated[
     float, typer.Option(metavar="COST", min=0, help="What it costs to reject what you would accept.")
 ]
-LEAST_OF_JUDGES = ("wrong near the threshold", "wrongly accepted", "wrongly rejected", "you say yes")
-"""The columns that a narrow terminal goes without, the first ones first."""
+OPTIONAL_OF_JUDGES = ("wrong near the threshold", "wrongly accepted", "wrongly rejected", "you say yes")
 
 calibrate = command_group(
     default="label",
@@ -472,15 +466,25 @@ async def list_judges(as_json: options.Json = False) -> None:
     if not found:
         CalmConsole().say("No stored run here has been judged by a model yet.")
         return
-    columns = {
-        "judge": [one.key for one in found],
-        "model": [visible(withheld(one.model)) for one in found],
-        "judgements": [str(one.judgements) for one in found],
-        "labels": [str(one.labels) for one in found],
-        "kappa (95 %)": [kappa_cell(one.agreement) for one in found],
-        "criteria": [visible(withheld(", ".join(one.criteria))) for one in found],
-    }
-    CalmConsole().show(plain_table(columns, right=("judgements", "labels"), wrap=("model", "criteria")))
+    rows = [
+        {
+            "judge": one.key,
+            "model": withheld(one.model),
+            "judgements": str(one.judgements),
+            "labels": str(one.labels),
+            "kappa (95 %)": kappa_cell(one.agreement),
+            "criteria": withheld(", ".join(one.criteria)),
+        }
+        for one in found
+    ]
+    table = PlainTable(
+        rows,
+        right=("judgements", "labels"),
+        wrap=("judge", "model", "criteria"),
+        drop=("judgements", "model"),
+        fill="criteria",
+    )
+    CalmConsole().show(table)
 
 
 @calibrate.command("show")
@@ -502,7 +506,7 @@ async def show_judge(
         emit_json(judge_document(*shown))
         return
     console = CalmConsole()
-    console.show(calibration_view(calibration, costs, console.width))
+    console.show(calibration_view(calibration, costs))
     if steady is not None:
         console.show(Group("", stability_view(steady)))
 
@@ -611,31 +615,27 @@ def _part(name: str, text: str) -> RenderableType:
 
 def stability_view(report: StabilityReport) -> RenderableType:
     """Render the test-retest reliability of a judge."""
-    columns = {name: [cell] for name, cell in report.row().items()}
+    row = report.row()
     heading = f"{report.model}, {counted(report.outputs, 'output')} judged again"
     return Group(
         Text(visible(withheld(heading)), "bold"),
         "",
-        plain_table(columns, right=list(columns)),
+        PlainTable([row], right=list(row)),
         *([Text(visible(withheld(report.note)), BAD)] if report.note else []),
         Text(render_usage(report.usage), QUIET),
     )
 
 
-def calibration_view(calibration: Calibration, costs: Costs, width: int) -> RenderableType:
+def calibration_view(calibration: Calibration, costs: Costs) -> RenderableType:
     """Render a calibration: the figures of each criterion, and what they suggest."""
     report = withheld(calibration.report(costs))
     rows = [one.row() for one in report]
-    columns = {name: [visible(row[name]) for row in rows] for name in rows[0]}
-    for least in LEAST_OF_JUDGES:
-        if width_of(columns) > width:
-            del columns[least]
     summary = calibration.summary
     return Group(
         Text(visible(withheld(f"{calibration.judge.model}, rubric {calibration.judge.rubric}")), "bold"),
         Text(summary.sentence(), GOOD if summary.is_calibrated else BAD),
         "",
-        plain_table(columns, right=list(columns)[1:], wrap=("criterion",)),
+        PlainTable(rows, right=list(rows[0])[1:], wrap=("criterion",), drop=OPTIONAL_OF_JUDGES),
         "",
         *(Text(visible(line), QUIET) for one in report for line in one.suggestions()),
     )

@@ -22,7 +22,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, run_async
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit, emit_json, withheld
 from redraft.terminal.exits import surface
-from redraft.terminal.tables import plain_table
+from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
 from redraft.types import render_usd
 
@@ -260,36 +260,34 @@ def _overview(found: FleetOverview) -> RenderableType:
 
 
 def _workers(found: FleetOverview) -> RenderableType:
-    return plain_table(
-        {
-            "worker": [Text(visible(one.card.name), BAD if one.is_gone else "") for one in found.workers],
-            "version": [visible(one.card.version) for one in found.workers],
-            "jobs": [f"{one.running}/{one.card.at_once}" for one in found.workers],
-            "last heard from": [
-                Text(f"gone, {since}", BAD) if one.is_gone else Text(since)
-                for one in found.workers
-                for since in [f"{_seconds(one.seconds_silent)} ago"]
-            ],
-            "runs": [visible(", ".join(one.card.programs)) for one in found.workers],
-        },
-        right=["jobs"],
-        wrap=["worker"],
-    )
+    rows: list[dict[str, str | Text]] = []
+    for one in found.workers:
+        since, style = f"{_seconds(one.seconds_silent)} ago", BAD if one.is_gone else ""
+        rows.append(
+            {
+                "worker": Text(visible(one.card.name), style),
+                "version": one.card.version,
+                "jobs": f"{one.running}/{one.card.at_once}",
+                "last heard from": Text(f"gone, {since}" if one.is_gone else since, style),
+                "runs": ", ".join(one.card.programs),
+            }
+        )
+    return PlainTable(rows, right=("jobs",), wrap=("worker",), drop=("runs", "version"), fill="runs")
 
 
 def _jobs(found: FleetOverview, jobs: Sequence[FleetJob]) -> RenderableType:
-    return plain_table(
+    rows = [
         {
-            "job": [visible(job.run_id) for job in jobs],
-            "program": [visible(job.program) for job in jobs],
-            "state": [Text(visible(found.state_of(job)), STYLES.get(job.state, "")) for job in jobs],
-            "prio": [str(job.priority) for job in jobs],
-            "submitted": [ago(job.submitted_at) if job.submitted_at else "" for job in jobs],
-            "worker": [visible(job.worker) if job.state == "running" else "" for job in jobs],
-        },
-        right=["prio"],
-        wrap=["job"],
-    )
+            "job": job.run_id,
+            "program": job.program,
+            "state": Text(visible(found.state_of(job)), STYLES.get(job.state, "")),
+            "prio": str(job.priority),
+            "submitted": ago(job.submitted_at) if job.submitted_at else "",
+            "worker": job.worker if job.state == "running" else "",
+        }
+        for job in jobs
+    ]
+    return PlainTable(rows, right=("prio",), wrap=("job",), drop=("prio", "worker", "submitted"))
 
 
 def _seconds(seconds: float) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -57,7 +56,7 @@ from redraft.terminal.console import (
     withheld,
 )
 from redraft.terminal.exits import BUDGETS, ExitCode, code_of, surface
-from redraft.terminal.tables import plain_table, width_of
+from redraft.terminal.tables import PlainTable, bare_table
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
 from redraft.text.diff import ABSENT
@@ -91,13 +90,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VERSION = "2 or v2, 1.3 for a candidate, first, best, last."
-WIDE = 110
-"""The terminal width from which a table of runs has room for all its columns."""
 LONGEST_CURVE = 8
-LONGEST_WHO, LONGEST_TITLE = 18, 40
-"""The longest name of an agent or task in a table, and above a run."""
-LEAST_TASK = 10
+LONGEST_TITLE = 40
+"""The longest name of an agent above a run."""
+CURVE = ""
+"""The column with the scores as a curve, which needs no name."""
 NUMBERS = ("n", "cost", "s")
+OPTIONAL_COLUMNS = ("s", "cost", "who", "when", CURVE, "n")
 LISTED = 20
 """How many runs are listed by default."""
 LONGEST_TASK = 400
@@ -221,8 +220,7 @@ def runs(
             has_inner = not (filtered or inner) and bool(run_async(Runs().find(inner=True, limit=1)))
             console.show(_no_runs(place, filtered=filtered, has_inner=has_inner, is_own=database is None))
             return
-        rows = [_workflow_row(one) if isinstance(one, WorkflowRow) else run_row(one) for one in newest]
-        console.show(run_table(rows, console.width, is_utf8=console.is_utf8))
+        console.show(run_table(newest, is_utf8=console.is_utf8))
         if len(newest) == limit:
             CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
 
@@ -239,16 +237,16 @@ def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, obje
 def success_view(measured: SuccessCriteria) -> RenderableType:
     """Render the success criteria of runs: each with its value, its target, and what it stands on."""
     figures, styles = measured.figures.values(), {None: QUIET, True: GOOD, False: BAD}
-    table = plain_table(
+    rows = [
         {
-            "criterion": [figure.title for figure in figures],
-            "value": [Text(figure.shown_value, styles[figure.reached]) for figure in figures],
-            "target": [figure.shown_target for figure in figures],
-            "stands on": [figure.stands_on for figure in figures],
-        },
-        right=("value",),
-        wrap=("stands on",),
-    )
+            "criterion": figure.title,
+            "value": Text(figure.shown_value, styles[figure.reached]),
+            "target": figure.shown_target,
+            "stands on": figure.stands_on,
+        }
+        for figure in figures
+    ]
+    table = PlainTable(rows, right=("value",), wrap=("stands on",), fill="stands on")
     parts: list[RenderableType] = [
         Text(f"Success criteria of {counted(measured.runs, 'run')}", "bold"),
         "",
@@ -303,76 +301,43 @@ def _no_runs(place: str, *, filtered: bool, has_inner: bool, is_own: bool) -> st
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """The cells of a row; `n` is the number of versions, or of nodes in a workflow."""
-
-    run_id: str
-    started_at: datetime
-    who: str
-    task: str
-    stopped: Text
-    n: int
-    score: str
-    curve: str
-    cost: str
-    seconds: float
+def run_table(found: Sequence[RunRecord | WorkflowRow], *, is_utf8: bool = True) -> PlainTable:
+    """Render runs and workflows as a table."""
+    rows = [_workflow_row(one) if isinstance(one, WorkflowRow) else _run_row(one) for one in found]
+    if not is_utf8:
+        for row in rows:
+            del row[CURVE]
+    return PlainTable(rows, right=NUMBERS, wrap=("run",), drop=OPTIONAL_COLUMNS, fill="task")
 
 
-def run_row(record: RunRecord) -> TableRow:
-    """Return the row of a run."""
-    return TableRow(
-        record.run_id,
-        record.started_at,
-        record.origin.name,
-        record.task.description,
-        outcome(record),
-        record.revisions + 1 if record.versions else 0,
-        first_to_best(record),
-        _curve(record, LONGEST_CURVE),
-        _cost(record.usage),
-        record.execution_time,
-    )
-
-
-def _workflow_row(row: WorkflowRow) -> TableRow:
-    """Return the row of a workflow."""
-    return TableRow(
-        row.run_id,
-        row.started_at,
-        row.name,
-        f"{row.name}, workflow: {counted(row.nodes, 'node')} ran",
-        state_text(row.status),
-        row.nodes,
-        "",
-        "",
-        _cost(row.usage),
-        row.execution_time,
-    )
-
-
-def run_table(found: Sequence[TableRow], width: int, *, is_utf8: bool = True) -> Table:
-    """Render runs as a table; a narrow terminal gets fewer columns."""
-    columns: dict[str, Sequence[str | Text]] = {"run": [row.run_id for row in found]}
-    if width >= WIDE:
-        columns["when"] = [ago(row.started_at) for row in found]
-        columns["who"] = [shortened(visible(row.who), LONGEST_WHO) for row in found]
-    after: dict[str, Sequence[str | Text]] = {
-        "stopped": [row.stopped for row in found],
-        "n": [str(row.n) for row in found],
-        "score": [row.score for row in found],
+def _run_row(record: RunRecord) -> dict[str, str | Text]:
+    return {
+        "run": record.run_id,
+        "when": ago(record.started_at),
+        "who": record.origin.name,
+        "stopped": outcome(record),
+        "n": str(record.revisions + 1 if record.versions else 0),
+        "score": first_to_best(record),
+        CURVE: _curve(record, LONGEST_CURVE),
+        "cost": _cost(record.usage),
+        "s": f"{record.execution_time:.1f}",
+        "task": record.task.description,
     }
-    if is_utf8:
-        after[""] = [row.curve for row in found]
-    if width >= WIDE:
-        after |= {"cost": [row.cost for row in found]}
-        after |= {"s": [f"{row.seconds:.1f}" for row in found]}
-    for least in ("", "n"):
-        if width - width_of(columns | after) < LEAST_TASK:
-            after.pop(least, None)
-    room = max(LEAST_TASK, width - width_of(columns | after))
-    columns["task"] = [shortened(visible(row.task), room) for row in found]
-    return plain_table(columns | after, right=NUMBERS, wrap=("run",))
+
+
+def _workflow_row(row: WorkflowRow) -> dict[str, str | Text]:
+    return {
+        "run": row.run_id,
+        "when": ago(row.started_at),
+        "who": row.name,
+        "stopped": state_text(row.status),
+        "n": str(row.nodes),
+        "score": "",
+        CURVE: "",
+        "cost": _cost(row.usage),
+        "s": f"{row.execution_time:.1f}",
+        "task": f"{row.name}, workflow: {counted(row.nodes, 'node')} ran",
+    }
 
 
 def _curve(record: RunRecord, longest: int | None = None) -> str:
@@ -498,7 +463,7 @@ def score_tables(run: StoredRun, width: int) -> list[RenderableType]:
 
 
 def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table:
-    table = plain_table({})
+    table = bare_table()
     table.add_column("", max_width=LONGEST_NAME, overflow="fold")
     table.add_column("needs", justify="right", no_wrap=True, style=QUIET)
     for version in versions:

@@ -41,7 +41,7 @@ from redraft.terminal.commands import command_group, confirm, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.options import edited
-from redraft.terminal.tables import plain_table, width_of
+from redraft.terminal.tables import PlainTable
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
 
     from redraft.lessons.documents import Entry
     from redraft.lessons.due import DueReflection
@@ -135,7 +134,7 @@ async def list_lessons(
     console = CalmConsole()
     if found.lessons:
         CalmConsole(stderr=True).say(payoff.sentence("lessons"))
-        console.show(_table(found.lessons, console.width))
+        console.show(_table(found.lessons))
     elif {agent, kind, status, task_type} == {None}:
         console.say(
             f"There are no lessons in {visible(str(library.documents))} yet.\n"
@@ -631,7 +630,6 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
 # --- what is printed ---------------------------------------------------------------------------------------
 
 STYLES: dict[Status, str] = {"active": GOOD, "quarantined": BAD, "retired": QUIET, "superseded": QUIET}
-LONGEST_NAME = 16
 LONGEST_SUMMARY = 90
 SHORTEST_SUMMARY = 20
 MOST_NAMED = 5
@@ -671,34 +669,35 @@ def _line(lesson: Lesson, what: str | Text) -> Text:
     return Text.assemble((visible(lesson.id), "bold"), "  ", what)
 
 
-def _table(found: Sequence[LessonDetails], width: int) -> Table:
+def _table(found: Sequence[LessonDetails]) -> PlainTable:
     """Render lessons as rows; ids are never cut, because other commands take them."""
-    these = [one.lesson for one in found]
-    names = [one.id.partition("/")[2] for one in these]
-    columns: dict[str, list[str | Text]] = {
-        "id": [*map(visible, names if len(set(names)) == len(names) else [one.id for one in these])],
-        "agent": [shortened(visible(one.agent), LONGEST_NAME) for one in these],
-        "kind": [one.kind for one in these],
-        "status": [
-            Text(f"{one.lesson.status}{' (archived)' if one.archived else ''}", STYLES[one.lesson.status])
-            for one in found
-        ],
-        "trust": [one.trust or "-" for one in these],
-        "day": [str(one.day) for one in these],
-        "task type": [shortened(visible(one.task_type), LONGEST_NAME) for one in these],
-        "used": [_used(one.counters) for one in found],
-        "conf": [f"{one.confidence:.2f}" for one in these],
-        "summary": [" " * SHORTEST_SUMMARY],
-    }
-    if len({one.agent for one in these}) == 1:
-        del columns["agent"]
-    for name in OPTIONAL_COLUMNS:
-        if name in columns and width_of(columns) > width:
-            del columns[name]
-    if "summary" in columns:
-        room = max(SHORTEST_SUMMARY, width - width_of(columns) + SHORTEST_SUMMARY)
-        columns["summary"] = [shortened(visible(one.name), room) for one in these]
-    return plain_table(columns, right=("used", "conf"), wrap=("id",))
+    short_ids = {one.lesson.id.partition("/")[2] for one in found}
+    has_agents = len({one.lesson.agent for one in found}) > 1
+
+    def row(one: LessonDetails) -> dict[str, str | Text]:
+        lesson, archived = one.lesson, " (archived)" if one.archived else ""
+        agent = {"agent": lesson.agent} if has_agents else {}
+        return {
+            "id": lesson.id.partition("/")[2] if len(short_ids) == len(found) else lesson.id,
+            **agent,
+            "kind": lesson.kind,
+            "status": Text(f"{lesson.status}{archived}", STYLES[lesson.status]),
+            "trust": lesson.trust or "-",
+            "day": str(lesson.day),
+            "task type": lesson.task_type,
+            "used": _used(one.counters),
+            "conf": f"{lesson.confidence:.2f}",
+            "summary": lesson.name,
+        }
+
+    return PlainTable(
+        map(row, found),
+        right=("used", "conf"),
+        wrap=("id",),
+        drop=OPTIONAL_COLUMNS,
+        fill="summary",
+        shortest=SHORTEST_SUMMARY,
+    )
 
 
 def _used(counters: Counters) -> str:

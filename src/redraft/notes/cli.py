@@ -23,7 +23,7 @@ from redraft.terminal.console import (
     emit_untrusted,
     sparkline,
 )
-from redraft.terminal.tables import plain_table, width_of
+from redraft.terminal.tables import PlainTable
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
 from redraft.types import render_score
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
 
     from redraft.notes.note import Note
 
-MIN_TITLE, MAX_TITLE = 12, 90
-"""Characters of a task's title: at least in a table, at most on a line."""
+MAX_TITLE = 90
+"""Characters of a task's title on a line."""
 FEW_CONTROLS = "The trial has shown that they help, so only a quarter of its share still goes without."
 VERSION = "2 or v2, first, last, now (the one in force)."
 TaskName = Annotated[
@@ -74,21 +73,21 @@ async def list_notes(database: options.Database = None, as_json: options.Json = 
         )
 
 
-def _tasks_table(tasks: Sequence[TaskNotes], console: CalmConsole) -> Table:
-    """Return a row for each task; its title gets the width that the other columns leave."""
-    columns: dict[str, list[str | Text]] = {
-        "id": [_short_id(task) for task in tasks],
-        "notes": [str(task.noted.run_count) for task in tasks],
-        "in force": [_version(task.noted.in_force) for task in tasks],
-        "state": [_state(task) for task in tasks],
-        "before": [_score(task.before) for task in tasks],
-        "now": [_score_now(task) for task in tasks],
-    }
-    if console.is_utf8:
-        columns[""] = [_curve(task, longest=10) for task in tasks]
-    room = max(MIN_TITLE, console.width - width_of(columns))
-    columns["task"] = [shortened(visible(task.title), room) for task in tasks]
-    return plain_table(columns, right=("notes", "before", "now"))
+def _tasks_table(tasks: Sequence[TaskNotes], console: CalmConsole) -> PlainTable:
+    def row(task: TaskNotes) -> dict[str, str | Text]:
+        curve = {"": _curve(task, longest=10)} if console.is_utf8 else {}
+        return {
+            "id": _short_id(task),
+            "notes": str(task.noted.run_count),
+            "in force": _version(task.noted.in_force),
+            "state": _state(task),
+            "before": _score(task.before),
+            "now": _score_now(task),
+            **curve,
+            "task": task.title,
+        }
+
+    return PlainTable(map(row, tasks), right=("notes", "before", "now"), drop=("", "notes"), fill="task")
 
 
 def _score_now(task: TaskNotes) -> Text:
@@ -143,22 +142,26 @@ def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
     return Group(*parts)
 
 
-def _versions_table(task: TaskNotes) -> Table:
+def _versions_table(task: TaskNotes) -> PlainTable:
     """Return a row for each version, the newest first; `*` is in force, `=` says what the one before says."""
-    latest, in_force = task.revisions[::-1], task.noted.in_force
-    columns = {
-        "version": [
-            f"{'*' if note.version == in_force else ' '} v{note.version}{' =' if task.repeats(note) else ''}"
-            for note in latest
-        ],
-        "made": [ago(note.reflection.reflected_at) for note in latest],
-        "based on": [_version(note.based_on) for note in latest],
-        "tokens": [str(note.tokens) for note in latest],
-        "runs with it": [str(task.runs_with(note)) for note in latest],
-        "score": [_score(task.mean_score(note)) for note in latest],
-        "by run": [visible(note.run_id) for note in latest],
-    }
-    return plain_table(columns, right=("tokens", "runs with it", "score"), wrap=("by run",))
+    in_force = task.noted.in_force
+
+    def row(note: Note) -> dict[str, str]:
+        mark, same = "*" if note.version == in_force else " ", " =" if task.repeats(note) else ""
+        return {
+            "version": f"{mark} v{note.version}{same}",
+            "made": ago(note.reflection.reflected_at),
+            "based on": _version(note.based_on),
+            "tokens": str(note.tokens),
+            "runs with it": str(task.runs_with(note)),
+            "score": _score(task.mean_score(note)),
+            "by run": note.run_id,
+        }
+
+    numbers = ("tokens", "runs with it", "score")
+    return PlainTable(
+        map(row, task.revisions[::-1]), right=numbers, wrap=("by run",), drop=("tokens", "based on", "made")
+    )
 
 
 @notes.command()

@@ -50,10 +50,11 @@ class CalmConsole(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         file = sys.stderr if stderr else sys.stdout
-        narrow = file.isatty() or "COLUMNS" in os.environ
+        self.is_piped = not file.isatty() and "COLUMNS" not in os.environ
+        """Whether the output goes to a file or pipe, which has no width."""
         super().__init__(
             file=file,
-            width=None if narrow else WIDTH_WITHOUT_TERMINAL,
+            width=WIDTH_WITHOUT_TERMINAL if self.is_piped else None,
             highlight=False,
             markup=False,
             emoji=False,
@@ -78,7 +79,7 @@ class CalmConsole(Console):
             self.print(renderable, soft_wrap=soft_wrap)
             return
         with self.capture() as captured:
-            self.print(renderable, soft_wrap=soft_wrap)
+            self.print(renderable, soft_wrap=soft_wrap, crop=False)
         self.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
     def say(self, line: str) -> None:

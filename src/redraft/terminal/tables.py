@@ -1,4 +1,4 @@
-"""Tables without lines, from columns of cells."""
+"""Tables without lines that fit the terminal."""
 
 from __future__ import annotations
 
@@ -8,50 +8,110 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from redraft.terminal.console import QUIET
+from redraft.terminal.console import QUIET, CalmConsole
+from redraft.text.characters import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from rich.console import Console, ConsoleOptions, OverflowMethod, RenderResult
 
 GAP = 2
 """Spaces between two columns."""
 NARROW = 24
-"""Characters in which a name is readable, if it is cut or broken."""
+"""Width in which a cell is readable, even if it is cut."""
+SHORTEST = 12
+"""Least width of the column that takes the remaining room."""
+SAYS_NOTHING = ("", "-")
 
 
-def plain_table(
-    columns: Mapping[str, Sequence[str | Text]], *, right: Collection[str] = (), wrap: Collection[str] = ()
-) -> Table:
-    """Return a table of columns by name.
+class PlainTable:
+    """A table of rows, each of which maps the names of the columns to cells.
 
-    Columns in `right` are aligned to the right. Where there is too little room, the widest columns become
-    narrower, and no others: their cells are cut, or broken into lines in columns of `wrap`.
+    On a terminal the table fits. Where there is too little room, columns that say nothing are left out, then
+    those in `drop`, one by one, and a line below the table names these. The column `fill` takes the remaining
+    room, at least `shortest` characters, and is cut. Cells of other columns are cut only when nothing else
+    can be left out; columns in `wrap` are never cut, but broken into lines. Columns in `right` are aligned to
+    the right.
+
+    In a file or pipe, each row is a line, with every column, and nothing is cut. A wide character counts as
+    two. Control characters in a `str` are made visible.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
-    for name in columns:
-        # A column with `no_wrap` would keep its width, and a long one leave no room for the others.
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    for cells in zip(*columns.values(), strict=True):
-        row = zip(columns, cells, strict=True)
-        table.add_row(*(cell if name in wrap else _line(cell) for name, cell in row))
-    return table
+
+    def __init__(
+        self,
+        rows: Iterable[Mapping[str, str | Text]],
+        *,
+        right: Collection[str] = (),
+        wrap: Collection[str] = (),
+        drop: Sequence[str] = (),
+        fill: str = "",
+        shortest: int = SHORTEST,
+    ) -> None:
+        listed = list(rows)
+        self._columns = {name: [row[name] for row in listed] for name in (listed[0] if listed else ())}
+        self._right, self._wrap, self._drop = right, wrap, drop
+        self._fill, self._shortest = fill, shortest
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table and what it leaves out; called by Rich."""
+        cut = "ellipsis" if console.encoding.startswith("utf") else "crop"
+        columns = {
+            name: [self._cell(name, cell, cut) for cell in cells] for name, cells in self._columns.items()
+        }
+        table, left_out = bare_table(), list[str]()
+        if isinstance(console, CalmConsole) and console.is_piped and options.max_width == console.width:
+            table.width = sum(_width(name, cells) + GAP for name, cells in columns.items()) - GAP
+        else:
+            left_out = self._fit(columns, options.max_width + GAP)  # the last column has no gap after it
+        for name in columns:
+            # With `no_wrap`, a column would keep its width, and a long one leave no room for the others.
+            table.add_column(name, justify="right" if name in self._right else "left", overflow="fold")
+        for row in zip(*columns.values(), strict=True):
+            table.add_row(*row)
+        yield table
+        if left_out:
+            left = f"Left out in {options.max_width} columns: {', '.join(left_out)}; --json has all."
+            yield Text(left, QUIET)
+
+    def _cell(self, name: str, cell: str | Text, cut: OverflowMethod) -> Text:
+        """Cell of a column as it is drawn: broken into lines, or cut."""
+        shown = Text(visible(cell)) if isinstance(cell, str) else cell.copy()
+        if name in self._wrap:
+            return shown
+        if name == self._fill:
+            shown = Text(" ".join(shown.plain.split()), shown.style)
+        shown.no_wrap, shown.overflow = True, cut
+        return shown
+
+    def _fit(self, columns: dict[str, list[Text]], room: int) -> list[str]:
+        """Remove and cut columns until they fit; return the names of those removed that say something."""
+        blank = [name for name, cells in columns.items() if all(cell.plain in SAYS_NOTHING for cell in cells)]
+        left_out = list[str]()
+        for name in (*blank, *self._drop):
+            if name in columns and sum(map(self._need, columns, columns.values())) > room:
+                del columns[name]
+                left_out += [name] if name and name not in blank else []
+        if self._fill in columns and self._fill not in self._wrap:
+            others = sum(_width(name, cells) + GAP for name, cells in columns.items() if name != self._fill)
+            for cell in columns[self._fill]:
+                cell.truncate(max(self._shortest, room - others - GAP))
+        return left_out
+
+    def _need(self, name: str, cells: Sequence[Text]) -> int:
+        """Width that a column needs, with the gap after it."""
+        width = _width(name, cells)
+        if name == self._fill:
+            width = min(width, self._shortest)
+        elif name not in self._wrap:
+            width = min(width, NARROW)
+        return width + GAP
 
 
-def _line(cell: str | Text) -> Text:
-    """Return a cell that is cut if it is too long."""
-    line = Text(cell) if isinstance(cell, str) else cell.copy()
-    line.no_wrap, line.overflow = True, "ellipsis"
-    return line
+def bare_table() -> Table:
+    """Rich table without lines, whose columns have a gap between them."""
+    return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
 
 
-def width_of(columns: Mapping[str, Sequence[str | Text]], *names: str) -> int:
-    """Return the width that columns need in a table, in characters of a terminal, with the gap after each.
-
-    A Chinese or Japanese character takes two of them. Those with `names` need no more than `NARROW`.
-    """
-    widths = {name: max(map(_width, (name, *cells))) for name, cells in columns.items()}
-    return sum((min(NARROW, width) if name in names else width) + GAP for name, width in widths.items())
-
-
-def _width(cell: str | Text) -> int:
-    return cell_len(cell) if isinstance(cell, str) else cell.cell_len
+def _width(name: str, cells: Sequence[Text]) -> int:
+    return max(cell_len(name), *(line.cell_len for cell in cells for line in cell.split()))
