@@ -1,6 +1,7 @@
 """Effects: their intervals, how often those are right, and when to look."""
 
 from random import Random
+from statistics import stdev
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from redraft.stats import (
     compared_rates,
     mean_of_cases,
     rate_of,
+    standard_error,
 )
 
 # What is compared on the same cases.
@@ -253,3 +255,13 @@ def test_the_interval_of_kappa_holds_the_truth(count, repeats, rate, hit):
         found = agreement_of(ratings_of(judge.repeat(repeats), person.repeat(repeats), groups))
         hits += found.low is not None and found.low <= truth <= found.high
     assert hits / tries >= 0.93
+
+
+@pytest.mark.parametrize("values", [[0.3], [0.3] * 7, [0.1] * 10, [1 / 3] * 499])
+def test_equal_values_have_no_error_at_all(values):
+    assert standard_error(values) == 0.0
+
+
+def test_the_standard_error_is_that_of_the_sample():
+    values = [((7 * number) % 11) / 10 for number in range(500)]
+    assert standard_error(values) == pytest.approx(stdev(values) / len(values) ** 0.5, rel=1e-12)

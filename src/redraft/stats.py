@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
-from statistics import NormalDist, fmean, stdev
+from math import ceil, fsum
+from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -29,8 +29,14 @@ def student(freedom: float, share: float = INTERVAL) -> float:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean, estimated from the values; 0 for a single one."""
-    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    """Standard error of the mean, estimated from the values; 0 for a single value."""
+    count = len(values)
+    if count < 2:  # noqa: PLR2004 (a single value)
+        return 0.0
+    # `statistics.stdev` computes with fractions, which takes six times as long.
+    offsets = [value - values[0] for value in values]  # so that equal values have exactly 0
+    mean = fmean(offsets)
+    return (fsum((offset - mean) ** 2 for offset in offsets) / (count - 1) / count) ** 0.5
 
 
 def more_needed(count: int, mean: float, wanted: float) -> int | None:
