@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
-from redraft._steps import OutgoingCall
+from redraft._steps import BlockedError, OutgoingCall
 from redraft.errors import ConfigError, ModelError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
 from redraft.fleet.limits import LIMIT, LimitState, SharedLimits, limit_states, reserve
 from redraft.fleet.overview import limit_document
 from redraft.loop import Retry
+from redraft.stores.base import Record
 from redraft.types import TokenUsage
 
 
@@ -224,6 +225,43 @@ def test_a_rate_limit_of_the_provider_holds_for_every_worker():
         first, *others = provider.times
         assert min(others) - first >= 0.5
         assert (await limit_states(store))["openai:*"].blocked_until > 0
+
+    asyncio.run(main())
+
+
+async def blocked_by_the_second(gate):
+    store, model = gate._limits[0]._store, SimpleNamespace(name="a:large")
+    await store.put(Record(LIMIT, "a:*", LimitState(blocked_until=1060.0).data()))
+    with pytest.raises(BlockedError, match="wait 60 s"):
+        await gate(OutgoingCall(model, 100, 10, waits_out=False), None, None)
+
+
+async def cancelled_in_the_second(gate):
+    store, model = gate._limits[0]._store, SimpleNamespace(name="a:large")
+    await store.put(Record(LIMIT, "a:*", LimitState(blocked_until=1060.0).data()))
+    call = asyncio.create_task(gate(OutgoingCall(model, 100, 10), None, None))
+    while await store.get(LIMIT, "*") is None or not gate._limits[1]._line:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+
+
+@pytest.mark.parametrize("refused", [blocked_by_the_second, cancelled_in_the_second])
+def test_a_call_that_a_later_limit_holds_back_costs_an_earlier_limit_nothing(refused):
+    async def main():
+        limits = [Limit("*", tokens_per_minute=60_000), Limit("a:*", at_once=4)]
+        gate = SharedLimits(limits, MemoryStore(), "worker", lambda: 1000.0)
+        await asyncio.wait_for(refused(gate), 60)
+        assert (await limit_states(gate._limits[0]._store))["*"].blocked_until == 0.0
+        used = TokenUsage(100, 10, requests=1)
+
+        async def send(_limit):
+            return used
+
+        call = OutgoingCall(SimpleNamespace(name="b"), 100, 10)
+        await asyncio.wait_for(gate(call, send, lambda reply: reply), 60)
+        state = (await limit_states(gate._limits[0]._store))["*"]
+        assert state.tokens_at == pytest.approx(1000.11)
 
     asyncio.run(main())
 

@@ -186,7 +186,7 @@ class SharedLimits:
         # A limit is the most that a reply may have, and often far more than it will have.
         tokens = call.input_tokens + min(call.max_tokens or EXPECTED_TOKENS, EXPECTED_TOKENS)
         entered: list[SharedLimit] = []
-        used: int | None = None
+        used: int | None = 0  # of a call that is not sent
         try:
             for one in matching:
                 began = time.monotonic()
@@ -194,8 +194,11 @@ class SharedLimits:
                 entered.append(one)
                 waited = time.monotonic() - began
                 count("redraft.limit_wait_seconds", waited, limit=one.limit.models)
+            used = None
             reply = await send(call.max_tokens)
             used = usage(reply).total_tokens
+        except BlockedError:  # another limit holds the Retry-After already
+            raise
         except ModelError as error:
             used = None if error.usage is None else error.usage.total_tokens
             if error.status == RATE_LIMIT or error.retry_after:
