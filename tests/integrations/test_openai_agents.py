@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from types import SimpleNamespace
 
 import agents
 import httpx
@@ -15,12 +16,13 @@ from pydantic import BaseModel
 
 import redraft
 from redraft import ConfigError, Draft, ModelError, QualityCriterion, ReflectionPattern, reflected
-from redraft._steps import call_gate
+from redraft._steps import call_gate, step_scope
 from redraft.errors import UnfinishedError
 from redraft.events import TokenEvent
 from redraft.fleet.spending import DailyBudget, SharedSpending
-from redraft.integrations.openai_agents import reflecting
+from redraft.integrations.openai_agents import ModelCalls, reflecting
 from redraft.loop import Retry
+from redraft.loop.budget import Budget, StepBudget, Tally
 from redraft.stores.sqlite import MemoryStore
 from redraft.types import ConvergenceReason, TokenUsage
 from support.counting_server import INPUT_USD, OUTPUT_USD, provider
@@ -475,6 +477,21 @@ def test_a_call_that_cannot_fit_does_not_start(budget, server):
     with pytest.raises(UnfinishedError, match="the next call takes about"):
         chat(server, "How much? " + "tea " * 300, **budget)
     assert server.limits == []
+
+
+def test_a_call_that_the_budget_of_a_workflow_refuses_leaves_nothing_reserved_in_its_step():
+    async def main():
+        workflow = StepBudget(Tally(Budget(tokens=10)), "workflow")
+        step = StepBudget(Tally(Budget(tokens=100_000), outer=workflow), "generate")
+        agent = agents.Agent("clerk", model=ScriptedModel([]))
+        calls = ModelCalls(SimpleNamespace(spent=lambda *_: None), "generation", None, [], None)
+        with step_scope(budget=step):
+            with pytest.raises(UnfinishedError, match="leaves 10 tokens"):
+                await calls.on_llm_start(calls.context, agent, "Write.", [])
+            calls.end()
+        assert (step.under_way, workflow.under_way) == (set(), set())
+
+    asyncio.run(main())
 
 
 def test_an_unknown_price_is_refused_before_the_first_call(server):
