@@ -24,7 +24,7 @@ from redraft import (
 from redraft._texts import estimate_tokens
 from redraft.errors import OutputError, UnfinishedError
 from redraft.loop import Retry
-from redraft.loop.budget import NO_BUDGET, Budget, Tally
+from redraft.loop.budget import NO_BUDGET, Budget, StepBudget, Tally
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN
 from redraft.protocols import ChatReply
@@ -650,3 +650,21 @@ def test_waiting_for_a_retry_stays_within_the_time_budget():
     )
     assert result.convergence_reason == "error"
     assert result.execution_time < 30
+
+
+def test_a_call_that_waits_for_the_budget_around_its_run_is_not_a_cancelled_call():
+    async def main():
+        around = StepBudget(Tally(Budget(tokens=2_000)), "workflow")
+        step = StepBudget(Tally(Budget(seconds=0.05), outer=around), "generate")
+        with around.call("generation", 10, 1_500) as other:
+            await other.carry_out(asyncio.sleep, 0)
+            with pytest.raises(UnfinishedError, match="before the call started") as refused:
+                await step.bounding(step.timed(call_within, step))
+        assert refused.value.usage is None
+        assert (step.tally.refused, step.tally.cancelled) == (1, 0)
+
+    async def call_within(step):
+        with step.call("generation", 10, 1_500) as call:
+            await call.carry_out(asyncio.sleep, 60)
+
+    asyncio.run(main())

@@ -790,6 +790,11 @@ class BudgetedCall:
         return self.price.usd(self.expected_reply)
 
     @property
+    def has_started(self) -> bool:
+        """Whether the step's budget and those around it have admitted the call."""
+        return self in self._step.under_way and (self._outer is None or self._outer.has_started)
+
+    @property
     def reply_limit(self) -> int | None:
         """The limit to send with the call, once it has started."""
         limits = [self.limit, None if self._outer is None else self._outer.reply_limit]
@@ -872,7 +877,7 @@ class BudgetedCall:
         except TimeoutError as error:
             if not bound.expired():  # a timeout of the model itself
                 raise
-            if self not in step.under_way:
+            if not self.has_started:
                 step.tally.refused += 1
                 raise step.over(ConvergenceReason.TIME_BUDGET, "before the call started.") from error
             cancelled = step.out_of_time("a model was answering")
