@@ -9,8 +9,9 @@ import pytest
 from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, ReflectionPattern
 from redraft._steps import answer, call_gate, call_model
 from redraft.errors import ModelError, RedraftError
-from redraft.fleet import Fleet, FleetWorker, StoreQueue, spending
-from redraft.fleet.spending import DailyBudget, SharedSpending, spending_state
+from redraft.fleet import Fleet, FleetWorker, StoreQueue
+from redraft.fleet import gate as fleet_gate
+from redraft.fleet.gate import DailyBudget, FleetGate, spending_state
 from redraft.loop.budget import LONGEST_REPLY
 from redraft.models import ProviderModel
 from redraft.models.fallback import FallbackModel
@@ -30,7 +31,7 @@ THOUSAND = 1_000 * OUTPUT_USD
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(spending, "RETRY", 0.01)
+    monkeypatch.setattr(fleet_gate, "RETRY", 0.01)
     with provider(monkeypatch) as server:
         yield server
 
@@ -49,7 +50,7 @@ def asking(prompt="Write.", **more):
 
 
 def gate_of(usd, store=None, worker="w"):
-    return SharedSpending(DailyBudget(usd), store or MemoryStore(), worker, lambda: NOON)
+    return FleetGate([], DailyBudget(usd), store or MemoryStore(), worker, lambda: NOON)
 
 
 def spent_by(call, gate):
@@ -58,9 +59,9 @@ def spent_by(call, gate):
     async def main():
         with passing(gate):
             await call()
-        await gate.settle()
-        assert not gate.state.under_way
-        return gate.state.spent
+        await gate.close()
+        assert not gate.spending.state.under_way
+        return gate.spending.state.spent
 
     return asyncio.run(main())
 
@@ -84,7 +85,7 @@ async def spend(gates, prompts, store):
     ends = await asyncio.gather(*calls, return_exceptions=True)
     assert all(end is None or isinstance(end, asyncio.CancelledError) for end in ends)
     for gate in gates:
-        await gate.settle()
+        await gate.close()
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -3,15 +3,28 @@
 import asyncio
 import random
 from contextlib import suppress
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
 
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft._codec import from_record
 from redraft._steps import BlockedError, OutgoingCall
 from redraft.errors import ConfigError, ModelError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
-from redraft.fleet.limits import LIMIT, LimitState, SharedLimits, limit_states, reserve
+from redraft.fleet.gate import (
+    HELD_FOR,
+    KEY,
+    LIMIT,
+    SPENDING,
+    DailyBudget,
+    FleetGate,
+    LimitState,
+    SpendingState,
+    limit_states,
+    spending_state,
+)
 from redraft.fleet.overview import limit_document
 from redraft.loop import Retry
 from redraft.stores.base import Record
@@ -19,7 +32,7 @@ from redraft.types import TokenUsage
 
 
 def spread(limit, waiting, now=1000.0, state=None, worker="a", running=0):
-    return reserve(limit, state or LimitState(), now, worker, waiting, running)
+    return (state or LimitState()).reserve(limit, now, worker, waiting, running)
 
 
 def test_requests_are_spread_evenly_and_a_second_ahead():
@@ -121,7 +134,7 @@ class Provider:
 
 
 def gates(store, *limits, workers=3):
-    return [SharedLimits(limits, store, f"worker-{number}") for number in range(workers)]
+    return [FleetGate(limits, None, store, f"worker-{number}") for number in range(workers)]
 
 
 def test_workers_together_keep_the_requests_of_a_minute():
@@ -157,16 +170,18 @@ def test_tokens_are_expected_and_then_corrected(limit, end, expected, used):
 
     async def main():
         store = MemoryStore()
-        gate = SharedLimits([Limit("*", tokens_per_minute=60_000)], store, "worker", lambda: 1000.0)
+        gate = FleetGate([Limit("*", tokens_per_minute=60_000)], None, store, "worker", lambda: 1000.0)
         with suppress(ModelError):
             await gate(OutgoingCall(SimpleNamespace(name="m"), 100, limit), send, lambda reply: reply)
-        return (await limit_states(store))["*"].tokens_at, gate._limits[0]._correction
+        before = (await limit_states(store))["*"].tokens_at
+        await gate.limits[0].settle()
+        return before, (await limit_states(store))["*"].tokens_at
 
-    assert asyncio.run(main()) == (pytest.approx(1000 + expected / 1000), used - expected)
+    assert asyncio.run(main()) == pytest.approx((1000 + expected / 1000, 1000 + used / 1000))
 
 
 def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
-    monkeypatch.setattr("redraft.fleet.limits.REFUSED_WAIT", 0.05)
+    monkeypatch.setattr("redraft.fleet.gate.RETRY", 0.05)
 
     class Away(MemoryStore):
         is_away = False
@@ -185,7 +200,7 @@ def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
     async def main():
         nonlocal now
         store = Away()
-        gate = SharedLimits([Limit("*", tokens_per_minute=60_000)], store, "worker", clock)
+        gate = FleetGate([Limit("*", tokens_per_minute=60_000)], None, store, "worker", clock)
         call = OutgoingCall(SimpleNamespace(name="m"), 100, 10)
 
         async def send(_limit):
@@ -229,30 +244,55 @@ def test_a_rate_limit_of_the_provider_holds_for_every_worker():
     asyncio.run(main())
 
 
-async def blocked_by_the_second(gate):
-    store, model = gate._limits[0]._store, SimpleNamespace(name="a:large")
-    await store.put(Record(LIMIT, "a:*", LimitState(blocked_until=1060.0).data()))
+async def blocked_by_another_limit(gate, store):
+    await store.put(Record(LIMIT, "a:*", asdict(LimitState(blocked_until=1060.0))))
     with pytest.raises(BlockedError, match="wait 60 s"):
-        await gate(OutgoingCall(model, 100, 10, waits_out=False), None, None)
+        await gate(OutgoingCall(SimpleNamespace(name="a:large"), 100, 10, waits_out=False), None, None)
 
 
-async def cancelled_in_the_second(gate):
-    store, model = gate._limits[0]._store, SimpleNamespace(name="a:large")
-    await store.put(Record(LIMIT, "a:*", LimitState(blocked_until=1060.0).data()))
-    call = asyncio.create_task(gate(OutgoingCall(model, 100, 10), None, None))
-    while await store.get(LIMIT, "*") is None or not gate._limits[1]._line:  # noqa: ASYNC110
+async def blocked_inside_the_model(gate, _store):
+    async def send(_limit):
+        raise BlockedError("Wait 60 s.", status=429, retry_after=60.0)
+
+    with pytest.raises(BlockedError):
+        await gate(OutgoingCall(SimpleNamespace(name="a:large"), 100, 10), send, None)
+
+
+async def cancelled_in_another_limit(gate, store):
+    await store.put(Record(LIMIT, "a:*", asdict(LimitState(blocked_until=1060.0))))
+    await cancelled_in(gate.limits[1], gate)
+
+
+async def cancelled_without_money(gate, store):
+    state = SpendingState(gate.spending.budget.day(1000.0), spent=1.0, budget=1.0)
+    await store.put(Record(SPENDING, KEY, asdict(state)))
+    await cancelled_in(gate.spending, gate)
+    await store.put(Record(SPENDING, KEY, asdict(replace(state, spent=0.0))))
+
+
+async def cancelled_in(bound, gate):
+    call = asyncio.create_task(gate(OutgoingCall(SimpleNamespace(name="a:large"), 100, 10), None, None))
+    while not bound._line:  # noqa: ASYNC110
         await asyncio.sleep(0)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
 
 
-@pytest.mark.parametrize("refused", [blocked_by_the_second, cancelled_in_the_second])
-def test_a_call_that_a_later_limit_holds_back_costs_an_earlier_limit_nothing(refused):
+@pytest.mark.parametrize(
+    "held_back",
+    [
+        blocked_by_another_limit,
+        blocked_inside_the_model,
+        cancelled_in_another_limit,
+        cancelled_without_money,
+    ],
+)
+def test_a_call_that_is_not_sent_costs_a_limit_nothing(held_back):
     async def main():
-        limits = [Limit("*", tokens_per_minute=60_000), Limit("a:*", at_once=4)]
-        gate = SharedLimits(limits, MemoryStore(), "worker", lambda: 1000.0)
-        await asyncio.wait_for(refused(gate), 60)
-        assert (await limit_states(gate._limits[0]._store))["*"].blocked_until == 0.0
+        limits, store = [Limit("*", tokens_per_minute=60_000), Limit("a:*", at_once=4)], MemoryStore()
+        gate = FleetGate(limits, DailyBudget(1.0), store, "worker", lambda: 1000.0)
+        await asyncio.wait_for(held_back(gate, store), 60)
+        assert (await limit_states(store))["*"].blocked_until == 0.0
         used = TokenUsage(100, 10, requests=1)
 
         async def send(_limit):
@@ -260,10 +300,83 @@ def test_a_call_that_a_later_limit_holds_back_costs_an_earlier_limit_nothing(ref
 
         call = OutgoingCall(SimpleNamespace(name="b"), 100, 10)
         await asyncio.wait_for(gate(call, send, lambda reply: reply), 60)
-        state = (await limit_states(gate._limits[0]._store))["*"]
+        state = (await limit_states(store))["*"]
         assert state.tokens_at == pytest.approx(1000.11)
 
     asyncio.run(main())
+
+
+def test_a_change_that_admits_no_calls_leaves_the_share_of_admitted_calls():
+    """Calls are admitted up to a second ahead; another worker must not get their slots in between."""
+
+    async def main():
+        store, ended, begun = MemoryStore(), asyncio.Event(), asyncio.Queue()
+        one, two = gates(store, Limit("m", requests_per_minute=600, at_once=4), workers=2)
+
+        async def send(_limit):
+            begun.put_nowait(1)
+            await ended.wait()
+            return TokenUsage()
+
+        def call(gate):
+            model = SimpleNamespace(name="m")
+            return asyncio.create_task(gate(OutgoingCall(model, 1, 1), send, lambda reply: reply))
+
+        async def slots():
+            return [share[0] for share in (await limit_states(store))["m"].shares.values()]
+
+        calls = [call(one) for _ in range(3)]
+        await begun.get()
+        calls += [call(two) for _ in range(4)]
+        while len(await slots()) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await one.limits[0].block(0.0)
+        for _ in range(3):
+            await begun.get()
+        assert await slots() == [3, 1]
+        ended.set()
+        await asyncio.gather(*calls)
+        await one.close()
+        await two.close()
+        assert await slots() == []  # free at once when a worker ends
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_limit_of_an_earlier_version_is_read():
+    data = {
+        "requests_at": 1,
+        "tokens_at": 2.5,
+        "blocked_until": 0.0,
+        "shares": {"a": [2, 3, 9.5]},
+        "old": 1,
+    }
+    assert from_record(LimitState, data) == LimitState(1.0, 2.5, 0.0, {"a": (2, 3, 9.5)})
+
+
+def test_a_limit_that_cannot_be_renewed_does_not_keep_the_budget_from_it():
+    class Away(MemoryStore):
+        async def get(self, kind, key, /):
+            if kind == LIMIT and is_away.is_set():
+                raise StoreError("The store is away.")
+            return await super().get(kind, key)
+
+    async def main():
+        store = Away()
+        gate = FleetGate([Limit("*", at_once=4)], DailyBudget(1.0), store, "w", lambda: now[0])
+
+        async def send(_limit):
+            is_away.set()
+            now[0] += HELD_FOR * 0.9
+            await gate.renew()
+            now[0] += HELD_FOR * 0.9
+            state = await spending_state(store, now[0])
+            return TokenUsage(requests=1, cost_usd=state.spent)
+
+        return await gate(OutgoingCall(SimpleNamespace(name="m"), 1, 1), send, lambda reply: reply)
+
+    now, is_away = [1000.0], asyncio.Event()
+    assert asyncio.run(main()).cost_usd == 0.0
 
 
 def test_a_cancelled_call_takes_no_place():
@@ -281,7 +394,7 @@ def test_a_cancelled_call_takes_no_place():
 
 
 def test_calls_wait_while_the_store_is_away(monkeypatch):
-    monkeypatch.setattr("redraft.fleet.limits.REFUSED_WAIT", 0.05)
+    monkeypatch.setattr("redraft.fleet.gate.RETRY", 0.05)
 
     class Away(MemoryStore):
         failures = 3

@@ -26,9 +26,8 @@ from redraft import (
 from redraft._steps import OutgoingCall
 from redraft.errors import ConfigError, StoreError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
-from redraft.fleet.limits import counted
+from redraft.fleet.gate import KEY, SPENDING, DailyBudget, FleetGate
 from redraft.fleet.queue import FleetJob, WorkerCard
-from redraft.fleet.spending import KEY, SPENDING, DailyBudget
 from redraft.stores.base import Record
 from redraft.telemetry import METRICS, instrument, reporting_metrics, uninstrument
 from redraft.types import TokenUsage
@@ -112,7 +111,7 @@ def test_an_unknown_cost_is_counted_apart(cost, priced, unpriced):
 
     async def main():
         worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
-        gate = counted(None)
+        gate = FleetGate([], None, MemoryStore(), "w")
         call = OutgoingCall(SimpleNamespace(name="m"), 5)
 
         async def send(_limit):

@@ -9,21 +9,20 @@ from types import SimpleNamespace
 import pytest
 
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft._codec import from_record
 from redraft._steps import OutgoingCall
 from redraft.errors import ConfigError, ModelError
 from redraft.fleet import Fleet, FleetWorker, Limit, StoreQueue
-from redraft.fleet.overview import FleetOverview
-from redraft.fleet.spending import (
+from redraft.fleet.gate import (
     HELD_FOR,
     KEY,
     SPENDING,
     DailyBudget,
-    SharedSpending,
+    FleetGate,
     SpendingState,
-    reserve,
-    spending_document,
     spending_state,
 )
+from redraft.fleet.overview import FleetOverview, spending_document
 from redraft.loop.budget import Budget, StepBudget, Tally
 from redraft.protocols import ChatReply
 from redraft.stores.postgres import PostgresStore
@@ -60,7 +59,7 @@ def reserved(before, model, count=1, limit=None, *, cost=0.0, longest=0):
         step = StepBudget(Tally(Budget(usd=1.0)), "day")
         if cost or longest:
             step.tally.observe("generation", TokenUsage(0, longest, requests=1, cost_usd=cost))
-        return reserve(before, [step.call("generation", 10, limit, model) for _ in range(count)])
+        return before.reserve([step.call("generation", 10, limit, model) for _ in range(count)])
 
     return asyncio.run(main())
 
@@ -117,7 +116,7 @@ def test_a_larger_budget_counts_at_once():
 
 def test_a_state_of_an_earlier_version_is_read():
     data = {**asdict(state(spent=0.5, reserved={"a": (0.2, NOON)})), "rates": {"m": 0.001}}
-    assert SpendingState.of(data) == state(spent=0.5, reserved={"a": (0.2, NOON)})
+    assert from_record(SpendingState, data) == state(spent=0.5, reserved={"a": (0.2, NOON)})
 
 
 def usage(reply):
@@ -130,7 +129,7 @@ def call_of(model, input_tokens=10, max_tokens=None, **more):
 
 def test_failed_and_cancelled_calls():
     store = MemoryStore()
-    gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: NOON)
+    gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
 
     async def fails(_limit):
         raise ModelError("no", usage=TokenUsage(output_tokens=5, cost_usd=0.1))
@@ -151,7 +150,7 @@ def test_failed_and_cancelled_calls():
         assert (await spending_state(store, NOON)).under_way == pytest.approx(0.2)
         hanging.cancel()
         await asyncio.gather(hanging, return_exceptions=True)
-        await gate.settle()
+        await gate.close()
         return await spending_state(store, NOON)
 
     found = asyncio.run(main())
@@ -162,8 +161,8 @@ def test_failed_and_cancelled_calls():
 
 def test_a_worker_that_dies_in_its_first_call_uses_up_a_share_of_the_day():
     store, now = MemoryStore(), [NOON]
-    dead = SharedSpending(DailyBudget(1.0), store, "dead", lambda: now[0])
-    gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: now[0])
+    dead = FleetGate([], DailyBudget(1.0), store, "dead", lambda: now[0])
+    gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: now[0])
     sent = []
 
     async def main():
@@ -179,7 +178,7 @@ def test_a_worker_that_dies_in_its_first_call_uses_up_a_share_of_the_day():
         now[0] += 2 * HELD_FOR
         for _ in range(4):
             await gate(call_of(Metered()), quick, usage)
-        await gate.settle()
+        await gate.close()
         spent = (await spending_state(store, now[0])).spent
         died.cancel()
         await asyncio.gather(died, return_exceptions=True)
@@ -210,7 +209,7 @@ def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
     async def main():
         nonlocal read, entering
         read, entering = asyncio.Event(), asyncio.Event()
-        gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: NOON)
+        gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
 
         async def send(_limit):
             return TokenUsage(output_tokens=50, requests=1, cost_usd=0.05)
@@ -218,7 +217,7 @@ def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
         await gate(call_of(Priced(), max_tokens=100), send, usage)
         await entering.wait()
         await gate(call_of(Priced(), max_tokens=100), send, usage)
-        await gate.settle()
+        await gate.close()
         await asyncio.sleep(0.05)
         return await spending_state(store, NOON)
 
@@ -230,7 +229,7 @@ def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
 
 def test_reservations_are_renewed_while_calls_are_under_way():
     store, now = MemoryStore(), [NOON]
-    gate = SharedSpending(DailyBudget(1.0), store, "w", lambda: now[0])
+    gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: now[0])
 
     async def main():
         ended = asyncio.Event()
@@ -243,11 +242,11 @@ def test_reservations_are_renewed_while_calls_are_under_way():
         await asyncio.sleep(0.05)
         for _ in range(4):
             now[0] += HELD_FOR * 0.6
-            await gate.refresh()
+            await gate.renew()
         assert (await spending_state(store, now[0])).under_way == 0.1
         ended.set()
         await call
-        await gate.settle()
+        await gate.close()
         return await spending_state(store, now[0])
 
     assert asyncio.run(main()).spent == 0.3
@@ -274,7 +273,7 @@ def priced(request):
     return ChatReply(f"draft {number}", usage=used)
 
 
-def test_runs_are_handed_back_and_go_on_the_next_day():
+def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
     store = MemoryStore()
     model = ScriptedModel(priced)
     clerk = Agent(
@@ -305,6 +304,7 @@ def test_runs_are_handed_back_and_go_on_the_next_day():
         spent = len(model.requests)
         assert spent in (5, 6)  # 0.65 dollars, with twice the highest cost reserved for a call
         assert worker.problem
+        assert caplog.text.count("is spent; runs wait until") == 1
         overview = await FleetOverview.of(fleet().queue, store)
         assert overview.spending.is_reached
         assert overview.document()["spending"]["is_reached"]
@@ -403,7 +403,7 @@ def _make_zone(path, offset):
 
 async def _stored(store):
     record = await store.get(SPENDING, KEY)
-    return None if record is None else SpendingState.of(record.data)
+    return None if record is None else from_record(SpendingState, record.data)
 
 
 async def _when_idle(store):

@@ -8,8 +8,8 @@ import pytest
 
 from redraft import MemoryStore
 from redraft.fleet import StoreQueue
+from redraft.fleet.gate import KEY, SPENDING, DailyBudget, SpendingState
 from redraft.fleet.queue import FleetJob, WorkerCard
-from redraft.fleet.spending import KEY, SPENDING, DailyBudget, SpendingState
 from redraft.stores.base import Record
 from redraft.stores.sqlite import SqliteStore
 from support.dashboards import HOSTILE, Seen, pages

@@ -19,7 +19,7 @@ from redraft import ConfigError, Draft, ModelError, QualityCriterion, Reflection
 from redraft._steps import call_gate, step_scope
 from redraft.errors import UnfinishedError
 from redraft.events import TokenEvent
-from redraft.fleet.spending import DailyBudget, SharedSpending
+from redraft.fleet.gate import DailyBudget, FleetGate
 from redraft.integrations.openai_agents import ModelCalls, reflecting
 from redraft.loop import Retry
 from redraft.loop.budget import Budget, StepBudget, Tally
@@ -458,7 +458,7 @@ def test_the_calls_pass_the_gate_of_a_fleet(server):
 @pytest.mark.parametrize(("max_tokens", "reserved"), [(None, 65_536), (50, 50)])
 def test_a_call_starts_only_if_the_day_can_pay_for_its_longest_reply(max_tokens, reserved, server):
     def gate(tokens):
-        return SharedSpending(DailyBudget(tokens * OUTPUT_USD), MemoryStore(), "w", lambda: 0.0)
+        return FleetGate([], DailyBudget(tokens * OUTPUT_USD), MemoryStore(), "w", lambda: 0.0)
 
     with pytest.raises(ModelError, match=r"is too small for it on any day"):
         chat_through(gate(reserved), server, max_tokens=max_tokens)

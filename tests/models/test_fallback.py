@@ -12,7 +12,7 @@ from redraft._steps import answer, call_gate
 from redraft.cycles.agent import CycleAgent
 from redraft.errors import ConfigError, ModelError
 from redraft.events import TokenEvent
-from redraft.fleet.limits import Limit, SharedLimits
+from redraft.fleet.gate import FleetGate, Limit
 from redraft.loop import Retry
 from redraft.models import fallback
 from redraft.models.fallback import FallbackModel, providers_of
@@ -224,7 +224,7 @@ def test_a_retry_after_of_a_fleet_passes_calls_on_instead_of_holding_them():
 
     async def main():
         for worker, one in (("w1", model), ("w2", other)):
-            outside = call_gate.set(SharedLimits(limits, store, worker))
+            outside = call_gate.set(FleetGate(limits, None, store, worker))
             yield await asyncio.wait_for(answer(one, ASKED), 60)
             call_gate.reset(outside)
 

@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # what type checkers read as True, without the cost of im
 if TYPE_CHECKING:
     from redraft.fleet.fleet import Fleet as Fleet
     from redraft.fleet.fleet import JobHandle as JobHandle
-    from redraft.fleet.limits import Limit as Limit
+    from redraft.fleet.gate import Limit as Limit
     from redraft.fleet.queue import FleetJob as FleetJob
     from redraft.fleet.queue import Queue as Queue
     from redraft.fleet.queue import StoreQueue as StoreQueue
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "fleet": ("Fleet", "JobHandle"),
-    "limits": ("Limit",),
+    "gate": ("Limit",),
     "schedule": ("Schedule",),
     "queue": ("FleetJob", "Queue", "StoreQueue"),
     "worker": ("FleetWorker",),

@@ -17,7 +17,7 @@ from redraft._telemetry import current_position
 from redraft._validation import check_choice, is_number, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
-from redraft.fleet.limits import Limit
+from redraft.fleet.gate import DailyBudget, Limit
 from redraft.fleet.programs import Program, fingerprint, program_of
 from redraft.fleet.queue import (
     LEAST_PRIORITY,
@@ -29,7 +29,6 @@ from redraft.fleet.queue import (
     StoreQueue,
 )
 from redraft.fleet.schedule import Schedule
-from redraft.fleet.spending import DailyBudget
 from redraft.loop.journal import STEP, check_run_id
 from redraft.loop.keeper import new_run_id
 from redraft.settings import load_settings

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
-from redraft.fleet.limits import LimitState, limit_states
+from redraft.fleet.gate import DailyBudget, LimitState, SpendingState, limit_states, spending_state
 from redraft.fleet.queue import LIVE, FleetJob, QueueDepth, WorkerState
-from redraft.fleet.spending import SpendingState, spending_document, spending_state
 
 if TYPE_CHECKING:
     from redraft._telemetry import Gauges
@@ -122,7 +121,24 @@ def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any
     now = time.time() if now is None else now
     state = state.at(now)
     return {
-        "at_once": sum(share[0] for share in (state.shares or {}).values()),
+        "at_once": sum(share[0] for share in state.shares.values()),
         "wait_seconds": max(0.0, state.requests_at - now, state.tokens_at - now, state.blocked_until - now),
         "blocked_seconds": max(0.0, state.blocked_until - now),
+    }
+
+
+def spending_document(state: SpendingState) -> dict[str, Any]:
+    """Return the spending of today as JSON data."""
+    next_day = DailyBudget(state.budget, state.zone).next_day(time.time())
+    return {
+        "day": state.day,
+        "zone": state.zone,
+        "budget_usd": state.budget,
+        "spent_usd": state.spent,
+        "under_way_usd": state.under_way,
+        "left_usd": state.left,
+        "is_reached": state.is_reached,
+        "unpriced_calls": state.unpriced,
+        "next_day": next_day.isoformat(),
+        "earlier": dict(state.earlier),
     }

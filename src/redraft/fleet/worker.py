@@ -28,12 +28,11 @@ from redraft.errors import (
     StoreError,
     StoreSettingsError,
 )
-from redraft.fleet.limits import SharedLimits, counted
+from redraft.fleet.gate import FleetGate
 from redraft.fleet.overview import fleet_gauges
 from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, Heartbeat, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
-from redraft.fleet.spending import SharedSpending
 from redraft.loop.claim import Claim, claim_under_way
 from redraft.redact.log import logger
 from redraft.types import render_usd
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 
     from redraft.fleet.fleet import Fleet
+    from redraft.fleet.gate import SharedSpending
     from redraft.fleet.monitor import Monitor
 
 POLL = 1.0
@@ -192,15 +192,9 @@ class FleetWorker:
         self._unknown: dict[str, int] = {}
         self._clock_offset = 0.0
         self._monitor = None if listen is None else _monitor(self, listen)
-        self._limits = (
-            SharedLimits(fleet.limits, fleet.store, self.card.name, self._clock) if fleet.limits else None
-        )
-        self._spending = (
-            SharedSpending(fleet.budget, fleet.store, self.card.name, self._clock, self._limits)
-            if fleet.budget is not None
-            else None
-        )
+        self._gate = FleetGate(fleet.limits, fleet.budget, fleet.store, self.card.name, self._clock)
         self._stuck: frozenset[str] = frozenset()
+        self._was_spent = False
 
     @property
     def running(self) -> int:
@@ -220,7 +214,7 @@ class FleetWorker:
 
     @property
     def _is_spent(self) -> bool:
-        return self._spending is not None and self._spending.state.is_reached
+        return self._gate.spending is not None and self._gate.spending.state.is_reached
 
     def stop(self) -> None:
         """First call: stop gracefully. Second: stop at once."""
@@ -254,9 +248,7 @@ class FleetWorker:
                 if await self._begin_beating():
                     await self._work_beating(jobs, until_idle=until_idle)
         finally:
-            if self._spending is not None:
-                with suppress(StoreError):  # what was reserved then counts as spent
-                    await self._spending.settle()
+            await self._gate.close()
             _telemetry.gauges = {}
             await self._queue.leave()
         return self.done
@@ -414,13 +406,10 @@ class FleetWorker:
             return await self._outcome(running)
 
     async def _outcome(self, running: _Running) -> JobOutcome:
-        gate = self._spending or self._limits
-        if _telemetry.current is not None:
-            gate = counted(gate)
-        outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(gate)
+        outside, outer_gate = claim_under_way.set(running.claim), call_gate.set(self._gate)
         try:
             program, job = self.fleet.programs[running.job.program], running.job
-            if self._spending is not None:
+            if self.fleet.budget is not None:
                 program.check(job.task, priced=True)
             return await traced(
                 "job", job.program, job.run_id, lambda: program.run(job.task, job.run_id), job.trace
@@ -514,10 +503,9 @@ class FleetWorker:
             elif running.claim is not None:
                 running.claim.renew()
         await self._return_unknown(heartbeat)
-        if self._limits is not None:
-            await self._limits.renew()
-        if self._spending is not None:
-            await self._keep_budget(self._spending)
+        await self._gate.renew()
+        if self._gate.spending is not None:
+            self._hand_back_stuck(self._gate.spending)
 
     async def _return_unknown(self, heartbeat: Heartbeat) -> None:
         """Hand back jobs that this worker holds and does not know: the answer to its claim was lost.
@@ -537,10 +525,9 @@ class FleetWorker:
                 await self._queue.hand_back(job, any_version=not job.version)
         self._unknown = unknown
 
-    async def _keep_budget(self, spending: SharedSpending) -> None:
-        """Hand runs back that wait for money, once what they have paid for is recorded."""
-        was_spent = self._is_spent
-        await spending.refresh()
+    def _hand_back_stuck(self, spending: SharedSpending) -> None:
+        """Hand back the runs that wait for money, once the replies that they have paid for are recorded."""
+        was_spent, self._was_spent = self._was_spent, self._is_spent
         if self._is_spent and not was_spent:
             again = spending.budget.next_day(self._clock())
             logger.warning(

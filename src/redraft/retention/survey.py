@@ -19,10 +19,9 @@ from redraft.cycles.storage import AGENT
 from redraft.cycles.trace import TRACE
 from redraft.errors import ConfigError
 from redraft.evals.report import EVALUATION, TRY
-from redraft.fleet.limits import LIMIT
+from redraft.fleet.gate import LIMIT, SPENDING
 from redraft.fleet.queue import JOB, WAITING, WORKER
 from redraft.fleet.schedule import SCHEDULE
-from redraft.fleet.spending import SPENDING
 from redraft.lessons.documents import LESSON, LOCK
 from redraft.lessons.due import DUE, SETTLED
 from redraft.lessons.guidance import QUARANTINED

@@ -1,0 +1,759 @@
+"""The gate of a fleet's model calls: rates, calls at once and a daily budget that all workers share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from math import isinf
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from zoneinfo import ZoneInfo
+
+from redraft._codec import from_record
+from redraft._hints import keyword_hints
+from redraft._steps import RATE_LIMIT, BlockedError
+from redraft._telemetry import count
+from redraft._validation import is_number
+from redraft.errors import ConfigError, ModelError, RedraftError, StoreError
+from redraft.loop.budget import Budget, Room, StepBudget, Tally, exact_usd
+from redraft.loop.claim import claim_under_way
+from redraft.redact.log import logger
+from redraft.stores.base import Record, intact
+from redraft.types import NOTHING_USED, ConvergenceReason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redraft._steps import OutgoingCall
+    from redraft.loop.budget import BudgetedCall
+    from redraft.stores.base import Store
+    from redraft.types import TokenUsage
+
+LIMIT, SPENDING, KEY = "limit", "spending", "usd"
+"""The kinds of the records; a limit's key is the pattern of its models, that of the spending is `KEY`."""
+AHEAD = 1.0
+"""Seconds of calls that a worker reserves at a time."""
+SHARE_FOR = 10.0
+"""Seconds after which the calls at once of a worker that is gone go to others."""
+MOST_AHEAD = 86_400.0
+"""Seconds; a time that lies further ahead was written by a wrong clock, and counts as now."""
+EXPECTED_TOKENS = 500
+"""Tokens expected of a reply, unless its limit is lower."""
+REFUSED_WAIT = 1.0
+"""Seconds that a rate limit without a Retry-After holds."""
+HELD_FOR = 30.0
+"""Seconds after which what a silent worker has reserved counts as spent: its calls may have been answered."""
+FIRST_SHARE = 0.1
+"""The share of the budget that the first call of a worker reserves if its model has no known price."""
+SHORTEST_RETRY, RETRY = 0.1, 0.5
+"""Seconds until calls that were not admitted ask again."""
+SETTLE_AFTER = 0.05
+"""Seconds after which a call that has ended is settled, unless another change does it before."""
+ROUNDING = 1e-9
+"""Dollars that sums of floating point numbers may be off."""
+DAYS = 31
+"""Days whose totals are stored."""
+
+
+@keyword_hints()
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What all workers together may ask of the models whose names match `models`.
+
+    `models` is a pattern: `openai:*` is every model of that provider. Calls of all kinds count: drafts,
+    revisions, judges, reflections, agents of the OpenAI Agents SDK; calls that LangGraph or your own
+    functions send don't. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
+    has more than twice its share. `at_once` bounds the calls under way. What has no bound is None.
+
+    A provider's Retry-After, or a status 429 without one, holds for all calls that match. If several limits
+    match a model, each one holds.
+    """
+
+    models: str
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    at_once: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.models, str) or not self.models.strip() or len(self.models) > 200:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            raise ConfigError(f"Limit: models must be a pattern, such as 'openai:*', got {self.models!r}.")
+        for name in ("requests_per_minute", "tokens_per_minute"):
+            rate: object = getattr(self, name)
+            if rate is not None and not (is_number(rate) and rate > 0):
+                raise ConfigError(f"Limit {self.models!r}: {name} must be a number > 0, got {rate!r}.")
+        if self.at_once is not None and (type(self.at_once) is not int or self.at_once < 1):
+            raise ConfigError(
+                f"Limit {self.models!r}: at_once must be a whole number from 1, got {self.at_once!r}."
+            )
+        if self.requests_per_minute is None and self.tokens_per_minute is None and self.at_once is None:
+            raise ConfigError(f"Limit {self.models!r} has no bounds; set at least one of them.")
+
+
+@dataclass(frozen=True, slots=True)
+class DailyBudget:
+    """What the calls of all workers may cost on one day of a time zone, in US dollars.
+
+    Raises `ConfigError` for an amount or a zone that means nothing.
+    """
+
+    usd: float
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if not is_number(self.usd) or not self.usd > 0:
+            raise ConfigError(f"budget_usd_per_day must be a number > 0, got {self.usd!r}.")
+        try:
+            ZoneInfo(self.zone)
+        except (KeyError, OSError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"budget_zone must be a time zone, such as 'Europe/Berlin', got {self.zone!r}."
+            ) from error
+
+    def day(self, now: float) -> str:
+        """The day of a time in seconds since 1970, such as `2026-11-23`."""
+        return datetime.fromtimestamp(now, ZoneInfo(self.zone)).date().isoformat()
+
+    def next_day(self, now: float) -> datetime:
+        """When the next day begins."""
+        today = datetime.fromtimestamp(now, ZoneInfo(self.zone))
+        return today.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """A limit as the store has it; times are seconds since 1970, by the queue's clock."""
+
+    requests_at: float = 0.0
+    """When the next call may begin by the requests of a minute."""
+    tokens_at: float = 0.0
+    """When the next call may begin by the tokens of a minute."""
+    blocked_until: float = 0.0
+    """The end of a Retry-After."""
+    shares: Mapping[str, tuple[int, int, float]] = field(default_factory=dict[str, tuple[int, int, float]])
+    """By worker: the slots of calls at once that it holds, the slots that it wants, and when both expire."""
+
+    def at(self, now: float) -> LimitState:
+        """The state without times from a wrong clock, and without workers that are gone."""
+        latest = now + MOST_AHEAD
+        times = (self.requests_at, self.tokens_at, self.blocked_until)
+        return LimitState(
+            *(now if time > latest else time for time in times),
+            shares={name: share for name, share in self.shares.items() if now < share[2] <= latest},
+        )
+
+    def reserve(
+        self, limit: Limit, now: float, worker: str, waiting: Sequence[int], running: int
+    ) -> tuple[LimitState, list[float]]:
+        """The state with calls of a worker reserved, and when each of the first waiting calls may begin.
+
+        `waiting` has the tokens that each waiting call is expected to use; `running` counts the calls of the
+        worker that are under way.
+        """
+        state = self.at(now)
+        shares = {name: one for name, one in state.shares.items() if name != worker}
+        room = len(waiting)
+        if limit.at_once is not None:
+            wanted = running + len(waiting)
+            held = sum(one[0] for one in shares.values())
+            wanted_by_others = sum(max(one[0], one[1]) for one in shares.values())
+            fair = max(limit.at_once // (len(shares) + 1), limit.at_once - wanted_by_others, 1)
+            share = max(running, min(wanted, fair, limit.at_once - held))
+            room = share - running
+            if wanted:
+                shares[worker] = (share, wanted, now + SHARE_FOR)
+        requests_at, tokens_at, times = state.requests_at, state.tokens_at, list[float]()
+        for tokens in waiting[:room]:
+            at = max(now, state.blocked_until)
+            at = max(at, requests_at) if limit.requests_per_minute else at
+            at = max(at, tokens_at) if limit.tokens_per_minute else at
+            if at > now + AHEAD:
+                break
+            times.append(at)
+            if limit.requests_per_minute:
+                requests_at = at + 60 / limit.requests_per_minute
+            if limit.tokens_per_minute:
+                tokens_at = at + tokens * 60 / limit.tokens_per_minute
+        return replace(state, requests_at=requests_at, tokens_at=tokens_at, shares=shares), times
+
+
+class Reservation(NamedTuple):
+    """What is reserved for a call, and the limit on its reply."""
+
+    usd: float
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingState:
+    """What was spent on a day, as the store has it; amounts are US dollars."""
+
+    day: str = ""
+    spent: float = 0.0
+    """The cost of calls that have ended."""
+    reserved: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """By worker: what its calls under way may cost, and when that expires and counts as spent."""
+    refused: float = 0.0
+    """What the cheapest call that did not fit any more would have needed; 0 if all did."""
+    unpriced: int = 0
+    """Calls whose cost is unknown."""
+    earlier: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The totals of earlier days."""
+    budget: float = 0.0
+    """The budget of the worker that wrote last."""
+    zone: str = "UTC"
+    """The time zone of the worker that wrote last."""
+
+    @property
+    def under_way(self) -> float:
+        """What the calls under way may cost."""
+        return sum(usd for usd, _ in self.reserved.values())
+
+    @property
+    def left(self) -> float:
+        """What new calls may still cost."""
+        return max(0.0, self.budget - self.spent - self.under_way)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the budget is too small for the calls that wait."""
+        return self.spent >= self.budget or 0 < self.budget - self.spent < self.refused
+
+    def on(self, budget: DailyBudget, now: float) -> SpendingState:
+        """The state as of now: of today, with expired reservations counted as spent."""
+        day, state = budget.day(now), replace(self, budget=budget.usd, zone=budget.zone)
+        if day != self.day:
+            earlier = {**self.earlier, self.day: self.spent} if self.day else {}
+            # After a clock that was ahead, what it counted belongs to today, whose total was put away.
+            spent = sum(usd for of, usd in earlier.items() if of >= day)
+            earlier = dict(sorted((of, usd) for of, usd in earlier.items() if of < day)[-DAYS:])
+            state = replace(state, day=day, spent=spent, refused=0.0, unpriced=0, earlier=earlier)
+        if self.budget != budget.usd:
+            state = replace(state, refused=0.0)
+        gone = {worker: usd for worker, (usd, until) in state.reserved.items() if until <= now}
+        latest = now + 2 * HELD_FOR  # a reservation with a later expiry was made by a wrong clock
+        if gone or any(until > latest for _, until in state.reserved.values()):
+            others = {
+                worker: (usd, min(until, latest))
+                for worker, (usd, until) in state.reserved.items()
+                if worker not in gone
+            }
+            state = replace(state, spent=state.spent + sum(gone.values()), reserved=others)
+        return state
+
+    def reserve(
+        self, calls: Sequence[BudgetedCall], *, may_guess: bool = True
+    ) -> tuple[SpendingState, list[Reservation]]:
+        """The new state, and a reservation for each of the first calls, as many as fit.
+
+        A call whose price is known reserves its input and the highest limit on its reply that fits; it waits
+        if its reply would probably be cut off there. Other calls reserve by what earlier ones have cost, and
+        the first one, if it `may_guess`, a share of the budget; the others wait for it. It is not all that is
+        left, since the reservations of a worker that dies count as spent.
+        """
+        state, reserved, left = self, list[Reservation](), self.budget - self.spent - self.under_way
+        for number, call in enumerate(calls):
+            needed = 0.0 if isinf(call.expected_usd) else min(call.expected_usd, state.budget)
+            is_guess = isinf(call.expected_usd)
+            if left <= 0 or needed > left or (is_guess and not may_guess):
+                if state.spent + needed >= state.budget:
+                    state = replace(state, refused=min(needed, state.refused) if state.refused else needed)
+                break
+            usd, limit = needed, call.max_tokens
+            if is_guess:
+                usd, may_guess = min(left, FIRST_SHARE * state.budget), False
+            if (price := call.price) is not None:
+                waiting = [other.price.input for other in calls[number:] if other.price is not None]
+                room = Room(
+                    ConvergenceReason.COST_BUDGET, left, price.input, price.output, sum(waiting), len(waiting)
+                )
+                limit = min(call.highest_limit, room.output, max(room.share, call.expected_reply))
+                usd = price.usd(limit)
+            reserved.append(Reservation(usd, limit))
+            left -= usd
+        return state, reserved
+
+
+S = TypeVar("S", LimitState, SpendingState)
+R = TypeVar("R")
+
+
+class _Call:
+    """A call on its way through the gate."""
+
+    def __init__(self, call: OutgoingCall, budgeted: BudgetedCall | None) -> None:
+        claim = claim_under_way.get()
+        self.run_id = "" if claim is None else claim.run_id
+        # A reply is usually far shorter than its limit.
+        self.tokens = call.input_tokens + min(call.max_tokens or EXPECTED_TOKENS, EXPECTED_TOKENS)
+        self.waits_out = call.waits_out
+        self.budgeted = cast("BudgetedCall", budgeted)  # not read without a budget
+        self.begins_at = 0.0
+        """When the limit that it is about to pass lets it begin."""
+        self.reserved = Reservation(0.0, None)
+        self.is_guess = False
+        """Whether its reservation is a guess, since no call of its kind has ended yet."""
+        self.is_sent = self.has_failed = False
+        self.used: TokenUsage | None = None
+        """The usage of the call; None if unknown, such as that of a cancelled call."""
+
+
+class _Waiting(NamedTuple):
+    call: _Call
+    turn: asyncio.Future[None]
+
+
+class _Ended(NamedTuple):
+    """The end of a call: its reservation and its usage, in tokens or US dollars; None if unknown."""
+
+    reserved: float
+    used: float | None
+
+
+class SharedBound(ABC, Generic[S]):
+    """A bound that all workers share, as one worker sees it: a record, and the line of waiting calls.
+
+    One task reserves for the calls at the front of the line and lets them go, so the store is asked a few
+    times a second, however many calls there are. While the store can't be reached, calls wait.
+    """
+
+    def __init__(
+        self, state: S, record: tuple[str, str], store: Store, worker: str, clock: Callable[[], float]
+    ) -> None:
+        self.state = state
+        """The state when it was last read or written."""
+        self._kind, self._key = record
+        self._store = store
+        self._worker = worker
+        self._clock = clock
+        self._line: deque[_Waiting] = deque()
+        self._ended: list[_Ended] = []
+        self._changing = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self._admitting: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def _next(
+        self, state: S, ended: Sequence[_Ended], line: Sequence[_Waiting], *, admits: bool
+    ) -> tuple[S, Sequence[_Waiting]]:
+        """The state after calls have ended, and the first calls of the line, which it admits.
+
+        What is reserved for an admitted call is noted in the call.
+        """
+
+    @abstractmethod
+    def _hold(self, call: _Call) -> None:
+        """Count a call as under way."""
+
+    @abstractmethod
+    def _release(self, call: _Call) -> _Ended:
+        """Stop counting a call as under way."""
+
+    @property
+    @abstractmethod
+    def _owes(self) -> bool:
+        """Whether the record has to change although no call waits."""
+
+    async def _begin(self, call: _Call) -> None:
+        """Wait until an admitted call may begin."""
+
+    @property
+    def _pause(self) -> float:
+        """Seconds after which calls that were not admitted ask again."""
+        return RETRY
+
+    async def enter(self, call: _Call) -> None:
+        """Wait until a call may begin."""
+        waiting = _Waiting(call, asyncio.get_running_loop().create_future())
+        self._line.append(waiting)
+        if self._admitting is None or self._admitting.done():
+            self._admitting = asyncio.create_task(self._admit(), name=f"redraft-gate-{self._key}")
+        try:
+            await waiting.turn
+        except asyncio.CancelledError:
+            turn = waiting.turn
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.leave(call)
+            raise
+
+    def leave(self, call: _Call) -> None:
+        """End a call; its usage is counted soon."""
+        self._ended.append(self._release(call))
+        self._freed.set()
+        if self._owes and (self._settling is None or self._settling.done()):
+            self._settling = asyncio.create_task(self._settle_soon(), name=f"redraft-settle-{self._key}")
+
+    async def settle(self) -> None:
+        """Count the calls that have ended, and extend the reservations of those under way."""
+        await self._change(admits=False)
+
+    async def settle_if_owed(self) -> None:
+        """Settle unless there is nothing to write; tried again later if the store can't be reached."""
+        if self._owes:
+            try:
+                await self.settle()
+            except StoreError as error:
+                logger.warning("The %s of %s can't be written: %s", self._kind, self._key, error)
+
+    async def renew(self) -> None:
+        """Extend the reservations of this worker, and read the state; called with each heartbeat."""
+        try:
+            await self.settle()
+        except StoreError as error:
+            logger.warning("The %s of %s can't be renewed: %s", self._kind, self._key, error)
+
+    async def _settle_soon(self) -> None:
+        await asyncio.sleep(SETTLE_AFTER)
+        await self.settle_if_owed()
+
+    async def _admit(self) -> None:
+        """Let the calls in the line go in their order, as soon as the bound admits them."""
+        while self._drop_done():
+            self._freed.clear()
+            admitted, pause = (), RETRY
+            try:
+                admitted = await self._change(admits=True)
+                pause = self._pause
+            except StoreError as error:
+                logger.warning("The %s of %s can't be read, so calls wait: %s", self._kind, self._key, error)
+            for call, turn in admitted:
+                await self._begin(call)
+                self._hold(call)
+                if turn.done():  # cancelled or turned away meanwhile
+                    self.leave(call)
+                else:
+                    turn.set_result(None)
+            if not admitted and self._drop_done():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._freed.wait()
+
+    def _drop_done(self) -> bool:
+        """Remove admitted and cancelled calls at the front; return whether others wait."""
+        while self._line and self._line[0].turn.done():
+            self._line.popleft()
+        return bool(self._line)
+
+    async def _change(self, *, admits: bool) -> Sequence[_Waiting]:
+        """Settle calls that have ended and reserve for calls in the line, in one atomic change of the record.
+
+        One change at a time: `state` must have what the record has for this worker, also when the store has
+        written a change and has not said so yet.
+        """
+        async with self._changing:
+            ended, self._ended = self._ended, []
+            try:
+                while True:
+                    before = await self._store.get(self._kind, self._key)
+                    there = (
+                        type(self.state)() if before is None else from_record(type(self.state), before.data)
+                    )
+                    line = [one for one in self._line if not one.turn.done()]
+                    state, admitted = self._next(there, ended, line, admits=admits)
+                    if state != there:
+                        record = Record(self._kind, self._key, asdict(state))
+                        if before is None:
+                            is_written = (await self._store.put_if_absent(record))[1]
+                        else:
+                            stored = await self._store.replace(replace(before, data=record.data))
+                            is_written = stored is not None
+                        if not is_written:  # another worker was faster
+                            continue
+                    self.state = state
+                    return admitted
+            except BaseException:
+                self._ended = [*ended, *self._ended]
+                raise
+
+
+class SharedLimit(SharedBound[LimitState]):
+    """A limit as one worker sees it; it admits calls up to a second before they may begin."""
+
+    def __init__(self, limit: Limit, store: Store, worker: str, clock: Callable[[], float]) -> None:
+        super().__init__(LimitState(), (LIMIT, limit.models), store, worker, clock)
+        self.limit = limit
+        self._running = 0
+        self._blocked_until = 0.0
+
+    async def enter(self, call: _Call) -> None:
+        """Wait until a call may begin; unless it waits out a Retry-After, raises `BlockedError` for one."""
+        if not call.waits_out and (refusal := self._refusal()) is not None:
+            raise refusal
+        began = time.monotonic()
+        await super().enter(call)
+        count("redraft.limit_wait_seconds", time.monotonic() - began, limit=self.limit.models)
+
+    async def block(self, seconds: float) -> None:
+        """Block calls in all workers for `seconds`."""
+        self._blocked_until = max(self._blocked_until, self._clock() + seconds)
+        self._turn_away()
+        try:
+            await self.settle()
+        except StoreError as error:
+            logger.warning("A Retry-After of %s could not be shared: %s", self.limit.models, error)
+
+    async def renew(self) -> None:
+        """Keep the share of the calls at once while long calls are under way."""
+        if self._running:
+            await super().renew()
+
+    def _hold(self, call: _Call) -> None:  # noqa: ARG002 (all calls weigh the same)
+        self._running += 1
+
+    def _release(self, call: _Call) -> _Ended:
+        self._running -= 1
+        if not call.is_sent:
+            return _Ended(call.tokens, 0)
+        return _Ended(call.tokens, None if call.used is None else call.used.total_tokens)
+
+    @property
+    def _owes(self) -> bool:
+        return not self._running and not self._line and self._worker in self.state.shares
+
+    async def _begin(self, call: _Call) -> None:
+        while (left := max(call.begins_at, self._blocked_until) - self._clock()) > 0:  # noqa: ASYNC110 (it waits for a time)
+            await asyncio.sleep(left)
+
+    @property
+    def _pause(self) -> float:
+        # Either all calls at once are taken, or the next call is more than a second ahead.
+        next_at = max(self.state.requests_at, self.state.tokens_at, self.state.blocked_until)
+        return min(max(next_at - AHEAD - self._clock(), SHORTEST_RETRY), REFUSED_WAIT)
+
+    def _next(
+        self, state: LimitState, ended: Sequence[_Ended], line: Sequence[_Waiting], *, admits: bool
+    ) -> tuple[LimitState, Sequence[_Waiting]]:
+        now = self._clock()
+        state = state.at(now)
+        if self.limit.tokens_per_minute:
+            # Usage beyond the estimate delays later calls, also after a pause.
+            more = sum(one.used - one.reserved for one in ended if one.used is not None)
+            start = max(state.tokens_at, now) if more > 0 else state.tokens_at
+            state = replace(state, tokens_at=start + more * 60 / self.limit.tokens_per_minute)
+        self._blocked_until = max(self._blocked_until, state.blocked_until)
+        state = replace(state, blocked_until=self._blocked_until)
+        self._turn_away()
+        if not admits and line:
+            return state, ()  # calls of the line may be admitted and not begun: their share must stay
+        line = [one for one in line if not one.turn.done()]
+        tokens = [one.call.tokens for one in line]
+        after, times = state.reserve(self.limit, now, self._worker, tokens, self._running)
+        for one, at in zip(line, times, strict=False):
+            one.call.begins_at = at
+        return after, line[: len(times)]
+
+    def _refusal(self) -> BlockedError | None:
+        """The error of a call that does not wait out the Retry-After in force; None if there is none."""
+        left = self._blocked_until - self._clock()
+        if left <= 0:
+            return None
+        refusal = f"A provider asked to wait {left:.0f} s (Retry-After), which holds for all workers."
+        return BlockedError(refusal, status=RATE_LIMIT, retryable=True, retry_after=left)
+
+    def _turn_away(self) -> None:
+        """Refuse the calls in the line that don't wait out a Retry-After, if one is in force."""
+        for one in self._line:
+            if not one.call.waits_out and not one.turn.done() and (refusal := self._refusal()) is not None:
+                one.turn.set_exception(refusal)
+
+
+class SharedSpending(SharedBound[SpendingState]):
+    """A daily budget as one worker sees it.
+
+    A call reserves its input and its longest possible reply before it is sent with a limit on its reply, and
+    is settled when it has ended, on the day on which it ends. So what is spent on a day exceeds the budget by
+    the error of the estimates of inputs at most; models that only report their costs, without a known price,
+    may exceed it by the replies under way. A call that does not fit waits, and so does its run.
+    """
+
+    def __init__(self, budget: DailyBudget, store: Store, worker: str, clock: Callable[[], float]) -> None:
+        super().__init__(SpendingState(budget=budget.usd), (SPENDING, KEY), store, worker, clock)
+        self.budget = budget
+        self._models: dict[str, StepBudget] = {}
+        self._under_way: Counter[str] = Counter()
+        self._guesses = 0
+
+    def budgeted(self, call: OutgoingCall) -> BudgetedCall:
+        """A call with its price.
+
+        Raises `ConfigError` for a provider's model without a known price, and `ModelError` if the budget of a
+        whole day is too small.
+        """
+        step = self._models.get(call.name)
+        if step is None:
+            step = self._models[call.name] = StepBudget(Tally(Budget(usd=self.budget.usd)), "day")
+        budgeted = step.call(
+            call.role, call.input_tokens, call.max_tokens, call.model, is_sent=call.is_limit_fixed
+        )
+        if budgeted.price is not None:
+            least = budgeted.price.usd(budgeted.least_reply)
+            if least > self.budget.usd:
+                raise ModelError(
+                    f"A call of {call.name!r} takes at least {exact_usd(least)}, "
+                    f"{exact_usd(budgeted.price.input)} of it for its input; budget_usd_per_day="
+                    f"{self.budget.usd:g} is too small for it on any day. Raise it, or shorten the prompt."
+                )
+        return budgeted
+
+    def stuck(self) -> frozenset[str]:
+        """The runs whose calls wait for money while none of their calls is under way."""
+        if not self.state.is_reached:
+            return frozenset()
+        waiting = {one.call.run_id for one in self._line if not one.turn.done()}
+        return frozenset(run_id for run_id in waiting if not self._under_way[run_id])
+
+    def _hold(self, call: _Call) -> None:
+        self._under_way[call.run_id] += 1
+        call.is_guess = isinf(call.budgeted.expected_usd)
+        self._guesses += call.is_guess
+        call.budgeted.limit = call.reserved.limit
+
+    def _release(self, call: _Call) -> _Ended:
+        self._under_way[call.run_id] -= 1
+        self._guesses -= call.is_guess
+        if not call.is_sent:
+            return _Ended(call.reserved.usd, 0.0)
+        used = NOTHING_USED if call.has_failed and call.used is None else call.used
+        if used is None or not (used.total_tokens or call.has_failed or call.budgeted.price is None):
+            return _Ended(call.reserved.usd, call.reserved.usd)  # the provider may have answered
+        used = call.budgeted.counted(used, "") if used.total_tokens else used
+        self._models[call.budgeted.model].tally.observe(call.budgeted.role, used)
+        return _Ended(call.reserved.usd, used.cost_usd)
+
+    @property
+    def _owes(self) -> bool:
+        return bool(self._ended)
+
+    def _next(
+        self, state: SpendingState, ended: Sequence[_Ended], line: Sequence[_Waiting], *, admits: bool
+    ) -> tuple[SpendingState, Sequence[_Waiting]]:
+        now, reservations = self._clock(), list[Reservation]()
+        state = state.on(self.budget, now)
+        before = self.state.reserved.get(self._worker, (0.0, 0.0))[0]
+        until = state.reserved.get(self._worker, (0.0, 0.0))[1]
+        held = max(0.0, before - sum(one.reserved for one in ended))
+        state = replace(
+            state,
+            spent=state.spent + sum(one.used or 0.0 for one in ended),
+            unpriced=state.unpriced + sum(one.used is None for one in ended),
+            reserved={**state.reserved, self._worker: (held, until)},
+        )
+        if admits:
+            calls = [one.call.budgeted for one in line]
+            state, reservations = state.reserve(calls, may_guess=not self._guesses)
+            for one, reservation in zip(line, reservations, strict=False):
+                one.call.reserved = reservation
+        held += sum(one.usd for one in reservations)
+        if held != before or until <= now + HELD_FOR / 2:
+            until = now + HELD_FOR
+        others = {name: one for name, one in state.reserved.items() if name != self._worker}
+        own = {self._worker: (held, until)} if held > ROUNDING else {}
+        return replace(state, reserved={**others, **own}), line[: len(reservations)]
+
+
+class FleetGate:
+    """The gate of a worker's model calls: each waits for the limits that match its model, then for its money.
+
+    `clock` returns the time of the queue.
+    """
+
+    def __init__(
+        self,
+        limits: Sequence[Limit],
+        budget: DailyBudget | None,
+        store: Store,
+        worker: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        # Limits need not survive a crash of the database's machine; what was spent must.
+        hasty = getattr(store, "hasty", None)
+        rates = store if hasty is None else hasty()
+        self.limits = [SharedLimit(limit, rates, worker, clock) for limit in limits]
+        self.spending = None if budget is None else SharedSpending(budget, store, worker, clock)
+
+    @property
+    def _bounds(self) -> list[SharedBound[Any]]:
+        return [*self.limits] if self.spending is None else [*self.limits, self.spending]
+
+    async def renew(self) -> None:
+        """Extend the reservations of this worker, and read what others have spent."""
+        for bound in self._bounds:
+            await bound.renew()
+
+    async def close(self) -> None:
+        """Settle the calls that have ended, so that nothing of them stays reserved."""
+        for bound in self._bounds:
+            await bound.settle_if_owed()
+
+    async def __call__(
+        self,
+        call: OutgoingCall,
+        send: Callable[[int | None], Awaitable[R]],
+        usage: Callable[[R], TokenUsage],
+        /,
+    ) -> R:
+        """Wait until `call` may be sent and there is money for it, call `send`, and return the reply.
+
+        Raises `BlockedError` while a provider's Retry-After is in force, unless the call `waits_out` it. With
+        a budget, raises `ConfigError` for a provider's model without a known price, and `ModelError` if the
+        budget of a whole day is too small for the call.
+        """
+        passing = _Call(call, None if self.spending is None else self.spending.budgeted(call))
+        limits = [one for one in self.limits if fnmatchcase(call.name, one.limit.models)]
+        entered: list[SharedBound[Any]] = []
+        try:
+            for bound in limits if self.spending is None else (*limits, self.spending):
+                await bound.enter(passing)
+                entered.append(bound)
+            passing.is_sent = True
+            reply = await (send(call.max_tokens) if self.spending is None else passing.budgeted.limited(send))
+            passing.used = usage(reply)
+        except BlockedError:  # a limit with a Retry-After in force
+            passing.is_sent = False
+            raise
+        except RedraftError as error:
+            passing.has_failed, passing.used = True, error.usage
+            if isinstance(error, ModelError):
+                is_limited = error.status == RATE_LIMIT
+                outcome = "rate_limited" if is_limited else "failed"
+                count("redraft.model_calls", model=call.name, outcome=outcome)
+                if is_limited or error.retry_after:
+                    for limit in limits:
+                        await limit.block(error.retry_after or REFUSED_WAIT)
+            raise
+        finally:
+            for bound in entered:
+                bound.leave(passing)
+        _count_answer(call.name, passing.used)
+        return reply
+
+
+def _count_answer(model: str, used: TokenUsage) -> None:
+    """Count an answered call in the metrics."""
+    count("redraft.model_calls", model=model, outcome="answered")
+    count("redraft.tokens", used.input_tokens, model=model, kind="input")
+    count("redraft.tokens", used.output_tokens, model=model, kind="output")
+    if used.cost_usd is None:
+        count("redraft.unpriced_calls", model=model)
+    else:
+        count("redraft.cost_usd", used.cost_usd, model=model)
+
+
+async def limit_states(store: Store) -> dict[str, LimitState]:
+    """The state of each limit that a worker has used, by the pattern of its models."""
+    return {one.key: from_record(LimitState, one.data) for one in intact(await store.find(LIMIT))}
+
+
+async def spending_state(store: Store, now: float | None = None) -> SpendingState | None:
+    """The spending of today; None if the fleet has no daily budget."""
+    record = await store.get(SPENDING, KEY)
+    if record is None:
+        return None
+    state = from_record(SpendingState, record.data)
+    return state.on(DailyBudget(state.budget, state.zone), time.time() if now is None else now)
