@@ -24,17 +24,20 @@
     - SandboxMemoryError
     - SandboxForbiddenError
     - ScriptError
-  - WorkflowError
-  - AgentFileError
+  - SpecFileError
+    - WorkflowError
+    - AgentFileError
   - JobError
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Self
 
     # Types only: these errors carry data classes, whose constructors raise these errors.
     from redraft.types import ConvergenceReason, Conversation, ReflectionHistory, TokenUsage
@@ -294,10 +297,44 @@ class ScriptError(SandboxError):
     """A script or its result has a mistake."""
 
 
-class WorkflowError(RedraftError):
+class SpecFileError(RedraftError):
+    """A workflow or an agent has a mistake, at this file, line and key (where known).
+
+    If several were found at once, this is the first of `problems`, each of which has a place of its own. One
+    that is defined in Python has no file and no line.
+    """
+
+    def __init__(
+        self, message: str, *, file: str | None = None, line: int | None = None, key: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.key = key
+        self._problems: tuple[Self, ...] = ()
+
+    @property
+    def problems(self) -> tuple[Self, ...]:
+        """All mistakes that were found with this one, file by file, each in its order."""
+        return self._problems or (self,)
+
+    @classmethod
+    def of(cls, problems: Sequence[Self]) -> Self:
+        """Return one error for one or more mistakes; its message has a line for each."""
+        unlike = {str(one): one for one in problems}.values()
+        files = list(dict.fromkeys(one.file for one in unlike))
+        first, *others = ordered = sorted(unlike, key=lambda one: (files.index(one.file), one.line or 0))
+        if not others:
+            return first
+        whole = copy(first)  # with its place
+        whole.args = ("\n".join(map(str, ordered)),)
+        whole._problems = tuple(ordered)  # noqa: SLF001 (the same class)
+        return whole
+
+
+class WorkflowError(SpecFileError):
     """A workflow has a mistake, at this file, line, node and key (where known).
 
-    If several were found at once, this is the first of `problems`, each of which has a place of its own.
     `retryable` means that the file itself is not at fault: code or a template failed on the values of a
     run, and may not fail on those of another.
     """
@@ -312,39 +349,13 @@ class WorkflowError(RedraftError):
         key: str | None = None,
         retryable: bool = False,
     ) -> None:
-        super().__init__(message)
-        self.file = file
-        self.line = line
+        super().__init__(message, file=file, line=line, key=key)
         self.node = node
-        self.key = key
         self.retryable = retryable
-        self._problems: tuple[WorkflowError, ...] = ()
-
-    @property
-    def problems(self) -> tuple[WorkflowError, ...]:
-        """All mistakes that were found with this one, file by file, each in its order."""
-        return self._problems or (self,)
-
-    @classmethod
-    def of(cls, problems: Sequence[WorkflowError]) -> WorkflowError:
-        """Return one error for one or more mistakes; its message has a line for each."""
-        unlike = {str(one): one for one in problems}.values()
-        files = list(dict.fromkeys(one.file for one in unlike))
-        first, *others = ordered = sorted(unlike, key=lambda one: (files.index(one.file), one.line or 0))
-        if not others:
-            return first
-        whole = cls(
-            "\n".join(map(str, ordered)), file=first.file, line=first.line, node=first.node, key=first.key
-        )
-        whole._problems = tuple(ordered)
-        return whole
 
 
-class AgentFileError(RedraftError):
-    """An agent that runs in cycles has a mistake, at this file, line, stage, substage and key.
-
-    An agent defined in Python has no file and no line.
-    """
+class AgentFileError(SpecFileError):
+    """An agent that runs in cycles has a mistake, at this file, line, stage, substage and key."""
 
     def __init__(
         self,
@@ -356,12 +367,9 @@ class AgentFileError(RedraftError):
         substage: str | None = None,
         key: str | None = None,
     ) -> None:
-        super().__init__(message)
-        self.file = file
-        self.line = line
+        super().__init__(message, file=file, line=line, key=key)
         self.stage = stage
         self.substage = substage
-        self.key = key
 
 
 class JobError(RedraftError):

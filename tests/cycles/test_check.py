@@ -15,7 +15,6 @@ from redraft.cycles.spec import (
     agent_schema,
     memory_keys,
     parse_agent_file,
-    read_agent_file,
 )
 from redraft.errors import AgentFileError, ConfigError
 from redraft.text.schema import Schema
@@ -150,7 +149,7 @@ FILES = {
     "an action where there is none": (stage("reflect", "type: learn\nname: l\nprompt: '{{ action }}'"), 7, "reflect", "l", "prompt", "unknown name 'action'"),
     "a key of the number of the cycle": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{cycle.number}}'}"), 9, "actuate", "e", "config.actions.0.message", "'cycle' is the number of the cycle and has no 'number'; write {{cycle}}"),
     "an unknown key of an action": (stage("actuate", EXECUTE + "  - {type: log, name: x, message: '{{action.param}}'}"), 9, "actuate", "e", "config.actions.0.message", "'action' has no 'param'; did you mean 'params'"),
-    "an unknown key of what was done": (stage("reflect", UPDATE_ONLY, "type: learn\nname: l\nprompt: '{{ derivedData.execution.results | json }}'"), 9, "reflect", "l", "prompt", "'derivedData.execution' has no 'results'"),
+    "an unknown key of what was done": (stage("reflect", "type: learn\nname: l\nprompt: '{{ derivedData.execution.results | json }}'", UPDATE_ONLY), 7, "reflect", "l", "prompt", "'derivedData.execution' has no 'results'"),
     "an unknown key of what was decided": (stage("actuate", EXECUTE + "  - {type: log, name: x, when: derivedData.governance.violation, message: x}"), 9, "actuate", "e", "config.actions.0.when", "'derivedData.governance' has no 'violation'; did you mean 'violations'"),
     "learnings that update-state ignores": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {patterns: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "'update-state' ignores 'patterns'; did you mean 'newPatterns'"),
     "insights that no key takes up": (stage("reflect", "type: learn\nname: l\nprompt: x\noutputSchema: {properties: {insights: {type: array}}}", UPDATE_ONLY), 8, "reflect", "l", "outputSchema.properties", "ignores 'insights'"),
@@ -212,6 +211,43 @@ def test_errors_name_their_location(name):
     )
     assert message in str(error)
     assert f"agent.yaml, line {line}" in str(error)
+
+
+SEVERAL = {
+    "mistakes in the form": (
+        "nam: t\nmemory: {promptTokens: -1}\ntriggers: [{type: timer}]\nstages:\n  reflect:\n    substages:\n    - {type: learn}\n",
+        ["line 1, nam: unknown key 'nam'; did you mean 'name'", "line 2, memory.promptTokens: ", "line 3, triggers.0.type: ",
+         "line 7, stage 'reflect', substage 'number 1', name: 'name' is missing",
+         "line 7, stage 'reflect', substage 'number 1', prompt: 'prompt' is missing"],
+    ),
+    "stages at the top": (
+        "name: t\nsense: {}\nreflect: {}\nmemory: {promptTokens: -1}\n",
+        ["line 2, sense: the stage 'sense' belongs", "line 3, reflect: the stage 'reflect' belongs", "line 4, memory.promptTokens: "],
+    ),
+    "mistakes in the meaning": (
+        "triggers:\n- {type: message}\n- {type: cron, expression: never}\n"
+        + stage("reason", ANALYZE + "prompt: '{{ memry }} {{ derivedData.x }}'\nmodel: nobody\noutputSchema: {type: array}",
+                PLAN + "config: {function: read_rate, rules: [{action: hold, when: 1 >}]}", ANALYZE),
+        ["line 2, triggers.0: it starts", "line 3, triggers.1: Invalid cron", "line 10, stage 'reason', substage 'a', prompt: 'derivedData' has no 'x'",
+         "line 10, stage 'reason', substage 'a', prompt: unknown name 'memry'", "line 11, stage 'reason', substage 'a', model: 'nobody'",
+         "line 12, stage 'reason', substage 'a', outputSchema.type: ", "line 15, stage 'reason', substage 'p', config.rules.0.when: invalid",
+         "line 15, stage 'reason', substage 'p', config.function: ", "line 15, stage 'reason', substage 'p', config.rules.0.action: ",
+         "line 16, stage 'reason', substage 'a': 'analyze' needs a 'prompt'", "line 17, stage 'reason', substage 'a', name: there are two"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_all_mistakes_of_a_pass_are_reported_at_once(name):
+    text, begins = SEVERAL[name]
+    with pytest.raises(AgentFileError) as raised:
+        checked(text)
+    found = [str(problem) for problem in raised.value.problems]
+    assert [one[: len(f"agent.yaml, {says}")] for one, says in zip(found, begins, strict=False)] == [
+        f"agent.yaml, {says}" for says in begins
+    ]
+    assert len(found) == len(begins)
+    assert str(raised.value) == "\n".join(found)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +364,7 @@ def test_an_unreadable_file_is_named(tmp_path, content, message):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(AgentFileError, match=message):
-        read_agent_file(path)
+        AgentFile.read(path)
 
 
 def test_rejects_a_yaml_bomb():

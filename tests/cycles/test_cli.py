@@ -163,7 +163,7 @@ def test_a_failed_source_is_shown_once(heater, required):
         (["run", "missing.yaml"], "'missing.yaml' cannot be read: No such file or directory."),
         (["run", "agent.yaml", "--functions", "c.yaml"], "'c.yaml' is not a Python file"),
         (["run", "agent.yaml", "--functions", "wrong.py"], "'wrong.py' can't be loaded: NameError"),
-        (["run", "agent.yaml", "--functions", "empty.py"], "'look'"),
+        (["run", "agent.yaml", "--functions", "heat.py"], "'look'"),
         (["feedback", "heater"], "Expected what the agent is to learn: -m TEXT, --reject or --modify"),
         (["feedback", "heater", "--reject", "--modify", "{}"], "Expected --reject or --modify, not both"),
         (["feedback", "heater", "--modify", "3"], "--modify must be a JSON object"),
@@ -172,7 +172,7 @@ def test_a_failed_source_is_shown_once(heater, required):
 )
 def test_errors_are_one_line(heater, words, message):
     Path("wrong.py").write_text("nothing_like_it\n")
-    Path("empty.py").write_text("")
+    Path("heat.py").write_text("def heat(level): ...\n")
     ran = cycles(*words)
     assert ran.exit_code == 2
     assert message in ran.stderr
@@ -252,3 +252,17 @@ def test_check_reports_errors(heater, text, says):
         result = cycles("run", "agent.yaml", *words)
         assert (result.exit_code, result.stdout) == (2, "")
         assert says in result.stderr
+
+
+def test_check_reports_all_mistakes_to_an_editor(heater):
+    text = AGENT.replace("function: look", "function: lok").replace("action: heat", "action: het")
+    Path("agent.yaml").write_text(text)
+    result = cycles("run", "agent.yaml", "--check", "--json")
+    problems = json.loads(result.stdout)["problems"]
+    assert [(one["line"], one["stage"], one["key"]) for one in problems] == [
+        (6, "sense", "config.function"),
+        (9, "reason", "config.rules.0.action"),
+    ]
+    assert result.exit_code == 2
+    printed = cycles("run", "agent.yaml", "--check").stderr.splitlines()
+    assert printed == [f"Error: {one['message']}" for one in problems]

@@ -58,7 +58,6 @@ from redraft.cycles.spec import (
     functions_in,
     memory_keys,
     parse_agent_file,
-    read_agent_file,
     substages,
     substages_of,
 )
@@ -154,7 +153,7 @@ class CycleAgent:
         clock: Callable[[], datetime] = _now,
     ) -> CycleAgent:
         """Read and check an agent file."""
-        source = read_agent_file(path)
+        source = AgentFile.read(path)
         return cls(
             parse_agent_file(source),
             functions=functions,

@@ -14,7 +14,6 @@ from redraft._calls import awaited, in_daemon_thread
 from redraft._codec import to_json
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
-from redraft.cycles.cycle import render
 from redraft.cycles.memory import confidence_of, past_stamps
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError
 from redraft.evaluate.ask import ask
@@ -22,7 +21,7 @@ from redraft.models.metered import MeteredModel
 from redraft.protocols import Message
 from redraft.text.schema import Schema
 from redraft.text.schema_tree import plain_data
-from redraft.text.templates import template
+from redraft.text.templates import render, template
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:

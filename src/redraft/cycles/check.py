@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
@@ -15,6 +15,7 @@ from redraft.cycles.reflect import INSIGHTS
 from redraft.cycles.spec import (
     MEMORY,
     Analyze,
+    ApiCallAction,
     ApiSense,
     Authorize,
     CaptureMetrics,
@@ -28,12 +29,12 @@ from redraft.cycles.spec import (
     MessagesSense,
     MessageTrigger,
     Plan,
-    Request,
     UpdateState,
     WebhookTrigger,
-    error_location,
+    location_in,
     memory_keys,
     substages,
+    substages_of,
     texts,
 )
 from redraft.cycles.triggers import next_time
@@ -41,13 +42,13 @@ from redraft.errors import AgentFileError, ConfigError, MissingExtraError
 from redraft.http import is_web_address, require_http
 from redraft.redact.log import logger
 from redraft.text.schema import Schema
-from redraft.text.spec_file import unmet_conditions
-from redraft.text.templates import TemplateError, template
+from redraft.text.spec_file import located, unmet_conditions
+from redraft.text.templates import TemplateError, template, valid_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from redraft.cycles.spec import AgentFile, AgentSpec, Text
+    from redraft.cycles.spec import AgentFile, AgentSpec, AnyAction, Notify, Text
     from redraft.protocols import ChatModel
     from redraft.text.yaml import KeyPath
 
@@ -87,14 +88,19 @@ def check(
     functions: Mapping[str, Callable[..., Any]],
     model_for: Callable[[str | None], ChatModel],
 ) -> None:
-    """Raise `AgentFileError` for the first thing that can't work, with its line if there is a `source`.
+    """Raise `AgentFileError` with everything that can't work, each with its line if there is a `source`.
 
     `model_for` returns the model of a name (None: the agent's own) or raises `ConfigError`.
     """
-    _Checker(spec, source, functions, model_for).check()
+    checked = _Check(spec, source, functions, model_for)
+    checked.all()
+    if checked.problems:
+        raise AgentFileError.of(checked.problems)
 
 
-class _Checker:
+class _Check:
+    """Checks every part of an agent, and collects what is wrong with it."""
+
     def __init__(
         self,
         spec: AgentSpec,
@@ -107,175 +113,167 @@ class _Checker:
         self.functions = functions
         self.model_for = model_for
         self.parts = list(substages(spec))
-        self.actions: dict[str, KeyPath] = {}
+        executes = substages_of(spec, Execute)
+        self.actions = [action.name for execute in executes for action in execute.config.actions]
+        self.seen_actions = set[str]()
+        self.problems = list[AgentFileError]()
 
-    def fail(self, way: KeyPath, problem: str) -> NoReturn:
+    def fail(self, path: KeyPath, what: str) -> None:
         if self.source is not None:
-            self.source.fail(way, problem)
-        where = error_location(self.spec.model_dump(by_alias=True), way)
-        shown = ", ".join(part for part in (f"The agent {self.spec.name!r}", *where.shown) if part)
-        message = f"{shown}: {problem.rstrip('.')}."
-        raise AgentFileError(message, stage=where.stage, substage=where.substage, key=where.key)
+            self.problems.append(self.source.error(path, what))
+            return
+        location = location_in(self.spec.model_dump(by_alias=True), path)
+        message = located(f"The agent {self.spec.name!r}", location, what)
+        self.problems.append(AgentFileError(message, file=None, line=None, **location))
 
-    def check(self) -> None:
-        self.check_names()
-        self.check_triggers()
-        self.check_notify()
-        self.check_actions()
-        for way, problem in unmet_conditions(self.spec):
-            self.fail(way, problem)
-        for stage, substage, way in self.parts:
-            for text in texts(substage, way):
-                self.check_text(text, stage)
-            self.check_prompt(substage, way)
-            self.check_functions(substage, way)
-            self.check_requests(substage, way)
-            if isinstance(substage, Plan):
-                self.check_plan(substage, way)
-            elif isinstance(substage, UpdateState):
-                for key in substage.config.retention:
-                    if not key.startswith(MEMORY) or not key.removeprefix(MEMORY).isidentifier():
-                        place = (*way, "config", "retention", key)
-                        self.fail(place, f"expected a memory key such as 'memory.patterns', got {key!r}")
-        self.check_order()
-        self.check_learnings_used()
-
-    def check_names(self) -> None:
+    def all(self) -> None:
         if not self.spec.name.isprintable() or not self.spec.name.strip():
             self.fail(("name",), f"expected a visible name on one line, got {self.spec.name!r}")
+        self.triggers()
+        if self.spec.notify is not None:
+            self.notify(self.spec.notify)
+        for path, what in unmet_conditions(self.spec):
+            self.fail(path, what)
         seen: set[tuple[str, str]] = set()
-        for stage, substage, way in self.parts:
+        for stage, substage, path in self.parts:
             if (stage, substage.name) in seen:
-                self.fail(
-                    (*way, "name"),
-                    f"there are two substages named {substage.name!r} in this stage; rename one",
-                )
+                what = f"there are two substages named {substage.name!r} in this stage; rename one"
+                self.fail((*path, "name"), what)
             seen.add((stage, substage.name))
+            names = [name for name in SCOPES if name not in ("action", NOTICE)]
+            for text in texts(substage, path):
+                self.template(text, [*names, *_extra_scopes(text.path, stage)])
+            self.substage(substage, path)
+        self.order()
+        self.learnings_used()
 
-    def check_triggers(self) -> None:
-        taken = {part.config.topic for _, part, _ in self.parts if isinstance(part, MessagesSense)}
+    def triggers(self) -> None:
+        taken = {part.config.topic for part in substages_of(self.spec, MessagesSense)}
         hooks: set[str] = set()
         for at, trigger in enumerate(self.spec.triggers):
-            way: KeyPath = ("triggers", at)
+            path: KeyPath = ("triggers", at)
             if isinstance(trigger, MessageTrigger | WebhookTrigger) and taken.isdisjoint(
                 {None, trigger.topic}
             ):  # the message would start one cycle after another
                 of = "of any topic" if trigger.topic is None else f"of the topic {trigger.topic!r}"
                 self.fail(
-                    way,
+                    path,
                     f"it starts a cycle for each message {of}, but nothing reads these messages; add a "
                     "source of the type 'agent-messages' to 'sense'",
                 )
             if isinstance(trigger, WebhookTrigger):
                 if trigger.topic in hooks:
-                    self.fail(
-                        (*way, "topic"),
-                        f"there are two webhooks of the topic {trigger.topic!r}; give each a topic of its "
-                        "own",
+                    what = (
+                        f"there are two webhooks of the topic {trigger.topic!r}; give each a topic of its own"
                     )
+                    self.fail((*path, "topic"), what)
                 hooks.add(trigger.topic)
             if isinstance(trigger, CronTrigger):
                 try:
                     next_time(trigger.expression, trigger.timezone, datetime.now(UTC))
-                except MissingExtraError:
-                    raise
                 except ConfigError as error:
-                    self.fail(way, str(error))
+                    self.fail(path, str(error))
 
-    def check_notify(self) -> None:
+    def notify(self, notify: Notify) -> None:
         """Check the templates, the address and the secret of the webhook."""
-        if self.spec.notify is None:
-            return
-        for text in texts(self.spec.notify, ("notify",)):
-            self.check_template(text, [NOTICE, ENV])
+        for text in texts(notify, ("notify",)):
+            self.template(text, [NOTICE, ENV])
         try:
-            Webhook(self.spec.notify, self.spec.env)
+            Webhook(notify, self.spec.env)
         except ConfigError as error:
             self.fail(("notify",), str(error))
 
-    def check_actions(self) -> None:
-        """Check that the names of actions are unique, since a plan refers to them."""
-        for _, substage, way in self.parts:
-            for at, action in enumerate(substage.config.actions if isinstance(substage, Execute) else ()):
-                place = (*way, "config", "actions", at)
-                if action.name in self.actions:
-                    self.fail((*place, "name"), f"there are two actions named {action.name!r}; rename one")
-                self.actions[action.name] = place
-
-    def check_text(self, text: Text, stage: str) -> None:
-        self.check_template(
-            text,
-            [*(name for name in SCOPES if name not in ("action", NOTICE)), *_extra_scopes(text.way, stage)],
-        )
-
-    def check_template(self, text: Text, scopes: Sequence[str]) -> None:
+    def template(self, text: Text, scopes: Sequence[str]) -> None:
         """Check that a template or condition parses, and reads only names that are in its scopes."""
         try:
             found = template(text.template)
         except TemplateError as error:
-            what = "condition" if text.is_condition else "template"
-            self.fail(text.way, f"invalid {what}: {error}")
-        for path in sorted(found.paths, key=str):
-            name = str(path[0])
+            self.fail(text.path, f"invalid {'condition' if text.is_condition else 'template'}: {error}")
+            return
+        for read in sorted(found.paths, key=str):
+            name = str(read[0])
             if name not in scopes:
                 hint = "only requests and calls can read it" if name == ENV else nearest(name, scopes)
-                self.fail(text.way, f"unknown name {name!r}; {hint}")
-            if name == ENV and len(path) > 1 and path[1] not in self.spec.env:
-                self.fail(text.way, f"the variable {path[1]!r} is not listed under 'env'")
-            self.check_path(text.way, name, SCOPES.get(name), path[1:])
-            if name == "derivedData" and len(path) > 1:
-                self.check_path(text.way, f"derivedData.{path[1]}", DERIVED_KEYS.get(str(path[1])), path[2:])
+                self.fail(text.path, f"unknown name {name!r}; {hint}")
+                continue
+            if name == ENV and len(read) > 1 and read[1] not in self.spec.env:
+                self.fail(text.path, f"the variable {read[1]!r} is not listed under 'env'")
+            self.keys(text.path, name, SCOPES.get(name), read[1:])
+            if name == "derivedData" and len(read) > 1:
+                self.keys(text.path, f"derivedData.{read[1]}", DERIVED_KEYS.get(str(read[1])), read[2:])
 
-    def check_path(
-        self, way: KeyPath, name: str, keys: tuple[str, ...] | None, further: Sequence[str | int]
+    def keys(
+        self, path: KeyPath, name: str, keys: tuple[str, ...] | None, further: Sequence[str | int]
     ) -> None:
-        """Check that a name whose keys are known has the key that the path goes on with."""
+        """Reject unknown keys of a name whose `keys` are defined."""
         if keys is None or not further or further[0] in keys:
             return
+        hint = f"{name!r} has no {further[0]!r}; {nearest(str(further[0]), keys)}"
         if name == "cycle":
-            self.fail(
-                way, f"'cycle' is the number of the cycle and has no {further[0]!r}; write {{{{cycle}}}}"
-            )
-        self.fail(way, f"{name!r} has no {further[0]!r}; {nearest(str(further[0]), keys)}")
+            hint = f"'cycle' is the number of the cycle and has no {further[0]!r}; write {{{{cycle}}}}"
+        self.fail(path, hint)
 
-    def check_prompt(self, substage: Any, way: KeyPath) -> None:
-        """Check a substage that may ask a model: its schema and its model."""
-        if not isinstance(substage, Analyze | Plan | Evaluate | Learn):
-            return
-        if substage.output_schema is not None:
-            self.check_schema(substage.output_schema, (*way, "outputSchema"))
+    def substage(self, substage: Any, path: KeyPath) -> None:
+        """Check what a substage uses: models, schemas, functions, addresses, actions and memory keys."""
+        config = (*path, "config")
+        if isinstance(substage, Analyze | Plan | Evaluate | Learn):
+            self.prompt(substage, path)
+        match substage:
+            case ApiSense():
+                self.url(substage.config.url, config)
+            case FunctionSense():
+                self.function(substage.config.function, substage.config.with_, (*config, "function"))
+            case Analyze() | Plan() | Evaluate() if substage.config.function is not None:
+                self.function(substage.config.function, {}, (*config, "function"))
+            case Execute():
+                for at, action in enumerate(substage.config.actions):
+                    self.action(action, (*config, "actions", at))
+            case UpdateState():
+                for key in substage.config.retention:
+                    if not key.startswith(MEMORY) or not key.removeprefix(MEMORY).isidentifier():
+                        what = f"expected a memory key such as 'memory.patterns', got {key!r}"
+                        self.fail((*config, "retention", key), what)
+            case _:
+                pass
+        for at, rule in enumerate(substage.config.rules if isinstance(substage, Plan) else ()):
+            if rule.action not in self.actions:
+                what = (
+                    f"no 'execute' declares an action {rule.action!r}; {nearest(rule.action, self.actions)}"
+                )
+                self.fail((*config, "rules", at, "action"), what)
+
+    def prompt(self, substage: Analyze | Plan | Evaluate | Learn, path: KeyPath) -> None:
+        """Check the schema and the model of a substage that may ask one."""
+        if (schema := substage.output_schema) is not None:
+            place = (*path, "outputSchema")
+            try:
+                Schema(schema)
+            except ConfigError as error:
+                self.fail(place, str(error))
+            else:
+                if schema.get("type", "object") != "object":
+                    self.fail((*place, "type"), f"the reply must be an object, not {schema['type']!r}")
         if substage.prompt is not None:
             try:
                 self.model_for(substage.model)
             except ConfigError as error:
-                place = (*way, "model") if substage.model else way
+                place = (*path, "model") if substage.model else path
                 self.fail(place, f"{error} Aliases are defined under 'models'")
 
-    def check_schema(self, schema: dict[str, Any], way: KeyPath) -> None:
-        try:
-            Schema(schema)
-        except ConfigError as error:
-            self.fail(way, str(error))
-        if schema.get("type", "object") != "object":
-            self.fail((*way, "type"), f"the reply must be an object, not {schema['type']!r}")
+    def action(self, action: AnyAction, path: KeyPath) -> None:
+        if action.name in self.seen_actions:
+            self.fail((*path, "name"), f"there are two actions named {action.name!r}; rename one")
+        self.seen_actions.add(action.name)
+        if isinstance(action, FunctionAction):
+            self.function(action.function, action.with_, (*path, "function"))
+        elif isinstance(action, ApiCallAction):
+            self.url(action.url, path)
 
-    def check_functions(self, substage: Any, way: KeyPath) -> None:
-        """Check that the functions a substage names exist and accept their arguments."""
-        if isinstance(substage, FunctionSense):
-            self.check_function(substage.config.function, substage.config.with_, (*way, "config", "function"))
-        elif isinstance(substage, Analyze | Plan | Evaluate):
-            if substage.config.function is not None:
-                self.check_function(substage.config.function, {}, (*way, "config", "function"))
-        elif isinstance(substage, Execute):
-            for at, action in enumerate(substage.config.actions):
-                if isinstance(action, FunctionAction):
-                    place = (*way, "config", "actions", at, "function")
-                    self.check_function(action.function, action.with_, place)
-
-    def check_function(self, name: str, arguments: Mapping[str, Any], way: KeyPath) -> None:
-        if name not in self.functions:
-            self.fail(way, f"the program provides no function {name!r}; {nearest(name, self.functions)}")
-        function = self.functions[name]
+    def function(self, name: str, arguments: Mapping[str, Any], path: KeyPath) -> None:
+        """Check that a function exists and accepts its arguments."""
+        if (function := self.functions.get(name)) is None:
+            self.fail(path, f"the program provides no function {name!r}; {nearest(name, self.functions)}")
+            return
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):  # some functions written in C have no signature
@@ -284,52 +282,36 @@ class _Checker:
         try:
             signature.bind(**dict.fromkeys([*arguments, *filled]))
         except TypeError as error:
-            self.fail(way, f"the function {name!r} can't be called with {sorted(arguments)}: {error}")
+            self.fail(path, f"the function {name!r} can't be called with {sorted(arguments)}: {error}")
 
-    def check_requests(self, substage: Any, way: KeyPath) -> None:
-        """Check the URLs of requests, unless a variable holds them."""
-        parts: list[tuple[Any, KeyPath]] = []
-        if isinstance(substage, ApiSense):
-            parts = [(substage.config, (*way, "config"))]
-        elif isinstance(substage, Execute):
-            actions = enumerate(substage.config.actions)
-            parts = [(action, (*way, "config", "actions", at)) for at, action in actions]
-        for part, place in parts:
-            if not isinstance(part, Request):
-                continue
+    def url(self, url: str, path: KeyPath) -> None:
+        """Check the URL of a request, unless a variable holds it."""
+        try:
             require_http("HTTP in an agent file")
-            if not template(part.url).scopes and not is_web_address(part.url):
-                self.fail(
-                    (*place, "url"),
-                    f"expected a URL that begins with http:// or https://, got {part.url!r}",
-                )
+        except MissingExtraError as error:
+            self.fail(path, str(error))
+            return
+        if not valid_template(url).scopes and not is_web_address(url):
+            self.fail((*path, "url"), f"expected a URL that begins with http:// or https://, got {url!r}")
 
-    def check_plan(self, substage: Plan, way: KeyPath) -> None:
-        for at, rule in enumerate(substage.config.rules):
-            if rule.action not in self.actions:
-                self.fail(
-                    (*way, "config", "rules", at, "action"),
-                    f"no 'execute' declares an action {rule.action!r}; {nearest(rule.action, self.actions)}",
-                )
-
-    def check_order(self) -> None:
+    def order(self) -> None:
         """Check that a substage comes after those it depends on."""
         first: dict[str, int] = {}
         for number, (_, substage, _) in enumerate(self.parts):
             first.setdefault(substage.type, number)
-        for number, (_, substage, way) in enumerate(self.parts):
+        for number, (_, substage, path) in enumerate(self.parts):
             if isinstance(substage, Govern | Authorize) and first.get("plan", -1) > number:
-                self.fail(way, f"{substage.type!r} is about the plan, so it must come after 'plan'")
+                self.fail(path, f"{substage.type!r} is about the plan, so it must come after 'plan'")
             if isinstance(substage, Learn) and first.get("update-state", number) < number:
-                self.fail(way, "'update-state' writes what was learned, so 'learn' must come before it")
+                self.fail(path, "'update-state' writes what was learned, so 'learn' must come before it")
             if isinstance(substage, UpdateState | CaptureMetrics) and first[substage.type] != number:
-                self.fail(way, f"there are two substages of the type {substage.type!r}; expected one")
+                self.fail(path, f"there are two substages of the type {substage.type!r}; expected one")
 
-    def check_learnings_used(self) -> None:
+    def learnings_used(self) -> None:
         """Check that something uses what is learned: a later prompt or condition, or the memory."""
-        writes = any(isinstance(substage, UpdateState) for _, substage, _ in self.parts)
-        for number, (_, substage, way) in enumerate(self.parts):
-            if not isinstance(substage, Learn) or self.is_read(number):
+        writes = bool(substages_of(self.spec, UpdateState))
+        for number, (_, substage, path) in enumerate(self.parts):
+            if not isinstance(substage, Learn) or self.is_read_after(number):
                 continue
             if not writes:  # only a warning: an agent may just report what it learns
                 logger.warning(
@@ -343,26 +325,23 @@ class _Checker:
             takes = [*LEARNED_KEYS, *([INSIGHTS] if INSIGHTS in memory_keys(self.spec) else [])]
             if properties and properties.keys().isdisjoint(takes):
                 names = list(properties)
-                listed = ", ".join(map(repr, names))
-                self.fail(
-                    (*way, "outputSchema", "properties"),
-                    f"'update-state' ignores {listed}; {nearest(names[0], takes)}",
-                )
+                what = f"'update-state' ignores {', '.join(map(repr, names))}; {nearest(names[0], takes)}"
+                self.fail((*path, "outputSchema", "properties"), what)
 
-    def is_read(self, number: int) -> bool:
+    def is_read_after(self, number: int) -> bool:
         """Return whether a later substage reads what was learned."""
         read = ("derivedData", "learnings")
         return any(
             path[:2] == read or path == read[:1]
-            for _, substage, way in self.parts[number + 1 :]
-            for text in texts(substage, way)
-            for path in template(text.template).paths
+            for _, substage, place in self.parts[number + 1 :]
+            for text in texts(substage, place)
+            for path in valid_template(text.template).paths
         )
 
 
-def _extra_scopes(way: KeyPath, stage: str) -> tuple[str, ...]:
-    """Return the names that a template sees beside those of the cycle."""
-    if stage == "reason" and "constraints" in way:
+def _extra_scopes(path: KeyPath, stage: str) -> tuple[str, ...]:
+    """Return the names that a template sees besides those of the cycle."""
+    if stage == "reason" and "constraints" in path:
         return ("action",)
-    outward = (ENV,) if OUTWARD.intersection(way) else ()
-    return ("action", "params", *outward) if stage == "actuate" and "actions" in way else outward
+    outward = (ENV,) if OUTWARD.intersection(path) else ()
+    return ("action", "params", *outward) if stage == "actuate" and "actions" in path else outward

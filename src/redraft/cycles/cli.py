@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter, defaultdict, deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -36,7 +36,7 @@ from redraft.cycles.agents import (
     value_text,
 )
 from redraft.cycles.cycle import CycleFinished, CycleStarted, CycleWaiting, SubstageFinished
-from redraft.cycles.spec import parse_agent_file, read_agent_file
+from redraft.cycles.spec import AgentFile, parse_agent_file
 from redraft.cycles.storage import storage_of
 from redraft.errors import ConfigError
 from redraft.redact.redactor import redactor_of_environment
@@ -116,13 +116,14 @@ async def run(
     """
     from redraft.cycles.host import AgentHost
     from redraft.loop.cli import listening
-    from redraft.terminal.check_report import deliver_check
+    from redraft.terminal.check_report import deliver_check, problems_as_json
 
     if check:
         if as_json and len(files) > 1:
             raise ConfigError(f"--check --json takes one FILE, got {len(files)}.")
         for file in files:
-            agent = _load_agent(file, functions, model, lambda _: None)
+            with problems_as_json(file) if as_json else nullcontext():
+                agent = _load_agent(file, functions, model, lambda _: None)
             deliver_check(file, agent.requirements(), as_json=as_json)
         return
     console = CalmConsole(stderr=True)
@@ -332,7 +333,7 @@ async def open_agents() -> AsyncGenerator[Agents]:
 
 def _load_agent(file: str, functions: Path | None, model: str | None, listener: Listener) -> CycleAgent:
     """Load and check an agent; `model` is for substages that name none."""
-    source = read_agent_file(file)
+    source = AgentFile.read(file)
     document = source.document()
     if "nodes" in document and "stages" not in document:
         raise source.error(("nodes",), f"this is a workflow; run it with: redraft run {file}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from redraft._texts import as_text, shortened
 from redraft.cycles.egress import Egress
@@ -234,17 +234,6 @@ class CycleFinished:
 
 CycleEvent: TypeAlias = CycleStarted | CycleWaiting | SubstageFinished | CycleFinished
 """What the `on_event` listener of an agent gets, in this order."""
-
-
-def render(value: Any, scopes: Mapping[str, Any]) -> Any:
-    """Return `value` with every text in it rendered once: templates in what comes out are data."""
-    if isinstance(value, str):
-        return template(value).render(scopes)
-    if isinstance(value, Mapping):
-        return {key: render(item, scopes) for key, item in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [render(item, scopes) for item in cast("list[Any]", value)]
-    return value
 
 
 def render_text(source: str, scopes: Mapping[str, Any]) -> str:

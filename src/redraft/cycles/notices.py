@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from redraft._codec import to_json
 from redraft._texts import as_text, counted, shortened
-from redraft.cycles.cycle import render, render_text
+from redraft.cycles.cycle import render_text
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.records import objects_in, values_in
 from redraft.cycles.spec import NoticeEvent
@@ -23,7 +23,7 @@ from redraft.http import HttpRequest, fetch, is_web_address, require_http
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.text.characters import visible
-from redraft.text.templates import TemplateError
+from redraft.text.templates import TemplateError, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

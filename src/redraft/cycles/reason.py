@@ -11,7 +11,7 @@ from redraft._texts import as_text, short_repr
 from redraft._validation import nearest
 from redraft.approvals import Approval, HumanAnswer
 from redraft.cycles.calls import ask_model, call_configured
-from redraft.cycles.cycle import error_line, render, render_text
+from redraft.cycles.cycle import error_line, render_text
 from redraft.cycles.memory import moment_after
 from redraft.cycles.records import as_object
 from redraft.cycles.spec import (
@@ -25,7 +25,7 @@ from redraft.cycles.spec import (
     parameters_of,
     substages_of,
 )
-from redraft.text.templates import TemplateError, braced, holds, template
+from redraft.text.templates import TemplateError, braced, holds, render, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

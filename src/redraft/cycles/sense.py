@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from redraft._codec import to_json
 from redraft.cycles.calls import call_function
-from redraft.cycles.cycle import error_line, render, render_text
+from redraft.cycles.cycle import error_line, render_text
 from redraft.cycles.egress import AgentEffect, LimitError
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
@@ -22,6 +22,7 @@ from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseS
 from redraft.errors import OutputError
 from redraft.http import HttpRequest, fetch
 from redraft.text.schema_tree import plain_data
+from redraft.text.templates import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -23,8 +21,11 @@ from redraft.text.spec_file import (
     parts_of,
     removed_error,
 )
-from redraft.text.templates import TemplateError, braced, template
+from redraft.text.templates import braced, templates_in, valid_template
 from redraft.text.yaml import KeyPath, load_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Template = Annotated[str, Field(description=TEMPLATED)]
 Expression = Annotated[
@@ -753,7 +754,7 @@ class Text(NamedTuple):
     """A template or condition in the file, and the path to it."""
 
     text: str
-    way: KeyPath
+    path: KeyPath
     is_condition: bool
 
     @property
@@ -779,16 +780,21 @@ def substages_of(spec: AgentSpec, kind: type[S]) -> list[S]:
     return [substage for substages in listed for substage in substages if isinstance(substage, kind)]
 
 
-def texts(part: BaseModel, way: KeyPath) -> Iterator[Text]:
+def texts(part: object, path: KeyPath) -> Iterator[Text]:
     """Yield every template and condition in a part of the file."""
-    for name, value in part:
-        key = type(part).model_fields[name].alias or name
-        if key in CONDITIONS and isinstance(value, str):
-            yield Text(value, (*way, key), is_condition=True)
-        elif key in TEMPLATES:
-            yield from _in_data(value, (*way, key))
-        else:
-            yield from _inside(value, (*way, key))
+    if isinstance(part, list):
+        for at, item in enumerate(cast("list[object]", part)):
+            yield from texts(item, (*path, at))
+    elif isinstance(part, BaseModel):
+        for name, value in part:
+            key = type(part).model_fields[name].alias or name
+            if key in CONDITIONS and isinstance(value, str):
+                yield Text(value, (*path, key), is_condition=True)
+            elif key in TEMPLATES:
+                for text, place in templates_in(value, (*path, key)):
+                    yield Text(text, place, is_condition=False)
+            else:
+                yield from texts(value, (*path, key))
 
 
 def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
@@ -797,8 +803,8 @@ def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
     A prompt, a condition, a target or a retention policy may name one.
     """
     found: dict[str, None] = dict.fromkeys(STANDARD_KEYS)
-    for _, substage, way in substages(spec):
-        for text in texts(substage, way):
+    for _, substage, path in substages(spec):
+        for text in texts(substage, path):
             found |= dict.fromkeys(memory_keys_in(text.template))
         if isinstance(substage, UpdateState):
             found |= dict.fromkeys(key.removeprefix(MEMORY) for key in substage.config.retention)
@@ -827,114 +833,57 @@ ANY = "*"
 def parameters_of(action: BaseModel) -> tuple[str, ...]:
     """Return the parameters that an action reads, sorted; `*` if it reads them as a whole."""
     found: set[str] = set()
-    for text in texts(action, ()):
-        try:
-            paths = template(text.template).paths
-        except TemplateError:
-            continue
-        for path in paths:
-            inside = path[1:] if path[0] == "action" and path[1:2] == ("params",) else path
-            if path == ("action",):
-                found.add(ANY)
-            elif inside[0] == "params":
-                found.add(str(inside[1]) if len(inside) > 1 else ANY)
+    for path in (path for text in texts(action, ()) for path in valid_template(text.template).paths):
+        inside = path[1:] if path[0] == "action" and path[1:2] == ("params",) else path
+        if path == ("action",):
+            found.add(ANY)
+        elif inside[0] == "params":
+            found.add(str(inside[1]) if len(inside) > 1 else ANY)
     return tuple(sorted(found))
 
 
 def memory_keys_in(text: str) -> list[str]:
-    """Return the memory keys that a template reads, sorted; none if it does not parse."""
-    try:
-        paths = template(text).paths
-    except TemplateError:
-        return []
+    """Return the memory keys that a template reads, sorted."""
+    paths = valid_template(text).paths
     return sorted({str(path[1]) for path in paths if path[0] == "memory" and len(path) > 1})
 
 
-def _inside(value: Any, way: KeyPath) -> Iterator[Text]:
-    if isinstance(value, BaseModel):
-        yield from texts(value, way)
-    elif isinstance(value, list):
-        for at, item in enumerate(cast("list[Any]", value)):
-            yield from _inside(item, (*way, at))
-
-
-def _in_data(value: Any, way: KeyPath) -> Iterator[Text]:
-    if isinstance(value, str):
-        yield Text(value, way, is_condition=False)
-    elif isinstance(value, Mapping):
-        for key, item in cast("Mapping[str, Any]", value).items():
-            yield from _in_data(item, (*way, key))
-    elif isinstance(value, list):
-        for at, item in enumerate(cast("list[Any]", value)):
-            yield from _in_data(item, (*way, at))
-
-
 @dataclass(frozen=True, slots=True)
-class AgentFile(SpecFile):
-    """The text and name of an agent file, to report errors with their line."""
+class AgentFile(SpecFile[AgentFileError]):
+    """The text and name of an agent file; its errors name the line, the stage, the substage and the key."""
 
     file: str = "agent"
 
     expected: ClassVar[str] = "an agent must be a mapping with 'name' and 'stages'"
+    error_type: ClassVar[type[AgentFileError]] = AgentFileError
 
-    def error(self, way: KeyPath, what: str, *, within: int | None = None) -> AgentFileError:
-        """Return an `AgentFileError` that says what is wrong, and where."""
-        line = self.line(way, within)
-        where = error_location(load_yaml(self.text, self.file), way)
-        message = self.message(line, where.shown, what)
-        return AgentFileError(
-            message, file=self.file, line=line, stage=where.stage, substage=where.substage, key=where.key
-        )
-
-    def broken(self, message: str, line: int | None) -> AgentFileError:
-        """Return an `AgentFileError` for text that is not YAML."""
-        return AgentFileError(message, file=self.file, line=line)
+    def location(self, path: KeyPath, /) -> dict[str, str | None]:
+        """Return the stage, the substage and the key that a path leads to."""
+        return location_in(load_yaml(self.text, self.file), path)
 
 
-class ErrorLocation(NamedTuple):
-    """The stage, substage and key of an error, as far as they are known."""
-
-    stage: str | None = None
-    substage: str | None = None
-    key: str | None = None
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """The parts of the location as a message names them."""
-        stage = f"stage {self.stage!r}" if self.stage else ""
-        return (stage, f"substage {self.substage!r}" if self.substage else "", self.key or "")
-
-
-def error_location(document: Any, way: KeyPath) -> ErrorLocation:
-    """Return where in an agent's document the path `way` leads."""
-    if len(way) < 2 or way[0] != "stages":  # noqa: PLR2004 (`stages`, its name)
-        return ErrorLocation(key=".".join(map(str, way)) or None)
-    stage, inside = str(way[1]), way[2:]
-    if len(inside) < 2 or inside[0] != "substages" or not isinstance(inside[1], int):  # noqa: PLR2004 (`substages`, a number)
-        return ErrorLocation(stage, key=".".join(map(str, inside)) or None)
-    substage: Any = document["stages"][stage]["substages"][inside[1]]
-    name = cast("dict[str, Any]", substage).get("name") if isinstance(substage, dict) else None
-    key = ".".join(map(str, inside[2:])) or None
-    return ErrorLocation(stage, str(name) if name else f"number {inside[1] + 1}", key)
-
-
-def read_agent_file(path: str | Path) -> AgentFile:
-    """Read an agent file; raises `AgentFileError` if it can't be read."""
-    try:
-        return AgentFile(Path(path).read_text("utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise AgentFileError(f"{str(path)!r} is not UTF-8 text.", file=str(path)) from error
-    except OSError as error:
-        raise AgentFileError(f"{str(path)!r} cannot be read: {error.strerror}.", file=str(path)) from error
+def location_in(document: Any, path: KeyPath) -> dict[str, str | None]:
+    """Return the stage, the substage and the key that a path leads to in an agent's document."""
+    match path:
+        case ("stages", stage, "substages", int(at), *inside):
+            substage: Any = document["stages"][stage]["substages"][at]
+            name = cast("dict[str, Any]", substage).get("name") if isinstance(substage, dict) else None
+            found = {"stage": str(stage), "substage": str(name) if name else f"number {at + 1}"}
+        case ("stages", stage, *inside):
+            found = {"stage": str(stage)}
+        case _:
+            found, inside = {}, path
+    return {**found, "key": ".".join(map(str, inside)) or None}
 
 
 def parse_agent_file(source: AgentFile) -> AgentSpec:
-    """Parse an agent file; raises `AgentFileError` for what does not follow the format."""
+    """Parse an agent file; raises `AgentFileError` with all mistakes in its form."""
     document = source.document()
-    for stage in STAGES:
-        if stage in document:
-            source.fail(
-                (stage,),
-                f"the stage {stage!r} belongs under 'stages:'; put that line above it, and indent it",
-            )
-    return source.parse(AgentSpec, document)
+    advice = "belongs under 'stages:'; put that line above it, and indent it"
+    wrong = [((stage,), f"the stage {stage!r} {advice}") for stage in STAGES if stage in document]
+    if wrong:
+        others = {key: value for key, value in document.items() if key not in STAGES}
+        document: dict[str, Any] = {"stages": {}, **others}
+    if wrong := [*wrong, *source.mistakes_in(AgentSpec, document)]:
+        raise AgentFileError.of([source.error(path, what) for path, what in wrong])
+    return AgentSpec.model_validate(document)

@@ -14,7 +14,6 @@ import typer
 
 from redraft._codec import is_from_criterion_function
 from redraft.errors import (
-    AgentFileError,
     ConfigError,
     JobError,
     ModelError,
@@ -22,9 +21,9 @@ from redraft.errors import (
     RedraftError,
     ReflectionFailedError,
     SandboxError,
+    SpecFileError,
     StoreError,
     UnfinishedError,
-    WorkflowError,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def code_of_error(error: BaseException) -> ExitCode:
         return ExitCode.BUDGET
     if isinstance(error, ModelError | OutputError):
         return ExitCode.PROVIDER
-    if isinstance(error, AgentFileError | ConfigError | SandboxError | StoreError | WorkflowError):
+    if isinstance(error, ConfigError | SandboxError | SpecFileError | StoreError):
         return ExitCode.USAGE
     return ExitCode.USAGE if _is_disk_full(error) or is_from_criterion_function(error) else ExitCode.DEFECT
 
@@ -99,7 +98,7 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
     place = "".join(f"{note}: " for note in vars(error).get("__notes__", ()))
     if debug:
         _report("".join(traceback.format_exception(error)).rstrip("\n"), breaks_lines=False)
-    elif isinstance(error, WorkflowError):
+    elif isinstance(error, SpecFileError):
         for problem in error.problems:
             _report(f"Error: {place}{problem}")
     elif isinstance(error, RedraftError):

@@ -7,7 +7,19 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn, TypeVar, cast, get_args
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+)
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
@@ -15,14 +27,18 @@ from pydantic_core import PydanticCustomError, to_jsonable_python
 
 from redraft._texts import short_repr
 from redraft._validation import nearest
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, SpecFileError
 from redraft.settings import joined_names
 from redraft.text.yaml import KeyPath, line_of, line_within, load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Self
 
-M = TypeVar("M", bound=BaseModel)
+E = TypeVar("E", bound=SpecFileError)
+
+Mistake: TypeAlias = tuple[KeyPath, str]
+"""A place in a file, and what is wrong there."""
 
 TEMPLATED = "May hold {{ templates }}, which are rendered when it runs."
 """The description of every text that may hold templates."""
@@ -114,45 +130,50 @@ class Strict(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class SpecFile(ABC):
+class SpecFile(ABC, Generic[E]):
     """The text and name of a file; its errors say where in it something is wrong.
 
-    A subclass says with `expected` what such a file holds, and which exceptions to raise.
+    A subclass says what such a file holds (`expected`), and the exceptions to raise.
     """
 
     text: str
     file: str
 
     expected: ClassVar[str]
+    error_type: ClassVar[type[E]]  # pyright: ignore[reportGeneralTypeIssues] (each subclass has its own)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a file; raises an `error_type` if it can't be read."""
+        try:
+            return cls(Path(path).read_text("utf-8"), str(path))
+        except UnicodeDecodeError as error:
+            raise cls.error_type(f"{str(path)!r} is not UTF-8 text.", file=str(path)) from error
+        except OSError as error:
+            message = f"{str(path)!r} cannot be read: {error.strerror}."
+            raise cls.error_type(message, file=str(path)) from error
 
     @abstractmethod
-    def error(self, path: KeyPath, /, what: str, *, within: int | None = None) -> Exception:
-        """Return the error that says what is wrong at `path`; `within` counts lines of the text there."""
+    def location(self, path: KeyPath, /) -> dict[str, str | None]:
+        """Return the part of the file that a path leads to, as the fields of an error; `key` is the last."""
 
-    @abstractmethod
-    def broken(self, message: str, line: int | None) -> Exception:
-        """Return the error for a text that is not valid YAML."""
+    def path_in_text(self, path: KeyPath, /) -> KeyPath:
+        """Return the path in the text of a path in the document."""
+        return path
 
     def document(self) -> dict[str, Any]:
-        """Return the document as plain data; raises `broken` for invalid YAML, `error` for no mapping."""
+        """Return the document as plain data; raises an `error_type` for anything but a mapping in YAML."""
         try:
             document = load_yaml(self.text, self.file)
         except ConfigError as error:
             line = re.match(r", line (\d+)", str(error).removeprefix(self.file))
-            raise self.broken(str(error), int(line[1]) if line else None) from error
+            number = int(line[1]) if line else None
+            raise self.error_type(str(error), file=self.file, line=number) from error
         if not isinstance(document, dict):
-            self.fail((), f"{self.expected}, got {_short(document)}")
+            raise self.error((), f"{self.expected}, got {_short(document)}")
         return cast("dict[str, Any]", document)
 
-    def parse(self, kind: type[M], data: object, path: KeyPath = ()) -> M:
-        """Validate `data`, which is found at `path`, as a `kind`; raises `error` for its first mistake."""
-        try:
-            return kind.model_validate(data)
-        except ValidationError as error:
-            place, what = first_mistake(kind, data, error)
-            self.fail((*path, *place), what)
-
-    def mistakes_in(self, kind: type[M], data: object, path: KeyPath = ()) -> list[tuple[KeyPath, str]]:
+    def mistakes_in(self, kind: type[BaseModel], data: object, path: KeyPath = ()) -> list[Mistake]:
         """Return all mistakes in `data`, which is found at `path`, as a `kind`; empty if it is valid."""
         try:
             kind.model_validate(data)
@@ -160,23 +181,23 @@ class SpecFile(ABC):
             return [((*path, *place), what) for place, what in mistakes(kind, data, error)]
         return []
 
-    def fail(self, path: KeyPath, what: str, *, within: int | None = None) -> NoReturn:
-        """Raise the error that says what is wrong, and where."""
-        raise self.error(path, what, within=within)
-
-    def line(self, path: KeyPath, within: int | None = None) -> int:
-        """Return the line of the value at `path`, or of line `within` of the text there."""
-        inner = line_within(self.text, path, within) if within else None
-        return inner or line_of(self.text, path)
-
-    def message(self, line: int, places: tuple[str, ...], what: str) -> str:
-        """Return a message: the file, the line, further places unless they are empty, and what is wrong."""
-        end = "" if what.endswith(("?", "!")) else "."
-        where = ", ".join(part for part in (f"{self.file}, line {line}", *places) if part)
-        return f"{where}: {what.rstrip('.')}{end}"
+    def error(self, path: KeyPath, what: str, *, within: int | None = None) -> E:
+        """Return the error that says what is wrong at `path`; `within` counts lines of the text there."""
+        place = self.path_in_text(path)
+        line = (line_within(self.text, place, within) if within else None) or line_of(self.text, place)
+        location = self.location(path)
+        message = located(f"{self.file}, line {line}", location, what)
+        return self.error_type(message, file=self.file, line=line, **location)
 
 
-def unmet_conditions(part: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+def located(beginning: str, location: Mapping[str, str | None], what: str) -> str:
+    """Return a message with a location: "agent.yaml, line 5, stage 'reason', substages: it is empty."."""
+    shown = [value if name == "key" else f"{name} {value!r}" for name, value in location.items() if value]
+    end = "" if what.endswith(("?", "!")) else "."
+    return f"{', '.join((beginning, *shown))}: {what.rstrip('.')}{end}"
+
+
+def unmet_conditions(part: object, path: KeyPath = ()) -> Iterator[Mistake]:
     """Yield where a part of a file, or a part within it, does not meet a condition, and what is wrong."""
     if isinstance(part, list):
         items = enumerate(cast("list[object]", part))
@@ -206,19 +227,14 @@ def _validator(schema: str) -> Any:
     return jsonschema_rs.validator_for(json.loads(schema))
 
 
-def first_mistake(kind: type[BaseModel], data: object, error: ValidationError) -> tuple[KeyPath, str]:
-    """Return where the first mistake is in `data`, which is not a valid `kind`, and what is wrong there."""
-    return mistakes(kind, data, error)[0]
-
-
-def mistakes(kind: type[BaseModel], data: object, error: ValidationError) -> list[tuple[KeyPath, str]]:
+def mistakes(kind: type[BaseModel], data: object, error: ValidationError) -> list[Mistake]:
     """Return all mistakes in `data`, which is not a valid `kind`: where each is, and what is wrong there.
 
     A misspelt key explains a missing one, and the deepest mistake explains those around it.
     """
     wrong: list[Any] = list(error.errors(include_url=False))
     wrong.sort(key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING), reverse=True)
-    found: list[tuple[KeyPath, str]] = []
+    found: list[Mistake] = []
     for one in wrong:
         place, what = _mistake(kind, data, one, wrong)
         is_around = any(other[: len(place)] == place for other, _ in found)
@@ -232,7 +248,7 @@ def mistakes(kind: type[BaseModel], data: object, error: ValidationError) -> lis
 
 def _mistake(
     kind: type[BaseModel], data: object, first: dict[str, Any], wrong: list[dict[str, Any]]
-) -> tuple[KeyPath, str]:
+) -> Mistake:
     """Return the place of one of Pydantic's errors, and what is wrong there."""
     path, what, got = first["loc"], first["type"], _short(first["input"])
     place = _in_document(data, path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft.text.template_budget import (
     BUDGET,
@@ -14,7 +15,9 @@ from redraft.text.template_budget import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from redraft.text.yaml import KeyPath
 
 __all__ = ["Template", "TemplateError", "TemplateLimitError", "TemplateLimits"]
 
@@ -104,6 +107,14 @@ template = lru_cache(maxsize=1024)(Template)
 """Return the compiled template of a text, from a cache."""
 
 
+def valid_template(text: str) -> Template:
+    """Return the template of a text, or an empty one if it is not valid, which a check reports."""
+    try:
+        return template(text)
+    except TemplateError:
+        return template("")
+
+
 def holds(condition: str | bool, scopes: Mapping[str, Any]) -> bool:
     """Evaluate a condition, with or without braces around it. Raises `TemplateError`."""
     if isinstance(condition, bool):
@@ -115,3 +126,29 @@ def holds(condition: str | bool, scopes: Mapping[str, Any]) -> bool:
 def braced(condition: str) -> str:
     """Return a condition as a template, with braces around it."""
     return condition if "{{" in condition or "{%" in condition else f"{{{{ {condition} }}}}"
+
+
+def templates_in(
+    value: object, path: KeyPath, without: Collection[str] = ()
+) -> Iterator[tuple[str, KeyPath]]:
+    """Yield the texts in plain data, except under the keys of `without`, each with its path."""
+    if isinstance(value, str):
+        yield value, path
+    elif isinstance(value, Mapping):
+        for key, item in cast("Mapping[str, Any]", value).items():
+            if key not in without:
+                yield from templates_in(item, (*path, key), without)
+    elif isinstance(value, list):
+        for at, item in enumerate(cast("list[Any]", value)):
+            yield from templates_in(item, (*path, at), without)
+
+
+def render(value: Any, scopes: Mapping[str, Any]) -> Any:
+    """Return plain data with every text in it rendered once: templates in what comes out are data."""
+    if isinstance(value, str):
+        return template(value).render(scopes)
+    if isinstance(value, Mapping):
+        return {key: render(item, scopes) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [render(item, scopes) for item in cast("list[Any]", value)]
+    return value

@@ -26,7 +26,7 @@ from redraft.text.schema import Schema
 from redraft.text.spec_file import Strict
 from redraft.workflow.run import NodeFinished
 from redraft.workflow.spec import APPROVE, HTTP, WorkflowFile, plain_name
-from redraft.workflow.workflow import Workflow, read_file
+from redraft.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -94,7 +94,7 @@ def cases_beside(file: str) -> Path:
 
 def read_cases(path: Path) -> list[WorkflowCase]:
     """Read a file of cases; raises `WorkflowError` with all its mistakes."""
-    source = CasesFile(read_file(path), str(path))
+    source = CasesFile.read(path)
     document = source.document()
     found = source.mistakes_in(CasesSpec, document)
     if not found:
@@ -176,7 +176,7 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     scripts = case.replies if isinstance(case.replies, dict) else {"": case.replies}
     asked: list[str] = []
     models = {name: Replies(replies, asked) for name, replies in scripts.items()}
-    source = WorkflowFile(read_file(file), file)
+    source = WorkflowFile.read(file)
     # Without Pydantic AI, the check of the file says what to install.
     calls_tools = _mentions_tools(source.document()) and find_spec("pydantic_ai") is not None
     chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}

@@ -25,12 +25,21 @@ from redraft.sandbox.scripts import LANGUAGES, InlineRunner, ProcessPython, run_
 from redraft.settings import names_in
 from redraft.text.schema_tree import misspelt_keywords
 from redraft.text.spec_file import unmet_conditions
-from redraft.text.templates import TemplateError, braced, template
+from redraft.text.templates import TemplateError, braced, template, templates_in, valid_template
 from redraft.text.yaml import KeyPath
 from redraft.workflow import ported
 from redraft.workflow.actions import BUILT_IN, check_host
 from redraft.workflow.loop import FEEDBACK, REQUIREMENTS, RESULT, RESULT_KEYS
-from redraft.workflow.runtime import IDEMPOTENCY_KEY, INDEX, ITEM, MODEL, SCHEMA, SCOPES, Scope, templates_in
+from redraft.workflow.runtime import (
+    IDEMPOTENCY_KEY,
+    INDEX,
+    ITEM,
+    MODEL,
+    NO_TEMPLATES,
+    SCHEMA,
+    SCOPES,
+    Scope,
+)
 from redraft.workflow.signature import DEFAULT, VALUE, problems_of, schema_of
 from redraft.workflow.spec import (
     APPROVE,
@@ -189,7 +198,7 @@ class _FileCheck:
             if VALUE in kind:
                 if key == "inputs":
                     self.fail((key, name, VALUE), "'value' is for outputs; an input has a 'default'")
-                for text, path in templates_in(kind[VALUE], (key, name, VALUE)):
+                for text, path in templates_in(kind[VALUE], (key, name, VALUE), NO_TEMPLATES):
                     self.template(text, path)
             if key == "inputs" and DEFAULT in kind and schema is not None:
                 found = schema.check(kind[DEFAULT])
@@ -206,13 +215,13 @@ class _FileCheck:
         self.headers(server.headers, (*path, "headers"))
         for name, text in server.headers.items():
             self.template(text, (*path, "headers", name))
-            if any(scope != "env" for scope in _scopes_of(text)):
+            if any(scope != "env" for scope in valid_template(text).scopes):
                 self.fail((*path, "headers", name), "the headers of a server can read only 'env'")
 
     def headers(self, headers: Mapping[str, Any], path: KeyPath) -> None:
         """Report secrets that do not come from the environment."""
         for name, value in headers.items():
-            if SECRET_HEADER.search(name) and "env" not in _scopes_of(str(value)):
+            if SECRET_HEADER.search(name) and "env" not in valid_template(str(value)).scopes:
                 self.fail(
                     (*path, name),
                     f"a secret such as {name!r} comes from the environment only; list its variable under "
@@ -259,7 +268,7 @@ class _FileCheck:
         if isinstance(node.map, str):
             self.template(braced(node.map), (*path, "map"))
         else:
-            for text, place in templates_in(node.map, (*path, "map")):
+            for text, place in templates_in(node.map, (*path, "map"), NO_TEMPLATES):
                 self.template(text, place)
 
     def code(self, code: Code, path: KeyPath, names: Iterable[str] = ()) -> bool:
@@ -337,7 +346,7 @@ class _FileCheck:
                 + (instead or nearest(name, [*BUILT_IN, *self.resources.actions])),
             )
         inside = (*path, "with")
-        for text, place in templates_in(params, inside):
+        for text, place in templates_in(params, inside, NO_TEMPLATES):
             self.template(text, place)
         if own is None and known not in BUILT_IN:
             return
@@ -401,7 +410,7 @@ class _FileCheck:
     def file(self, file: InnerWorkflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
         """Check the parameters of a node that runs another file as the inputs of that one."""
         inside, later = (*path, "with"), set[str]()
-        for text, place in templates_in(params, inside, without=()):
+        for text, place in templates_in(params, inside):
             self.template(text, place)
             if "{{" in text or "{%" in text:
                 later.add(str(place[len(inside)]))
@@ -426,7 +435,7 @@ class _FileCheck:
             self.fail(path, str(error))
 
     def own_call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], path: KeyPath) -> None:
-        for text, place in templates_in(params, path, without=()):  # it gets all of them rendered
+        for text, place in templates_in(params, path):  # it gets all of them rendered
             self.template(text, place)
         for place, what in _wrong_arguments(own, name, params):
             self.fail((*path, *place), what)
@@ -629,14 +638,6 @@ def _names_in(tree: ast.Module) -> tuple[dict[str, int], set[str]]:
     return used, defined
 
 
-def _scopes_of(text: str) -> frozenset[str]:
-    """Return the scopes that a template reads; none if it is wrong, which is reported elsewhere."""
-    try:
-        return template(text).scopes
-    except TemplateError:
-        return frozenset()
-
-
 def _returns_text(node: Node) -> bool:
     """Return whether a node's result is the text of a model."""
     return node.action == LLM_CALL and SCHEMA not in node.with_ and node.map is None
@@ -693,7 +694,7 @@ def missing_values(
     names = {node.name: node.output for node in spec.nodes}
     for at, node in enumerate(spec.nodes):
         for text, path in _read_first(node, ("nodes", at)):
-            for scope, *rest in sorted(_surely_read_by(text), key=str):
+            for scope, *rest in sorted(valid_template(text).certain, key=str):
                 name = (scope, *rest[:1])
                 if scope not in known or not rest or rest[0] in known[str(scope)] or name in missing:
                     continue
@@ -732,8 +733,8 @@ def missing_outputs(
         path: KeyPath = ("outputs", output)
         reads: list[tuple[tuple[str | int, ...], KeyPath]] = []
         if not isinstance(declared, str) and VALUE in declared:
-            templates = templates_in(declared[VALUE], (*path, VALUE))
-            reads = [(read, place) for text, place in templates for read in _surely_read_by(text)]
+            templates = templates_in(declared[VALUE], (*path, VALUE), NO_TEMPLATES)
+            reads = [(read, place) for text, place in templates for read in valid_template(text).certain]
         elif not (isinstance(declared, str) and declared.endswith("?")):
             reads = [(("state", output), path)]
         for (scope, *rest), place in sorted(reads, key=str):
@@ -820,14 +821,6 @@ def _only_asks(call: Any) -> bool:
     return plain_name(str(cast("dict[str, Any]", call).get("action", LLM_CALL))) == LLM_CALL
 
 
-def _surely_read_by(text: str) -> Iterable[tuple[str | int, ...]]:
-    """Return what a template reads in any case; nothing if it is wrong, which is reported elsewhere."""
-    try:
-        return template(text).certain
-    except TemplateError:
-        return ()
-
-
 def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
     """Yield the templates of a node that are rendered in any case."""
     if node.when is not None:
@@ -836,12 +829,12 @@ def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
         return
     if node.map is not None:  # the list may be empty, and then nothing else is read
         source = braced(node.map) if isinstance(node.map, str) else node.map
-        yield from templates_in(source, (*path, "map"))
+        yield from templates_in(source, (*path, "map"), NO_TEMPLATES)
         return
     params, inside = node.with_, (*path, "with")
     if node.action == LOOP:
         params, inside = params.get("generator"), (*inside, "generator")
-    yield from templates_in(params, inside)
+    yield from templates_in(params, inside, NO_TEMPLATES)
 
 
 def check_models(

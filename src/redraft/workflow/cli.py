@@ -38,7 +38,7 @@ from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.terminal import options
-from redraft.terminal.check_report import deliver_check
+from redraft.terminal.check_report import deliver_check, problems_as_json
 from redraft.terminal.commands import run_async
 from redraft.terminal.console import (
     BAD,
@@ -151,7 +151,7 @@ def run(
             drawn = load().graph
             emit_json(to_json(drawn)) if as_json else emit(drawn.mermaid())
             return
-        with _problems_as_json(file) if check and as_json else nullcontext():
+        with problems_as_json(file) if check and as_json else nullcontext():
             workflow = load(strict=False)
             uses = asyncio.run(workflow.check_all(inputs))
         if check:
@@ -225,20 +225,6 @@ def test(
                     console.show(Padding(Text(visible(problem)), (0, 0, 0, 8)))
         if not all(one.passed for one in results):
             raise typer.Exit(ExitCode.NOT_MET)
-
-
-@contextmanager
-def _problems_as_json(file: str) -> Generator[None]:
-    """Print the mistakes of a file as a JSON document, for editors and other programs."""
-    try:
-        yield
-    except WorkflowError as error:
-        problems = [
-            {"line": one.line, "node": one.node, "key": one.key, "message": str(one)}
-            for one in error.problems
-        ]
-        emit_json({"file": file, "ok": False, "problems": problems})
-        raise typer.Exit(ExitCode.USAGE) from error
 
 
 def parse_values(words: Sequence[str]) -> dict[str, Any]:

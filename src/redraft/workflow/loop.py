@@ -34,16 +34,16 @@ from redraft.loop.select import Selection, highest
 from redraft.loop.stop import first, quality_met, unjudged
 from redraft.redact.log import logger
 from redraft.text.replies import json_of
-from redraft.text.templates import template
+from redraft.text.templates import template, templates_in
 from redraft.types import NOTHING_USED, ConvergenceReason, Draft, PlainTask, ReflectionEvaluation, TokenUsage
 from redraft.workflow.runtime import (
+    NO_TEMPLATES,
     SCHEMA,
     ActionResult,
     Resources,
     Scope,
     read_params,
     run_call,
-    templates_in,
 )
 from redraft.workflow.spec import (
     CORRECT,
@@ -473,7 +473,7 @@ def with_feedback(generator: Call) -> Call:
 
 def _with_text(call: Call, name: str, *others: str) -> Call:
     """Add a text of the state to a prompt, or to messages, that shows neither it nor any of the `others`."""
-    templates = [template(text) for text, _ in templates_in(call.params, ())]
+    templates = [template(text) for text, _ in templates_in(call.params, (), NO_TEMPLATES)]
     if any(one.mentions(f"state.{shown}") for shown in (name, *others) for one in templates):
         return call
     addition = f"{{{{ state.{name} }}}}"

@@ -25,12 +25,12 @@ from redraft.loop.journal import journal_in
 from redraft.loop.steps import Steps
 from redraft.protocols import Step
 from redraft.redact.log import logger
-from redraft.text.templates import TemplateError, braced
+from redraft.text.templates import TemplateError, braced, templates_in
 from redraft.types import NOTHING_USED, Stop, TokenUsage
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.loop import RESULT, RESULT_KEYS
 from redraft.workflow.node import NODE, NodeRunner, usage_of
-from redraft.workflow.runtime import MODEL, ActionResult, Resources, Scope, templates_in
+from redraft.workflow.runtime import MODEL, NO_TEMPLATES, ActionResult, Resources, Scope
 from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, WorkflowFile, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -329,8 +329,8 @@ def _path_of_template(text: str, node: Node, path: KeyPath) -> KeyPath:
     begins = [
         (len(template), place)
         for template, place in (
-            *templates_in(node.with_, (*path, "with")),
-            *((template, (*path, "map")) for template, _ in templates_in(listed, ())),
+            *templates_in(node.with_, (*path, "with"), NO_TEMPLATES),
+            *((template, (*path, "map")) for template, _ in templates_in(listed, (), NO_TEMPLATES)),
         )
         if text.startswith(template) and "{" in template
     ]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
@@ -29,14 +29,14 @@ from redraft.sandbox.scripts import script_runner
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.text.schema import Schema
-from redraft.text.spec_file import first_mistake
-from redraft.text.templates import holds, template
+from redraft.text.spec_file import mistakes
+from redraft.text.templates import holds, render, template
 from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
 from redraft.workflow.spec import RENDERED, Code, Limits, WorkflowSpec, plain_name
 from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterator
+    from collections.abc import Container
 
     from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Call
@@ -84,14 +84,7 @@ class Scope:
 
     def render(self, value: Any) -> Any:
         """Render all texts in a value; raises `TemplateError`."""
-        if isinstance(value, str):
-            return template(value).render(self._scopes())
-        if isinstance(value, Mapping):
-            items = cast("Mapping[str, Any]", value)
-            return {key: self.render(item) for key, item in items.items()}
-        if isinstance(value, list):
-            return [self.render(item) for item in cast("list[Any]", value)]
-        return value
+        return render(value, self._scopes())
 
     def text(self, source: str) -> str:
         """Render a template as text; any other value becomes JSON."""
@@ -299,21 +292,6 @@ NO_TEMPLATES = frozenset({SCHEMA, "run", "language", "sandbox", "examples"})
 """The parameters of built-in actions that hold no templates."""
 
 
-def templates_in(
-    value: object, path: KeyPath, without: Collection[str] = NO_TEMPLATES
-) -> Iterator[tuple[str, KeyPath]]:
-    """Yield the texts in parameters that may be templates, each with its place."""
-    if isinstance(value, str):
-        yield value, path
-    elif isinstance(value, Mapping):
-        for key, item in cast("Mapping[str, Any]", value).items():
-            if key not in without:
-                yield from templates_in(item, (*path, key), without)
-    elif isinstance(value, list):
-        for at, item in enumerate(cast("list[Any]", value)):
-            yield from templates_in(item, (*path, at), without)
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -322,5 +300,5 @@ def read_params(kind: type[M], params: Mapping[str, Any], action: str, *, render
     try:
         return kind.model_validate(dict(params), context=RENDERED if rendered else None)
     except ValidationError as error:
-        place, why = first_mistake(kind, dict(params), error)
+        place, why = mistakes(kind, dict(params), error)[0]
         raise ConfigError(f"{action}: {'.'.join(map(str, place))}: {why}.") from error

@@ -583,7 +583,7 @@ UNNAMED = "workflow"
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowFile(SpecFile):
+class WorkflowFile(SpecFile[WorkflowError]):
     """The text and the name of a workflow file; its errors name the line, the node and the key.
 
     A file that is a list of nodes, without anything else, is a workflow, too.
@@ -592,10 +592,11 @@ class WorkflowFile(SpecFile):
     file: str = UNNAMED
 
     expected: ClassVar[str] = "a workflow must be a mapping with 'nodes'"
+    error_type: ClassVar[type[WorkflowError]] = WorkflowError
 
     def document(self) -> dict[str, Any]:
         """Return the document as plain data; of a list, a mapping that has it under `nodes`."""
-        return {"nodes": self._listed_nodes()} if self._listed_nodes() else SpecFile.document(self)
+        return {"nodes": nodes} if (nodes := self._listed_nodes()) else super(WorkflowFile, self).document()
 
     def _listed_nodes(self) -> list[Any]:
         """Return the nodes of a file that is a list of mappings; empty for any other file."""
@@ -606,17 +607,14 @@ class WorkflowFile(SpecFile):
         listed = cast("list[Any]", document) if isinstance(document, list) else []
         return listed if all(isinstance(one, dict) for one in listed) else []
 
-    def error(self, path: KeyPath, what: str, *, within: int | None = None) -> WorkflowError:
-        """Return the `WorkflowError` for a mistake at `path`; `within` is a line of the code there."""
-        line = self.line(path[1:] if self._listed_nodes() else path, within)
-        node = self._node(path)
-        key = ".".join(map(str, path[2:] if node else path))
-        message = self.message(line, (f"node {node!r}" if node else "", key), what)
-        return WorkflowError(message, file=self.file, line=line, node=node, key=key or None)
+    def path_in_text(self, path: KeyPath, /) -> KeyPath:
+        """Return the path in the text, which lacks `nodes` if the file is a list."""
+        return path[1:] if self._listed_nodes() else path
 
-    def broken(self, message: str, line: int | None) -> WorkflowError:
-        """Return the `WorkflowError` for a text that is not YAML."""
-        return WorkflowError(message, file=self.file, line=line)
+    def location(self, path: KeyPath, /) -> dict[str, str | None]:
+        """Return the node and the key that a path leads to."""
+        node = self._node(path)
+        return {"node": node, "key": ".".join(map(str, path[2:] if node else path)) or None}
 
     def _node(self, path: KeyPath) -> str | None:
         if len(path) < 2 or path[0] != "nodes" or not isinstance(path[1], int):  # noqa: PLR2004 (`nodes`, a number)

@@ -131,7 +131,7 @@ class Workflow:
     @classmethod
     def from_file(cls, path: str | Path, **options: Unpack[WorkflowOptions]) -> Workflow:
         """Read and check a workflow file."""
-        return cls(WorkflowFile(read_file(path), str(path)), **options)
+        return cls(WorkflowFile.read(path), **options)
 
     @classmethod
     def from_text(cls, text: str, **options: Unpack[WorkflowOptions]) -> Workflow:
@@ -384,20 +384,10 @@ def _inner_workflow(
     if path.resolve() in above:
         return WorkflowError(f"{name!r} runs this file, so the workflow would never end")
     try:
-        source = WorkflowFile(read_file(path), str(path))
-        return Workflow(source, above=above, **cast("WorkflowOptions", {**options, "strict": False}))
+        inner = cast("WorkflowOptions", {**options, "strict": False})
+        return Workflow(WorkflowFile.read(path), above=above, **inner)
     except WorkflowError as error:
         return error
-
-
-def read_file(path: str | Path) -> str:
-    """Read the text of a workflow file; raises `WorkflowError`."""
-    try:
-        return Path(path).read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise WorkflowError(f"{str(path)!r} is not UTF-8 text.", file=str(path)) from error
-    except OSError as error:
-        raise WorkflowError(f"{str(path)!r} cannot be read: {error.strerror}.", file=str(path)) from error
 
 
 class WorkflowStream(EventStream["WorkflowEvent | TokenEvent", "WorkflowResult"]):
