@@ -1,4 +1,4 @@
-"""The process of each feature is killed at three of its points; at all of them in tests/soak."""
+"""The process of each feature is killed at one point of each kind; at all of them in tests/soak."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from support.killing import report_of
 RUN = [["finished", 3]]
 NODES = ["begin", "profile", "again", "count", "again", "count"]
 STORED = [["finished", 3, "killed"]], ["finished"]
+TASKS = [["better outline", 2, "killed.1"], ["The sum is 4.", 1, "killed.2"]]
 RESULTS = {
     "run": lambda found: (found[1], found[2]["requests"], found[3]) == ("max_iterations", 5, RUN),
     "workflow": lambda found: found[1:] == [NODES, 5, *STORED],
@@ -21,7 +22,7 @@ RESULTS = {
     "evaluation": lambda found: found == [3, 1.0, 12],
     "reflection": lambda found: found == [0, True, 1, 0, 1, 1],
     "reflection in a later run": lambda found: found == [0, True, 1, 0, 1, 1],
-    "note": lambda found: (found[0], found[1]["requests"]) == (1, 2),
+    "ensemble": lambda found: found[:3] == [TASKS, 1, 1] and found[3]["requests"] == 4,
 }
 """What comes of each feature. Workers of a fleet are killed in `tests/fleet`."""
 
@@ -34,13 +35,13 @@ def check(report, name):
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_a_killed_process_repeats_nothing_and_loses_nothing(name, tmp_path):
-    report = report_of(name, tmp_path, "some")
+    report = report_of(name, tmp_path, "kinds")
     check(report, name)
-    assert report["killed"] == 3
+    assert report["killed"] == len(report["points"])
 
 
 @pytest.mark.parametrize("name", ["run", "cycle"])
 def test_a_killed_process_repeats_nothing_that_is_in_postgresql(name, tmp_path, postgres):
-    report = report_of(name, tmp_path, "some", postgres.url)
+    report = report_of(name, tmp_path, "kinds", postgres.url)
     check(report, name)
-    assert report["killed"] == 3
+    assert report["killed"] == len(report["points"])

@@ -35,7 +35,7 @@ from redraft.lessons.due import DUE
 from redraft.loop.journal import Journalled
 from redraft.loop.runs import Runs
 from redraft.models.embed import ScriptedEmbedder
-from redraft.notes.store import NOTE, SqliteReflectionStore
+from redraft.notes.store import SqliteReflectionStore
 from redraft.notes.task import Task, TaskIdentity
 from redraft.protocols import ChatReply, ChatRequest, ReflectionCallbacks
 from redraft.protocols import ReflectionDecision as Decision
@@ -172,7 +172,7 @@ class Steps(Feature):
             return name
 
         async def model(request):
-            await killer.effect(request.messages[0].content)
+            await killer.effect(request.messages[0].content.partition("\n")[0])
             return ChatReply('{"a": 1}', usage=USAGE)
 
         async def correct(state):
@@ -563,9 +563,9 @@ class Reflection(Feature):
             return ChatReply(replies[request.role], usage=USAGE)
 
         def write(path, data):
-            killer.passes()
+            killer.passes(f"before {path.suffix} file")
             write_file(path, data)
-            killer.passes()
+            killer.passes(f"after {path.suffix} file")
 
         write_file, files._write = files._write, write
         store, again = self.store(folder, killer), bool(effects(folder))
@@ -599,31 +599,50 @@ class LaterReflection(Reflection):
     is_resumed = False
 
 
-class NoteOfARun(Feature):
-    """An ensemble of one task, whose note is written after its output is accepted."""
+class TwoTasks(Feature):
+    """An ensemble: a task whose output a person refuses once, and one that builds on it and leaves a note."""
 
     at_once = 1
 
     def recorded(self, folder):
-        written = {"reflection"} if records_in(folder, NOTE, "notes.db") else set()
-        return {one.get("role", "generation") for one in calls_in(folder)} | written
+        calls = {f"{one.get('role', 'generation')} {_task_of(one['messages'])}" for one in calls_in(folder)}
+        steps = [one["name"] for one in records_in(folder, "step")]
+        verdicts = sum(name.startswith("acceptance ") for name in steps)
+        verdicts += sum("satisfactory" in one["value"] for one in records_in(folder, "ensemble_step"))
+        return calls | {*["review outline", "review better outline"][:verdicts]}
 
     async def run(self, folder, killer):
         async def model(request):
-            await killer.effect(request.role)
+            task = _task_of(to_json(request)["messages"])
+            await killer.effect(f"{request.role} {task}")
             note = REPLY.format(description="Report the sum of the table")
-            replies = {"generation": "The sum is 4.", "reflection": note}
-            return ChatReply(replies[request.role], usage=USAGE)
+            outline = "better outline" if request.role == "revision" else "outline"
+            replies = {"outline": outline, "report": "The sum is 4.", "note": note}
+            return ChatReply(replies[task], usage=USAGE)
+
+        async def review(output):
+            await killer.effect(f"review {output}")
+            return output == "better outline"
 
         store = self.store(folder, killer)
         notes = SqliteReflectionStore(folder / "notes.db")
-        task = Task("Report the sum.", expected_output="One sentence.", reflect=True)
-        ensemble = Ensemble(model, [task], notes, keep=store)
+        outline = Task("Outline the table.", review=review)
+        report = Task("Report the sum.", expected_output="One sentence.", context=[outline], reflect=True)
+        ensemble = Ensemble(model, [outline, report], notes, keep=store)
         result = await ensemble.run(run_id="killed")
-        written = len(await notes.revisions(TaskIdentity.of(task)))
+        written = len(await notes.revisions(TaskIdentity.of(report)))
         await store.aclose()
         await notes.aclose()
-        return [written, to_json(result.usage)]
+        outputs = [[one.output, one.attempts, one.run_id] for one in result.results]
+        return [outputs, written, result[report].reflection.run_count, to_json(result.usage)]
+
+
+def _task_of(messages):
+    """Return which of the two tasks a request is about, or that it is about the note."""
+    text = messages[-1]["content"]
+    if "task prompt optimization specialist" in text:
+        return "note"
+    return "report" if "Report the sum" in text else "outline"
 
 
 # On a busy machine, a database that is late is not away.
@@ -640,5 +659,5 @@ FEATURES = {
     "evaluation": Cases,
     "reflection": Reflection,
     "reflection in a later run": LaterReflection,
-    "note": NoteOfARun,
+    "ensemble": TwoTasks,
 }

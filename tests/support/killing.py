@@ -2,8 +2,9 @@
 
     python -m support.killing FEATURE FOLDER POINTS [DATABASE]
 
-POINTS is `some` (the first, the middle and the last point), `all`, or a number of kills at random times,
-after each of which the feature is resumed and may be killed again. The report is one JSON document.
+A point has a name, such as `after put_if_absent step evaluate`. POINTS is `kinds` (the last point after each
+kind of write and effect), `all`, or a number of kills at random times, after each of which the feature is
+resumed and may be killed again. The report is one JSON document.
 
 Everything is imported once: each process under test is a fork of this one, which has no threads.
 """
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from shutil import rmtree
 
@@ -26,31 +28,45 @@ TESTS = Path(__file__).parent.parent
 
 
 class Killer:
-    """Kill this process at its n-th point; 0 never does.
+    """Kill this process at a point: the n-th of its name.
 
     Effects are logged in the folder, from their beginning, so that they are counted across all processes.
     """
 
-    def __init__(self, folder, point=0):
+    def __init__(self, folder, point=None):
         self.log = folder / "effects.log"
-        self.point, self.passed = point, 0
+        self.point, self.passed = point, Counter()
 
-    def passes(self):
-        self.passed += 1
-        if self.passed == self.point:
+    def passes(self, name):
+        self.passed[name] += 1
+        if (name, self.passed[name]) == self.point:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def effect(self, name, seconds=0.0):
         """Do something that is paid for, such as a model call."""
-        self.note(name)
+        self._log(name)
+        self.passes(f"in {_kind(name)}")
         await asyncio.sleep(seconds)
-        self.passes()
+        self.passes(f"after {_kind(name)}")
 
     def note(self, name):
+        """Do something that takes no time."""
+        self._log(name)
+        self.passes(f"after {_kind(name)}")
+
+    def _log(self, name):
         log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(log, f"{name}\n".encode())
         os.close(log)
-        self.passes()
+
+
+def _kind(effect):
+    """Return the word that an effect has in common with others of its kind."""
+    return next(word for word in effect.split() if word.isalpha())
+
+
+def _kind_of(record):
+    return f"step {record.data['name'].split()[0]}" if record.kind == "step" else record.kind
 
 
 def watched(kind, killer, *arguments):
@@ -58,30 +74,31 @@ def watched(kind, killer, *arguments):
 
     class Watched(kind):
         async def put(self, record):
-            return await around(super().put(record))
+            return await around(f"put {_kind_of(record)}", super().put(record))
 
         async def put_all(self, records):
-            return await around(super().put_all(records))
+            kinds = dict.fromkeys(map(_kind_of, records))
+            return await around(f"put_all {' '.join(kinds)}", super().put_all(records))
 
         async def put_if_absent(self, record):
-            return await around(super().put_if_absent(record))
+            return await around(f"put_if_absent {_kind_of(record)}", super().put_if_absent(record))
 
         async def replace(self, record):
-            return await around(super().replace(record))
+            return await around(f"replace {_kind_of(record)}", super().replace(record))
 
         async def delete(self, kind, key):
-            return await around(super().delete(kind, key))
+            return await around(f"delete {kind}", super().delete(kind, key))
 
-    async def around(write):
-        killer.passes()
+    async def around(name, write):
+        killer.passes(f"before {name}")
         stored = await write
-        killer.passes()
+        killer.passes(f"after {name}")
         return stored
 
     return Watched(*arguments)
 
 
-def fork(feature, folder, point=0):
+def fork(feature, folder, point=None):
     """Start the feature in a process that writes its result and its number of points to a file."""
     pid = os.fork()
     if pid == 0:
@@ -117,7 +134,7 @@ class Case:
         folder.mkdir(parents=True)
         feature.prepare(folder)
 
-    def start(self, point=0):
+    def start(self, point=None):
         self._known, self._before = self.feature.recorded(self.folder), len(effects(self.folder))
         return fork(self.feature, self.folder, point)
 
@@ -191,18 +208,18 @@ def main(name, folder, points, database=""):
     began = time.monotonic()
     whole.ended(whole.start())
     seconds = time.monotonic() - began
-    [(expected, last)] = whole.results()
-    if (
-        feature.at_once > 1
-    ):  # how effects overlap decides how many points there are, so not each run has the last
-        last = last * 3 // 4
+    [(expected, passed)] = whole.results()
+    if feature.at_once > 1:  # how effects overlap decides how often a point is passed
+        passed = {name: -(-times * 3 // 4) for name, times in passed.items()}
     order, wrong, killed = effects(whole.folder), [], 0
-    if points in ("some", "all"):
-        chosen = range(1, last + 1) if points == "all" else (1, last // 2, last)
-        for point in chosen:
-            case = Case(feature, folder / f"point-{point}")
+    chosen = [(name, times) for name, times in passed.items() if points == "all" or name.startswith("after ")]
+    if points == "all":
+        chosen = [(name, time) for name, times in chosen for time in range(1, times + 1)]
+    if points in ("kinds", "all"):
+        for number, point in enumerate(chosen):
+            case = Case(feature, folder / f"kill-{number}")
             killed += kill_at(case, point)
-            wrong += case.mistakes(expected, order)
+            wrong += [f"{point}: {mistake}" for mistake in case.mistakes(expected, order)]
             rmtree(case.folder)
     else:
         chance, runs = random.Random(7), 0  # noqa: S311 (chance, not secrecy)
@@ -214,7 +231,7 @@ def main(name, folder, points, database=""):
             killed += more
             wrong += case.mistakes(expected, order)
             rmtree(case.folder)
-    report = {"points": last, "killed": killed, "wrong": wrong, "expected": expected, "order": order}
+    report = {"points": chosen, "killed": killed, "wrong": wrong, "expected": expected, "order": order}
     if feature.is_shared:
         report["shared"] = [one == expected for one in twice_at_once(feature, folder / "shared")]
     sys.stdout.write(json.dumps(report))
