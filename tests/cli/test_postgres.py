@@ -1,8 +1,10 @@
 """The command with its runs in PostgreSQL."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from redraft.stores import PostgresStore
 from support import commands
 from support.commands import THREE_A
 from support.openai_server import completion, serving
+from support.processes import TESTS
 
 REVISE = ("revise", "d.txt", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
 HIDDEN = "hush"
@@ -112,22 +115,21 @@ def test_a_postgres_store_of_the_users_own_is_read_with_database(redraft, enter,
 
 
 def test_a_killed_run_is_resumed(redraft, enter, server):
-    server.answers = [(200, {}, completion("aab b")), (None, {}, "")]
     enter("one")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "redraft", *REVISE], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    while len(server.asked) < 2:
+    words = [sys.executable, "-m", "support.scripted_command", *REVISE]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "REPLIES": json.dumps(["aab b", None])}
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not Path("asked").exists():
         assert process.poll() is None
-        server.released.wait(0.05)
+        time.sleep(0.02)
     process.kill()
-    process.communicate()
+    process.wait()
     (row,) = json.loads(redraft("runs", "--json").stdout)["runs"]
     assert (row["status"], row["scores"]) == ("killed", [0.0, 0.0])
     server.answers = [(200, {}, completion("aaa"))]
     done = redraft("resume", "last")
     assert (done.exit_code, done.stdout) == (0, "aaa\n"), done.stderr
-    assert len(server.asked) == 3
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(

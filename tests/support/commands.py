@@ -3,12 +3,13 @@
 import asyncio
 import json
 import sys
+from functools import cache, partial
 from unittest.mock import patch
 
 from typer.testing import CliRunner
 
 from redraft import ScriptedModel
-from redraft.main import app
+from redraft.main import Commands, app
 from redraft.stores.location import project_store
 
 THREE_A = """\
@@ -24,10 +25,17 @@ criteria:
 """
 
 
+_command = cache(partial(Commands.get_command, None, None))
+"""A command by name. Typer would make it anew for each call, which takes longer than most commands do."""
+
+
 def redraft(*words, stdin=None):
     """Run a command; what it returns has `exit_code`, `stdout` and `stderr`."""
     arguments = [str(word) for word in words]
-    with patch.object(sys, "argv", ["redraft", *arguments]):
+    with (
+        patch.object(sys, "argv", ["redraft", *arguments]),
+        patch.object(Commands, "get_command", lambda _commands, _context, name: _command(name)),
+    ):
         return CliRunner().invoke(app, arguments, input=stdin)
 
 
@@ -38,15 +46,24 @@ def document(result):
     return found
 
 
+MODULES = "loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo"
+NAMED = [
+    f"redraft.{place}.model_of" for place in ("loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo")
+]
+"""Where commands look a model up by its name."""
+
+
 def script(monkeypatch, *replies):
     """Let every model name stand for a scripted model, and return that."""
     model = ScriptedModel(list(replies))
-    for place in ("loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo"):
-        monkeypatch.setattr(
-            f"redraft.{place}.model_of",
-            lambda given, _settings=None, **_missing: model if isinstance(given, str | None) else given,
-        )
+    for place in NAMED:
+        monkeypatch.setattr(place, always(model))
     return model
+
+
+def always(model):
+    """Return a `model_of` for which every name means this model."""
+    return lambda given, _settings=None, **_missing: model if isinstance(given, str | None) else given
 
 
 def put(record):
