@@ -22,7 +22,7 @@ from trials import gauss, passes, rolled_back_at
     ],
 )
 def test_how_often_and_how_soon_notes_are_rolled_back(score, runs, least, most, soon):
-    ends = [rolled_back_at(score, runs, seed) for seed in range(50)]
+    ends = [rolled_back_at(score, runs, seed) for seed in range(25)]
     found = [run for run, _ in ends if run is not None]
-    assert least <= len(found) / 50 <= most
+    assert least <= len(found) / 25 <= most
     assert soon is None or median(found) <= soon

@@ -3,12 +3,12 @@
 from redraft.stores.sqlite import MemoryStore
 from support.monitor import MONITOR, Clock, World, monitor, run
 
-CYCLES = 210
+CYCLES = 130
 TEXT = MONITOR.replace(
     "{retention: {memory.recentActions: {maxItems: 3}}}",
-    "{retention: {memory.recentActions: {maxItems: 100}, memory.feedbackHistory: {maxItems: 200}, "
-    "memory.patterns: {policy: ttl, ttlMs: 604800000}}}",
-).replace("stages:", "memory: {cycles: 50}\nstages:", 1)
+    "{retention: {memory.recentActions: {maxItems: 50}, memory.feedbackHistory: {maxItems: 120}, "
+    "memory.patterns: {policy: ttl, ttlMs: 345600000}}}",
+).replace("stages:", "memory: {cycles: 20}\nstages:", 1)
 
 
 def test_nothing_grows_with_the_number_of_cycles():
@@ -29,10 +29,10 @@ def test_nothing_grows_with_the_number_of_cycles():
 
     memory, kinds = run(main(), 600)
     assert {key: len(items) for key, items in memory.items.items() if items} == {
-        "recentActions": 100,
-        "feedbackHistory": 200,
-        "patterns": 7 * 24 + 1,
+        "recentActions": 50,
+        "feedbackHistory": 120,
+        "patterns": 4 * 24 + 1,
     }
     # Obsolete records are deleted 100 at a time.
     assert kinds["memory"] == 1
-    assert kinds["cycle"] + kinds["feedback"] + kinds["step"] <= 50 + 100 + 10
+    assert kinds["cycle"] + kinds["feedback"] + kinds["step"] <= 20 + 100 + 10

@@ -471,7 +471,7 @@ def test_an_attempt_outlives_a_server_that_is_killed(slow):
         return begun["attempt_id"]
 
     async def go_on(attempt_id):
-        async with over_stdio() as session:
+        async with in_process() as session:
             assert await state_of(session, attempt_id) == "killed"
             (slow / "go").touch()
             answer = await session.call("finish_attempt", attempt_id=attempt_id, output="aaa")
@@ -479,7 +479,6 @@ def test_an_attempt_outlives_a_server_that_is_killed(slow):
 
     async def main():
         await go_on(await begin())
-        await close_project_store()
 
     asyncio.run(main())
 
