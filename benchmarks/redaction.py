@@ -20,6 +20,7 @@ SEEDS = range(21, 26)
 RECALL, FALSE_ALARMS, MS_PER_KB = 0.97, 0.02, 5.0
 HELD_OUT_SEEDS = range(101, 106)
 HELD_OUT_RECALL, HELD_OUT_FALSE_ALARMS = 0.95, 0.03
+SCRIPTS_RECALL, SCRIPTS_FALSE_ALARMS, NAMES_OF_THINGS = 0.95, 0.02, 0.01
 REPORT = 1024
 """Characters of a report."""
 REPORTS = 100
@@ -72,6 +73,35 @@ def held_out_table(lines: list[Any], harmless: list[str], leaks: Callable[[Any, 
     return table(["held out", "lines", "withheld", "target"], rows)
 
 
+def scripts_table(lines: list[Any], rules: list[Any], leaks: Callable[[Any, str], bool]) -> str:
+    """Render recall and false alarms by script, for the lines developed against and those held out."""
+    rows: list[Sequence[object]] = []
+    for script in [*dict.fromkeys(line.script for line in lines), "all"]:
+        cells: list[object] = []
+        for held_out in (False, True):
+            here = [line for line in lines if line.held_out is held_out and script in (line.script, "all")]
+            personal = [line for line in here if line.parts]
+            withheld = sum(not leaks(line, EVERYTHING.redact(line.text).text) for line in personal)
+            harmless = [line for line in here if not line.parts]
+            touched = sum(not EVERYTHING.is_clean(line.text) for line in harmless)
+            cells += [f"{withheld / len(personal):.3f}", f"{touched / len(harmless):.3f}"]
+        rows.append((script, sum(script in {line.script, "all"} for line in lines), *cells))
+    met = (
+        verdict(-float(str(rows[-1][4])), -SCRIPTS_RECALL),
+        verdict(float(str(rows[-1][5])), SCRIPTS_FALSE_ALARMS),
+    )
+    rows.append((f"held out >= {SCRIPTS_RECALL}: {met[0]}; <= {SCRIPTS_FALSE_ALARMS}: {met[1]}", *[""] * 5))
+    titles = ["script", "lines", "withheld", "harmless, touched", "held out: withheld", "harmless, touched"]
+    names = [(rule, name) for rule in rules for name in rule.parts]
+    gone = sum(name not in EVERYTHING.redact(rule.text).text for rule, name in names) / len(names)
+    target = f"<= {NAMES_OF_THINGS}: {verdict(gone, NAMES_OF_THINGS)}"
+    things = table(
+        ["names of things in rules", "withheld", "share", "target"],
+        [(len(names), round(gone * len(names)), f"{gone:.3f}", target)],
+    )
+    return f"{table(titles, rows)}\n\n{things}"
+
+
 def times_table(secret: list[str], harmless: list[str]) -> str:
     """Render the median of milliseconds for a KB, and for a text, over texts of a kind."""
     dice = Random(1)
@@ -118,6 +148,7 @@ def main() -> None:
     from support import redact_corpus
     from support.redact_harmless import harmless_texts
     from support.redact_held_out import held_out_harmless, held_out_lines
+    from support.redact_scripts import leaks_pieces, rule_lines, script_lines
 
     corpora = {
         "shapes, settings, code, commands, prose": redact_corpus.secret_rows,
@@ -133,6 +164,7 @@ def main() -> None:
             held_out_harmless(),
             redact_corpus.leaks_parts,
         ),
+        scripts_table(script_lines(), rule_lines(), leaks_pieces),
         times_table(secret, harmless_texts()),
     )
     publish("redaction", "\n\n".join(parts), write=given.write)
