@@ -37,11 +37,11 @@ IN_A_ROW = 3
 
 def first(*rules: Stopper) -> Rule:
     """Combine rules: the first one with a reason decides. A caller's own rule gets copies of the versions."""
+    ours = [getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft.") for rule in rules]
 
     def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-        for rule in rules:
-            is_own = getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft.")
-            answer = rule(versions if is_own else _Copies(versions))
+        for rule, is_ours in zip(rules, ours, strict=True):
+            answer = rule(versions if is_ours else _Copies(versions))
             if answer is not None and (stop := stop_of(answer, versions)):
                 return stop
         return None
