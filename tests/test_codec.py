@@ -224,12 +224,13 @@ class Even(int):
     [
         (object(), "can't hold a value of the class 'object'"),
         ([lambda: 1], "/0: the store can't hold a value of the class 'function'"),
+        ({"a/b": lambda: 1}, "/a~1b: the store can't hold a value of the class 'function'"),
         (Holder(name="x", secret=SecretStr("hidden")), "/secret: the store can't hold .* 'SecretStr'"),
         ({"a": {"b": ValueError("x")}}, "/a/b: the store can't hold .* 'ValueError'"),
         (Even(2), r"Even\(4\) is not equal to the value"),
         (type("Local", (BaseModel,), {})(), "has no class of the name 'Local'"),
     ],
-    ids=["object", "function", "secret", "exception", "changed", "local class"],
+    ids=["object", "function", "key with a slash", "secret", "exception", "changed", "local class"],
 )
 def test_value_that_cannot_be_restored_is_named_and_refused(value, says):
     data, reasons = recorded(Draft({"value": value, "other": Decimal(1)}))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 from pydantic_core import to_jsonable_python
 
 from redraft import errors
+from redraft._pointers import pointer
 from redraft.errors import (
     ConfigError,
     DamagedRecordError,
@@ -116,7 +117,7 @@ def unrestorable_in(data: Any, path: str = "") -> Iterator[str]:
                 yield from unrestorable_in(part, path)
         else:
             for key, item in items.items():
-                yield from unrestorable_in(item, f"{path}/{key}")
+                yield from unrestorable_in(item, path + pointer([key]))
 
 
 class _UnrestorableError(Exception):

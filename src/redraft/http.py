@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,7 +19,7 @@ from redraft._texts import as_text, shortened
 from redraft.errors import ConfigError, MissingExtraError, OutputError
 from redraft.settings import PUBLIC_ADDRESSES, load_settings
 from redraft.text.characters import visible
-from redraft.text.schema_tree import plain_data
+from redraft.text.json import bounded_json, load_json
 
 if TYPE_CHECKING:
     import ssl
@@ -86,7 +85,7 @@ async def fetch(request: HttpRequest) -> Any:
 
     content = request.body
     if content is not None and not isinstance(content, bytes):
-        content = json.dumps(plain_data(content, "The body")).encode()
+        content = json.dumps(bounded_json(content, "The body")).encode()
     if not _METHOD.fullmatch(request.method):
         raise ConfigError(f"The method {request.method!r:.50} can't be sent; expected one such as 'GET'.")
     where = _shown_request(request.method, _parsed_url(request.url))
@@ -211,10 +210,10 @@ async def _data(response: httpx2.Response, where: str, *, is_read: bool) -> Any:
     if media_type != "application/json" and not media_type.endswith("+json"):
         return text
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = load_json(text)
     except (ValueError, RecursionError) as error:
         raise OutputError(f"{where}: the reply is not valid JSON: {error}") from error
-    return plain_data(value, f"{where}: the reply")
+    return bounded_json(value, f"{where}: the reply")
 
 
 async def _body(response: httpx2.Response, where: str, limit: int, *, truncate: bool = False) -> bytes:
@@ -316,17 +315,6 @@ def _shown_url(url: httpx2.URL) -> str:
 
 def _shown_request(method: str, url: httpx2.URL) -> str:
     return f"{method} {_shown_url(url)}"
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not isfinite(number):
-        raise ValueError(f"the number {digits[:40]} is too large")
-    return number
 
 
 @lru_cache(maxsize=1)  # reading the certificates takes a third of a second

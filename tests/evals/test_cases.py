@@ -282,7 +282,7 @@ FOREIGN = {
         "only text messages",
     ),
     "a column twice": ("cases.csv", "task,task\na,b\n", "the column 'task' is there twice"),
-    "a key twice": ("cases.jsonl", '{"task": "a", "task": "b"}', "line 1: .*the key 'task' is there twice"),
+    "a key twice": ("cases.jsonl", '{"task": "a", "task": "b"}', "line 1: .*the key 'task' comes twice"),
     "a cell too many": ("cases.csv", "task,target\na,b\nc,d,e\n", "line 3: expected 2 cells"),
     "a cell too few": ("cases.csv", "task,target\na,b\nc\n", "line 3: expected 2 cells"),
     "an open quote": ("cases.csv", 'task,target\n"a,b\nc,d\n', "this is not CSV"),

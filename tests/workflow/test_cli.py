@@ -139,7 +139,7 @@ def test_values_are_text_unless_given_as_json(project, words, state):
         (["-v", ":=1"], "Invalid value"),
         (["-v", "a=1", "-v", "a:=2"], "-v 'a' is given twice."),
         (["-v", "a:={"], "-v a: invalid JSON"),
-        (["-v", "a:=NaN"], "NaN is not a JSON number"),
+        (["-v", "a:=NaN"], "NaN is not a number of JSON"),
         (["-v", "a:=[1e999]"], "the number 1e999 is too large"),
         (["-v", "a:=" + "[" * 100_000], "-v a: invalid JSON"),
         (["-v", "a=@no.txt"], "-v a: 'no.txt' cannot be read: No such file or directory."),

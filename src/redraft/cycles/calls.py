@@ -19,8 +19,8 @@ from redraft.errors import ConfigError, ModelError, OutputError, RedraftError
 from redraft.evaluate.ask import ask
 from redraft.models.metered import MeteredModel
 from redraft.protocols import Message
+from redraft.text.json import bounded_json
 from redraft.text.schema import Schema
-from redraft.text.schema_tree import plain_data
 from redraft.text.templates import render, template
 from redraft.types import NOTHING_USED, TokenUsage
 
@@ -251,7 +251,7 @@ async def call_function(
         if (task := current_task()) is not None and task.cancelling():
             raise
         raise RuntimeError(f"the function {name!r} was cancelled, and the cycle was not") from error
-    return plain_data(value, f"What the function {name!r} returned")
+    return bounded_json(value, f"What the function {name!r} returned")
 
 
 async def _call(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:

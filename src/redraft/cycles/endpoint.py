@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from redraft.cycles.webhook import ID, distrust, unsigned
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
-from redraft.text.schema_tree import plain_data
+from redraft.text.json import bounded_json
 from redraft.web.guard import check_host
 
 if TYPE_CHECKING:
@@ -165,6 +165,6 @@ def _data(body: bytes, content_type: str) -> Any:
         text = body.decode()
         if media_type != "application/json" and not media_type.endswith("+json"):
             return text
-        return plain_data(json.loads(text) if text.strip() else None, "The body")
+        return bounded_json(json.loads(text) if text.strip() else None, "The body")
     except (ValueError, RecursionError, OutputError) as error:
         raise HTTPException(400, f"The body is not {media_type} in UTF-8: {error}") from error

@@ -21,7 +21,7 @@ from redraft.cycles.memory import stamp_of
 from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseSubstage
 from redraft.errors import OutputError
 from redraft.http import HttpRequest, fetch
-from redraft.text.schema_tree import plain_data
+from redraft.text.json import bounded_json
 from redraft.text.templates import render
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:
         )
         return Reading(found)
     messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
-    value = plain_data([to_json(message) for message in messages], "What the bus returned")
+    value = bounded_json([to_json(message) for message in messages], "What the bus returned")
     return Reading(value, messages=tuple(messages))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +23,7 @@ from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.criteria_file import CriteriaReader, modules_in
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
+from redraft.text.json import load_json
 from redraft.text.replies import json_of, unfenced
 from redraft.text.yaml import KeyPath, load_yaml
 from redraft.types import Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
@@ -676,18 +676,10 @@ def _json_lines_cases(text: str, source: str) -> list[EvalCase]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                rows.append(json.loads(line, object_pairs_hook=_object_of))
+                rows.append(load_json(line, repeats_keys=False))
             except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{source}, line {number}: this is not JSON: {error}.") from error
     return cases_of_rows(rows, source=source)
-
-
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; raises `ValueError` for a key that is there twice, of which one would be lost."""
-    counts = Counter(key for key, _ in pairs)
-    if twice := next((key for key, count in counts.items() if count > 1), None):
-        raise ValueError(f"the key {twice!r} is there twice")
-    return dict(pairs)
 
 
 READERS: Mapping[str, Callable[[str, str], list[EvalCase]]] = {

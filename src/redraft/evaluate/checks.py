@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast, get_origin
 
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES, describe_error, is_record
+from redraft._pointers import path_of, pointer
 from redraft._texts import as_text, json_data, short_repr, source_of, without_addresses
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, OutputError
@@ -27,7 +28,7 @@ from redraft.evaluate.criteria import (
 from redraft.text.regex import compile_pattern
 from redraft.text.replies import json_of, unfenced
 from redraft.text.schema import Schema
-from redraft.text.schema_errors import pointer, validated
+from redraft.text.schema_errors import validated
 from redraft.types import Issue, ReflectionEvaluation
 
 if TYPE_CHECKING:
@@ -414,12 +415,11 @@ def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Eva
     if not isinstance(path, str) or not path.startswith("/"):
         raise invalid(criterion, f"path must be a JSON pointer such as '/items/0/name', got {path!r}.")
     evaluate = check(replace(criterion, evaluator_config=config))
-    keys = [key.replace("~1", "/").replace("~0", "~") for key in path.split("/")[1:]]
 
     async def check_part(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         try:
             part = json_of(output) if isinstance(output, str) else json_data(output)
-            for key in keys:
+            for key in path_of(path):
                 part = cast("list[Any]", part)[int(key)] if isinstance(part, list) else part[key]
         except (LookupError, TypeError, ValueError):  # no such key or item, a plain value, or a bad index
             return failed(Issue(f"There is nothing at {path}.", criterion.name, path))

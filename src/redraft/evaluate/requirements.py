@@ -14,6 +14,7 @@ from textwrap import indent
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from redraft._pointers import path_of
 from redraft._texts import listed
 from redraft.evaluate.checks import function_of
 from redraft.evaluate.command import runs_program
@@ -187,17 +188,12 @@ def _content(text: str) -> set[str]:
 def _part(criterion: QualityCriterion) -> Place:
     """Return the part of a structured output that a check is about."""
     path = criterion.evaluator_config.get("path")
-    return _place(path) if isinstance(path, str) else ()
+    return path_of(path) if isinstance(path, str) else ()
 
 
 def _subject(criterion: QualityCriterion) -> str:
     """Return the subject of a sentence about what a check is about."""
     return _name(_part(criterion)) or "the text"
-
-
-def _place(path: str | None) -> Place:
-    parts = (path or "").split("/")[1:]
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
 # Limits.
@@ -671,7 +667,7 @@ class _SchemaReader:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         target: Any = self.root
-        for key in _place(reference[1:]):
+        for key in path_of(reference[1:]):
             target = cast("dict[str, Any]", target).get(key) if isinstance(target, dict) else None
         return target
 
@@ -794,7 +790,7 @@ def _is_at(place: Place) -> Callable[[Issue], bool]:
     """Return what tells whether an issue is about a place."""
 
     def is_missed(issue: Issue) -> bool:
-        found = _place(issue.path)
+        found = path_of(issue.path or "")
         return len(found) == len(place) and all(
             wanted == part or wanted in EACH for wanted, part in zip(place, found, strict=True)
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args, get_origin
 from urllib.parse import unquote
 
+from redraft._pointers import path_of
 from redraft._texts import as_text, remember_source, short_repr, source_of
 from redraft.errors import ConfigError, OutputError, StoreError
 from redraft.text.replies import json_of
@@ -267,9 +268,8 @@ def _dereferenced(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
     seen: set[str] = set()
     while isinstance(target := part.get("$ref"), str) and target.startswith("#/") and target not in seen:
         seen.add(target)
-        place = [unquote(key).replace("~1", "/").replace("~0", "~") for key in target[2:].split("/")]
         try:
-            found = value_at(schema, place)
+            found = value_at(schema, path_of(unquote(target[1:])))
         except (KeyError, TypeError):
             break
         if not isinstance(found, dict):

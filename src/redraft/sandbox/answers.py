@@ -79,22 +79,6 @@ def json_text(value: Any, limit: int) -> str:
     return text
 
 
-def is_too_deep(value: Any) -> bool:
-    """Return whether a value parsed from JSON has more than `MAX_DEPTH` levels."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [part for item in level for part in _parts(item)]
-        if not level:
-            return False
-    return any(isinstance(item, list | dict) for item in level)
-
-
-def _parts(item: Any) -> Any:
-    if isinstance(item, dict):
-        return item.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (any JSON)
-    return item if isinstance(item, list) else ()  # pyright: ignore[reportUnknownVariableType] (likewise)
-
-
 _LEAVES = {str, int, float, bool, type(None)}
 
 

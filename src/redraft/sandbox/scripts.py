@@ -26,10 +26,11 @@ from redraft.errors import (
     ScriptError,
 )
 from redraft.execution import Command, ScriptOutcome
-from redraft.sandbox.answers import MAX_DEPTH, failure, is_too_deep, out_of_memory, timed_out, too_much_output
+from redraft.sandbox.answers import MAX_DEPTH, failure, out_of_memory, timed_out, too_much_output
 from redraft.sandbox.jail import PACKAGES, ProcessJail, bare_interpreter
 from redraft.sandbox.pool import DeadError, GarbledError, LateError, Pool
 from redraft.settings import cache_folder
+from redraft.text.json import is_too_deep
 
 if TYPE_CHECKING:
     from redraft.execution import CommandOutcome, Script, ScriptRunner

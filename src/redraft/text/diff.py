@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from redraft._pointers import pointer
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -93,8 +95,7 @@ def field_diff(old: Any, new: Any) -> list[FieldChange]:
             continue
         keys = [*left, *(key for key in right if key not in left)]
         waiting += (
-            (f"{path}/{_escape(key)}", left.get(key, ABSENT), right.get(key, ABSENT))
-            for key in reversed(keys)
+            (path + pointer([key]), left.get(key, ABSENT), right.get(key, ABSENT)) for key in reversed(keys)
         )
     return changes
 
@@ -134,10 +135,6 @@ def _fields(value: Any) -> dict[Any, Any] | None:
 def _same(before: Any, after: Any) -> bool:
     # True equals 1 in Python, but not in JSON.
     return before == after and isinstance(before, bool) == isinstance(after, bool)
-
-
-def _escape(key: Any) -> str:
-    return str(key).replace("~", "~0").replace("/", "~1")
 
 
 Piece: TypeAlias = "tuple[Op, str]"

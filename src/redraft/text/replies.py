@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from redraft._texts import shortened
 from redraft._thoughts import without_thoughts
 from redraft._verdicts import ZERO_WIDTH
 from redraft.errors import OutputError
+from redraft.text.json import MAX_DEPTH, finite_number, is_too_deep, refuse_constant, unique_members
 from redraft.types import framed
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 BOM = "\ufeff"
 """The byte order mark that some editors put at the start of a file."""
 MAX_BYTES = 1_000_000
-MAX_DEPTH = 100
 MAX_BRACKETS = 200
 
 _FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
@@ -243,46 +242,13 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
     except ValueError as error:
         raise OutputError(f"The JSON in the reply cannot be used: {error}.") from error
     # Each level opens a bracket, so few values need to be walked.
-    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _is_too_deep(value):
+    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and is_too_deep(value):
         raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.")
     return value, end
 
 
-def _is_too_deep(value: Any) -> bool:
-    level, depth = _containers([value]), 0
-    while level and depth < MAX_DEPTH:
-        level = [inner for outer in level for inner in _containers(outer)]
-        depth += 1
-    return bool(level)
-
-
-def _containers(value: Any) -> list[Any]:
-    inside = cast("Iterable[Any]", value.values() if isinstance(value, dict) else value)
-    return [inner for inner in inside if isinstance(inner, dict | list)]
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        # A dict keeps its keys in the order of their first appearance.
-        twice = next(key for (key, _), new in zip(pairs, [*fields, None], strict=False) if key != new)
-        raise ValueError(f"the key {twice!r} comes twice in one object")
-    return fields
-
-
-def _number(digits: str) -> float:
-    number = float(digits)
-    if not isfinite(number):
-        raise ValueError(f"the number {digits} is too large")
-    return number
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
-
-
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_number, parse_constant=_no_constant, strict=False
+    object_pairs_hook=unique_members, parse_float=finite_number, parse_constant=refuse_constant, strict=False
 )
 
 

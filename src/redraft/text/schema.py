@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, OutputError
+from redraft.text.json import MAX_DEPTH, Size, size_of
 from redraft.text.replies import json_of
 from redraft.text.schema_errors import SchemaProblem, problem_of, shown, value_at
 from redraft.text.schema_tree import (
     MAX_CHECKS,
     MAX_COPIED,
-    MAX_DEPTH,
     MAX_EXPLAINED,
     ROOT,
     Cost,
     SchemaTree,
     Score,
-    Size,
     place_of_reference,
-    size_of,
 )
 
 if TYPE_CHECKING:

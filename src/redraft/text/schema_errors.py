@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import describe_error
+from redraft._pointers import pointer
 from redraft._texts import short_repr
 from redraft.types import Issue
 
@@ -126,13 +127,6 @@ def _shown_holder(holder: list[Any] | dict[str, Any]) -> str:
 
 def _cut(value: Any) -> Any:
     return value[:MAX_SHOWN] if isinstance(value, str) else value
-
-
-def pointer(path: Sequence[str | int]) -> str:
-    """Render a path as a JSON pointer (RFC 6901)."""
-    if not path:
-        return ""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 Words = tuple[str, str]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import isfinite
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from redraft._codec import to_json
-from redraft.errors import ConfigError, OutputError
+from redraft._pointers import path_of
+from redraft.errors import ConfigError
+from redraft.text.json import MAX_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 MAX_FILES = 20
 MAX_FILE_BYTES = 1_000_000
 MAX_NODES = 50_000
-MAX_DEPTH = 100
 
 ROOT = "workflow:///schema"
 _STRING_KEYWORDS = frozenset(
@@ -81,8 +79,7 @@ class SchemaTree:
         if fragment and not fragment.startswith("/"):
             found = self._anchors_of(address).get(fragment)
             return None if found is None else (found, address)
-        for step in unquote(fragment).split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
+        for key in path_of(unquote(fragment)):
             if isinstance(found, dict) and key in found:
                 found = cast("dict[str, Any]", found)[key]
             elif isinstance(found, list) and key.isdigit() and int(key) < len(cast("list[Any]", found)):
@@ -240,69 +237,6 @@ _WHERE = {
 }
 _WHERE_LISTS = {"allOf": "", "anyOf": "", "oneOf": "", "items": "[{}]", "prefixItems": "[{}]"}
 _WHERE_NAMED = {"dependentSchemas": "", "dependencies": "", "properties": ".", "patternProperties": "{}"}
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How large a value is: how many values, characters and levels it has."""
-
-    nodes: int
-    characters: int
-    depth: int
-
-
-def size_of(value: Any) -> Size:
-    """Measure a value; raises `ValueError` if it is not JSON, or nested deeper than 100 levels."""
-    level: list[Any] = [value]
-    nodes = characters = depth = 0
-    while level:
-        nodes += len(level)
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
-        deeper: list[Any] = []
-        for item in level:
-            if isinstance(item, str):
-                characters += len(item)
-            elif isinstance(item, dict):
-                characters += _keys(cast("dict[Any, Any]", item))
-                deeper.extend(cast("dict[Any, Any]", item).values())
-            elif isinstance(item, list | tuple):
-                deeper.extend(cast("list[Any]", item))
-            elif not _is_scalar(item):
-                raise ValueError(f"{_described(item)} is not JSON")
-        level = deeper
-    return Size(nodes, characters, depth)
-
-
-def plain_data(value: Any, what: str) -> Any:
-    """Return a value as plain JSON data; raises an `OutputError` that names `what` if that fails.
-
-    That is a number that is not finite, and more than 100 levels of nesting. Dataclasses, models and times
-    become data; anything else without a JSON form becomes its `repr`.
-    """
-    try:
-        data = to_json(value)
-        size_of(data)
-    except (ValueError, RecursionError) as error:
-        raise OutputError(f"{what} is not plain JSON data: {error}.") from error
-    return data
-
-
-def _keys(item: dict[Any, Any]) -> int:
-    for key in item:
-        if not isinstance(key, str):
-            raise ValueError(f"the key {key!r} is not a text")  # noqa: TRY004 (a value that is no JSON)
-    return sum(map(len, item))
-
-
-def _is_scalar(item: Any) -> bool:
-    return item is None or isinstance(item, int) or (isinstance(item, float) and isfinite(item))
-
-
-def _described(item: Any) -> str:
-    """Describe a value that is not JSON: NaN and infinities by themselves, anything else by its type."""
-    return repr(item) if isinstance(item, float) else f"a {type(item).__name__}"
 
 
 class Cost:

@@ -11,9 +11,8 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, cast
 
 import typer
 from rich.console import Group
@@ -52,6 +51,7 @@ from redraft.terminal.console import (
 )
 from redraft.terminal.exits import ExitCode, report_error, surface
 from redraft.text.characters import visible
+from redraft.text.json import load_json
 from redraft.types import render_usage
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
@@ -264,17 +264,8 @@ def read_text(file: str, what: str) -> str:
 
 def parse_json(text: str) -> Any:
     """Parse JSON; raises a `ConfigError` that says where it is wrong."""
-
-    def reject(word: str) -> NoReturn:
-        raise ValueError(f"{word} is not a JSON number")
-
-    def finite(word: str) -> float:
-        if isfinite(number := float(word)):
-            return number
-        raise ValueError(f"the number {word} is too large")
-
     try:
-        return json.loads(text, parse_constant=reject, parse_float=finite)
+        return load_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(str(error)) from error
 

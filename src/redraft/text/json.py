@@ -1,0 +1,127 @@
+"""Read JSON strictly, and measure JSON data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from redraft._codec import to_json
+from redraft.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_DEPTH = 100
+"""Levels of nesting that JSON data may have."""
+
+
+def load_json(text: str, *, repeats_keys: bool = True) -> Any:
+    """Parse JSON as the standard has it; raises `ValueError`, and `RecursionError` for deep nesting.
+
+    Python's own parser also takes NaN, and numbers that are too large become infinite. Without
+    `repeats_keys`, an object that has a key twice is refused, too.
+    """
+    hook = None if repeats_keys else unique_members
+    return json.loads(text, parse_constant=refuse_constant, parse_float=finite_number, object_pairs_hook=hook)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise `ValueError`: a hook of Python's parser for NaN and the infinities."""
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def finite_number(digits: str) -> float:
+    """Return a number; a hook of Python's parser that raises `ValueError` for one that is too large."""
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return number
+
+
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; a hook of Python's parser that raises `ValueError` for a key that comes twice."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        # A dict keeps its keys in the order of their first appearance.
+        twice = next(key for (key, _), new in zip(pairs, [*members, None], strict=False) if key != new)
+        raise ValueError(f"the key {twice!r} comes twice in one object")
+    return members
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a value is: how many values, characters and levels it has."""
+
+    nodes: int
+    characters: int
+    depth: int
+
+
+def size_of(value: Any) -> Size:
+    """Measure a value; raises `ValueError` if it is not JSON, or nested deeper than 100 levels."""
+    level: list[Any] = [value]
+    nodes = characters = depth = 0
+    while level:
+        nodes += len(level)
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+        deeper: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                characters += len(item)
+            elif isinstance(item, dict):
+                characters += _keys(cast("dict[Any, Any]", item))
+                deeper.extend(cast("dict[Any, Any]", item).values())
+            elif isinstance(item, list | tuple):
+                deeper.extend(cast("list[Any]", item))
+            elif not _is_scalar(item):
+                raise ValueError(f"{_described(item)} is not JSON")
+        level = deeper
+    return Size(nodes, characters, depth)
+
+
+def _keys(item: dict[Any, Any]) -> int:
+    for key in item:
+        if not isinstance(key, str):
+            raise ValueError(f"the key {key!r} is not a text")  # noqa: TRY004 (a value that is no JSON)
+    return sum(map(len, item))
+
+
+def _is_scalar(item: Any) -> bool:
+    return item is None or isinstance(item, int) or (isinstance(item, float) and isfinite(item))
+
+
+def _described(item: Any) -> str:
+    """Describe a value that is not JSON: NaN and infinities by themselves, anything else by its type."""
+    return repr(item) if isinstance(item, float) else f"a {type(item).__name__}"
+
+
+def bounded_json(value: Any, what: str) -> Any:
+    """Return a value as JSON data of at most 100 levels; raises an `OutputError` that names `what`.
+
+    Dataclasses, models and times become data; anything else without a JSON form becomes its `repr`. A number
+    that is not finite is refused.
+    """
+    try:
+        data = to_json(value)
+        size_of(data)
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"{what} is not plain JSON data: {error}.") from error
+    return data
+
+
+def is_too_deep(value: Any) -> bool:
+    """Return whether parsed JSON has lists and objects on more than 100 levels."""
+    level, depth = _containers([value]), 0
+    while level and depth < MAX_DEPTH:
+        level = [inner for outer in level for inner in _containers(outer)]
+        depth += 1
+    return bool(level)
+
+
+def _containers(value: Any) -> list[Any]:
+    inside = cast("Iterable[Any]", value.values() if isinstance(value, dict) else value)
+    return [inner for inner in inside if isinstance(inner, dict | list)]
