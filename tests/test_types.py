@@ -17,7 +17,8 @@ from redraft import (
     reflect_sync,
 )
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft.types import NOTHING_USED, REASONS, Advice, failures, prompt_of, render_usage, render_usd
+from redraft._prompts import prompt_of
+from redraft.types import NOTHING_USED, REASONS, Advice, failures, render_usage, render_usd
 
 PLACED = Issue("'due' is missing", "shape", "/orders/0", 3)
 

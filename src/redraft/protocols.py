@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from redraft._hints import keyword_hints
+from redraft._prompts import prompt_of
 from redraft.types import (
     NOTHING_USED,
     Advice,
@@ -17,7 +18,6 @@ from redraft.types import (
     ReflectionEvaluation,
     ReflectionVersion,
     TokenUsage,
-    prompt_of,
 )
 
 if TYPE_CHECKING:

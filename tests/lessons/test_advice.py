@@ -7,12 +7,13 @@ from datetime import date
 
 import pytest
 
+from redraft._prompts import advice_text, prompt_of
 from redraft._texts import estimate_tokens
 from redraft.lessons.advice import advice_of
 from redraft.lessons.index import FoundLesson
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
-from redraft.types import PlainTask, advice_text, prompt_of
+from redraft.types import PlainTask
 from support.learning_agents import OTHER, learning, run
 from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 

@@ -5,6 +5,7 @@ import pytest
 from pydantic import BaseModel
 
 from redraft import Issue, ModelError, ReflectionEvaluation, ScriptedModel, Task, TokenUsage
+from redraft._prompts import prompt_of
 from redraft._sync import run_sync
 from redraft.errors import OutputError
 from redraft.loop.revise import (
@@ -16,7 +17,7 @@ from redraft.loop.revise import (
     read_edits,
 )
 from redraft.protocols import Attempt, ChatReply, RunContext
-from redraft.types import Advice, prompt_of
+from redraft.types import Advice
 from support.versions import version
 
 TASK = Task("Write about tea.", expected_output="One paragraph.", context="For children.")

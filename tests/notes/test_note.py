@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from redraft._prompts import prompt_of
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError
 from redraft.notes.note import (
@@ -17,7 +18,7 @@ from redraft.notes.note import (
     plain,
     tokens_of,
 )
-from redraft.types import Advice, PlainTask, prompt_of
+from redraft.types import Advice, PlainTask
 
 TASK = PlainTask("Research {topic} and write a summary report", "A structured report")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft._codec import from_record, to_record
 from redraft._critique import render_critique
 from redraft._locks import check_regular, make_folder
+from redraft._prompts import advice_text
 from redraft._texts import counted, listed
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
@@ -37,7 +38,6 @@ from redraft.types import (
     ReflectionHistory,
     ReflectionResult,
     ReflectionVersion,
-    advice_text,
 )
 
 if TYPE_CHECKING:

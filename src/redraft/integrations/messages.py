@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from redraft._codec import describe_error
+from redraft._prompts import advice_text
 from redraft._texts import as_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError
@@ -16,7 +17,7 @@ from redraft.loop.criteria_file import try_out
 from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
 from redraft.text.characters import without_middle
-from redraft.types import COUNTS, Advice, Issue, QualityCriterion, advice_text
+from redraft.types import COUNTS, Advice, Issue, QualityCriterion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from redraft._prompts import advice_text
 from redraft._texts import estimate_tokens
 from redraft.lessons.lesson import Content, LessonKind, is_empty, words_in
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
-from redraft.types import Advice, advice_text
+from redraft.types import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

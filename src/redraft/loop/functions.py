@@ -34,6 +34,7 @@ from uuid import UUID
 from redraft._calls import awaited, importable_name, kind_of, value_of
 from redraft._codec import is_record, why_unrestorable
 from redraft._hints import keyword_hints, meant
+from redraft._prompts import advice_text
 from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft._verdicts import OUTPUTS, draft_of
@@ -43,7 +44,7 @@ from redraft.loop.pattern import pattern_or_default
 from redraft.loop.record import Origin
 from redraft.loop.verbs import JudgeHint, function_verbs
 from redraft.redact.log import logger
-from redraft.types import ConvergenceReason, Draft, PlainTask, advice_text
+from redraft.types import ConvergenceReason, Draft, PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_json, is_record
 from redraft._critique import ASKED, SHOWN_ISSUES, render_critique, render_failure, render_issue
+from redraft._prompts import asked_by_task
 from redraft._steps import answer
 from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
@@ -18,7 +19,7 @@ from redraft.loop.strategy import FROM_SCRATCH, choose_strategy, from_scratch
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.characters import is_inside_word
 from redraft.text.replies import json_of
-from redraft.types import NOTHING_USED, Draft, asked_by_task, joined
+from redraft.types import NOTHING_USED, Draft, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,12 +6,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from redraft._prompts import framed
 from redraft._texts import shortened
 from redraft._thoughts import without_thoughts
 from redraft._verdicts import ZERO_WIDTH
 from redraft.errors import OutputError
 from redraft.text.json import MAX_DEPTH, finite_number, is_too_deep, refuse_constant, unique_members
-from redraft.types import framed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
