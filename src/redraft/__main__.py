@@ -9,7 +9,7 @@ def main() -> None:
     """Run the command line; what a coding agent calls is answered without loading the other commands."""
     match sys.argv[1:]:
         case ["hook", "start" | "stop" | "end" as command, *words] if not {"-h", "--help"} & {*words}:
-            from redraft.integrations.answer import answer  # noqa: PLC0415 (agents wait for it on every turn)
+            from redraft.integrations.hook_answer import answer  # noqa: PLC0415 (agents wait for it on every turn)
 
             sys.exit(answer(command, words))
         case _:

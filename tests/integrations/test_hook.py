@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from redraft import ModelError, ScriptedModel
-from redraft.integrations.answer import COMMIT_REFUSED
 from redraft.integrations.hook import HookOptions
+from redraft.integrations.hook_answer import COMMIT_REFUSED
 from redraft.lessons import Failure, Lessons
 from redraft.terminal.exits import ExitCode
 from redraft.types import PlainTask
@@ -35,7 +35,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(repository(tmp_path))
     monkeypatch.delenv("REDRAFT_HOME")
     # A process that outlives the test; `redraft hook learn` does the same here.
-    monkeypatch.setattr("redraft.integrations.answer._learn_in_background", lambda: None)
+    monkeypatch.setattr("redraft.integrations.hook_answer._learn_in_background", lambda: None)
     return tmp_path
 
 
@@ -74,7 +74,7 @@ def stop(agent="claude", **more):
 )
 def test_a_session_is_blocked_mended_and_remembered(agent, player, more, project, monkeypatch):
     if more.get("in_process", True):
-        learn = "redraft.integrations.answer._learn_in_background"
+        learn = "redraft.integrations.hook_answer._learn_in_background"
         monkeypatch.setattr(learn, lambda: redraft("hook", "learn"))
     assert redraft("hook", "install", agent, "--program", PROGRAM).exit_code == 0
     git(project, "add", ".")

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redraft.integrations.agent_config import FAILS_OPEN
+from redraft.integrations.hook_install import FAILS_OPEN
 from support.commands import redraft
 
 MOST_BLOCKS = 8

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from redraft.errors import ConfigError, MissingExtraError
-from redraft.integrations.answer import GIT, answer
+from redraft.integrations.hook_answer import GIT, answer
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, run_async
 from redraft.terminal.console import CalmConsole, emit_untrusted
 from redraft.terminal.exits import ExitCode, surface
 
 if TYPE_CHECKING:
-    from redraft.integrations.agent_config import FileChange
     from redraft.integrations.coding_agents import CodingAgent
     from redraft.integrations.hook import HookOptions
+    from redraft.integrations.hook_install import FileChange
     from redraft.web.guard import Address
 
 hook = command_group(help="Check what coding agents do, and tell them what was learned.")
@@ -107,8 +107,8 @@ def install(
 ) -> None:
     """Have a coding agent, or git before a commit, call the hook. Shows what it writes."""
     with surface(debug=debug):
-        from redraft.integrations.agent_config import installed, installed_in_git
         from redraft.integrations.hook import HookOptions
+        from redraft.integrations.hook_install import installed, installed_in_git
 
         hook_options = HookOptions.load()  # before anything is written
         root, configured = _repository(), _configured(agent)
@@ -129,7 +129,7 @@ def uninstall(
 ) -> None:
     """Remove what `install` wrote, and nothing else."""
     with surface(debug=debug):
-        from redraft.integrations.agent_config import uninstalled, uninstalled_from_git
+        from redraft.integrations.hook_install import uninstalled, uninstalled_from_git
 
         root, configured = _repository(), _configured(agent)
         change = uninstalled_from_git(_pre_commit()) if configured is None else uninstalled(configured, root)
@@ -158,7 +158,7 @@ def _make(change: FileChange, *, check: bool) -> None:
 
 def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: HookOptions) -> None:
     """Say what else there is to do."""
-    from redraft.integrations.agent_config import HUSKY
+    from redraft.integrations.hook_install import HUSKY
     from redraft.settings import project_folder
 
     criteria = project_folder() / hook_options.criteria
@@ -194,7 +194,7 @@ def _repository() -> Path:
 
 
 def _pre_commit() -> Path:
-    from redraft.integrations.agent_config import HUSKY
+    from redraft.integrations.hook_install import HUSKY
 
     folder = _git("rev-parse", "--git-path", "hooks")
     if not folder:

@@ -27,7 +27,7 @@ from redraft.errors import ConfigError, RedraftError, ReflectionDueError
 from redraft.evaluate.criteria import check_comparable, criteria_of, needs_model
 from redraft.evaluate.requirements import rubric_of
 from redraft.events import RunFinished, RunStarted, StepFailed, StepStarted
-from redraft.integrations.messages import (
+from redraft.integrations.mcp_messages import (
     ClientCriterion,
     ClientReflection,
     Criteria,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from redraft.integrations.agent_config import FAILS_OPEN
 from redraft.integrations.coding_agents import AGENTS
+from redraft.integrations.hook_install import FAILS_OPEN
 from support.coding_agents import git, repository
 from support.commands import redraft
 

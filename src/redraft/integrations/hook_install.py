@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._locks import check_regular
 from redraft.errors import ConfigError
-from redraft.integrations.answer import COMMIT_REFUSED
+from redraft.integrations.hook_answer import COMMIT_REFUSED
 from redraft.lessons.files import replace_file
 
 if TYPE_CHECKING:
