@@ -14,18 +14,15 @@ from pydantic_ai.embeddings import TestEmbeddingModel
 
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError, OutputError
-from redraft.models import embed
+from redraft.models import embed, minilm
 from redraft.models.embed import (
     FunctionEmbedder,
-    MiniLMEmbedder,
     ProviderEmbedder,
     ScriptedEmbedder,
-    WordPiece,
     embedder_named,
     embedder_of,
-    vocabulary,
-    words,
 )
+from redraft.models.minilm import MiniLMEmbedder, WordPiece, vocabulary, words
 from redraft.settings import Settings
 from support import requirements as needs
 from support.openai_server import serving
@@ -371,7 +368,7 @@ def test_minilm_weights_are_shared(embedder):
     other = MiniLMEmbedder()
     assert other.name == embedder.name == "local:minilm@8199be6f699a"
     run_sync(other(["x"]))
-    assert sum(key == (os.getpid(), 1) for key in embed._engines) == 1
+    assert sum(key == (os.getpid(), 1) for key in minilm._engines) == 1
 
 
 def test_minilm_after_a_fork():
@@ -379,7 +376,7 @@ def test_minilm_after_a_fork():
     code = (
         "import os\n"
         "from redraft._sync import run_sync\n"
-        "from redraft.models.embed import MiniLMEmbedder\n"
+        "from redraft.models.minilm import MiniLMEmbedder\n"
         "embedder = MiniLMEmbedder()\n"
         "before = run_sync(embedder(['x']))\n"
         "if (child := os.fork()) == 0:\n"
@@ -429,7 +426,7 @@ def test_minilm_rejects_another_version(tmp_path, monkeypatch, version, weights,
     installed(tmp_path, monkeypatch, version, weights)
     with pytest.raises(ConfigError, match=message):
         MiniLMEmbedder()
-    assert not embed.minilm_is_installed()
+    assert not minilm.minilm_is_installed()
 
 
 def test_minilm_rejects_other_weights(tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from redraft.models.embed import minilm_is_installed
 from redraft.models.local import PACKAGED
+from redraft.models.minilm import minilm_is_installed
 
 SMALL = "qwen2.5-coder-0.5b"
 

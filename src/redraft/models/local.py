@@ -25,10 +25,10 @@ from redraft._locks import check_regular, flock
 from redraft._thoughts import ThoughtFilter
 from redraft._validation import check_count
 from redraft.errors import ConfigError, MissingExtraError, ModelError
-from redraft.models.reply import alternatives_of, parsed_of
 from redraft.protocols import ChatReply
 from redraft.settings import cache_folder
 from redraft.text.characters import well_formed
+from redraft.text.replies import parsed_of
 from redraft.types import TokenUsage
 
 if TYPE_CHECKING:
@@ -165,6 +165,17 @@ class LocalModel:
             f"local:{self._options.weights.name}",
             finish_reason if finish_reason in ("stop", "length") else "other",
         )
+
+
+def alternatives_of(token: Mapping[str, Any]) -> dict[str, float]:
+    """Map a generated token and its alternatives to log probabilities, most likely first.
+
+    `token` has OpenAI's format, with `token`, `logprob` and `top_logprobs`.
+    """
+    alternatives: dict[str, float] = {}
+    for each in (*token["top_logprobs"], token):
+        alternatives.setdefault(each["token"], each["logprob"])  # of equal texts, the likelier one
+    return alternatives
 
 
 PROMPT_CACHE_MIB = 256

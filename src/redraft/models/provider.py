@@ -17,12 +17,12 @@ from redraft._thoughts import ThoughtFilter
 from redraft._validation import checked_price
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
-from redraft.models.local import PACKAGED
-from redraft.models.reply import alternatives_of, parsed_of
+from redraft.models.local import PACKAGED, alternatives_of
 from redraft.models.response import answered, no_answer, readable, reading, why_empty
 from redraft.protocols import ChatReply
 from redraft.settings import load_settings
 from redraft.text.characters import well_formed
+from redraft.text.replies import parsed_of
 from redraft.types import NOTHING_USED, ImageMessage, Message, TokenUsage
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from redraft._hints import keyword_hints
 from redraft._locks import check_regular, flock
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError, ModelError
-from redraft.models.reply import parsed_of
 from redraft.protocols import ChatReply, ChatRequest
+from redraft.text.replies import parsed_of
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:

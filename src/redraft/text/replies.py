@@ -16,6 +16,8 @@ from redraft.text.json import MAX_DEPTH, finite_number, is_too_deep, refuse_cons
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from redraft.protocols import ChatRequest
+
 BOM = "\ufeff"
 """The byte order mark that some editors put at the start of a file."""
 MAX_BYTES = 1_000_000
@@ -52,6 +54,20 @@ def verdict_json_of(text: str, *judged: str) -> Any:
     Raises `OutputError` as `json_of` does, and if no value, or more than one, is the judge's own.
     """
     return _read(text.translate(_SPACES), lambda reply: _find_own(reply, judged))
+
+
+def parsed_of(text: str, request: ChatRequest) -> Any:
+    """Return the JSON value in a reply if the request has a schema, else None.
+
+    A reply without JSON, or a judge's reply with several values, gives None, too: the caller of the model
+    decides what that means.
+    """
+    if request.schema is None:
+        return None
+    try:
+        return verdict_json_of(text) if request.role == "evaluation" else json_of(text)
+    except OutputError:
+        return None
 
 
 def _read(text: str, find: Callable[[str], Any]) -> Any:
