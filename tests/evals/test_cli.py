@@ -230,6 +230,8 @@ def test_runs_become_cases(project):
     assert document(controls)["added"] == ["say-it-3"]
     again = redraft("eval", "add", "run-right", "-o", "mine.yaml")
     assert "0 cases added; 1 run already there" in again.stdout
+    once_more = document(redraft("eval", "add", "run-right", "-o", "mine.yaml", "--json"))
+    assert (once_more["already_there"], once_more["without_criteria"]) == (1, [])
     cases = read_cases(project / "mine.yaml")
     assert {one.run: one.control for one in cases} == {
         "run-worse": False, "run-failed": False, "run-right": True,

@@ -97,7 +97,8 @@ def test_one_command_lists_and_decides_on_cycles_and_workflows(waiting):
     assert len(questions()) == 2
     approved = redraft("approve", heat["id"], "--value", '{"level": 4}', "-m", "colder still")
     assert approved.stderr == "Approved.\n1 more question of heater: redraft approve heater\n"
-    assert redraft("approve", "last", "--reject").exit_code == 0
+    rejected = document(redraft("approve", "last", "--reject", "--json"))
+    assert rejected == {"schema_version": 1, "answered": [log["id"]], "approved": False, "continuation": ""}
     assert waiting() == [4]
     memory = document(redraft("cycle", "memory", "heater", "--json"))["memory"]
     assert [one["status"] for one in memory["recentActions"]] == ["succeeded", "blocked"]

@@ -431,6 +431,7 @@ def test_why_names_the_rule_and_the_spend_after_the_best(revised):
     found = document(redraft("why", "last", "--json"))
     assert found["why"]["numbers"]["not_better"] == [2, 3]
     assert found["after_best"]["usage"]["requests"] == 2
+    assert (found["status"], found["best_version"], found["resuming_call"]) == ("finished", 1, "")
 
 
 def test_why_tells_how_to_resume_a_failed_run(revised):

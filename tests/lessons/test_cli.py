@@ -115,6 +115,7 @@ def test_a_list_says_which_files_are_not_in_use_and_why(seven):
 def test_json_has_all_fields_of_a_lesson(seven):
     found = document(redraft("lessons", "--agent", "booking", "--json"))
     assert (found["path"], found["broken"], found["archived"]) == (str(seven.parent), 0, 0)
+    assert found["unused"] == ""
     row = found["lessons"][1]
     assert (row["id"], row["kind"], row["day"]) == (FLIGHT, "failure", "2026-05-04")
     assert row["content"]["rule"] == CHANGE.rule
@@ -176,6 +177,7 @@ def test_show_prints_the_file_and_the_status(seven):
     asyncio.run(project_store().put(Record(RUN, "20260301-101500-ab12", {})))
     shown = redraft("lessons", "show", FLIGHT).stdout
     assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in shown
+    assert document(redraft("lessons", "show", FLIGHT, "--json"))["has_run"] is True
     assert "\n  ## What went wrong?\n  update_reservation was called without a yes.\n" in shown
     for lesson_id, status in (
         (REFUND, "Retired: it hurts\n"),
@@ -541,8 +543,10 @@ def test_export_prints_to_stdout_and_reports_what_it_left_out(seven):
     assert shown.stdout.startswith("## Lessons from earlier tasks\n")
     assert "Left out, since there is no room for it: " in shown.stderr
     assert "Left out, since it holds a command: reviewer/2026-03-01-build." in shown.stderr
-    only = redraft("lessons", "export", "--to", "rules", "--file", "-", "--agent", "booking").stdout
-    assert only.count("\n- ") == 1
+    only = ("lessons", "export", "--to", "rules", "--file", "-", "--agent", "booking")
+    assert redraft(*only).stdout.count("\n- ") == 1
+    printed = document(redraft(*only, "--json"))
+    assert (printed["file"], printed["text"]) == ("-", redraft(*only).stdout)
 
 
 def test_export_follows_links_only_within_their_folder(seven, project, tmp_path_factory):
@@ -620,9 +624,8 @@ def test_due_lists_reflections_oldest_first(owing):
 
 
 def test_a_due_reflection_can_be_waived_or_written(owing):
-    assert redraft("lessons", "waive", "run-2", "--why", "The shop was closed.").stdout == (
-        "run-2  waived: The shop was closed.\n"
-    )
+    waived = document(redraft("lessons", "waive", "run-2", "--why", "The shop was closed.", "--json"))
+    assert (waived["run_id"], waived["why"]) == ("run-2", "The shop was closed.")
     shown = [f"--{name.replace('_', '-')}={text}" for name, text in asdict(FAILURE).items()]
     added = redraft("lessons", "add", "--run", "run-1", "--agent", "porter", "--task", "Carry lamps", *shown)
     assert added.exit_code == 0, added.stderr

@@ -41,6 +41,7 @@ def test_check_as_json_has_the_evaluation(criteria, tmp_path):
     (tmp_path / "d.txt").write_text("aab")
     found = document(redraft("check", tmp_path / "d.txt", "-c", criteria, "--json"))
     assert found["satisfactory"] is False
+    assert found["run_id"]
     assert found["evaluation"]["criteria_scores"] == {"three": 0.0, "no b": 0.0}
     assert found["evaluation"]["issues"][0]["criterion"] == "three"
 

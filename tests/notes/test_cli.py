@@ -57,12 +57,13 @@ def test_list_fails_if_the_settings_store_nothing(project, monkeypatch):
 def test_list_shows_the_version_in_force_and_the_scores(noted):
     result = redraft("notes")
     head, page, report = result.stdout.splitlines()
-    assert head.split() == ["id", "notes", "in", "force", "state", "before", "now", "task"]
-    assert report.split() == [ID[:8], "3", "v3", "on", "0.40", "0.70", "▄▅▇", "report"]
-    assert page.split()[1:6] == ["1", "v1", "on", "-", "-"]
+    assert head.split() == ["id", "runs", "notes", "in", "force", "state", "before", "now", "task"]
+    assert report.split() == [ID[:8], "6", "3", "v3", "on", "0.40", "0.70", "▄▅▇", "report"]
+    assert page.split()[1:7] == ["0", "1", "v1", "on", "-", "-"]
     found = document(redraft("notes", "--json"))
     row = found["tasks"][1]
     assert (row["identity"], row["name"], row["run_count"], row["in_force"]) == (ID, "report", 3, 3)
+    assert [one["runs"] for one in found["tasks"]] == [0, 6]
     assert row["trend"] == pytest.approx([0.4, 0.6, 0.8])
     assert (row["score_before"], row["score_now"]) == (pytest.approx(0.4), pytest.approx(0.7))
     assert found["database"] == f"{noted}/.redraft/redraft.db"
@@ -98,6 +99,8 @@ def test_show_prints_the_note_in_force_and_its_versions(noted):
     assert [each["version"] for each in found["revisions"]] == [1, 2, 3]
     assert [each["score"] for each in found["revisions"]] == [pytest.approx(0.6), pytest.approx(0.8), None]
     assert len(found["uses"]) == 6
+    assert [int(row[-3]) for row in rows[1:]][::-1] == [each["runs"] for each in found["revisions"][:2]]
+    assert ([each["repeats"] for each in found["revisions"]], found["why_newer_wait"]) == ([False] * 3, "")
 
 
 def test_show_limits_the_versions_but_includes_the_one_in_force(noted):

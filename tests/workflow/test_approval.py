@@ -300,6 +300,7 @@ def test_the_command_ends_waiting_and_approve_goes_on(file):
     assert "check  asks: Send it?\nredraft approve " in ran.stderr
     assert "Waiting for an answer after 1 node." in ran.stderr
     (question,) = document(redraft("approve", "--json"))["waiting"]
+    assert document(redraft("resume", "last", "--json"))["waiting"] == [question]
     assert (question["workflow"], question["node"], question["data"]) == ("file", "check", "a letter")
     assert "Send it?" in redraft("approve").stdout
     shown = redraft("show", "last").stdout

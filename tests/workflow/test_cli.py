@@ -599,7 +599,9 @@ def test_a_workflow_whose_program_was_killed_says_so_and_how_to_go_on(project):
     assert "is gone; 1 node had finished." in told
     assert "redraft resume" not in told
     assert call in told
-    assert document(redraft("why", "wf1", "--json"))["why"]["rule"] == "killed"
+    explained = document(redraft("why", "wf1", "--json"))
+    assert (explained["why"]["rule"], explained["status"]) == ("killed", "killed")
+    assert explained["resuming_call"].endswith(call)
     refused = redraft("resume", "wf1")
     assert (refused.exit_code, refused.stdout.splitlines()[-1]) == (2, call)
 

@@ -299,13 +299,20 @@ async def add(
         except (ConfigError, StoreError) as error:
             problems.append(str(error))
     added = add_cases(file, cases)
+    known = len(cases) - len(added)
     if as_json:
-        emit_json({"file": str(file), "added": [one.id for one in added], "left_out": withheld(problems)})
+        document = {
+            "file": str(file),
+            "added": [one.id for one in added],
+            "already_there": known,
+            "without_criteria": [one.id for one in added if not one.grading],
+            "left_out": withheld(problems),
+        }
+        emit_json(document)
     else:
         stderr = CalmConsole(stderr=True)
         for problem in problems:
             stderr.say(f"Left out: {visible(withheld(problem))}")
-        known = len(cases) - len(added)
         more = f"; {counted(known, 'run')} already there" if known else ""
         CalmConsole().say(f"{file}: {counted(len(added), 'case')} added{more}.")
         if any(not one.grading for one in added):

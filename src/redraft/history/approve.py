@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from getpass import getuser
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from rich.console import Group
@@ -23,7 +23,7 @@ from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.location import project_store, store_at
 from redraft.terminal import options
 from redraft.terminal.commands import run_async
-from redraft.terminal.console import CalmConsole, deliver
+from redraft.terminal.console import CalmConsole, deliver, emit_json
 from redraft.terminal.exits import ExitCode, surface
 from redraft.web.people import people_of
 from redraft.workflow.cli import parse_json, question_view
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.web.people import Person
+    from redraft.workflow.history import StoredWorkflow
 
 CHOICES = "[y]es, [n]o, [e]dit, or [q]uit? "
 
@@ -107,10 +108,17 @@ def approve(
                 return
             run_async(_answer(one, decision, comment))
             console.say("Approved." if decision.approved else "Rejected.")
-        if asked[0].agent:
-            _say_agent(asked[0].agent, console)
-            return
-        _continue(context, asked[0].approval.run_id, console, no_resume=no_resume, as_json=as_json)
+        if agent := asked[0].agent:
+            after = _after_answer(agent)
+        else:
+            kept = run_async(Workflows().get(asked[0].approval.run_id))
+            if kept is None or not (no_resume or kept.is_awaited):
+                _continue(context, asked[0].approval.run_id, kept, as_json=as_json)
+            after = kept.continuation
+        console.say(after)
+        if as_json:
+            answered = [one.approval.id for one in asked]
+            emit_json({"answered": answered, "approved": given.approved, "continuation": after})
 
 
 async def open_questions() -> list[OpenQuestion]:
@@ -190,8 +198,8 @@ async def _answer_agent(
         )
 
 
-def _say_agent(agent: str, console: CalmConsole) -> None:
-    """Say what is left to decide on, and whether the cycle goes on."""
+def _after_answer(agent: str) -> str:
+    """What is left to decide on of an agent, else how its cycle continues if it does not by itself."""
 
     async def state() -> tuple[int, str]:
         async with open_agents() as agents, await agents.get(agent) as handle:
@@ -199,18 +207,11 @@ def _say_agent(agent: str, console: CalmConsole) -> None:
 
     left, status = run_async(state())
     if left:
-        console.say(f"{counted(left, 'more question')} of {agent}: redraft approve {shlex.quote(agent)}")
-    elif status in ("killed", "abandoned"):
-        console.say(f"The cycle continues when {agent} runs again.")
+        return f"{counted(left, 'more question')} of {agent}: redraft approve {shlex.quote(agent)}"
+    return f"The cycle continues when {agent} runs again." if status in ("killed", "abandoned") else ""
 
 
-def _continue(
-    context: typer.Context, run_id: str, console: CalmConsole, *, no_resume: bool, as_json: bool
-) -> None:
-    kept = run_async(Workflows().get(run_id))
-    if kept is not None and (no_resume or kept.is_awaited):
-        console.say(kept.continuation)
-        return
+def _continue(context: typer.Context, run_id: str, kept: StoredWorkflow | None, *, as_json: bool) -> NoReturn:
     words = ["resume", run_id, *(["--json"] if as_json else [])]
     command = context.find_root().command
     code = ExitCode(command.main(words, standalone_mode=False) or 0)

@@ -621,11 +621,26 @@ def why(
     """
     with surface(debug=debug), store_at(database):
         if (workflow := read_why(run)) is not None:
-            document = {"run_id": workflow.row.run_id, "why": workflow.why, "after_best": None}
+            document = {
+                "run_id": workflow.row.run_id,
+                "status": workflow.row.status,
+                "best_version": None,
+                "why": workflow.why,
+                "after_best": None,
+                "resuming_call": workflow.kept.resuming_call if workflow.row.status in ENDED_EARLY else "",
+            }
             deliver(_workflow_why(workflow), document, as_json=as_json)
             return
         stored = _read_run(run)
-        document = {"run_id": stored.record.run_id, "why": stored.why, "after_best": stored.after_best}
+        record = stored.record
+        document = {
+            "run_id": record.run_id,
+            "status": record.state,
+            "best_version": record.best,
+            "why": stored.why,
+            "after_best": stored.after_best,
+            "resuming_call": record.resuming_call() if record.state in ENDED_EARLY else "",
+        }
         deliver(_why_view(stored), document, as_json=as_json)
 
 

@@ -118,7 +118,7 @@ async def list_lessons(
         found = _redacted(
             await library.find(kind=kind, status=status, task_type=task_type, with_archive=archived)
         )
-        payoff = await library.payoff()
+        payoff, unused = await library.payoff(), unused_files(library.documents)
     if as_json:
         emit_json(
             {
@@ -127,6 +127,7 @@ async def list_lessons(
                 "broken": found.broken,
                 "problems": [to_json(one) for one in found.problems],
                 "archived": found.archived,
+                "unused": unused,
                 "lessons": [_document(one) for one in found.lessons],
             }
         )
@@ -144,8 +145,7 @@ async def list_lessons(
     else:
         console.say(f"No lesson in {visible(str(library.documents))} matches.")
     CalmConsole(stderr=True).say(_summary(found))
-    if unused := unused_files(library.documents):
-        CalmConsole(stderr=True).say(unused)
+    CalmConsole(stderr=True).say(unused)
 
 
 @lessons.command()
@@ -156,7 +156,8 @@ async def show(
     """Show a lesson. Prints its Markdown, whether it is in use, and whether it has helped."""
     async with _library(path, agent) as library:
         found = _redacted(await library.show(reference))
-    deliver(_details(found), {**_document(found), "text": found.text}, as_json=as_json)
+    document = {**_document(found), "text": found.text, "has_run": found.has_run}
+    deliver(_details(found), document, as_json=as_json)
 
 
 @lessons.command()
@@ -497,7 +498,7 @@ async def waive(
     async with _library(None, agent) as library:
         waived = _redacted(await library.waive(run, why))
     line = Text(visible(f"{waived.run_id}  waived: {why}"))
-    deliver(line, _due_document(waived), as_json=as_json, soft_wrap=True)
+    deliver(line, {**_due_document(waived), "why": why}, as_json=as_json, soft_wrap=True)
 
 
 # --- exports and the index ---------------------------------------------------------------------------------
@@ -539,8 +540,17 @@ async def export_lessons(
         export = await library.export(into.form, max_tokens=max_tokens, outside=into.block.outside)
     console = CalmConsole(stderr=True)
     console.say(_export_summary(export))
+    document = {
+        "file": into.name,
+        "form": into.form,
+        "tokens": estimate_tokens(export.body),
+        "rules": export.rules,
+        "lessons": list(export.ids),
+        "left_out": [{"id": place, "why": why} for place, why in export.left_out],
+        "text": export.body,
+    }
     if into.target is None:
-        emit(export.body)
+        emit_json(document) if as_json else emit(export.body)
         return
     is_current, is_written = into.with_body(export.body) == into.text, False
     if not is_current:
@@ -556,18 +566,7 @@ async def export_lessons(
     else:
         console.say("Nothing was written.")
     if as_json:
-        emit_json(
-            {
-                "file": into.name,
-                "form": into.form,
-                "up_to_date": is_current or is_written,
-                "written": is_written,
-                "tokens": estimate_tokens(export.body),
-                "rules": export.rules,
-                "lessons": list(export.ids),
-                "left_out": [{"id": place, "why": why} for place, why in export.left_out],
-            }
-        )
+        emit_json(document | {"up_to_date": is_current or is_written, "written": is_written})
     raise typer.Exit(ExitCode.MET if is_current or is_written else ExitCode.NOT_MET)
 
 

@@ -229,6 +229,7 @@ def _verdict_document(file: str, wanted: CriteriaFile, result: ReflectionResult)
     """Return the evaluation of a draft as plain data."""
     return {
         "file": file,
+        "run_id": result.run_id,
         "satisfactory": result.final_evaluation.satisfactory,
         "quality_threshold": wanted.threshold,
         "evaluation": result.final_evaluation,

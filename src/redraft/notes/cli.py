@@ -29,7 +29,7 @@ from redraft.text.characters import visible
 from redraft.types import render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -56,14 +56,14 @@ notes = command_group(default="list", help="List the notes on tasks, and choose 
 async def list_notes(database: options.Database = None, as_json: options.Json = False) -> None:
     """List the notes on tasks. Shows whether notes pay off, which are in force, and the scores with them."""
     async with Notes(database) as stored:
-        tasks = await stored.list()
+        tasks, runs = await stored.list(), await stored.run_counts()
     console, payoff = CalmConsole(), payoff_of_notes(tasks)
     if as_json:
-        rows = [task.row() for task in tasks]
+        rows = [{**task.row(), "runs": runs.get(task.noted.identity, 0)} for task in tasks]
         emit_json({"database": stored.location, "payoff": payoff, "tasks": rows})
     elif tasks:
         CalmConsole(stderr=True).say(payoff.sentence("notes"))
-        console.show(_tasks_table(tasks, console))
+        console.show(_tasks_table(tasks, runs, console))
     else:
         console.show(
             Text(
@@ -73,11 +73,12 @@ async def list_notes(database: options.Database = None, as_json: options.Json = 
         )
 
 
-def _tasks_table(tasks: Sequence[TaskNotes], console: CalmConsole) -> PlainTable:
+def _tasks_table(tasks: Sequence[TaskNotes], runs: Mapping[str, int], console: CalmConsole) -> PlainTable:
     def row(task: TaskNotes) -> dict[str, str | Text]:
         curve = {"": _curve(task, longest=10)} if console.is_utf8 else {}
         return {
             "id": _short_id(task),
+            "runs": str(runs.get(task.noted.identity, 0)),
             "notes": str(task.noted.run_count),
             "in force": _version(task.noted.in_force),
             "state": _state(task),
@@ -87,7 +88,8 @@ def _tasks_table(tasks: Sequence[TaskNotes], console: CalmConsole) -> PlainTable
             "task": task.title,
         }
 
-    return PlainTable(map(row, tasks), right=("notes", "before", "now"), drop=("", "notes"), fill="task")
+    numbers = ("runs", "notes", "before", "now")
+    return PlainTable(map(row, tasks), right=numbers, drop=("", "runs", "notes"), fill="task")
 
 
 def _score_now(task: TaskNotes) -> Text:

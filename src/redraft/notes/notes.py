@@ -84,6 +84,10 @@ class Notes:
             [await read_notes(self._store, task, runs=LISTED_RUNS, revisions=0) for task in tasks]
         )
 
+    async def run_counts(self) -> dict[str, int]:
+        """Number of recorded runs of each task, by its identity."""
+        return await self._store.run_counts()
+
     async def get(self, task: str) -> TaskNotes:
         """Return the notes on a task, with its latest 20 revisions and 2,000 runs."""
         noted = await self._find(task)
@@ -337,7 +341,16 @@ class TaskNotes:
         return {
             **self.row(),
             "block": None if self.in_force is None else self.block(self.in_force),
-            "revisions": [{**to_json(note), "score": self.mean_score(note)} for note in self.revisions],
+            "why_newer_wait": self.why_newer_wait,
+            "revisions": [
+                {
+                    **to_json(note),
+                    "score": self.mean_score(note),
+                    "runs": self.runs_with(note),
+                    "repeats": self.repeats(note),
+                }
+                for note in self.revisions
+            ],
             "uses": self.uses,
         }
 

@@ -294,7 +294,7 @@ def restore(
             found = restore_backup(file, force=force, check=check)
         verb = "Would restore" if check else "Restored"
         if as_json:
-            emit_json({"restored": {**_summary(found), "checked": check}})
+            emit_json({"restored": {**_summary(found), "folder": str(project_folder()), "checked": check}})
         else:
             when = f"{found.created_at.astimezone():%Y-%m-%d %H:%M}"
             told = f"{verb} {_contents(found)} to {project_folder()}, as of {when}."

@@ -382,6 +382,7 @@ def print_result(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
                 "run_id": result.run_id,
                 "status": result.status,
                 "stop": result.stop,
+                "waiting": result.waiting,
                 "state": result.state,
                 "outputs": result.outputs,
                 "nodes": result.nodes,
