@@ -87,9 +87,9 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
     )
     assert rows(result)[1][:4] == ["2026-06-01-which-linter", "reviewer", "decision", "superseded"]
     assert rows(result)[3][:5] == [FLIGHT[8:], "booking", "failure", "active", "-"]
-    assert rows(result)[3][5:] == ["2026-05-04", "airline", "2", "+2", "-0", "0.70", "Change", "a", "flight"]
+    assert rows(result)[3][5:] == ["2026-05-04", "airline", "5", "+2", "-0", "0.70", "Change", "a", "flight"]
     assert result.stderr == (
-        "Do lessons pay off? Not known: 2 scored runs with, 2 without; at least 4 of each are needed.\n"
+        "Do lessons pay off? Yes: +0.50 (95 %: +0.09 to +0.70), 5 runs with, 12 without.\n"
         "7 lessons: 4 active, 1 quarantined, 1 retired, 1 superseded.\n"
         "Quarantined lessons are on trial: used for the task that taught them, and tried in some similar "
         "ones. `redraft lessons approve ID` puts one into use.\n"
@@ -119,7 +119,7 @@ def test_json_has_all_fields_of_a_lesson(seven):
     row = found["lessons"][1]
     assert (row["id"], row["kind"], row["day"]) == (FLIGHT, "failure", "2026-05-04")
     assert row["content"]["rule"] == CHANGE.rule
-    assert row["counters"] == {"uses": 2, "helped": 2, "hurt": 0}
+    assert row["counters"] == {"uses": 5, "helped": 2, "hurt": 0}
     assert row["file"] == f"memory/reflections/{FLIGHT}.md"
 
 
@@ -171,7 +171,7 @@ def test_show_prints_the_file_and_the_status(seven):
     shown = redraft("lessons", "show", FLIGHT).stdout
     assert shown.startswith(
         f"{FLIGHT}\nActive\nTrust: unknown (its file does not say where it comes from)\n"
-        "Used in 2 runs: helped 2, hurt 0\n"
+        "Used in 5 runs: helped 2, hurt 0\n"
     )
     assert "From the run 20260301-101500-ab12\n" in shown
     asyncio.run(project_store().put(Record(RUN, "20260301-101500-ab12", {})))

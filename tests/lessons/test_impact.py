@@ -1,13 +1,12 @@
-"""The impact of lessons: counters, and how reliably harm is detected."""
+"""The impact of lessons: what counts as help and as harm, and what follows from it."""
 
 import asyncio
 from datetime import timedelta
-from random import Random
 
 import pytest
 
 from redraft import MemoryStore
-from redraft.lessons.impact import Counters, Impact, ScoredRun, gain_of
+from redraft.lessons.impact import Counters, Impact, ScoredRun
 from support.learning_agents import OTHER, START, TASK, learning, run
 from support.lessons import FAILURE
 
@@ -23,15 +22,17 @@ def scored(number, score, *lessons, task_type="web"):
     ("runs", "expected"),
     [
         pytest.param([(0.9, True)], (1, 0, 0), id="nothing to compare with"),
-        pytest.param([(0.4, False), (0.6, False), (0.6, True)], (1, 1, 0), id="above the average"),
-        pytest.param([(0.4, False), (0.6, False), (0.4, True)], (1, 0, 1), id="below the average"),
-        pytest.param([(0.4, False), (0.6, False), (0.5, True)], (1, 0, 0), id="exactly the average"),
-        pytest.param([(0.5, False), (None, True)], (1, 0, 0), id="no score"),
-        pytest.param([(None, False), (0.5, True)], (1, 0, 0), id="no earlier score"),
-        pytest.param([(0.5, False), (0.9, True), (0.6, True)], (2, 2, 0), id="runs with it do not count"),
+        pytest.param([(0.4, False)] * 12 + [(0.9, True)] * 3, (3, 0, 0), id="too few to show anything"),
+        pytest.param([(0.4, False)] * 12 + [(0.9, True)] * 5, (5, 2, 0), id="shown to help by the fourth"),
+        pytest.param([(0.4, False)] * 12 + [(0.1, True)] * 5, (5, 0, 2), id="shown to hurt by the fourth"),
+        pytest.param([(0.4, False)] * 12 + [(0.9, True)] * 4 + [(None, True)], (5, 1, 0), id="no score"),
+        pytest.param([(0.5, False), (0.9, True)] * 9, (9, 4, 0), id="shown to help by the sixth of each"),
+        pytest.param(
+            [(1, False), (1, True)] * 9 + [(0, False), (0, True)], (10, 0, 0), id="nine in ten pass"
+        ),
     ],
 )
-def test_uses_are_counted_as_helped_or_hurt(runs, expected):
+def test_uses_are_counted_as_helped_or_hurt_once_that_is_shown(runs, expected):
     async def main():
         counting = Impact(MemoryStore(), "agent")
         await counting.count(scored(99, 0.99, task_type="other"))  # runs of another type are no measure
@@ -47,45 +48,19 @@ def test_uses_are_counted_as_helped_or_hurt(runs, expected):
     asyncio.run(main())
 
 
-async def harm_after(effect, runs, seed):
-    """Simulate runs, every second one with a lesson of an effect; return whether harm was detected."""
-    counting, chance = Impact(MemoryStore(), "agent"), Random(seed)  # noqa: S311 (no secret)
-    history = []
-    for number in range(runs):
-        has_it = number % 2 == 1
-        score = min(1.0, max(0.0, chance.gauss(0.6 + effect * has_it, 0.2)))
-        history.append(scored(number, score, *[LESSON] * has_it))
-        if has_it and await counting.harm(LESSON, history):
-            return True
-    return False
-
-
-@pytest.mark.parametrize(
-    ("effect", "least", "most"),
-    [
-        pytest.param(-0.2, 0.9, 1, id="harmful"),
-        pytest.param(0.0, 0, 0.05, id="no effect"),
-        pytest.param(0.2, 0, 0, id="helpful"),
-    ],
-)
-def test_harm_is_detected_at_the_expected_rate(effect, least, most):
-    async def main():
-        found = [await harm_after(effect, 84, seed) for seed in range(100)]
-        assert least <= sum(found) / 100 <= most
-
-    asyncio.run(main())
-
-
 def test_only_runs_since_the_last_verdict_count():
     async def main():
         counting = Impact(MemoryStore(), "agent")
-        runs = [scored(number, 0.8 + number / 100) for number in range(10)]
-        runs += [scored(number, 0.2 + number / 100, LESSON) for number in range(10, 20)]
-        harm = await counting.harm(LESSON, runs)
+        for number in range(10):
+            assert await counting.count(scored(number, 0.8 + number / 100)) == {}
+        for number in range(10, 20):
+            found = await counting.count(scored(number, 0.2 + number / 100, LESSON))
+        harm = found[LESSON]
         assert (harm.verdict, harm.with_runs, harm.without_runs) == ("hurts", 10, 10)
-        assert await counting.harm(LESSON, runs) == harm  # the process that was to retire it was killed
-        await counting.judged(LESSON, runs[-1].at)
-        assert await counting.harm(LESSON, runs) is None
+        again = await counting.count(scored(19, 0.39, LESSON))  # the process that was to retire it was killed
+        assert again == found
+        await counting.judged(LESSON, scored(19, 0).at)
+        assert (await counting.count(scored(20, 0.4, LESSON)))[LESSON].with_runs == 1
 
     asyncio.run(main())
 
@@ -102,7 +77,7 @@ def test_a_lesson_that_hurts_is_retired_and_listed(tmp_path):
                 lesson = await lessons.get(lesson.id)
                 assert lesson.status == ("active" if number < 3 else "retired")
             assert lesson.why.startswith("It hurt: runs with it scored 0.10 less than runs without")
-            assert await lessons.counters(lesson.id) == Counters(4, 0, 4)
+            assert await lessons.counters(lesson.id) == Counters(4, 0, 1)
             assert (await run(lessons, 0.95, OTHER)).advice == ()
             assert [one.why for one in await lessons.problems() if one.id == lesson.id] == [
                 f"retired: {lesson.why}"
@@ -126,20 +101,6 @@ def test_at_most_one_run_of_four_is_given_a_lesson_on_trial():
         assert sum(at_once) <= 10
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("scores", "gain"),
-    [
-        pytest.param([(0.2, False), (0.4, False), (0.9, True)], 0.6, id="more than the average"),
-        pytest.param([(0.5, False), (0.4, True), (0.3, True)], -0.3, id="less, in two runs"),
-        pytest.param([(0.9, True)], None, id="nothing to compare with"),
-        pytest.param([(0.9, False), (None, True)], None, id="no score"),
-    ],
-)
-def test_the_gain_of_a_lesson(scores, gain):
-    runs = [scored(number, score, *[LESSON] * has_it) for number, (score, has_it) in enumerate(scores)]
-    assert gain_of(LESSON, runs) == (None if gain is None else pytest.approx(gain))
 
 
 def test_runs_with_lessons_are_compared_with_those_without_by_task_type():

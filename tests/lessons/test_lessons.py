@@ -81,7 +81,7 @@ def test_a_lesson_is_recalled_for_its_own_task_and_for_others_once_it_helped(tmp
         assert "IF http_get answers E4031 THEN pass next_cursor on." in prompts[-1]
         assert "Call it again with page=2." not in prompts[-1]  # these steps failed
         counters = await lessons.counters(lesson.id)
-        assert (counters.uses, counters.helped, counters.hurt) == (2, 2, 0)
+        assert (counters.uses, counters.helped, counters.hurt) == (2, 0, 0)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -481,14 +481,15 @@ def test_a_lesson_that_waits_is_told_and_tried_until_it_has_helped(tmp_path, cap
         assert caplog.text.count(why) == 1
         assert f"redraft lessons approve {lesson.id}" in first.summary()
         given = []
-        for number in range(4):
+        for number in range(16):
             task = replace(OTHER, description=f"Stock {number}.", tools=TASK.tools)
-            result = await run(lessons, 1.0 if number == 3 else 0.4, task)
+            result = await run(lessons, lambda prompt: 1.0 if "next_cursor" in prompt else 0.4, task)
             given.append([(one.source, "on trial" in one.reason) for one in result.advice])
-        assert given == [[], [], [], [(lesson.id, True)]]
+        assert given[:4] == [[], [], [], [(lesson.id, True)]]
+        assert sum((lesson.id, True) in one for one in given) == 4
         released = await lessons.get(lesson.id)
         assert (released.status, released.trust) == ("active", "untrusted")
-        assert released.why == "It helped: 1 run on trial scored 0.68 more in all than runs without it."
+        assert released.why.startswith("It helped: runs with it scored 0.63 more than runs without (95 %")
 
 
 def test_a_lesson_that_hurts_in_its_trial_is_retired(tmp_path):
@@ -496,13 +497,23 @@ def test_a_lesson_that_hurts_in_its_trial_is_retired(tmp_path):
     async def _(lessons):
         await run(lessons, 0.1)
         [lesson] = await lessons.find()
-        for number in range(4):
-            await run(lessons, 0.2 if number == 3 else 0.9, replace(OTHER, description=f"Stock {number}."))
+        for number in range(28):
+            task = replace(OTHER, description=f"Stock {number}.")
+            await run(lessons, lambda prompt: 0.2 if "next_cursor" in prompt else 0.9, task)
         retired = await lessons.get(lesson.id)
-        assert (retired.status, retired.why) == (
-            "retired",
-            "It hurt: 1 run on trial scored 0.50 less in all than runs without it.",
-        )
+        assert retired.status == "retired"
+        assert retired.why.startswith("It hurt: runs with it scored 0.65 less than runs without (95 %")
+
+
+def test_luck_in_a_trial_decides_nothing(tmp_path):
+    @in_lessons(tmp_path, model=writer())
+    async def _(lessons):
+        await run(lessons, 0.1)
+        [lesson] = await lessons.find()
+        for number in range(24):
+            task, without = replace(OTHER, description=f"Stock {number}."), float(number % 5 > 0)
+            await run(lessons, lambda prompt, other=without: 1.0 if "next_cursor" in prompt else other, task)
+        assert (await lessons.get(lesson.id)).status == "quarantined"
 
 
 def test_what_an_untrusted_lesson_may_have_taught_is_not_trusted(tmp_path):

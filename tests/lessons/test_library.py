@@ -113,7 +113,7 @@ def test_a_lesson_is_shown_with_its_file_and_counters(filed):
     found = done(lambda library: library.show("change-a"), store=store)
     assert found.file == f"memory/reflections/{FLIGHT}.md"
     assert found.text == (filed / "reflections" / f"{FLIGHT}.md").read_text()
-    assert (found.counters.uses, found.counters.helped, found.archived) == (2, 2, False)
+    assert (found.counters.uses, found.counters.helped, found.archived) == (5, 2, False)
 
 
 def test_full_text_matches_come_after_similar_lessons(monkeypatch):

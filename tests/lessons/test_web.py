@@ -30,13 +30,13 @@ def titles(path):
 def test_the_list_shows_counters_and_why_lessons_are_hidden(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
-    used(store, filed["active"], (0.8, 0.2, 0.9, None))
+    used(store, filed["active"], (0.8,) * 5 + (None,), ratings=(False,))
     seen = Seen(read(store=store).text)
     for said in (
-        "4 +2 \N{MINUS SIGN}1",
+        "6 +2 \N{MINUS SIGN}1",
         "Not in use: It hurt.",
         "Not in use: superseded by 2026-11-20-exporting-orders",
-        "On trial: its source is not trusted, so it waits until a run with it scores better, or until you",
+        "On trial: its source is not trusted, so it waits until runs with it are shown to score better, or",
         "≈ A near-duplicate of writer/2026-11-20-exporting-orders.",
         "IF a reply has next_cursor THEN ask for the next page.",
         "✓ worked",
@@ -50,12 +50,12 @@ def test_the_list_shows_counters_and_why_lessons_are_hidden(memory):
 def test_the_list_as_json(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
-    used(store, filed["active"], (0.8, 0.2))
+    used(store, filed["active"])
     document = read("/lessons.json", store).json()
     rows = {row["id"]: row for row in document["lessons"]}
     assert set(rows) == {one.id for one in filed.values()}
     active = rows[filed["active"].id]
-    assert (active["kind"], active["counters"]) == ("failure", {"uses": 2, "helped": 1, "hurt": 1})
+    assert (active["kind"], active["counters"]) == ("failure", {"uses": 5, "helped": 2, "hurt": 0})
     assert active["content"]["why"] == "The reply's next_cursor was not looked at."
     double = rows[filed["double"].id]
     assert double["duplicate"] == f"A near-duplicate of {double['duplicate_of']}."
@@ -234,8 +234,8 @@ WORDS = {
 def test_a_lesson_is_shown_with_its_origin_and_uses(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
-    used(store, filed["active"], (0.8, 0.2))
-    put(store, described("a-run"), described("run-2"))
+    used(store, filed["active"], ratings=(False,))
+    put(store, described("a-run"), described("run-15"))
     seen = Seen(read_one(filed["active"], store).text)
     for said in (
         "✓ active, failure",
@@ -248,7 +248,7 @@ def test_a_lesson_is_shown_with_its_origin_and_uses(memory):
         "✗ hurt",
     ):
         assert said in seen.words
-    assert {"/runs/a-run", "/runs/run-2"} <= set(seen.links)
+    assert {"/runs/a-run", "/runs/run-15"} <= set(seen.links)
     assert "/runs/run-3" not in seen.links  # it is not kept
     assert len(seen.ids) == len(set(seen.ids))
 
@@ -267,11 +267,14 @@ def test_the_trust_in_a_lesson_is_shown(memory):
 
 def test_a_lesson_as_json(memory):
     filed, store = lessons_of(memory), MemoryStore()
-    used(store, filed["active"], (0.8, 0.2))
+    used(store, filed["active"], ratings=(False,))
     document = read_one(filed["active"], store, ".json").json()
     assert document["content"]["rule"].startswith("IF a reply")
-    assert document["counters"] == {"uses": 2, "helped": 1, "hurt": 1}
-    assert [use["run_id"] for use in document["latest_uses"]] == ["run-3", "run-2"]
+    assert document["counters"] == {"uses": 5, "helped": 2, "hurt": 1}
+    assert [use["run_id"] for use in document["latest_uses"]] == [
+        *("run-16", ""),
+        *(f"run-{number}" for number in (15, 14, 13, 12)),
+    ]
     assert document["file"].endswith("2026-11-20-exporting-orders.md")
 
 

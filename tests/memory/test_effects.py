@@ -1,5 +1,7 @@
 """The verdict on notes and lessons."""
 
+from random import Random
+
 import pytest
 
 from redraft.memory.effects import FEWEST, Payoff, payoff_of
@@ -33,3 +35,27 @@ def test_only_runs_of_one_task_are_compared():
     assert (payoff.with_runs, payoff.without_runs, payoff.verdict) == (42, 42, "")
     assert payoff.effect.mean == pytest.approx(0)
     assert payoff_of([]) == Payoff()
+
+
+def harm_after(effect, runs, seed):
+    """Simulate runs, every second one with a note of an effect; return whether harm was detected."""
+    chance, history = Random(seed), []  # noqa: S311 (no secret)
+    for number in range(runs):
+        has_it = number % 2 == 1
+        history.append((has_it, min(1.0, max(0.0, chance.gauss(0.6 + effect * has_it, 0.2)))))
+        if has_it and payoff_of([history]).verdict == "hurts":
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("effect", "least", "most"),
+    [
+        pytest.param(-0.2, 0.9, 1, id="harmful"),
+        pytest.param(0.0, 0, 0.05, id="no effect"),
+        pytest.param(0.2, 0, 0, id="helpful"),
+    ],
+)
+def test_harm_is_detected_at_the_expected_rate(effect, least, most):
+    found = [harm_after(effect, 84, seed) for seed in range(100)]
+    assert least <= sum(found) / 100 <= most

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redraft.notes.note import NotedTask, NoteUse, Rollback
-from redraft.notes.trial import Trial, arm_of, may_replace, payoff_of_line, reason_of, share_of, verdict
+from redraft.notes.trial import Evidence, Trial, arm_of, evidence_of, may_replace, reason_of, share_of
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -91,8 +91,8 @@ WELL, BADLY = (0.8, 0.9), (0.2, 0.3)
                      (1, None, 12, 10), id="the first note has no previous one"),
     ],
 )  # fmt: skip
-def test_verdict_rolls_back_only_a_note_that_surely_hurts(uses, against, noted, previous, expected):
-    found = verdict(Trial(against=against), noted, history(*uses), previous)
+def test_a_trial_rolls_back_only_a_note_that_surely_hurts(uses, against, noted, previous, expected):
+    found = evidence_of(Trial(against=against), noted, history(*uses), previous).rollback
     if expected is None:
         assert found is None
     else:
@@ -113,26 +113,29 @@ def test_verdict_rolls_back_only_a_note_that_surely_hurts(uses, against, noted, 
     ],
 )  # fmt: skip
 def test_the_share_of_control_runs_follows_the_evidence(uses, share):
-    assert share_of(Trial(), noted_task(1), history(*uses)) == pytest.approx(share)
-    assert share_of(Trial(against="previous"), noted_task(1), history(*uses)) == 0.2
+    evidence = evidence_of(Trial(), noted_task(1), history(*uses))
+    assert evidence.control_share == pytest.approx(share)
+    assert share_of(Trial(), noted_task(1, control_share=share)) == share
 
 
 def test_most_runs_have_the_note_unless_the_trial_says_otherwise():
     assert [share_of(Trial(share=share), noted_task(1)) for share in (0.1, 0.4, 0.9)] == [0.2, 0.5, 0.9]
+    assert evidence_of(Trial(), noted_task(1), history((9, "note", 1, 0.5))) == Evidence()
+    assert share_of(Trial(against="previous"), noted_task(1)) == 0.2
 
 
 def test_a_note_that_helped_for_long_is_rolled_back_by_the_latest_runs():
     helped = [(200, "note", 1, *WELL), (50, "control", None, *BADLY)]
     turned = [(36, "note", 1, *BADLY), (14, "control", None, *WELL)]
-    assert verdict(Trial(), noted_task(1), history(*helped)) is None
-    found = verdict(Trial(), noted_task(1), history(*helped, *turned))
+    assert evidence_of(Trial(), noted_task(1), history(*helped)).rollback is None
+    found = evidence_of(Trial(), noted_task(1), history(*helped, *turned)).rollback
     assert (found.version, found.with_runs, found.without_runs) == (1, 36, 14)
 
 
 def test_a_look_is_taken_when_a_control_run_has_ended():
     uses = history((20, "note", 1, *WELL), (8, "control", None, *WELL))
     later = history((20, "note", 1, *WELL), (8, "control", None, *WELL), (40, "note", 1, 0.0))
-    assert payoff_of_line(noted_task(1), later) == payoff_of_line(noted_task(1), uses)
+    assert evidence_of(Trial(), noted_task(1), later) == evidence_of(Trial(), noted_task(1), uses)
 
 
 def test_a_larger_share_adds_control_runs_and_takes_none_away():

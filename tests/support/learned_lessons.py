@@ -64,8 +64,8 @@ def rules_and_playbooks(path, of, agent=AGENT):
     )
 
 
-def used(store, of, scores, others=(0.5, 0.5), agent=AGENT):
-    """Count runs with a lesson, after others without it."""
+def used(store, of, scores=(0.8,) * 5, ratings=(), others=(0.5,) * 12, agent=AGENT):
+    """Count runs with a lesson, after others without it, and ratings; by default, two show that it helps."""
 
     async def main():
         counting, start = Impact(store, agent), datetime(2026, 11, 21, tzinfo=UTC)
@@ -74,5 +74,7 @@ def used(store, of, scores, others=(0.5, 0.5), agent=AGENT):
         ):
             at = start + timedelta(minutes=number)
             await counting.count(ScoredRun(f"run-{number}", agent, at, score, "export", having))
+        for helped in ratings:
+            await counting.rate(of.id, helped=helped, at=at)
 
     asyncio.run(main())

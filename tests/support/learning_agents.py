@@ -60,12 +60,15 @@ async def learning(path, **choices):
 
 
 async def run(lessons, score, task=TASK, prompts=None):
-    """Run a task once, with a score."""
+    """Run a task once, with a score, or with that of its prompt."""
     asked = [] if prompts is None else prompts
 
     def generate(prompt):
         asked.append(prompt)
         return "made"
 
+    def evaluate(output):
+        return score(asked[-1]) if callable(score) else score
+
     pattern = ReflectionPattern(max_iterations=0, advisors=[lessons])
-    return await reflect(task, generate=generate, evaluate=lambda output: score, pattern=pattern)
+    return await reflect(task, generate=generate, evaluate=evaluate, pattern=pattern)

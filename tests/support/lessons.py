@@ -81,9 +81,10 @@ def file_seven() -> None:
 
 
 async def count_flight(store: Store) -> None:
-    """Count four runs of an agent; the two with the lesson on flights scored better."""
+    """Count runs of an agent: five with the lesson on flights, the last two of which show that it helps."""
     counting = Impact(store, "booking")
-    for number in range(4):
+    for number in range(17):
         at = datetime(2026, 5, 10, number, tzinfo=UTC)
-        lessons = (FLIGHT,) if number > 1 else ()
-        await counting.count(ScoredRun(f"run-{number}", "booking", at, 0.2 * number, "airline", lessons))
+        lessons = (FLIGHT,) if number > 11 else ()
+        score = 0.9 if lessons else 0.4
+        await counting.count(ScoredRun(f"run-{number}", "booking", at, score, "airline", lessons))

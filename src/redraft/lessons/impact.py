@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -15,7 +14,7 @@ from redraft.stores.base import Record, intact
 from redraft.stores.run_index import LESSON_USE, RunUse, run_index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from redraft.memory.effects import History, Payoff
     from redraft.stores.base import Store
@@ -26,8 +25,6 @@ TRIAL = "lesson_trial"
 """The kind of the counters of runs for which a lesson on trial was relevant, one a task type."""
 TRIAL_BLOCK = 4
 """Of so many runs in a row, one is given a lesson on trial, at a place that changes from block to block."""
-TRIED = 0.5
-"""The score that a lesson on trial has to gain or to lose in all, beside runs without it."""
 HELPED, HURT = "helped", "hurt"
 """Outcomes of a use in the run index; that of any other use is empty."""
 FEW = 4
@@ -48,12 +45,13 @@ class ScoredRun:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Whether a lesson helped in a run, or in a person's judgement (`rated`); None if unknown."""
+    """A run with a lesson, or a person's rating of it."""
 
     lesson: str
     run_id: str
     at: datetime
     helped: bool | None = None
+    """Whether the scores up to this run show that the lesson helps or hurts, or how a person rated it."""
     rated: bool = False
 
     def record(self) -> Record:
@@ -66,7 +64,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """How many runs were given a lesson, and how often it helped and hurt, by scores or ratings."""
+    """How many runs were given a lesson, and how often it helped and hurt, as `Use` says."""
 
     uses: int = 0
     helped: int = 0
@@ -81,8 +79,7 @@ class Counters:
 class Impact:
     """The scores of one agent's runs, and the uses of its lessons, in a store.
 
-    A lesson helped if its run scored above the average of the agent's runs of the same task type without it,
-    and hurt if the run scored below.
+    Runs with a lesson are compared with the agent's runs of the same task type without it.
     """
 
     def __init__(self, store: Store, agent: str) -> None:
@@ -90,17 +87,18 @@ class Impact:
         self._index = run_index(store)
         self._agent = agent
 
-    async def count(self, run: ScoredRun) -> list[ScoredRun]:
+    async def count(self, run: ScoredRun) -> dict[str, Payoff]:
         """Record a run, replacing an earlier record of it, and the uses of its lessons.
 
-        Returns the latest runs of its task type, earliest first, to judge its lessons by; an empty list for
-        a run without lessons.
+        Returns for each lesson whether it helps, as the latest runs show.
         """
         await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
         runs = await self._runs(run.task_type) if run.lessons else []
-        for lesson in run.lessons:
-            await self._store.put(Use(lesson, run.run_id, run.at, _helped(run, lesson, runs)).record())
-        return runs
+        payoffs = {lesson: await self._payoff(lesson, runs) for lesson in run.lessons}
+        for lesson, payoff in payoffs.items():
+            helped = None if run.score is None else {"helps": True, "hurts": False}.get(payoff.verdict)
+            await self._store.put(Use(lesson, run.run_id, run.at, helped).record())
+        return payoffs
 
     async def groups(self) -> list[History]:
         """Return the scores of the latest runs by task type; the flag says whether a run had lessons."""
@@ -130,8 +128,8 @@ class Impact:
             Use(lesson, use.run_id, use.at, helped.get(use.outcome), rated=not use.run_id) for use in uses
         )
 
-    async def harm(self, lesson: str, runs: Sequence[ScoredRun]) -> Payoff | None:
-        """Return the comparison of these runs if a lesson hurts, by the test that rolls notes back.
+    async def _payoff(self, lesson: str, runs: Iterable[ScoredRun]) -> Payoff:
+        """Compare runs with a lesson and without, by the test that decides which notes are in force.
 
         Only runs since the last verdict on the lesson count, so that one that a person approves after it is
         judged anew.
@@ -142,8 +140,7 @@ class Impact:
             at = before.data.get("at")
             since = before.updated_at if at is None else datetime.fromisoformat(at)
             runs = [run for run in runs if since is not None and run.at > since]
-        payoff = payoff_of([_history(lesson, runs)])
-        return payoff if payoff.verdict == "hurts" else None
+        return payoff_of([[(lesson in run.lessons, run.score) for run in runs if run.score is not None]])
 
     async def takes_trial(self, task_type: str) -> bool:
         """Count a run for which a lesson on trial is relevant; return whether it may be given the lesson.
@@ -177,32 +174,6 @@ class Impact:
     async def _counters(self, prefix: str) -> dict[str, Counters]:
         counts = await self._index.count_uses(LESSON_USE, (HELPED, HURT), prefix=prefix)
         return {lesson: Counters(*those) for lesson, those in counts.items()}
-
-
-def gain_of(lesson: str, runs: Iterable[ScoredRun]) -> float | None:
-    """Return what runs with a lesson scored in all beyond the average of runs without; None if unknown."""
-    scores: dict[bool, list[float]] = {True: [], False: []}
-    for run in runs:
-        if run.score is not None:
-            scores[lesson in run.lessons].append(run.score)
-    if not (scores[True] and scores[False]):
-        return None
-    return sum(scores[True]) - len(scores[True]) * fmean(scores[False])
-
-
-def _history(lesson: str, runs: Iterable[ScoredRun]) -> History:
-    return [(lesson in run.lessons, run.score) for run in runs if run.score is not None]
-
-
-def _helped(run: ScoredRun, lesson: str, others: Iterable[ScoredRun]) -> bool | None:
-    without = [
-        one.score
-        for one in others
-        if one.score is not None and one.run_id != run.run_id and lesson not in one.lessons
-    ]
-    if run.score is None or not without or run.score == (average := fmean(without)):
-        return None
-    return run.score > average
 
 
 def _run_data(run: ScoredRun) -> dict[str, Any]:

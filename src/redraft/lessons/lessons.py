@@ -23,7 +23,7 @@ from redraft.lessons.documents import documents_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance, digest_of
-from redraft.lessons.impact import TRIED, Impact, ScoredRun, gain_of
+from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
 from redraft.lessons.lesson import Content, Failure, Lesson
 from redraft.lessons.markdown import parse, render
@@ -231,9 +231,8 @@ class Lessons:
     async def observe(self, result: ReflectionResult) -> None:
         """Learn from a run, and count it for the lessons that it was given.
 
-        A lesson helped if the run scored above the average of the agent's runs of that task type without it.
-        A lesson that hurts is retired, by the test that rolls notes back, and a quarantined lesson that
-        helped is approved. A failed run is reflected on if there is a model.
+        By the test that rolls notes back, a lesson that is shown to hurt is retired, and a quarantined lesson
+        that is shown to help is released. A failed run is reflected on if there is a model.
         """
         outcome, model = await self._outcome_of(result), self._auto_model()
         if outcome is not None and outcome.is_mandatory:
@@ -661,43 +660,32 @@ class Lessons:
         score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result.advice)
         ids = tuple(lesson.id for lesson in lessons)
         run = ScoredRun(result.run_id, self._folder, self.clock(), score, result.task.task_type, ids)
-        runs = await self._impact.count(run)
+        payoffs = await self._impact.count(run)
         taught_here = await self._guidance.quarantined(result.task) if lessons else []
         for lesson in lessons:
-            if lesson.status == QUARANTINED and lesson.id not in taught_here:
-                await self._judge_trial(lesson, runs)
-            elif lesson.status == QUARANTINED and lesson.source != result.run_id:
+            if lesson.status != QUARANTINED or lesson.id not in taught_here:
+                await self._act_on(lesson, payoffs[lesson.id], run.at)
+            elif lesson.source != result.run_id:
                 before = await self._impact.score(lesson.source) if lesson.source else None
                 scored_more = score is not None and before is not None and score > before
                 succeeded = outcome is not None and outcome.status == "success"
                 # A lesson of a success has to beat that success.
                 if scored_more or (succeeded and lesson.kind in ("failure", "partial")):
                     await self.release(lesson.id, f"The attempt {result.run_id} with it did better.")
-            elif lesson.status == "active" and (payoff := await self._impact.harm(lesson.id, runs)):
-                await self._retire_harmful(lesson, payoff, run.at)
 
-    async def _retire_harmful(self, lesson: Lesson, payoff: Payoff, at: datetime) -> None:
+    async def _act_on(self, lesson: Lesson, payoff: Payoff, at: datetime) -> None:
+        """Retire a lesson that hurts, and release a quarantined one that helps."""
         effect = payoff.effect
-        shown = "" if effect is None else f"{-effect.mean:.2f} less than runs without"
-        interval = "" if effect is None else f" (95 % interval {effect.low:.2f} to {effect.high:.2f})"
-        why = f"It hurt: runs with it scored {shown}{interval}."
-        await self._set_status(lesson.id, status="retired", why=why)
-        await self._impact.judged(lesson.id, at)
-
-    async def _judge_trial(self, lesson: Lesson, runs: Sequence[ScoredRun]) -> None:
-        """Release a lesson that helped in its trial, and retire one that hurt."""
-        gain = gain_of(lesson.id, runs)
-        if gain is None or abs(gain) < TRIED:
+        if effect is None or lesson.status not in ("active", QUARANTINED):
             return
-        tried = f"{counted(sum(lesson.id in one.lessons for one in runs), 'run')} on trial scored"
-        if gain > 0:
-            await self.release(lesson.id, f"It helped: {tried} {gain:.2f} more in all than runs without it.")
-        else:
-            await self._set_status(
-                lesson.id,
-                status="retired",
-                why=f"It hurt: {tried} {-gain:.2f} less in all than runs without it.",
-            )
+        figures = f"(95 % interval {effect.low:.2f} to {effect.high:.2f})"
+        if payoff.verdict == "hurts":
+            why = f"It hurt: runs with it scored {-effect.mean:.2f} less than runs without {figures}."
+            await self._set_status(lesson.id, status="retired", why=why)
+            await self._impact.judged(lesson.id, at)
+        elif payoff.verdict == "helps" and lesson.status == QUARANTINED:
+            why = f"It helped: runs with it scored {effect.mean:.2f} more than runs without {figures}."
+            await self.release(lesson.id, why)
 
     def _lessons_of(self, advice: Sequence[Advice]) -> list[Lesson]:
         """Return the lessons in the advice that a run was given, unless deleted since."""

@@ -99,13 +99,12 @@ def payoff_of(histories: Iterable[History]) -> Payoff:
     return replace(every.payoff, p_harm=min(every.p_lower, recent.p_lower))
 
 
-def control_share(share: float, history: History) -> float:
-    """Return the share of runs to go without a note now, given the `share` of its trial.
+def control_share(share: float, history: History, payoff: Payoff) -> float:
+    """Share of runs to go without a note now, given the `share` of its trial and the `payoff` of the history.
 
     Twice the share, at most a half, while there are few runs without it, while it seems to hurt, and when its
     scores have fallen; half the share once many runs show no sign of harm; a quarter once it helps.
     """
-    payoff = payoff_of([history])
     most = max(share, min(2 * share, 0.5))
     without = sum(not is_with for is_with, _ in history[-LATEST:])
     if without < FEW_CONTROLS or payoff.p_harm < SUSPECT or _has_fallen(history):

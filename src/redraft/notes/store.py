@@ -27,7 +27,7 @@ from redraft.notes.note import (
     tokens_of,
 )
 from redraft.notes.task import TaskIdentity
-from redraft.notes.trial import Trial, history_of, may_replace, payoff_of_line, reason_of, share_of, verdict
+from redraft.notes.trial import Trial, evidence_of, may_replace, reason_of
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.run_index import NOTE_USE, RunUse, run_index
@@ -35,7 +35,7 @@ from redraft.stores.sqlite import MemoryStore
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -260,32 +260,21 @@ class NoteStore:
         """
         if (state := await self._trial_state(identity)) is None:
             return None
-        judged, found, done = state[0], verdict(trial, *state), False
-        if found is None:
-            await self._record_evidence(trial, judged, state[1])
-            return None
+        judged, evidence, done = state[0], evidence_of(trial, *state), False
+        rollback, shown = evidence.rollback, (evidence.is_shown, evidence.control_share)
 
         def changed(noted: NotedTask) -> NotedTask:
             nonlocal done
-            done = (noted.in_force, noted.since, noted.off) == (judged.in_force, judged.since, False)
-            return noted.rolled_back(found.to, reason_of(found)) if done else noted
-
-        await self._change(identity, changed)
-        return found if done else None
-
-    async def _record_evidence(self, trial: Trial, judged: NotedTask, uses: Sequence[NoteUse]) -> None:
-        """Record whether notes are shown to help, and the share of runs that goes without them."""
-        if not history_of(judged, uses, None):
-            return
-        payoff, share = payoff_of_line(judged, uses), share_of(trial, judged, uses)
-        is_shown = payoff.verdict == "helps" and trial.against == "none"
-
-        def changed(noted: NotedTask) -> NotedTask:
+            if rollback is not None:
+                done = (noted.in_force, noted.since, noted.off) == (judged.in_force, judged.since, False)
+                return noted.rolled_back(rollback.to, reason_of(rollback)) if done else noted
             if (noted.since, noted.judged_until) != (judged.since, judged.judged_until):
                 return noted  # rolled back meanwhile
-            return replace(noted, is_shown=is_shown, control_share=share)
+            return replace(noted, is_shown=evidence.is_shown, control_share=evidence.control_share)
 
-        await self._change(judged.identity, changed)
+        if rollback is not None or shown != (judged.is_shown, judged.control_share):
+            await self._change(identity, changed)
+        return rollback if done else None
 
     async def erase(self, identity: str, versions: Collection[int] | None = None, /) -> int:
         """Delete revisions of the notes on a task, or all that is stored about them; return how many.

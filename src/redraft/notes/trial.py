@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, check_count, check_share
 from redraft.errors import ConfigError
-from redraft.memory.effects import control_share, payoff_of
+from redraft.memory.effects import Payoff, control_share, payoff_of
 from redraft.notes.note import Rollback
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.memory.effects import History, Payoff
+    from redraft.memory.effects import History
     from redraft.notes.note import NotedTask, NoteUse
 
 RUNS_BEFORE_TRIAL = 3
@@ -66,15 +66,29 @@ def arm_of(share: float, run_id: str, identity: str) -> Literal["note", "control
     return "control" if int.from_bytes(drawn) < share * 2**64 else "note"
 
 
-def share_of(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse] = ()) -> float:
-    """Return the share of runs that go without the notes, as the scores of the task's runs suggest."""
-    return trial.share if trial.against == "previous" else control_share(trial.share, history_of(noted, uses))
+def share_of(trial: Trial, noted: NotedTask) -> float:
+    """Share of runs that go without the notes at present; before any score, that of the trial."""
+    if noted.control_share is not None:
+        return noted.control_share
+    return trial.share if trial.against == "previous" else control_share(trial.share, (), Payoff())
 
 
-def verdict(
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the scores of a trial show."""
+
+    rollback: Rollback | None = None
+    """The rollback that is due, if the notes hurt."""
+    is_shown: bool = False
+    """Whether the notes help."""
+    control_share: float | None = None
+    """The share of runs to go without them from now on; None for that of the trial."""
+
+
+def evidence_of(
     trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None
-) -> Rollback | None:
-    """Return the rollback that is due if the note in force hurts; None if that is not shown.
+) -> Evidence:
+    """Compare the runs that had the notes in force with the control runs.
 
     `uses` are the task's, the earliest first; `previous` is the version that the note in force is based on.
     Against none, all notes of the present line count together; against the previous one, only the note in
@@ -82,16 +96,14 @@ def verdict(
     """
     alone = trial.against == "previous"
     to = previous if alone else None
-    payoff = payoff_of([history_of(noted, uses, to, alone=alone)])
-    if noted.in_force is None or payoff.verdict != "hurts" or (effect := payoff.effect) is None:
-        return None
-    runs = (payoff.with_runs, payoff.without_runs)
-    return Rollback(noted.in_force, to, effect.mean, effect.low, effect.high, *runs)
-
-
-def payoff_of_line(noted: NotedTask, uses: Sequence[NoteUse]) -> Payoff:
-    """Return whether the notes of the present line help, by the test that decides what is in force."""
-    return payoff_of([history_of(noted, uses)])
+    history = history_of(noted, uses, to, alone=alone)
+    payoff = payoff_of([history])
+    if payoff.verdict == "hurts" and noted.in_force is not None and (effect := payoff.effect) is not None:
+        runs = (payoff.with_runs, payoff.without_runs)
+        return Evidence(Rollback(noted.in_force, to, effect.mean, effect.low, effect.high, *runs))
+    if alone or not history:
+        return Evidence()
+    return Evidence(None, payoff.verdict == "helps", control_share(trial.share, history, payoff))
 
 
 def history_of(
@@ -141,7 +153,7 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
     if trial.against == "none" or not noted.on_trial:
         return True
     controls = sum(use.arm == "control" and use.version == previous for use in scored)
-    return min(having, controls) >= COMPARED and verdict(trial, noted, uses, previous) is None
+    return min(having, controls) >= COMPARED and evidence_of(trial, noted, uses, previous).rollback is None
 
 
 def reason_of(rollback: Rollback) -> str:
