@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 from sqlite3 import Connection
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MOST_WORDS = 48
 """Words of a question that are looked up, names first."""
@@ -20,31 +16,34 @@ MOST_ROWS = 5_000
 """Rows that are found by common words alone."""
 
 
+def damping(words: int) -> float:
+    """The divisor of the score of a row with so many words, since long rows have more of them by chance.
+
+    The fourth root, the weight of names and `ranking.NAME_BOOST` did best on recorded reflections.
+    """
+    return words**0.25
+
+
 @dataclass(frozen=True, slots=True)
 class FullText:
     """Search the table `words`, in the range of row numbers from `first` to `last`.
 
-    Rows that are not among `searched` are left out. A word that more than `common` rows have counts as a stop
-    word. FTS5's own `bm25()` counts every word in the whole table at each search, which takes 25 ms for a
-    common word of 100,000 lessons; here the weights come from the rows in the range. Whether a row has a word
-    counts, not how often.
+    Rows that are not among `searched` are left out; its values are the `damping` of their lengths. A word
+    that more than `common` rows have counts as a stop word. FTS5's own `bm25()` counts every word in the
+    whole table at each search, which takes 25 ms for a common word of 100,000 lessons; here the weights come
+    from the rows in the range. Whether a row has a word counts, not how often.
     """
 
     connection: Connection
     first: int
     last: int
     common: int
-    searched: Container[int]
+    searched: Mapping[int, float]
 
-    def shares(self, text: str, count: int, length_of: Callable[[int], int]) -> dict[int, float]:
-        """Return, for each row that has words of a text, its share (0..1) of the best score.
-
-        `count` is the number of rows in the range, `length_of` returns how many words a row has. Long rows
-        have more words by chance: the fourth root of the length, the weight of names and
-        `ranking.NAME_BOOST` did best on recorded reflections.
-        """
-        scores = self._scores(text, count)
-        scores = {row: score / length_of(row) ** 0.25 for row, score in scores.items()}
+    def shares(self, text: str) -> dict[int, float]:
+        """Return, for each row that has words of a text, its share (0..1) of the best score."""
+        dampings = self.searched
+        scores = {row: score / dampings[row] for row, score in self._scores(text).items()}
         best = max(scores.values(), default=0.0)
         return {row: score / best for row, score in scores.items()} if best > 0 else {}
 
@@ -56,13 +55,14 @@ class FullText:
         """Return the rows that contain the words of a sentence one after the other."""
         return self._rows_with(sentence.replace('"', " "))
 
-    def _scores(self, text: str, count: int) -> dict[int, float]:
-        """Sum up the weights of a text's words in each row; `count` is the number of rows searched.
+    def _scores(self, text: str) -> dict[int, float]:
+        """Sum up the weights of a text's words in each row.
 
         If no row has a rare word, the rows that have all of the common ones score 1.
         """
         scores: dict[int, float] = {}
         common: list[str] = []
+        count = len(self.searched)
         names = {tokens_of(name)[0] for name in names_in(text) if not name.isdecimal()}
         for word in search_words(text):
             rows = self._rows_with(word, self.common + 1)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from array import array
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
 from heapq import nlargest
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from math import hypot, sqrt
 from operator import mul
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from redraft._validation import check_count
-from redraft.lessons.full_text import FullText, names_in, tokens_of
-from redraft.lessons.lesson import CONFIDENCE, NEAR_DUPLICATE, LessonKind, Status, overlap, words_in
+from redraft.lessons.full_text import FullText, damping, names_in, tokens_of
+from redraft.lessons.lesson import CONFIDENCE, KINDS, NEAR_DUPLICATE, LessonKind, Status, overlap, words_in
 from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from sqlite3 import Connection
+
+T = TypeVar("T")
 
 SEARCHED: tuple[Status, ...] = ("active", "quarantined")
 """The statuses of lessons that may be found; quarantined lessons are found to be tried."""
@@ -76,21 +78,19 @@ def normalized(name: str) -> str:
 
 
 class _Features(NamedTuple):
-    """What a lesson is ranked by; `length` is in words."""
+    """What a lesson is ranked by."""
 
     id: str
     kind: str
     day: int
-    task_type: str
-    tools: Sequence[str]
     confidence: float
-    length: int
 
 
 class AgentLessons:
-    """The lessons of an agent in memory, by status and number, and their vectors of a dimension.
+    """The lessons of an agent in memory, by status.
 
-    `numbers` are the lowest and the highest that they can have; `revision` is the agent's in the index.
+    `numbers` are the lowest and the highest that they can have; `revision` is the agent's in the index, and
+    `dimension` that of the vectors.
     """
 
     def __init__(
@@ -102,31 +102,47 @@ class AgentLessons:
         dimension: int,
     ) -> None:
         self.revision, self.dimension = revision, dimension
-        self.lessons: dict[str, dict[int, _Features]] = {status: {} for status in SEARCHED}
-        vectors: dict[int, bytes] = {}
+        self.by_status = {status: _Lessons() for status in SEARCHED}
         rows = connection.execute(
             """
-            SELECT number, status, vector, id, kind, day, task_type, tools, confidence, length
+            SELECT number, status, vector, id, kind, day, confidence, task_type, tools, length
             FROM lessons JOIN documents USING (number) LEFT JOIN vectors
             ON embedder = ? AND vectors.digest = lessons.digest AND length(vector) = ?
             WHERE number BETWEEN ? AND ?
             """,
             (embedder, FLOAT_BYTES * dimension, *numbers),
         )
-        for number, status, vector, lesson_id, kind, day, task_type, tools, confidence, length in rows:
-            self.lessons[status][number] = _Features(
-                lesson_id, kind, day, task_type, tools.split("\n"), confidence, length
-            )
+        for number, status, vector, *features, task_type, tools, length in rows:
+            lessons = self.by_status[status]
+            lessons.features[number] = _Features(*features)
+            lessons.dampings[number] = damping(length)
+            lessons.of_type[task_type].add(number)
+            for tool in tools.split("\n"):
+                lessons.of_tool[tool].add(number)
             if vector is not None:
-                vectors[number] = vector
-        self._matrix = _matrix_of(list(vectors.values()))
-        self.vectors: dict[int, Any] = dict(zip(vectors, self._matrix, strict=True))
+                lessons.vectors[number] = vector
+        for lessons in self.by_status.values():
+            lessons.matrix = _matrix_of(list(lessons.vectors.values()))
+            lessons.vectors = dict(zip(lessons.vectors, lessons.matrix, strict=True))
+
+
+@dataclass(slots=True)
+class _Lessons:
+    """Lessons of one status by number, with the numbers of each task type and tool."""
+
+    features: dict[int, _Features] = field(default_factory=dict[int, _Features])
+    dampings: dict[int, float] = field(default_factory=dict[int, float])
+    of_type: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    of_tool: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    vectors: dict[int, Any] = field(default_factory=dict[int, Any])
+    matrix: Any = ()
+    """The vectors as rows."""
 
     def similarities(self, vector: Sequence[float] | None) -> dict[int, float]:
         """Return the cosine with a vector for each lesson that has one."""
         if vector is None or not self.vectors:
             return {}
-        return dict(zip(self.vectors, _cosines(self._matrix, vector), strict=True))
+        return dict(zip(self.vectors, _cosines(self.matrix, vector), strict=True))
 
 
 class BestLesson(NamedTuple):
@@ -158,31 +174,30 @@ class Search:
         self._connection = connection
         self._query = query
         self._effects = effects
-        self._vectors = ChainMap(*(one.vectors for one in agents))
-        self._lessons: dict[int, _Features] = {}
-        self._similarities: dict[int, float] = {}
-        for one in agents:
-            lessons = one.lessons[query.status]
-            self._lessons |= lessons
-            self._similarities |= {
-                number: cosine for number, cosine in one.similarities(vector).items() if number in lessons
-            }
+        searched = [one.by_status[query.status] for one in agents]
+        self._vectors = ChainMap(*(one.vectors for one in searched))
+        self._lessons = _merged([one.features for one in searched])
+        self._similarities = _merged([one.similarities(vector) for one in searched])
         total = len(self._lessons)
         common = COMMON if query.agent is None else max(COMMON_COUNT, int(total * COMMON_SHARE))
         first, last = min(self._lessons, default=0), max(self._lessons, default=0)
-        full_text = FullText(connection, first, last, common, self._lessons)
+        dampings = _merged([one.dampings for one in searched])
+        full_text = FullText(connection, first, last, common, dampings)
         self._same_type: set[int] = set()
         self._tools: dict[int, tuple[str, ...]] = {}
         self._required: set[int] = set()
         if query.agent is not None:
             if same := normalized(query.task_type):
-                self._same_type = {number for number, one in self._lessons.items() if one.task_type == same}
-            self._tools = self._with_tools(full_text)
+                self._same_type.update(*(one.of_type.get(same, ()) for one in searched))
+            for tool in dict.fromkeys(query.tools):
+                used = set[int]().union(*(one.of_tool.get(normalized(tool), ()) for one in searched))
+                for number in used.union(full_text.rows_with_name(tool)):
+                    self._tools[number] = (*self._tools.get(number, ()), tool)
             self._required.update(*map(full_text.rows_with_sentence, query.requirements))
         self._shares: dict[int, float] = {}
         # Words count where the question has names, or where a lesson has no vector.
         if has_names or len(self._similarities) < total:
-            self._shares = full_text.shares(query.text, total, lambda number: self._lessons[number].length)
+            self._shares = full_text.shares(query.text)
         if self._similarities:
             threshold = threshold_of(self._matches(), has_names=has_names)
             self._ranking = replace(self._ranking, threshold=threshold)
@@ -191,9 +206,7 @@ class Search:
         """Yield the `k` most relevant lessons, best first, without near-duplicates; count near misses."""
         best: list[Candidate] = []
         for most in (NEAREST, FLOOD):
-            candidates = list(self._candidates(most))
-            ranked = self._ranking.ordered(candidates)
-            self.near_misses = sum(map(self._ranking.is_near_miss, candidates))
+            ranked = self._ordered(most)
             best = list(islice(without_duplicates(ranked, self._content, self._similarity), self._query.k))
             if len(best) == self._query.k or most >= len(self._lessons):
                 break
@@ -208,29 +221,45 @@ class Search:
             reason = reason_for(one, self._query.task_type, shared)
             yield BestLesson(self._lessons[one.number].id, digest, self._ranking.score(one), reason)
 
-    def _candidates(self, most: int) -> Iterator[Candidate]:
-        """Yield the lessons with the same type, tools or requirements, and `most` of the nearest others."""
+    def _ordered(self, most: int) -> Iterator[Candidate]:
+        """Order the lessons with the same type, tools or requirements, and `most` of the nearest others.
+
+        Lessons that come later whatever they score are looked at only if those before them are not enough.
+        Counts the near misses.
+        """
+        nearest = {
+            *(number for _, number in nlargest(most, _by_value(self._similarities))),
+            *(number for _, number in nlargest(most, _by_value(self._shares))),
+        }
+        ranks: defaultdict[float, list[int]] = defaultdict(list)
+        for number in {*self._same_type, *self._tools, *self._required}:
+            rank = SAME_TYPE if number in self._same_type else 0.0
+            rank += SAME_TOOL if number in self._tools else 0.0
+            ranks[rank + (SAME_REQUIREMENT if number in self._required else 0.0)].append(number)
+            nearest.discard(number)
+        others = self._candidates(nearest)
+        self.near_misses = sum(map(self._ranking.is_near_miss, others))
+        groups = (self._candidates(ranks[rank]) for rank in sorted(ranks, reverse=True))
+        return chain.from_iterable(map(self._ranking.ordered, chain(groups, [others])))
+
+    def _candidates(self, numbers: Iterable[int]) -> list[Candidate]:
         latest = (self._query.today or date.max).toordinal()
-        for number in {
-            *self._same_type,
-            *self._tools,
-            *self._required,
-            *nlargest(most, self._similarities, self._similarities.__getitem__),
-            *nlargest(most, self._shares, self._shares.__getitem__),
-        }:
-            features = self._lessons[number]
-            if self._query.kinds is None or features.kind in self._query.kinds:
-                yield Candidate(
-                    number,
-                    min(features.day, latest),
-                    number in self._same_type,
-                    self._tools.get(number, ()),
-                    self._similarities.get(number),
-                    self._shares.get(number, 0.0),
-                    features.confidence,
-                    self._effects.get(features.id, 0.0),
-                    number in self._required,
-                )
+        kinds, lessons = self._query.kinds or KINDS, self._lessons
+        return [
+            Candidate(
+                number,
+                min(features.day, latest),
+                number in self._same_type,
+                self._tools.get(number, ()),
+                self._similarities.get(number),
+                self._shares.get(number, 0.0),
+                features.confidence,
+                self._effects.get(features.id, 0.0),
+                number in self._required,
+            )
+            for number in numbers
+            if (features := lessons[number]).kind in kinds
+        ]
 
     def _matches(self) -> list[float]:
         """Return how well each lesson that has a vector matches the question."""
@@ -240,16 +269,6 @@ class Search:
             cosine + NAME_BOOST * self._shares.get(number, 0.0)
             for number, cosine in self._similarities.items()
         ]
-
-    def _with_tools(self, full_text: FullText) -> dict[int, tuple[str, ...]]:
-        """Return the query's tools that each lesson used or mentions, for lessons with any."""
-        tools: dict[int, tuple[str, ...]] = {}
-        for tool in dict.fromkeys(self._query.tools):
-            name = normalized(tool)
-            used = {number for number, one in self._lessons.items() if name in one.tools}
-            for number in used.union(full_text.rows_with_name(tool)):
-                tools[number] = (*tools.get(number, ()), tool)
-        return tools
 
     def _content(self, candidate: Candidate) -> str:
         (content,) = self._connection.execute(
@@ -261,6 +280,20 @@ class Search:
         """Return the cosine of two lessons, 0 if one has no vector."""
         vectors = [self._vectors[each.number] for each in (one, other) if each.number in self._vectors]
         return sum(map(mul, *vectors)) if len(vectors) > 1 else 0.0
+
+
+def _merged(parts: Sequence[dict[int, T]]) -> dict[int, T]:
+    """Return the only dict as it is, which is not to be changed, or a union of several."""
+    if len(parts) == 1:
+        return parts[0]
+    merged: dict[int, T] = {}
+    for part in parts:
+        merged |= part
+    return merged
+
+
+def _by_value(values: Mapping[int, float]) -> Iterator[tuple[float, int]]:
+    return zip(values.values(), values, strict=True)
 
 
 # --- vectors -----------------------------------------------------------------------------------------------
