@@ -32,27 +32,36 @@ LAST = "last"
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What a workflow asks a person.
-
-    `run_id` is the run that the answer resumes. From the `deadline` on, the `default` is the answer; without
-    one, the node fails.
-    """
+    """A question of a workflow, or of an agent's cycle about an action of its plan, to a person."""
 
     id: str
     run_id: str
+    """The run that the answer resumes; the agent whose cycle waits."""
     workflow: str
+    """The name of the workflow or agent."""
     node: str
+    """The node, or the id of the planned action."""
     message: str
     asked_at: datetime
     data: Any = None
+    """What the answer may change: the data of the node, or the parameters of the action."""
     deadline: datetime | None = None
+    """When a workflow takes the default; a cycle has its deadline in its own record."""
     default: Literal["approve", "reject"] | None = None
+    """The answer if no person answers in time; None fails the node."""
     status: Literal["waiting", "answered"] = "waiting"
 
     @property
     def is_overdue(self) -> bool:
         """Whether its deadline has passed."""
         return self.deadline is not None and datetime.now(UTC) >= self.deadline
+
+    @property
+    def default_answer(self) -> HumanAnswer | None:
+        """The answer if no person answers in time; None without a default."""
+        if self.default is None:
+            return None
+        return HumanAnswer(self.default == "approve", self.data, at=datetime.now(UTC), timed_out=True)
 
     def stored(self) -> Record:
         """Return the record for the store, always with the field that questions are searched by."""
@@ -150,12 +159,9 @@ class Approvals:
             return from_record(HumanAnswer, record.data)
         if not approval.is_overdue:
             return None
-        if approval.default is None:
+        if (default := approval.default_answer) is None:
             raise OutputError(f"Nobody answered before the deadline: {approval.message}")
-        is_approved = approval.default == "approve"
-        return await self.put(
-            approval, HumanAnswer(is_approved, approval.data, at=datetime.now(UTC), timed_out=True)
-        )
+        return await self.put(approval, default)
 
     async def ask(self, approval: Approval) -> Approval:
         """Store a question; return the one that is stored, which an earlier process may have asked."""

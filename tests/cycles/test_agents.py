@@ -3,6 +3,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from redraft._codec import from_record
+from redraft.approvals import ANSWER, HumanAnswer
 from redraft.cycles import Agents
 from redraft.cycles.cycle import CycleWaiting
 from redraft.cycles.mail import Feedback, mail_record
@@ -147,6 +149,28 @@ def test_a_verdict_decides_on_a_waiting_plan(verdict, changes, levels):
     assert [int(level) for level in world.levels] == levels
     assert (result.status, status) == ("finished", "finished")
     assert result.state["memory"]["feedbackHistory"][0]["verdict"] == verdict
+
+
+@pytest.mark.parametrize("default", ["approve", "reject"])
+def test_the_default_is_the_answer_to_a_question_whose_time_is_over(default):
+    class Seen(MemoryStore):
+        async def put_if_absent(self, record, /):
+            if record.kind == ANSWER:
+                answers.append(from_record(HumanAnswer, record.data))
+            return await super().put_if_absent(record)
+
+    async def main():
+        mode = f"mode: supervised, timeoutMs: 50, default: {default}"
+        text = named("patient", SUPERVISED).replace("mode: controlled", mode)
+        async with monitor(world, text=text, storage=Seen()) as agent:
+            return await agent.run_cycle()
+
+    answers, world = list[HumanAnswer](), World()
+    result = run(main())
+    assert result.state["derivedData"]["governance"]["authority"]["decision"] == "default"
+    [answer] = answers
+    assert (answer.approved, answer.timed_out, answer.by) == (default == "approve", True, "")
+    assert [int(level) for level in world.levels] == [1] * answer.approved
 
 
 def test_the_record_of_a_waiting_cycle_has_its_deadline():

@@ -132,12 +132,12 @@ class AgentBus:
     # Questions
 
     async def ask(self, questions: Sequence[Approval], within: float | None, /) -> dict[str, HumanAnswer]:
-        """Ask people, and wait for their answers; after `within` seconds, the rest has timed out.
+        """Ask people, and wait for their answers; after `within` seconds, the defaults are the answers.
 
         Questions and answers are stored, so that any process can answer, and a later one continue.
         """
         for question in questions:
-            if question.id not in self._questions and not await self._is_stored(question):
+            if question.id not in self._questions:
                 await self._write_behind.save([question.stored()])
             self._questions[question.id] = question
         await self._on_wait("waiting", within)
@@ -150,10 +150,8 @@ class AgentBus:
                 break
             await wait_for_ring(self._location.agent, rings, left)
         for question in questions:
-            if question.id not in answers:
-                answers[question.id] = await self.answer(
-                    question, HumanAnswer(approved=False, timed_out=True)
-                )
+            if question.id not in answers and (default := question.default_answer) is not None:
+                answers[question.id] = await self.answer(question, default)
         # Not after a cancellation: the wait continues when the cycle is resumed.
         await self._on_wait("running", None)
         return answers
@@ -176,14 +174,6 @@ class AgentBus:
         """Forget the questions of a cycle that is over; return the kinds and keys of their records."""
         ids, self._questions, self._answered = list(self._questions), {}, {}
         return [(kind, one) for one in ids for kind in (APPROVAL, ANSWER)]
-
-    async def _is_stored(self, question: Approval) -> bool:
-        if self._write_behind.is_away:
-            return False
-        try:
-            return await self._location.store.get(APPROVAL, question.id) is not None
-        except StoreError:
-            return False
 
     async def _answers(self, questions: Sequence[Approval]) -> dict[str, HumanAnswer]:
         ids = {question.id for question in questions}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._texts import as_text, short_repr
 from redraft._validation import nearest
@@ -242,7 +242,12 @@ def _question(one: Mapping[str, Any], then: str, substage: Authorize, cycle: Cyc
         message=cycle.runtime.redact(f"{one['action']}{reason}") + then,
         asked_at=cycle.runtime.clock(),
         data=cycle.runtime.redact(one["params"]),
+        default=_default(substage.config),
     )
+
+
+def _default(config: AuthorizeConfig) -> Literal["approve", "reject"]:
+    return "reject" if config.mode == CONTROLLED else config.default
 
 
 def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
@@ -268,7 +273,7 @@ def _apply(
         check_actions(modified, constraints, cycle)
     messages = [answer.comment for _, answer in decided]
     if len(decided) < len(actions):
-        default = "reject" if config.mode == CONTROLLED else config.default
+        default = _default(config)
         ids = {one["id"] for one, _ in decided}
         for one in actions:
             if default == "reject" and one["id"] not in ids:
