@@ -229,7 +229,7 @@ class JobHandle:
         """Wait for the result: a `ReflectionResult`, a `WorkflowResult`, or None for a cycle.
 
         Raises `JobError` if the job failed, was poisoned or cancelled, and `TimeoutError` if it has not ended
-        `within` so many seconds.
+        `within` this many seconds.
         """
         async with asyncio.timeout(within):
             job = await self._ended()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from redraft.errors import MissingExtraError
 
@@ -29,28 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from redraft.fleet.queue import WorkerCard
-
-
-class Watched(Protocol):
-    """The worker that a monitor speaks for."""
-
-    card: WorkerCard
-    done: int
-
-    @property
-    def running(self) -> int:
-        """How many jobs are under way."""
-        ...
-
-    @property
-    def problem(self) -> str:
-        """Why the worker claims no jobs; empty if it does."""
-        ...
-
-    async def measure(self) -> None:
-        """Measure what the gauges show."""
-        ...
+    from redraft.fleet.worker import FleetWorker
 
 
 class Monitor:
@@ -64,7 +43,7 @@ class Monitor:
     Only requests for a host that the address admits are answered, so that no web page can read it.
     """
 
-    def __init__(self, worker: Watched, listen: str) -> None:
+    def __init__(self, worker: FleetWorker, listen: str) -> None:
         self._worker = worker
         self._listen = f"127.0.0.1:{listen}" if listen.isdigit() else listen
         self._address = parsed_address(self._listen)

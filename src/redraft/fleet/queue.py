@@ -29,31 +29,32 @@ LEAST_PRIORITY, MOST_PRIORITY = -1000, 1000
 
 @dataclass(frozen=True, slots=True)
 class FleetJob:
-    """A run to be carried out by some worker, under the id of the run.
-
-    `program` is the name of the agent, workflow or cycle, and `task` what it is given, as JSON data. Jobs
-    with a higher `priority` (-1000 to 1000) go first, those of one priority in the order of submission;
-    `due` is the earliest time to begin.
-
-    `claim` counts how often workers have claimed the job. `version` is that of the code that began it, and
-    the only one that continues it; it is empty for a job that has not been begun, or that has not been
-    handed over yet. `tries` counts failures after which it was tried again. `error` says why it failed.
-    `trace` is the W3C `traceparent` of the span in which the job was submitted, if there was one.
-    """
+    """A run for a worker, under the id of the run."""
 
     run_id: str
     program: str
+    """The name of the agent, workflow or cycle."""
     task: Any
+    """The input of the program, as JSON data."""
     priority: int = 0
+    """-1000 to 1000, the highest first; jobs of one priority go in the order of submission."""
     due: datetime | None = None
+    """The earliest time to begin."""
     state: JobState = "queued"
     claim: int = 0
+    """How often workers have claimed the job."""
     version: str = ""
+    """The version of the code that began the job, the only one that continues it; empty until a worker hands
+    the job back."""
     worker: str = ""
     tries: int = 0
+    """Failures after which the job was tried again."""
     error: str = ""
+    """Why the job failed."""
     is_cancelling: bool = False
+    """Whether its worker has been asked to cancel it."""
     trace: str = ""
+    """The W3C `traceparent` of the span in which the job was submitted, if there was one."""
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -66,7 +67,7 @@ class FleetJob:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCard:
-    """What a worker says about itself: where it runs, what it can run, and how much at once."""
+    """A worker's description of itself: where it runs, its programs, and its concurrency."""
 
     name: str
     host: str
@@ -80,7 +81,7 @@ class WorkerCard:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker as the queue knows it: its card, the jobs it holds, and when it was last heard of."""
+    """A registered worker: its card, the number of its jobs, and its last heartbeat."""
 
     card: WorkerCard
     running: int
@@ -95,27 +96,24 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The queue's answer to a worker: the time, the claims that still hold, and which to cancel.
-
-    `held` maps the id of each run that the worker still holds to the number of its claim.
-    """
+    """The queue's reply to the heartbeat of a worker."""
 
     now: datetime
     held: Mapping[str, int]
+    """The claims that still hold: the number of the claim by the id of the run."""
     cancelling: frozenset[str]
+    """The ids of the runs to cancel."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """How many jobs are in each state that was asked for, and how long the one waits that has waited longest.
-
-    `waiting_for` counts the queued jobs by the version of the code that they wait for; under an empty name,
-    those that any worker may begin. `oldest_seconds` is None if no job is due.
-    """
+    """The number of jobs in each state that was asked for, and the longest wait."""
 
     jobs: Mapping[JobState, int]
     waiting_for: Mapping[str, int]
+    """Queued jobs by the version of the code that they wait for; empty: any version."""
     oldest_seconds: float | None = None
+    """How long the oldest job that is due has waited; None if no job is due."""
 
 
 @runtime_checkable
@@ -202,7 +200,7 @@ class Queue(Protocol):
         ...
 
     async def wait(self, seconds: float, /) -> None:
-        """Return when there may be something new to claim or cancel, at the latest after some seconds."""
+        """Return when there may be something new to claim or cancel, and after `seconds` at the latest."""
         ...
 
     async def leave(self) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEDULE = "schedule"
 """The kind of the record of a schedule; its key is the schedule's name."""
 MOST_MISSED = 100
-"""How many missed times are made up for at the most, the latest ones."""
+"""Catch up on at most this many missed times, the latest ones."""
 LONGEST_NAME = 100
 
 

@@ -350,7 +350,7 @@ class FleetWorker:
         task.add_done_callback(end)
 
     async def _carry_out(self, job: FleetJob) -> None:
-        """Run a job, and tell the queue how it ended."""
+        """Run a job, and report its end to the queue."""
         running = self._running[job.run_id]
         outcome, tries = JobOutcome(), self.fleet.tries
         try:
@@ -439,7 +439,7 @@ class FleetWorker:
                 await running.claim.release()
             await self._queue.hand_back(running.job, delay=delay, error=error, any_version=any_version)
 
-        await self._insist(running.job, hand_back)
+        await self._report_until_stored(running.job, hand_back)
 
     async def _report(self, running: _Running, state: JobState, error: str = "", reason: str = "") -> None:
         async def finish() -> None:
@@ -450,13 +450,13 @@ class FleetWorker:
                 count("redraft.ended_jobs", program=program, state=state, reason=reason)
                 count("redraft.run_seconds", monotonic() - running.claimed_at, program=program)
 
-        await self._insist(running.job, finish)
+        await self._report_until_stored(running.job, finish)
 
-    async def _insist(self, job: FleetJob, tell: Callable[[], Awaitable[None]]) -> None:
-        """Tell the queue something, again and again while it is away, unless the worker stops at once."""
+    async def _report_until_stored(self, job: FleetJob, report: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a report to the queue until it is stored, unless the worker stops immediately."""
         while True:
             try:
-                await tell()
+                await report()
             except StoreError as error:
                 self._unreachable(error)
                 if self._urgent.is_set():
@@ -483,7 +483,7 @@ class FleetWorker:
         await self._reap()  # only just heard of: a reaper that has waited for the queue would judge wrongly
 
     async def _beat(self) -> None:
-        """Tell the queue that this worker is alive, and learn which of its jobs are cancelled or lost."""
+        """Send a heartbeat, and cancel the jobs that the queue reports as cancelled or lost."""
         before, asked = dict(self._running), time()
         heartbeat = await self._queue.heartbeat()
         self._reached()
