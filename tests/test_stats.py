@@ -6,7 +6,6 @@ from statistics import stdev
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import cohen_kappa_score
 
 from redraft.stats import (
     Agreement,
@@ -19,6 +18,7 @@ from redraft.stats import (
     rate_of,
     standard_error,
 )
+from support.kappa import kappa
 
 # What is compared on the same cases.
 
@@ -209,12 +209,12 @@ def ratings_of(judge, person, group=None):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_kappa_is_that_of_scikit_learn(seed):
+def test_kappa_is_that_of_its_definition(seed):
     chance = np.random.default_rng(seed)
     person = chance.random(60) < chance.uniform(0.1, 0.9)
     judge = np.where(chance.random(60) < chance.uniform(0.3, 1.0), person, chance.random(60) < 0.5)
     found = agreement_of(ratings_of(judge, person))
-    assert found.kappa == pytest.approx(cohen_kappa_score(judge, person))
+    assert found.kappa == pytest.approx(kappa(judge, person))
     assert found.base_rate == pytest.approx(person.mean())
     assert found.observed == pytest.approx((judge == person).mean())
     assert found.low <= found.kappa <= found.high

@@ -2,12 +2,12 @@
 
 import asyncio
 import re
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
 import pytest
-from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 from redraft import ConfigError, MemoryStore, ScriptedModel, Workflow
 from redraft.evals.calibration import Calibrations, Costs, StabilityTest, threshold_advice
@@ -18,6 +18,7 @@ from redraft.stores.postgres import PostgresStore
 from redraft.stores.sqlite import SqliteStore
 from support.dashboards import Seen, pages
 from support.judged import CLEAR, SHORT, judged_runs
+from support.kappa import kappa
 
 
 def run(work):
@@ -61,7 +62,7 @@ def store(request, tmp_path):
     return PostgresStore(request.getfixturevalue("postgres").url)
 
 
-def test_labels_are_compared_with_scores_as_scikit_learn_does(store):
+def test_labels_are_compared_with_scores(store):
     async def main():
         await judged_runs(store, 24)
         await labelled(store, even, 30)
@@ -74,11 +75,10 @@ def test_labels_are_compared_with_scores_as_scikit_learn_does(store):
     verdicts = [one.score >= 0.7 for one in found.told]
     people = [one.met for one in found.told]
     agreement = found.agreement
-    assert agreement.kappa == pytest.approx(cohen_kappa_score(verdicts, people))
-    (neither, person_only), (judge_only, both) = confusion_matrix(verdicts, people).tolist()
-    # scikit-learn's rows are the first argument
-    assert (agreement.both, agreement.neither) == (both, neither)
-    assert (agreement.judge_only, agreement.person_only) == (judge_only, person_only)
+    assert agreement.kappa == pytest.approx(kappa(verdicts, people))
+    pairs = Counter(zip(verdicts, people, strict=True))
+    assert (agreement.both, agreement.neither) == (pairs[True, True], pairs[False, False])
+    assert (agreement.judge_only, agreement.person_only) == (pairs[True, False], pairs[False, True])
     assert agreement.low < agreement.kappa < agreement.high
     everything, clear, short = found.report()
     assert (everything.agreement, clear.name, short.name) == (agreement, "clear", "short")
@@ -86,7 +86,7 @@ def test_labels_are_compared_with_scores_as_scikit_learn_does(store):
     for row in (clear, short):
         own = [one for one in found.told if one.criterion == row.name]
         assert row.agreement.kappa == pytest.approx(
-            cohen_kappa_score([one.score >= 0.7 for one in own], [one.met for one in own])
+            kappa([one.score >= 0.7 for one in own], [one.met for one in own])
         )
 
 
@@ -282,7 +282,7 @@ def test_the_judge_of_a_workflow_is_calibrated_like_any_other():
     # `valid` decides against its score of poem 0.
     agreement = calibration.agreement
     assert (agreement.both, agreement.neither, agreement.person_only, agreement.judge_only) == (11, 12, 1, 0)
-    assert agreement.kappa == pytest.approx(cohen_kappa_score([0] * 13 + [1] * 11, [0] * 12 + [1] * 12))
+    assert agreement.kappa == pytest.approx(kappa([0] * 13 + [1] * 11, [0] * 12 + [1] * 12))
 
     (result,) = poems(store, [30], threshold=0.7)
     again = run(Calibrations(store).get())

@@ -1,6 +1,7 @@
 import json
 from dataclasses import fields, replace
 from datetime import date
+from itertools import product
 
 import pytest
 
@@ -57,21 +58,18 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_any_lesson_survives_a_round_trip(content, hostile):
-    for field in fields(content):
+def test_any_lesson_survives_a_round_trip(content):
+    for field, hostile in product(fields(content), HOSTILE):
         written = lesson(replace(content, **{field.name: f"before\n{hostile}\nafter"}), task=hostile, id=ID)
         assert parse(render(written), ID, "researcher-agent") == written
 
 
 @pytest.mark.parametrize("name", ["task", "task_type", "error", "why", "source"])
-@pytest.mark.parametrize(
-    "value",
-    [*HOSTILE, "no", "null", "12", "1.5", "true", "2026-01-01", "~", "- a", "# b", "key: value", "x: 'y"],
-)
-def test_front_matter_can_have_any_text(name, value):
-    written = lesson(**{name: value}, id=ID)
-    assert parse(render(written), ID, "researcher-agent") == written
+def test_front_matter_can_have_any_text(name):
+    yaml = ["no", "null", "12", "1.5", "true", "2026-01-01", "~", "- a", "# b", "key: value", "x: 'y"]
+    for value in [*HOSTILE, *yaml]:
+        written = lesson(**{name: value}, id=ID)
+        assert parse(render(written), ID, "researcher-agent") == written
 
 
 def test_invisible_characters_are_removed():

@@ -146,7 +146,7 @@ def test_a_long_refined_text_is_cut_at_a_line_or_replaced_by_the_task(task, refi
     assert size_of(cut, task) <= 200
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(30))
 def test_bounded_fits_any_note_and_is_idempotent(seed):
     random = Random(seed)  # noqa: S311 (no secret)
 
@@ -517,51 +517,51 @@ def test_a_reply_without_a_marker_is_an_error(reply):
     assert not reply or reply not in str(caught.value)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_text_without_marker_words_stays_in_its_section(seed):
-    random = Random(seed)  # noqa: S311 (no secret)
-    signs = [
-        "-",
-        "*",
-        "#",
-        "\n",
-        "\r",
-        " ",
-        ":",
-        "`",
-        "~~~",
-        "REFINED",
-        "OBSERVATIONS",
-        "\u2028",
-        "\ud800",
-        "1.",
-    ]
-    for name in MARKERS:
-        noise = "".join(random.choice(signs) for _ in range(60)).replace("OBSERVATIONS:", "")
-        test_hostile_text_changes_no_other_section(f"x{noise}", name)
+def test_text_without_marker_words_stays_in_its_section():
+    for seed in range(50):
+        random = Random(seed)  # noqa: S311 (no secret)
+        signs = [
+            "-",
+            "*",
+            "#",
+            "\n",
+            "\r",
+            " ",
+            ":",
+            "`",
+            "~~~",
+            "REFINED",
+            "OBSERVATIONS",
+            "\u2028",
+            "\ud800",
+            "1.",
+        ]
+        for name in MARKERS:
+            noise = "".join(random.choice(signs) for _ in range(60)).replace("OBSERVATIONS:", "")
+            test_hostile_text_changes_no_other_section(f"x{noise}", name)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_any_reply_with_a_marker_is_parsed(seed):
-    random = Random(seed)  # noqa: S311 (no secret)
-    signs = [
-        "\n",
-        "```\n",
-        "~~~",
-        "- ",
-        "  - ",
-        "1. ",
-        "---\n",
-        "text",
-        *(f"\n{name}:\n" for name in MARKERS),
-    ]
-    reply = "".join(random.choice(signs) for _ in range(random.randrange(1, 30)))
-    held = [name for name in MARKERS if f"\n{name}:\n" in f"\n{reply}"]
-    if held:
-        assert isinstance(sections_of(reply), Sections)
-    else:
-        with pytest.raises(OutputError):
-            sections_of(reply)
+def test_any_reply_with_a_marker_is_parsed():
+    for seed in range(100):
+        random = Random(seed)  # noqa: S311 (no secret)
+        signs = [
+            "\n",
+            "```\n",
+            "~~~",
+            "- ",
+            "  - ",
+            "1. ",
+            "---\n",
+            "text",
+            *(f"\n{name}:\n" for name in MARKERS),
+        ]
+        reply = "".join(random.choice(signs) for _ in range(random.randrange(1, 30)))
+        held = [name for name in MARKERS if f"\n{name}:\n" in f"\n{reply}"]
+        if held:
+            assert isinstance(sections_of(reply), Sections)
+        else:
+            with pytest.raises(OutputError):
+                sections_of(reply)
 
 
 @pytest.mark.parametrize(
