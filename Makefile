@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 MODEL ?=
 ARGS ?=
 
+# Pip would compile 14,000 modules on one core, for a minute; what is imported is compiled on its first import.
+export PIP_NO_COMPILE := 1
+
 .PHONY: demo test soak test-integrations docs lint format bench bench-model release clean
 
 demo: $(VENV)/.demo
