@@ -22,7 +22,7 @@ from _measure import options, publish, table, verdict
 from redraft import Draft, ReflectionPattern, reflect
 from redraft._steps import direct
 from redraft._verdicts import evaluation_of
-from redraft.loop.journal import STEP, Journalled
+from redraft.loop.journal import STEP, Journalled, StepRecords
 from redraft.stores.sqlite import SqliteStore
 from redraft.types import ReflectionEvaluation, TokenUsage
 from stores import raw_connection
@@ -70,7 +70,10 @@ async def judged(output: str) -> ReflectionEvaluation:
 
 async def steps_of_run(store: SqliteStore | None, run_id: str) -> None:
     """Take the steps of such a run, without the run: no loop, and no record of its own."""
-    step = direct if store is None else Journalled(store, run_id, resumes=False)
+    if store is None:
+        step = direct
+    else:
+        step = Journalled(store, run_id, resumes=False, log=StepRecords(store, run_id))
     draft = await step("generate", Draft, generate, "Write.")
     evaluation = await step("evaluate", ReflectionEvaluation, judged, draft.output)
     for _ in range(REVISIONS):

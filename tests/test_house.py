@@ -48,7 +48,7 @@ def test_every_command_of_make_is_phony():
 
 
 def test_no_module_checks_the_class_of_a_step():
-    """A step of a user's own may stand around it: what is inside is asked for with `find_in_step`."""
+    """A step of a user's own may stand around it: `journal_in` and `enclosing_step` find what is inside."""
     asked = [
         (name(path), ast.unparse(call))
         for path in SOURCES

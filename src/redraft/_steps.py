@@ -46,20 +46,6 @@ async def direct(
     return await fn(*args, **kwargs)
 
 
-def find_in_step(step: Step, protocol: type[R]) -> R | None:
-    """Return the first of a step, its `journal` and the steps it wraps that implements a protocol, or None.
-
-    `protocol` is runtime-checkable; the step that a step wraps is its `__wrapped__`.
-    """
-    layer: object = step
-    while layer is not None and layer is not direct:
-        for candidate in (layer, getattr(layer, "journal", None)):
-            if isinstance(candidate, protocol):
-                return candidate
-        layer = getattr(layer, "__wrapped__", None)
-    return None
-
-
 class StepContext(NamedTuple):
     """What the code inside an effect has of the step that carries it out."""
 

@@ -7,9 +7,8 @@ import pytest
 
 from redraft.cycles.actuate import evaluate, execute
 from redraft.errors import OutputError
-from redraft.loop.journal import Journalled
 from redraft.stores.sqlite import MemoryStore
-from support.cycles import ScriptedBus, cycle_of, run, spec_of
+from support.cycles import ScriptedBus, begun, cycle_of, run, spec_of
 from support.http_server import of_json, of_text, serving
 
 DONE = {"name": "done", "require": "derivedData.execution.actions[0].status == 'succeeded'"}
@@ -317,8 +316,7 @@ def test_a_killed_cycle_resumes_at_the_unfinished_action():
 
         plan = [action("stop", line, line=line) for line in (1, 2, 3)]
         for attempt in range(2):
-            step = Journalled(store, "monitor-7")
-            step.begin()
+            step = begun(store, "monitor-7")
             running = executed(agent(STOP), *plan, functions={"stop": stopping}, step=step)
             if attempt == 0:
                 with pytest.raises(Killed):

@@ -7,9 +7,8 @@ from redraft.cycles.actuate import execute
 from redraft.cycles.egress import AgentEffect, Egress, LimitError
 from redraft.cycles.spec import ActionLimit, AgentSpec
 from redraft.errors import LeaseError
-from redraft.loop.journal import Journalled
 from redraft.stores.sqlite import MemoryStore
-from support.cycles import NOON, cycle_of, no_lease, run, spec_of, unsaved
+from support.cycles import NOON, begun, cycle_of, no_lease, run, spec_of, unsaved
 from support.monitor import Clock
 
 HOUR = 3_600_000
@@ -137,8 +136,7 @@ def test_a_resumed_cycle_decides_as_before():
     spec = spec_of(actuate=[acting()])
 
     def resumed(**more):
-        step = Journalled(store, "cycle-7", **more)
-        step.begin()
+        step = begun(store, "cycle-7", **more)
         cycle, _ = cycle_of(spec, functions={"work": work}, step=step)
         run(execute(spec.stages.actuate.substages[0], cycle))
         return cycle

@@ -21,8 +21,7 @@ from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.programs import JobOutcome
 from redraft.fleet.queue import WorkerCard
 from redraft.loop import Retry
-from redraft.loop.claim import Claim, claim_under_way
-from redraft.loop.journal import STEP
+from redraft.loop.journal import STEP, Claim, claim_under_way
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 
@@ -524,7 +523,7 @@ def test_a_worker_whose_heartbeat_breaks_ends_with_the_error():
 
 
 def test_an_outage_of_the_store_loses_neither_steps_nor_the_end_of_a_run(monkeypatch):
-    monkeypatch.setattr("redraft.loop.claim.OUTAGE_WAIT", 0.05)
+    monkeypatch.setattr("redraft.loop.journal.OUTAGE_WAIT", 0.05)
     monkeypatch.setattr("redraft.fleet.worker.OUTAGE_WAIT", 0.05)
 
     class Away(MemoryStore):

@@ -10,8 +10,7 @@ from redraft.cycles.agents import Agents
 from redraft.cycles.records import stored_cycle
 from redraft.cycles.web import AgentList
 from redraft.history.spend import MOST, SpendTally, _day_rows, without_gaps
-from redraft.loop.journal import Journalled
-from redraft.loop.keeper import RunKey
+from redraft.loop.journal import Journalled, RunKey
 from redraft.loop.record import Origin
 from redraft.notes import checkpoint
 from redraft.notes.learner import Learned

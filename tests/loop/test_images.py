@@ -39,7 +39,7 @@ from redraft._codec import to_json
 from redraft.errors import ChangedRunError, StoreError
 from redraft.loop.event_log import EventLog
 from redraft.loop.journal import STEP
-from redraft.loop.keeper import IMAGE as IMAGE_RECORD
+from redraft.loop.record import IMAGE as IMAGE_RECORD
 from redraft.loop.record import RUN
 from redraft.models.provider import ProviderModel
 from redraft.types import Image, ImageMessage, Message, PlainTask

@@ -11,17 +11,15 @@ from redraft.approvals import HumanAnswer
 from redraft.cycles.cycle import DERIVED, Cycle, CycleState, Runtime
 from redraft.cycles.egress import Egress
 from redraft.cycles.spec import AgentSpec
-from redraft.loop.journal import Journalled
+from redraft.loop.journal import Journalled, StepRecords
 from redraft.models.testing import ScriptedModel
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def begun(store, run_id, **more):
-    """The journal of a cycle that has begun."""
-    journal = Journalled(store, run_id, **more)
-    journal.begin()
-    return journal
+    """The journal of a cycle, which stores its own record."""
+    return Journalled(store, run_id, log=StepRecords(store, run_id), **more)
 
 
 class ScriptedBus:

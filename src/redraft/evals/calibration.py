@@ -24,7 +24,7 @@ from redraft.evals.judging import SECOND, STABILITY, criteria_of_judge, judge_ag
 from redraft.evaluate.judge import JudgeId, JudgeOptions
 from redraft.evaluate.panel import NEAR
 from redraft.loop.budget import Budget, SharedBudget, check_prices
-from redraft.loop.keeper import RunKey
+from redraft.loop.journal import RunKey
 from redraft.loop.labels import (
     FEWEST_LABELS,
     LABEL,

@@ -44,7 +44,7 @@ from redraft.evals.report import (
 )
 from redraft.loop.agent import Agent
 from redraft.loop.budget import Budget, SharedBudget, check_prices
-from redraft.loop.keeper import RunKey, new_run_id
+from redraft.loop.journal import RunKey, new_run_id
 from redraft.loop.pattern import (
     ReflectionPattern,
     run_functions,

@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import from_json
-from redraft.loop.keeper import run_and_store
 from redraft.loop.pattern import starting_draft
-from redraft.loop.run import Verbs
+from redraft.loop.run import Verbs, run_and_store
 from redraft.loop.verbs import judges_of
 from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from redraft.loop.keeper import RunKey
+    from redraft.loop.journal import RunKey
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.record import Origin, RunRecord
     from redraft.loop.run import Judges

@@ -18,7 +18,7 @@ from redraft.evals.judging import SECOND, criteria_of_judge, judge_again
 from redraft.evaluate.criteria import weighted_mean
 from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.diagnose import UNSTABLE, sample_difference
-from redraft.loop.keeper import RunKey
+from redraft.loop.journal import RunKey
 from redraft.loop.pattern import pattern_or_default
 from redraft.loop.record import RUN, Origin
 from redraft.loop.runs import ENDED_RUNS, Runs

@@ -29,8 +29,7 @@ from redraft.fleet.queue import (
     StoreQueue,
 )
 from redraft.fleet.schedule import Schedule
-from redraft.loop.journal import STEP, check_run_id
-from redraft.loop.keeper import new_run_id
+from redraft.loop.journal import STEP, check_run_id, new_run_id
 from redraft.settings import load_settings
 from redraft.stores.base import FencedStore, Record, Store, intact, json_text
 from redraft.stores.location import project_place, required_project_store

@@ -22,7 +22,7 @@ from redraft._telemetry import count
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, RedraftError, StoreError
 from redraft.loop.budget import Budget, Room, StepBudget, Tally, exact_usd
-from redraft.loop.claim import claim_under_way
+from redraft.loop.journal import claim_under_way
 from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
 from redraft.types import NOTHING_USED, ConvergenceReason

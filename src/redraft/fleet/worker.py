@@ -33,7 +33,7 @@ from redraft.fleet.overview import fleet_gauges
 from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, Heartbeat, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
-from redraft.loop.claim import Claim, claim_under_way
+from redraft.loop.journal import Claim, claim_under_way
 from redraft.redact.log import logger
 from redraft.types import render_usd
 

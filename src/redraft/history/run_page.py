@@ -13,7 +13,7 @@ from redraft._texts import as_text, scored
 from redraft.errors import ConfigError
 from redraft.history import changes
 from redraft.history.changes import strip_versions
-from redraft.loop.keeper import RunKey
+from redraft.loop.journal import RunKey
 from redraft.loop.record import RUN, Process, RunRecord
 from redraft.loop.runs import AT_WORK, Runs, StoredRun, state_of
 from redraft.notes import checkpoint

@@ -48,9 +48,10 @@ from redraft.integrations.mcp_messages import (
 from redraft.lessons.lessons import RECALLED, Lessons
 from redraft.lessons.library import LessonLibrary
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
-from redraft.loop.keeper import RunKey, new_run_id, run_and_store
+from redraft.loop.journal import RunKey, new_run_id
 from redraft.loop.pattern import ReflectionPattern, starting_draft
 from redraft.loop.record import Origin
+from redraft.loop.run import run_and_store
 from redraft.loop.runs import LAST, STATES, Runs
 from redraft.loop.verbs import judging_verbs
 from redraft.notes.notes import Notes

@@ -16,7 +16,7 @@ from redraft._validation import check_list, check_name, is_number
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.budget import check_prices
 from redraft.loop.conversation import conversation_verbs
-from redraft.loop.keeper import check_keep, journalled_step, run_and_store
+from redraft.loop.journal import check_keep, journalled_step
 from redraft.loop.output_type import output_type_of
 from redraft.loop.pattern import (
     check_advisor,
@@ -27,6 +27,7 @@ from redraft.loop.pattern import (
     variant_of,
 )
 from redraft.loop.record import Origin
+from redraft.loop.run import run_and_store
 from redraft.loop.stream import RunStream
 from redraft.loop.triggers import LiveRun
 from redraft.loop.verbs import judge_of, judges_of, model_verbs

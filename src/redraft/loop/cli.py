@@ -28,13 +28,14 @@ from redraft.evaluate.criteria import needs_model
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
 from redraft.loop.criteria_file import JUDGING, CriteriaFile, modules_in, read_criteria, try_out
 from redraft.loop.event_log import EventLog
-from redraft.loop.keeper import journalled_step, run_and_store
+from redraft.loop.journal import journalled_step
 from redraft.loop.output_type import OutputType, output_type_of
 from redraft.loop.pattern import (
     ReflectionPattern,
     starting_draft,
 )
 from redraft.loop.record import Origin, RunRecord
+from redraft.loop.run import run_and_store
 from redraft.loop.strategy import STRATEGIES
 from redraft.loop.verbs import judges_of, judging_verbs, model_verbs
 from redraft.models.names import model_of

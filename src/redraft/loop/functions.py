@@ -39,9 +39,10 @@ from redraft._sync import run_sync
 from redraft._texts import as_text
 from redraft._verdicts import OUTPUTS, draft_of
 from redraft.errors import ConfigError
-from redraft.loop.keeper import check_keep, journalled_step, run_and_store
+from redraft.loop.journal import check_keep, journalled_step
 from redraft.loop.pattern import pattern_or_default
 from redraft.loop.record import Origin
+from redraft.loop.run import run_and_store
 from redraft.loop.verbs import JudgeHint, function_verbs
 from redraft.redact.log import logger
 from redraft.types import ConvergenceReason, Draft, PlainTask

@@ -1,27 +1,41 @@
-"""The journal of a run: record each finished step, and replay it when the run is resumed."""
+"""The journal of a run: begin or resume it, replay its finished steps, record the others, and end it."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
+from os import urandom
+from pathlib import PurePath
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 from redraft import _telemetry
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
 from redraft._codec import recorded as recorded_value
 from redraft._hints import keyword_hints
-from redraft._steps import OBSERVE, find_in_step, step_context, step_scope
-from redraft.errors import ChangedRunError, ClaimLostError, ConfigError, StoreError, over_budget
-from redraft.loop.claim import claim_under_way
+from redraft._steps import OBSERVE, direct, step_context, step_scope
+from redraft.errors import (
+    ChangedRunError,
+    ClaimLostError,
+    ConfigError,
+    DamagedRecordError,
+    StoreError,
+    over_budget,
+)
 from redraft.redact.log import logger
-from redraft.stores.base import Record, Store
+from redraft.stores.base import FencedStore, Record, Store
+from redraft.stores.location import project_store
 from redraft.types import ConvergenceReason
 
 if TYPE_CHECKING:
-    from redraft.loop.claim import Claim
+    from redraft.loop.record import Status
     from redraft.protocols import Step
+    from redraft.types import PlainTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,6 +52,28 @@ StepData: TypeAlias = Mapping[str, Any]
 """A finished step: its `name`, `began` and `elapsed` (seconds of the run's clock), `at` (time of day at its
 end), `result` or `error`, the `budget_state` if the run has a budget, for a step within a step the arguments
 it was `given`, and with telemetry its place in a `trace`."""
+
+
+class StoredRecord(Protocol):
+    """The record of a run or a workflow: `running` at first, then how it ended."""
+
+    noun: ClassVar[str]
+    run_id: str
+    status: Status
+    started_at: datetime
+    finished_at: datetime | None
+    error: str
+
+    def stored(self) -> Record:
+        """Return the record as a store has it."""
+        ...
+
+    def check_same(self, stored: Record, before: Self, /) -> None:
+        """Raise `ChangedRunError` if the stored record is of something else."""
+        ...
+
+
+K = TypeVar("K", bound=StoredRecord)
 
 
 @keyword_hints()
@@ -63,9 +99,10 @@ class Journalled:
     Inside a worker of a fleet, the claim of the worker guards what is written: if another worker has taken
     over the run, `ClaimLostError` is raised, and nothing is written.
 
-    A journal serves one run, which begins it; a step before that raises `ConfigError`. `resumes=False` says
-    that the id is new, so nothing has to be looked up. `log` is where the records go if not one by one into
-    the store.
+    A journal serves one run: `begin` stores the record of the run, or resumes the one under this id, and
+    `follow` stores how the run ended. A step before `begin` raises `ConfigError`. `resumes=False` says that
+    the id is new, so nothing has to be looked up. `log` is where the steps go if not one by one into the
+    store; whoever passes one stores the record of the run, too.
     """
 
     def __init__(
@@ -78,6 +115,7 @@ class Journalled:
         self.store = store
         self.resumes = resumes
         self.is_closed = False
+        """Whether nothing is recorded, because the store failed at the beginning."""
         inside = enclosing_step()
         self.parent = "" if inside is None else inside.outer.run_id
         """The run inside which this one runs, if any."""
@@ -88,7 +126,8 @@ class Journalled:
         self._log = log or StepRecords(store, run_id, self._claim)
         self._recorded: dict[str, StepData] | None = None if resumes else {}
         self._position = 0
-        self._has_begun = log is not None  # a caller with its own log also has its own record
+        self._has_begun = log is not None
+        self._trouble = ""
         self._refusal: ChangedRunError | None = None
         self._last: StepData = {"elapsed": 0.0, "at": ""}
         self.unrestorable: list[str] = []
@@ -104,25 +143,67 @@ class Journalled:
 
     @property
     def trouble(self) -> str:
-        """Why steps are missing in the store; empty if none are."""
-        return self._log.trouble
+        """Why the store does not have all of the run; empty if it has."""
+        return self._trouble or self._log.trouble
 
-    def begin(self) -> None:
-        """Begin the run; raises `ConfigError` for a second one."""
+    async def begin(self, record: K) -> K | None:
+        """Store the record of the run, or resume the one under this id; return that one if it has finished.
+
+        Raises `ChangedRunError` if it is of something else, `StoreError` if an id was given and the store
+        fails, and `ConfigError` if this journal has begun before. For a new id a failing store costs no more
+        than a warning: nothing is stored, and effects are carried out as they are.
+        """
         if self._has_begun:
             raise ConfigError(
                 f"The journal for the run {self.run_id!r} has already been used; create a new one for each "
                 "run."
             )
         self._has_begun = True
+        try:
+            stored, is_new = await self.store.put_if_absent(record.stored())
+            if is_new:
+                return None
+            before = from_record(type(record), stored.data)
+            record.check_same(stored, before)
+            if before.status == "finished":
+                return before
+            record.started_at = before.started_at
+            if before.status != "waiting":  # for a person: no step of it has failed
+                await self._reopen()
+            await self._put(record.stored())
+        except StoreError as error:
+            if self.resumes:
+                raise
+            logger.warning("The %s is not stored: %s", record.noun, error)
+            self._trouble = str(error)
+            self.is_closed = True
+        return None
 
-    async def put(self, record: Record) -> None:
-        """Store the record of the run; raises `ClaimLostError` if another worker has taken it over."""
+    async def follow(self, record: StoredRecord, work: Awaitable[R]) -> R:
+        """Await the work, which fills in the record, and store the record however the work ends."""
+        try:
+            result = await work
+        except BaseException as error:
+            if record.status == "running":
+                record.status = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+                record.error = f"{type(error).__name__}: {error}"
+            await self._end(record)
+            raise
+        await self._end(record)
+        return result
+
+    async def _end(self, record: StoredRecord) -> None:
+        if self.is_closed:
+            return
+        record.finished_at = datetime.now(UTC)
+        try:
+            await self._put(record.stored())
+        except StoreError as error:
+            logger.warning("The end of the %s %s is not stored: %s", record.noun, record.run_id, error)
+            self._trouble = str(error)
+
+    async def _put(self, record: Record) -> None:
         await (self.store.put(record) if self._claim is None else self._claim.write(record))
-
-    def close(self) -> None:
-        """Record nothing from here on; effects are carried out as they are."""
-        self.is_closed = True
 
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
@@ -186,7 +267,7 @@ class Journalled:
         ended = "" if self._under_way else self._last["at"]
         return datetime.fromisoformat(ended) if ended else datetime.now(UTC)
 
-    async def reopen(self) -> None:
+    async def _reopen(self) -> None:
         """Allow another attempt after a run that ended in an error: its last, failed step is not replayed.
 
         What had finished inside a failed step stays, if the failure came from a step within it or from a
@@ -344,12 +425,26 @@ class InnerStep:
 
 def journal_in(step: Step) -> Journalled | None:
     """Return the journal that a step is or wraps, if there is one."""
-    return find_in_step(step, Journalled)
+    return _find_in(step, Journalled)
 
 
 def enclosing_step() -> InnerStep | None:
     """Return the step for effects within the journalled step under way here, if there is one."""
-    return find_in_step(step_context.get().step, InnerStep)
+    return _find_in(step_context.get().step, InnerStep)
+
+
+def _find_in(step: Step, kind: type[R]) -> R | None:
+    """Return the first of a step, its `journal` and the steps it wraps that is of a kind, or None.
+
+    The step that a step wraps is its `__wrapped__`.
+    """
+    layer: object = step
+    while layer is not None and layer is not direct:
+        for candidate in (layer, getattr(layer, "journal", None)):
+            if isinstance(candidate, kind):
+                return candidate
+        layer = getattr(layer, "__wrapped__", None)
+    return None
 
 
 def _replay(recorded: StepData, returns: type[R]) -> R:
@@ -466,6 +561,228 @@ def _around(place: str) -> list[str]:
 
 def _time_worked(recorded: dict[str, StepData]) -> float:
     return max((data["elapsed"] for data in recorded.values()), default=0.0)
+
+
+CLAIM = "claim"
+"""The kind of the record of a claim; its key is the run's id."""
+OUTAGE_WAIT = 0.5
+DEATHS_TOGETHER = 2
+"""Deaths of its workers in a row, without a new step, after which a run is suspect."""
+WRITES = 10
+"""A record that was refused so often, while the store could be read in between, can't be stored."""
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+claim_under_way: ContextVar[Claim | None] = ContextVar("claim_under_way", default=None)
+"""The claim of the worker that carries out the current run; None outside of a fleet."""
+
+
+class Claim:
+    """The right to write into a run, and into the runs inside it; made by `take`.
+
+    Claims of a run are numbered. Whoever takes one with a higher number ends the earlier ones: what those
+    still want to write is rejected with `ClaimLostError`, even if their process was stopped for hours in
+    between.
+
+    `deaths` counts the workers in a row that died while they held this run, without a new step in its
+    journal. After two of them the run `is_suspect`: it may have killed them, or another run of theirs. The
+    death of a worker in which a suspect only waits does not count. `run_alone` records that the worker begins
+    the run and runs nothing else; if it dies then, the next claim `is_poison`.
+
+    `renew` says that the claim is known to hold now. Before an effect that follows more than `valid_for`
+    seconds later, `check` asks the store. While the store is away, both `check` and `write` wait for it: a
+    worker pays for nothing that it can't record, and reports no result that is not stored.
+    """
+
+    def __init__(self, store: FencedStore, record: Record, valid_for: float) -> None:
+        self.store = store
+        self.run_id = record.key
+        self.number: int = record.data["number"]
+        self.deaths: int = record.data["deaths"]
+        self.is_poison: bool = record.data["is_poison"]
+        self._valid_for = valid_for
+        self._is_waiting = False
+        self._renewed = time.clock_gettime(_UPTIME)
+
+    @classmethod
+    async def take(
+        cls, store: Store, run_id: str, number: int, worker: str = "", *, valid_for: float = 5.0
+    ) -> Claim:
+        """Take a claim; raises `ClaimLostError` if one with this number or a higher one was taken before."""
+        if not isinstance(store, FencedStore):
+            raise TypeError(f"{store!r} can't fence off a worker that was replaced: it is not a FencedStore.")
+        while True:
+            data = {
+                "number": number,
+                "worker": worker,
+                "newest": "",
+                "deaths": 0,
+                "is_at_risk": True,
+                "is_alone": False,
+                "is_poison": False,
+            }
+            before, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))
+            if is_new:
+                return cls(store, before, valid_for)
+            if before.data["number"] >= number:
+                raise _lost(run_id, number, before)
+            data["newest"] = await _newest_step(store, run_id)
+            if data["newest"] == before.data["newest"]:
+                has_died = before.data.get("is_at_risk", True)
+                data["deaths"] = before.data.get("deaths", 0) + has_died
+                data["is_poison"] = has_died and before.data.get("is_alone", False)
+                data["is_at_risk"] = data["deaths"] < DEATHS_TOGETHER
+            if (stored := await store.replace(replace(before, data=data))) is not None:
+                return cls(store, stored, valid_for)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the run has to run by itself, since two workers in a row have died in it."""
+        return self.deaths >= DEATHS_TOGETHER
+
+    async def run_alone(self) -> None:
+        """Record that the worker begins this run and runs nothing else; raises what `write` raises."""
+        record = await self._stored()
+        if record is None or record.data["number"] != self.number:
+            raise _lost(self.run_id, self.number, record)
+        await self.write(replace(record, data={**record.data, "is_at_risk": True, "is_alone": True}))
+
+    def renew(self) -> None:
+        """Note that the queue has just confirmed the claim."""
+        self._renewed = time.clock_gettime(_UPTIME)
+
+    async def check(self) -> None:
+        """Raise `ClaimLostError` before an effect if another worker has taken over meanwhile."""
+        if time.clock_gettime(_UPTIME) - self._renewed < self._valid_for:
+            return
+        record = await self._stored()
+        if record is None or record.data["number"] != self.number:
+            raise _lost(self.run_id, self.number, record)
+        self.renew()
+
+    async def write(self, record: Record) -> None:
+        """Write a record if the claim still holds; raises `ClaimLostError` if not.
+
+        Raises `StoreError` for a record that can't be stored.
+        """
+        held = {"number": self.number}
+        for attempt in range(1, WRITES + 1):
+            try:
+                is_written = await self.store.put_all_if(CLAIM, self.run_id, held, [record])
+            except StoreError:
+                if attempt == WRITES:
+                    raise
+                await self._stored()  # which waits for the store
+            else:
+                if not is_written:
+                    raise _lost(self.run_id, self.number, await self._stored())
+                return
+
+    async def _stored(self) -> Record | None:
+        """Return the record of the claim, as soon as the store can be read."""
+        while True:
+            try:
+                return await self.store.get(CLAIM, self.run_id)
+            except StoreError as error:
+                if isinstance(error, DamagedRecordError):
+                    raise
+                if not self._is_waiting:
+                    logger.warning("The run %s waits for its store: %s", self.run_id, error)
+                self._is_waiting = True
+            await asyncio.sleep(OUTAGE_WAIT)
+
+    async def release(self, *, acquit: bool = False) -> None:
+        """Give the claim back, so that the next one does not count as a pick-up after a death.
+
+        With `acquit`, earlier deaths no longer count either.
+        """
+        record = await self.store.get(CLAIM, self.run_id)
+        if record is not None and record.data["number"] == self.number:
+            data = {**record.data, "is_at_risk": False}
+            await self.store.replace(replace(record, data=data | ({"deaths": 0} if acquit else {})))
+
+
+def _lost(run_id: str, number: int, record: Record | None) -> ClaimLostError:
+    if record is None:
+        return ClaimLostError(f"The claim on the run {run_id!r} was deleted.")
+    return ClaimLostError(
+        f"The run {run_id!r} was taken over by {record.data['worker'] or 'another worker'} (claim "
+        f"{record.data['number']}), so what claim {number} writes is rejected."
+    )
+
+
+async def _newest_step(store: Store, run_id: str) -> str:
+    """Return what identifies the step that was recorded last for a run, or for a run inside it."""
+    steps = [record for end in ("/", ".") for record in await store.find(STEP, prefix=f"{run_id}{end}")]
+    return max((f"{record.created_at} {record.key}" for record in steps), default="")
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """The id under which something is stored, and the store; without a store, nothing is stored.
+
+    `resumes` says that the id was given, so there may be records already. `parent` is the run inside which it
+    takes place, unless that is the one under way here.
+    """
+
+    run_id: str
+    store: Store | None = None
+    resumes: bool = False
+    parent: str = ""
+
+    @classmethod
+    def of(cls, keep: bool | Store, run_id: str | None, description: str) -> RunKey:
+        """Choose the store, as `keep` says, and an id unless one is given.
+
+        Inside a journalled step the id follows from that of the outer run and the description, so that a
+        resumed outer run finds it again. Raises `ConfigError` for an id without a store.
+        """
+        check_keep(keep)
+        inside = enclosing_step()
+        if isinstance(keep, bool):
+            store = None if not keep else project_store() if inside is None else inside.outer.store
+        else:
+            store = keep
+        if store is None and run_id is not None:
+            why = "the setting `home` (REDRAFT_HOME) is empty" if keep else "leave keep=True"
+            raise ConfigError(f"The run {run_id!r} is not stored, so it can't be resumed: {why}.")
+        if run_id is not None:
+            return cls(run_id, store, resumes=True)
+        if store is None or inside is None:
+            return cls(new_run_id(), store)
+        place = f"{inside.place}/{inside.number('run ' + description)}"
+        return cls(f"{inside.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}", store, resumes=True)
+
+    def step(self) -> Step:
+        """Return the step of the run: a new journal, or `direct` if nothing is stored."""
+        if self.store is None:
+            return direct
+        journal = Journalled(self.store, self.run_id, resumes=self.resumes)
+        journal.parent = self.parent or journal.parent
+        return journal
+
+    def derived(self, suffix: str) -> RunKey:
+        """Return the key of a part or another attempt, whose id is this one with a suffix."""
+        return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes, self.parent)
+
+
+def journalled_step(keep: bool | Store, run_id: str | None, task: PlainTask) -> Step:
+    """Return the step of a run: a journal in the store that `keep` names, or `direct` if it keeps none."""
+    if keep is False and run_id is None:
+        return direct
+    return RunKey.of(keep, run_id, task.description).step()
+
+
+def new_run_id() -> str:
+    """Return a new id; ids sort by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}"
+
+
+def check_keep(keep: Any) -> None:
+    """Require True, False or a store; raises `ConfigError`."""
+    if isinstance(keep, bool) or (isinstance(keep, Store) and not isinstance(keep, type)):
+        return
+    meant = f" Did you mean SqliteStore({keep!r})?" if isinstance(keep, str | PurePath) else ""
+    raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
 
 
 def check_run_id(run_id: str) -> None:

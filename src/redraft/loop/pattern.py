@@ -33,7 +33,7 @@ from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.diagnose import FirstDrafts
 from redraft.loop.last_run import LastRun
-from redraft.loop.run import Run
+from redraft.loop.run import Run, run_and_store
 from redraft.loop.select import SELECTIONS, WAYS_TO_ACCEPT, Accept, Selection
 from redraft.loop.stop import (
     Rule,
@@ -387,8 +387,7 @@ async def run_functions(
     start = starting_draft(draft)
     if step is None:  # nothing is stored
         return await Run(pattern, task, verbs, name="reflect").to_end(start)
-    from redraft.loop.keeper import run_and_store  # noqa: PLC0415 (needed by stored runs alone)
-    from redraft.loop.record import Origin  # noqa: PLC0415 (likewise)
+    from redraft.loop.record import Origin  # noqa: PLC0415 (needed by stored runs alone)
 
     return await run_and_store(pattern, task, verbs, step, start, Origin("function", "reflect"))
 

@@ -1,4 +1,4 @@
-"""The record of a run, and of what began it."""
+"""The record of a run, of what began it, and of the images in its task."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
 from redraft._texts import short_repr
-from redraft.errors import ChangedRunError, ConfigError
+from redraft.errors import ChangedRunError, ConfigError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.stores.run_index import RUN, RunRow, Share, spent
@@ -26,6 +27,7 @@ from redraft.types import (
     NOTHING_USED,
     Advice,
     ConvergenceReason,
+    ImageMessage,
     Output,
     PlainTask,
     Reflection,
@@ -38,7 +40,10 @@ from redraft.types import (
 
 if TYPE_CHECKING:
     from redraft.loop.budget import Tally
+    from redraft.loop.journal import Journalled
     from redraft.loop.output_type import OutputType
+    from redraft.stores.base import Store
+    from redraft.types import Image
 
 Surface = Literal["agent", "function", "reflected", "command", "workflow", "task"]
 
@@ -492,3 +497,49 @@ def damaged_run(record: Record, damage: str) -> RunRecord:
     began = record.created_at or datetime.now(UTC)
     task, process = PlainTask("(a damaged record)"), Process("", 0, "")
     return RunRecord(record.key, task, Origin(), {}, began, process, "damaged", error=damage)
+
+
+IMAGE = "image"
+"""The kind of the record of an image; its key is the digest."""
+
+
+async def with_stored_images(task: PlainTask, journal: Journalled) -> PlainTask:
+    """Store the images of a task, each once whatever run it belongs to, and load those without their bytes.
+
+    Raises `StoreError` if one that has to be loaded can't be.
+    """
+    if not journal.is_closed:
+        try:
+            await store_images(task, journal.store)
+        except StoreError as error:
+            logger.warning("The images of the run %s are not stored: %s", journal.run_id, error)
+    return await with_loaded_images(task, journal.store)
+
+
+async def store_images(task: PlainTask, store: Store) -> None:
+    """Store the images of a task that have their bytes; raises `StoreError`."""
+    for image in {image.digest: image for image in task.all_images if image.data}.values():
+        data = {"media_type": image.media_type, "base64": b64encode(image.data).decode()}
+        await store.put_if_absent(Record(IMAGE, image.digest, data))
+
+
+async def with_loaded_images(task: PlainTask, store: Store) -> PlainTask:
+    """Load the bytes of images that are without them; raises `StoreError` if the store has not got them."""
+    known = {image.digest: image for image in task.all_images if image.digest}
+    for digest, image in known.items():
+        if not image.data:
+            record = await store.get(IMAGE, digest)
+            if record is None:
+                raise StoreError(
+                    f"The store does not have the image {digest!r}; pass it with the task again."
+                )
+            known[digest] = replace(image, data=b64decode(record.data["base64"]))
+
+    def loaded(images: tuple[Image, ...]) -> tuple[Image, ...]:
+        return tuple(known.get(image.digest, image) for image in images)
+
+    messages = tuple(
+        replace(one, images=loaded(one.images)) if isinstance(one, ImageMessage) else one
+        for one in task.messages
+    )
+    return replace(task, messages=messages, images=loaded(task.images)) if known else task

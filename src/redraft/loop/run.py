@@ -11,10 +11,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from redraft._calls import awaited
-from redraft._codec import MISTAKES
+from redraft._codec import MISTAKES, to_json
 from redraft._steps import OBSERVE, direct, step_scope
 from redraft._telemetry import traced
-from redraft._texts import copy_of, counted, key_of, listed, snapshot
+from redraft._texts import as_text, copy_of, counted, key_of, listed, remembering_sources, snapshot
 from redraft.errors import (
     ChangedRunError,
     ReflectionDueError,
@@ -22,12 +22,14 @@ from redraft.errors import (
     StoreError,
     UnfinishedError,
 )
+from redraft.evaluate.criteria import recorded as recorded_criteria
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
+from redraft.loop.budget import OPTIONS as BUDGET_OPTIONS
 from redraft.loop.budget import StepBudget, Tally, enclosing_budget
 from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
 from redraft.loop.event_log import emitter, is_logging, log_event
-from redraft.loop.journal import journal_in
+from redraft.loop.journal import OWED, STEP, journal_in
 from redraft.loop.output_type import OutputType
 from redraft.loop.select import Peaks, comparing, first_best_last, select
 from redraft.loop.steps import Steps
@@ -62,10 +64,12 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from redraft.events import Event
+    from redraft.loop.journal import Journalled
     from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.record import Origin, RunRecord
     from redraft.protocols import Step
     from redraft.types import PlainTask
 
@@ -110,7 +114,7 @@ class Run:
 
     `name` is what traces call it. `advice` and `diagnostics` are there from the start, before any advisor is
     asked. Models stream only if there is an `on_token`. `within` is the budget of a workflow in which the run
-    is a step; a budget that several runs share bounds the run in any case.
+    is a step; a budget that several runs share bounds the run in any case. `journal` is the one in the step.
     """
 
     def __init__(
@@ -125,8 +129,8 @@ class Run:
         diagnostics: Mapping[str, str] | None = None,
         on_token: Callable[[TokenEvent], None] | None = None,
         within: StepBudget | None = None,
+        journal: Journalled | None = None,
     ) -> None:
-        journal = journal_in(step)
         self.pattern = pattern
         self.task = task
         self.name = name
@@ -166,6 +170,7 @@ class Run:
             self.tally,
             pattern.retry,
             self.run_id,
+            journal=journal,
             emit=self.emit,
             emit_text=None if on_token is None else emitter(on_token),
             output_type=self.output_type,
@@ -555,3 +560,157 @@ def _known(evaluation: ReflectionEvaluation) -> Evaluator:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+async def run_and_store(
+    pattern: ReflectionPattern,
+    task: PlainTask,
+    verbs: Verbs,
+    step: Step,
+    draft: Draft | None,
+    origin: Origin,
+    *,
+    advice: tuple[Advice, ...] = (),
+    diagnostics: Mapping[str, str] | None = None,
+    on_token: Callable[[TokenEvent], None] | None = None,
+    within: StepBudget | None = None,
+) -> ReflectionResult:
+    """Run the loop as `Run.to_end` does; if the step has a journal, store the run, or resume it.
+
+    A run that has finished returns its result again, without a call. One that was interrupted goes on after
+    its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
+    for an id under which another task ran, or the same from another draft, and `StoreError` if an id was
+    given and the store can't be read. A new run that can't be stored runs all the same, with a warning.
+    """
+    judges, output_type = verbs.judges, verbs.output_type
+
+    def run_of(task: PlainTask) -> Run:
+        return Run(
+            pattern,
+            task,
+            verbs,
+            step,
+            origin.name,
+            advice=advice,
+            diagnostics=diagnostics,
+            on_token=on_token,
+            within=within,
+            journal=journal,
+        )
+
+    journal = journal_in(step)
+    with remembering_sources():
+        if draft is not None and output_type is not None:
+            draft = replace(draft, output=output_type.take(draft.output))
+        if journal is None:
+            return await run_of(task).to_end(draft)
+        from redraft.loop.record import Process, RunRecord, with_stored_images  # noqa: PLC0415 (stored runs)
+
+        first_output = None if draft is None else draft.output
+        if output_type is not None:
+            first_output = output_type.dump(first_output)
+        record = RunRecord(
+            journal.run_id,
+            task,
+            origin,
+            {
+                **pattern.recorded(),
+                "criteria": recorded_criteria(judges.criteria),
+                "judge": judges.signals.judge,
+                **({"judge_id": to_json(judges.signals.judge_id)} if judges.signals.judge_id else {}),
+            },
+            datetime.now(UTC),
+            Process.this(),
+            parent=journal.parent,
+            draft=first_output,
+            advice=advice,
+            output_type=None if output_type is None else output_type.record,
+        )
+
+        async def work() -> ReflectionResult:
+            run = run_of(await with_stored_images(task, journal))
+            try:
+                return await run.to_end(draft)
+            except UnfinishedError as error:
+                if run.result is None and error.reason is not None and run.tally.suspended is None:
+                    record.end_without_version(run.tally.stop(error.reason), run.tally)
+                raise
+            finally:
+                if run.result is not None:
+                    record.end(run.result, output_type)
+
+        if (finished := await journal.begin(record)) is not None:
+            _report_ignored_budget(finished, pattern)
+            return _replay_result(finished, pattern, output_type, on_token)
+        result = await journal.follow(record, work())
+        if journal.trouble:
+            extent = "" if journal.is_closed else ", or not completely"
+            note = f"The run is not stored{extent}: {journal.trouble}"
+            result.diagnostics = {**result.diagnostics, "not_kept": note}
+        elif journal.unrestorable:
+            note = f"The result can't be returned again under this run_id: {journal.unrestorable[0]}"
+            result.diagnostics = {**result.diagnostics, "not_restorable": note}
+        if not journal.trouble and not pattern.preserve_all_versions:
+            await _delete_other_versions(journal, {version.iteration for version in record.versions})
+        return result
+
+
+def _report_ignored_budget(record: RunRecord, pattern: ReflectionPattern) -> None:
+    """Warn if a run that a budget stopped is called with another one: its result stays what it was."""
+    if record.stop is None or not record.stop.reason.is_budget:
+        return
+    asked = {
+        option: getattr(pattern, option)
+        for option in BUDGET_OPTIONS.values()
+        if getattr(pattern, option) != record.options.get(option)
+    }
+    if not asked:
+        return
+    given = ", ".join(f"{option}={value}" for option, value in asked.items())
+    logger.warning(
+        "The run %s was stopped by its budget and returns its stored result; %s has no effect. To have more "
+        "tried, use a new run_id.",
+        record.run_id,
+        given,
+    )
+
+
+def _replay_result(
+    record: RunRecord,
+    pattern: ReflectionPattern,
+    output_type: OutputType[Any] | None,
+    on_token: Callable[[TokenEvent], None] | None,
+) -> ReflectionResult:
+    """Return the result of a run that has finished, and emit its events again."""
+    result = record.result(output_type)
+    emit = emitter(pattern.on_event)
+    emit(RunStarted(record.run_id, record.task))
+    tell = emitter(on_token)
+    for version in result.history.versions:
+        if version.strategy != "given":
+            role = "draft" if version.iteration == 1 else "revision"
+            tell(TokenEvent(record.run_id, as_text(version.output), version.iteration, role))
+        emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
+    pattern.last_run.set(monotonic(), result)
+    emit(RunFinished(record.run_id, result))
+    return result
+
+
+async def _delete_other_versions(journal: Journalled, keep: Collection[int]) -> None:
+    """Delete the steps that made and judged other versions than those in `keep`."""
+    records = await journal.store.find(STEP, prefix=f"{journal.run_id}/")
+    count = 0
+    for record in records:
+        place = record.key.partition("/")[2]
+        if "/" in place or place.startswith(OWED):
+            continue
+        name = record.data["name"]
+        makes_draft = name in ("generate", "revise")
+        version = count + 1 if makes_draft or count == 0 else count
+        # A run that starts from a given draft judges first.
+        if "result" in record.data and (makes_draft or (count == 0 and name == "evaluate")):
+            count += 1
+        if version not in keep:
+            for part in records:
+                if part.key == record.key or part.key.startswith(f"{record.key}/"):
+                    await journal.store.delete(STEP, part.key)

@@ -21,8 +21,7 @@ from redraft._validation import check_choice, only
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.budget import ROLES
 from redraft.loop.journal import STEP, VOID
-from redraft.loop.keeper import with_loaded_images
-from redraft.loop.record import RUN, Process, RunRecord, damaged_run
+from redraft.loop.record import RUN, Process, RunRecord, damaged_run, with_loaded_images
 from redraft.loop.select import select
 from redraft.loop.version_diff import VersionDiff, version_diff
 from redraft.protocols import ChatReply

@@ -16,7 +16,6 @@ from redraft._tokens import VersionText
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.loop.budget import NO_BUDGET, ROLES, StepBudget
 from redraft.loop.event_log import ignore
-from redraft.loop.journal import journal_in
 from redraft.protocols import RunContext
 from redraft.redact.log import logger
 from redraft.types import NOTHING_USED, Draft
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from redraft.events import Event, TokenEvent
     from redraft.loop.budget import Tally
+    from redraft.loop.journal import Journalled
     from redraft.loop.output_type import OutputType
     from redraft.protocols import Step
     from redraft.types import TokenUsage
@@ -42,7 +42,7 @@ class Steps:
     `do` sends each effect through six concerns, here in the order of the code: listeners are told of it, its
     text is passed on while a model writes it, temporary failures are retried, the budget bounds it, telemetry
     reports it, and the journal records it or replays what is recorded. The innermost call is that of `step`:
-    a journal, a step of the user's that wraps one, or `direct`.
+    a `journal`, a step of the user's that wraps one, or `direct`.
 
     `emit` takes the events of steps, and `emit_text` the pieces of drafts and revisions. The journal gets
     outputs with an `output_type` as the data from which they were read.
@@ -55,12 +55,13 @@ class Steps:
         retry: Retry | None = None,
         run_id: str = "",
         *,
+        journal: Journalled | None = None,
         emit: Callable[[Event], None] = ignore,
         emit_text: Callable[[TokenEvent], None] | None = None,
         output_type: OutputType[Any] | None = None,
     ) -> None:
         self.step = step
-        self.journal = journal_in(step)
+        self.journal = journal
         self.tally = tally
         self.retry = retry or Retry(attempts=1)
         self.run_id = run_id

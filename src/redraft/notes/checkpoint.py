@@ -14,7 +14,7 @@ from redraft.stores.run_index import CHECKPOINT, Expense, spent
 from redraft.types import NOTHING_USED
 
 if TYPE_CHECKING:
-    from redraft.loop.keeper import RunKey
+    from redraft.loop.journal import RunKey
     from redraft.types import TokenUsage
 
 T = TypeVar("T")

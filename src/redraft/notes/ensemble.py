@@ -16,7 +16,7 @@ from redraft._sync import run_sync
 from redraft._telemetry import traced
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError
-from redraft.loop.keeper import RunKey, check_keep
+from redraft.loop.journal import RunKey, check_keep
 from redraft.loop.stream import EventStream, StreamEvent
 from redraft.notes.background import background
 from redraft.notes.learner import Learner, learner_of

@@ -13,8 +13,7 @@ from redraft._steps import answer
 from redraft._telemetry import traced
 from redraft.errors import ConfigError, RedraftError
 from redraft.evaluate.criteria import criteria_of
-from redraft.loop.journal import Journalled
-from redraft.loop.keeper import RunKey
+from redraft.loop.journal import Journalled, RunKey
 from redraft.models.metered import MeteredModel
 from redraft.models.names import model_of
 from redraft.notes import checkpoint

@@ -13,7 +13,7 @@ from redraft._hints import keyword_hints
 from redraft._texts import as_text, counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
-from redraft.loop.keeper import RunKey
+from redraft.loop.journal import RunKey
 from redraft.memory.effects import LATEST, payoff_of
 from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.learner import IN_FORCE, AcceptedRun, InjectedNote, Learner

@@ -16,13 +16,13 @@ from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.loop.agent import tool_agent_with
 from redraft.loop.conversation import conversation_verbs
-from redraft.loop.keeper import RunKey, run_and_store
+from redraft.loop.journal import RunKey
 from redraft.loop.pattern import (
     ReflectionPattern,
     variant_of,
 )
 from redraft.loop.record import Origin
-from redraft.loop.run import Judges, Verbs
+from redraft.loop.run import Judges, Verbs, run_and_store
 from redraft.loop.stream import StreamEvent
 from redraft.loop.verbs import judges_of, model_verbs, reflector_of
 from redraft.models.names import label_of_model, model_of

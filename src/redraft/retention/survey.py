@@ -26,11 +26,9 @@ from redraft.lessons.documents import LESSON, LOCK
 from redraft.lessons.due import DUE, SETTLED
 from redraft.lessons.guidance import QUARANTINED
 from redraft.lessons.impact import SCORED_RUN, TRIAL, VERDICT
-from redraft.loop.claim import CLAIM
-from redraft.loop.journal import STEP, VOID
-from redraft.loop.keeper import IMAGE
+from redraft.loop.journal import CLAIM, STEP, VOID
 from redraft.loop.labels import LABEL
-from redraft.loop.record import Process
+from redraft.loop.record import IMAGE, Process
 from redraft.notes.store import CURRENT, NOTE, NOTED_TASK
 from redraft.stores.base import ManagedStore, json_text
 from redraft.stores.run_index import CHECKPOINT, LESSON_USE, NOTE_USE, RUN

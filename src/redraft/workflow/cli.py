@@ -31,7 +31,7 @@ from redraft.errors import (
     WorkflowError,
 )
 from redraft.loop.cli import Progress, first_to_best, listening, outcome, state_text
-from redraft.loop.keeper import new_run_id
+from redraft.loop.journal import new_run_id
 from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
 from redraft.stores.base import Record

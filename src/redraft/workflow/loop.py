@@ -26,10 +26,10 @@ from redraft.errors import (
 from redraft.evaluate.compare import preference
 from redraft.loop.budget import enclosing_budget
 from redraft.loop.diagnose import Signals
-from redraft.loop.keeper import journalled_step, run_and_store
+from redraft.loop.journal import journalled_step
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
-from redraft.loop.run import Judges, Verbs
+from redraft.loop.run import Judges, Verbs, run_and_store
 from redraft.loop.select import Selection, highest
 from redraft.loop.stop import first, quality_met, unjudged
 from redraft.redact.log import logger

@@ -21,7 +21,6 @@ from redraft.errors import (
 )
 from redraft.events import Event
 from redraft.loop.budget import NO_BUDGET, Budget, Tally, enclosing_budget
-from redraft.loop.journal import journal_in
 from redraft.loop.steps import Steps
 from redraft.protocols import Step
 from redraft.redact.log import logger
@@ -34,6 +33,7 @@ from redraft.workflow.runtime import MODEL, NO_TEMPLATES, ActionResult, Resource
 from redraft.workflow.spec import CONTINUE, END, LOOP, RAISE, WorkflowFile, WorkflowSpec
 
 if TYPE_CHECKING:
+    from redraft.loop.journal import Journalled  # noqa: TC004 (no field is looked up)
     from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Node
 
@@ -63,6 +63,8 @@ class WorkflowRun:
     step: Step
     emit: Callable[[WorkflowEvent], None]
     run_id: str = ""
+    journal: Journalled | None = None
+    """The journal in the step."""
     _tally: Tally = field(init=False)
     _steps: Steps = field(init=False)
     _visits: Counter[str] = field(init=False, default_factory=Counter[str])
@@ -71,10 +73,9 @@ class WorkflowRun:
     """What the last result of each loop put into the state, by the name of its node."""
 
     def __post_init__(self) -> None:
-        journal = journal_in(self.step)
-        seconds = monotonic if journal is None else journal.elapsed
+        seconds = monotonic if self.journal is None else self.journal.elapsed
         self._tally = Tally(budget_of(self.spec), clock=seconds, outer=enclosing_budget(), options=BUDGET)
-        self._steps = Steps(self.step, self._tally)
+        self._steps = Steps(self.step, self._tally, journal=self.journal)
 
     async def run(self) -> WorkflowResult:
         """Run the nodes and return the result; raises the error of a node, with its place in the file."""

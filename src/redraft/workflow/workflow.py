@@ -16,8 +16,7 @@ from redraft._validation import nearest
 from redraft.approvals import Approvals
 from redraft.errors import ConfigError, UnfinishedError, WorkflowError
 from redraft.loop.event_log import emitter
-from redraft.loop.journal import journal_in
-from redraft.loop.keeper import Keeper, check_keep, journalled_step
+from redraft.loop.journal import check_keep, journal_in, journalled_step
 from redraft.loop.record import Process
 from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
@@ -280,6 +279,7 @@ class Workflow:
                 Scope(copy_of(inputs), {**self.spec.variables, **inputs}, env),
                 step,
                 emit,
+                journal=journal,
             )
             result = await self._run_and_store(run, inputs)
         if outer is None:
@@ -288,7 +288,7 @@ class Workflow:
 
     async def _run_and_store(self, run: WorkflowRun, inputs: dict[str, Any]) -> WorkflowResult:
         """Run the nodes; if the step has a journal, store the run, or resume it."""
-        journal = journal_in(run.step)
+        journal = run.journal
         if journal is None:
             return self._with_outputs(await run.run(), run.scope)
         record = WorkflowRecord(
@@ -302,8 +302,7 @@ class Workflow:
             process=Process.this(),
             options=self._given,
         )
-        keeper = Keeper(journal, record)
-        if (finished := await keeper.begin()) is not None:
+        if (finished := await journal.begin(record)) is not None:
             return finished.result()
         if not journal.is_closed:  # closed if the store failed: then no run can be resumed
             run.run_id = journal.run_id
@@ -314,7 +313,7 @@ class Workflow:
             record.end(self._with_outputs(result, run.scope))
             return result
 
-        return await keeper.follow(work())
+        return await journal.follow(record, work())
 
     def _with_outputs(self, result: WorkflowResult, scope: Scope) -> WorkflowResult:
         if result.status == "finished":
