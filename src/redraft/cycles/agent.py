@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from threading import current_thread, main_thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft import _telemetry
 from redraft._hints import keyword_hints
+from redraft._signals import StopRequest
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
 from redraft._telemetry import traced
@@ -70,7 +69,7 @@ from redraft.redact.log import logger
 from redraft.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Mapping
+    from collections.abc import Coroutine, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -275,7 +274,8 @@ class CycleAgent:
             since=session.last_started,
         )
         count = 0
-        with _stop_signals() as stop:
+        stop = StopRequest()
+        with stop.on_signals():
             while (cycles is None or count < cycles) and not stop.requested.is_set():
                 if (unfinished := (await self.open()).unfinished) is not None:
                     trigger = unfinished.trigger
@@ -604,52 +604,6 @@ def _path(stage: str, name: str) -> str:
 
 def _milliseconds_since(began: float) -> float:
     return round((perf_counter() - began) * 1000, 3)
-
-
-class StopRequest:
-    """A request to stop: `requested` after the first signal, `urgent` after the second."""
-
-    def __init__(self) -> None:
-        self.requested = asyncio.Event()
-        self.urgent = asyncio.Event()
-
-    def signalled(self) -> None:
-        """First call: stop after the cycle. Second: stop at once."""
-        (self.urgent if self.requested.is_set() else self.requested).set()
-
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_requests: list[StopRequest] = []
-"""One for each agent that runs in the event loop: a signal reaches all of them."""
-_previous_handlers: dict[signal.Signals, Any] = {}
-
-
-@contextmanager
-def _stop_signals() -> Generator[StopRequest]:
-    """Handle signals to stop, then restore their handlers; outside of the main thread, do nothing."""
-    request = StopRequest()
-    if current_thread() is not main_thread():
-        yield request
-        return
-    loop = asyncio.get_running_loop()
-    if not _requests:
-        for one in SIGNALS:
-            _previous_handlers[one] = signal.getsignal(one)
-            loop.add_signal_handler(one, _signal_all)
-    _requests.append(request)
-    try:
-        yield request
-    finally:
-        _requests.remove(request)
-        if not _requests:
-            for one, handler in _previous_handlers.items():
-                loop.remove_signal_handler(one)
-                signal.signal(one, handler)
-
-
-def _signal_all() -> None:
-    for request in _requests:
-        request.signalled()
 
 
 async def _first_of(task: asyncio.Future[Any], event: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 (handed on to asyncio.wait)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from threading import current_thread, main_thread
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from redraft import _telemetry
 from redraft._hints import keyword_hints
+from redraft._signals import StopRequest
 from redraft._steps import call_gate
 from redraft._tasks import end_tasks
 from redraft._telemetry import count, traced
@@ -181,8 +180,7 @@ class FleetWorker:
         self._queue = fleet.queue
         self._running: dict[str, _Running] = {}
         self._floor = _Floor()
-        self._stopping = asyncio.Event()
-        self._urgent = asyncio.Event()
+        self._stop = StopRequest()
         self._freed = asyncio.Event()
         self._has_begun = False
         self._is_reachable = True
@@ -204,7 +202,7 @@ class FleetWorker:
     @property
     def problem(self) -> str:
         """Why the worker claims no jobs; empty if it does, or if it only has enough of them."""
-        if self._stopping.is_set():
+        if self._stop.requested.is_set():
             return "The worker is stopping."
         if not self._has_begun:
             return "The worker has not reached the queue yet."
@@ -217,8 +215,8 @@ class FleetWorker:
         return self._gate.spending is not None and self._gate.spending.state.is_reached
 
     def stop(self) -> None:
-        """First call: stop gracefully. Second: stop at once."""
-        (self._urgent if self._stopping.is_set() else self._stopping).set()
+        """First call: stop gracefully. Second: stop immediately."""
+        self._stop.escalate()
 
     async def measure(self) -> None:
         """Measure the worker and its queue for the metrics; those of a queue that is away are left out."""
@@ -244,7 +242,7 @@ class FleetWorker:
 
     async def _run(self, jobs: int | None, *, until_idle: bool) -> int:
         try:
-            with _stop_signals(self.stop):
+            with self._stop.on_signals():
                 if await self._begin_beating():
                     await self._work_beating(jobs, until_idle=until_idle)
         finally:
@@ -258,7 +256,7 @@ class FleetWorker:
         for act in (self._queue.open, lambda: self._queue.register(self.card), self._beat):
             self._heard_at = monotonic()
             while True:
-                if self._stopping.is_set():
+                if self._stop.requested.is_set():
                     return False
                 try:
                     await act()
@@ -266,7 +264,7 @@ class FleetWorker:
                     raise
                 except StoreError as error:
                     self._unreachable(error)
-                    await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stopping.wait())
+                    await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stop.requested.wait())
                 else:
                     break
         self._has_begun = True
@@ -282,7 +280,7 @@ class FleetWorker:
             measuring = self._repeat(self.measure, MEASURE_EVERY)
             beating.append(asyncio.create_task(measuring, name="redraft-measuring"))
         for task in beating:  # without its heartbeats, a worker must not go on
-            task.add_done_callback(lambda _ended: self._stopping.set())
+            task.add_done_callback(lambda _ended: self._stop.requested.set())
         try:
             await self._work(jobs, until_idle=until_idle)
             await self._finish_running()
@@ -295,15 +293,15 @@ class FleetWorker:
 
     async def _work(self, jobs: int | None, *, until_idle: bool) -> None:
         begun = 0
-        while not self._stopping.is_set() and (jobs is None or begun < jobs):
+        while not self._stop.requested.is_set() and (jobs is None or begun < jobs):
             self._freed.clear()
             if len(self._running) >= self._at_once or self._floor.suspects:
-                await _first_of(self._freed.wait(), self._stopping.wait())
+                await _first_of(self._freed.wait(), self._stop.requested.wait())
                 continue
             if self._is_spent:
                 if until_idle and not self._running:
                     return
-                await _first_of(asyncio.sleep(POLL), self._stopping.wait())
+                await _first_of(asyncio.sleep(POLL), self._stop.requested.wait())
                 continue
             try:
                 self._is_claiming = True
@@ -312,7 +310,7 @@ class FleetWorker:
             except StoreError as error:
                 self._unreachable(error)
                 self._is_claiming = False  # in the queue, it may have succeeded
-                await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stopping.wait())
+                await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stop.requested.wait())
                 continue
             self._is_claiming = False
             if job is not None:
@@ -321,19 +319,19 @@ class FleetWorker:
             elif until_idle and not self._running:
                 return
             else:
-                await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stopping.wait())
+                await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stop.requested.wait())
 
     async def _finish_running(self) -> None:
         """Wait for the jobs under way, for `grace` seconds at the longest, and hand back the others."""
         tasks = [one.task for one in self._running.values()]
         if not tasks:
             return
-        await _first_of(asyncio.wait(tasks), self._stopping.wait())
-        await _first_of(asyncio.wait(tasks), self._urgent.wait(), asyncio.sleep(self._grace))
+        await _first_of(asyncio.wait(tasks), self._stop.requested.wait())
+        await _first_of(asyncio.wait(tasks), self._stop.urgent.wait(), asyncio.sleep(self._grace))
         for running in self._running.values():
             running.cancel()
         await asyncio.wait(tasks, timeout=HAND_BACK_WAIT)
-        self._urgent.set()  # what could not be handed back by now is picked up elsewhere
+        self._stop.urgent.set()  # what could not be handed back by now is picked up elsewhere
         await end_tasks(tasks)
 
     def _begin(self, job: FleetJob) -> None:
@@ -459,7 +457,7 @@ class FleetWorker:
                 await report()
             except StoreError as error:
                 self._unreachable(error)
-                if self._urgent.is_set():
+                if self._stop.urgent.is_set():
                     logger.warning(
                         "The end of the job %s could not be reported; another worker picks it up.", job.run_id
                     )
@@ -587,21 +585,3 @@ async def _first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await end_tasks(tasks)
-
-
-@contextmanager
-def _stop_signals(stop: Callable[[], None]) -> Generator[None]:
-    """Call `stop` on SIGTERM and SIGINT, then restore their handlers; only in the main thread."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
-    for one in before:
-        loop.add_signal_handler(one, stop)
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            loop.remove_signal_handler(one)
-            signal.signal(one, handler)
