@@ -18,19 +18,14 @@ HEAD = "import pytest\nfrom draft import median\n"
 RUN_PYTEST = ["pytest", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
 
 ROWS = [
-    (MEDIAN, "def test_a():\n    assert median([1]) == 1", 1.0, []),
-    (MEDIAN, "@pytest.mark.parametrize('xs, y', [([1], 1), ([1, 4], 2.5), ([], 0)])\ndef test_a(xs, y):\n    assert median(xs) == y", 0.0, ["test_it.py::test_a[xs1-2.5] failed: assert 4 == 2.5, where 4 = median([1, 4])", "test_it.py::test_a[xs2-0] raised IndexError: list index out of range; in assert median(xs) == y (with xs = [], y = 0) (line 3)"]),
+    (MEDIAN, "def test_a():\n    assert median([1]) == 1\ndef test_b():\n    pytest.skip('later')\ndef test_c():\n    print('x' * 1_000_000)\n@pytest.mark.parametrize('n', range(2000))\ndef test_d_with_a_name_that_is_so_long_that_all_of_them_fill_the_pipe(n): pass", 1.0, []),
+    (MEDIAN, "@pytest.mark.parametrize('xs, y', [([1], 1), ([1, 4], 2.5), ([], 0)])\ndef test_a(xs, y):\n    assert median(xs) == y\ndef test_b():\n    with pytest.raises(ValueError):\n        median([1])\n@pytest.mark.xfail(strict=True)\ndef test_c():\n    assert median([1]) == 1", 0.0, ["test_it.py::test_a[xs1-2.5] failed: assert 4 == 2.5, where 4 = median([1, 4])", "test_it.py::test_a[xs2-0] raised IndexError: list index out of range; in assert median(xs) == y (with xs = [], y = 0) (line 3)", "test_it.py::test_b failed: DID NOT RAISE ValueError; in with pytest.raises(ValueError):", "test_it.py::test_c failed: [XPASS(strict)]"]),
     (MEDIAN, "@pytest.mark.parametrize('n', range(9))\ndef test_a(n):\n    assert median([n]) == -1", 0.0, [*(f"test_it.py::test_a[{n}] failed: assert {n} == -1, where {n} = median([{n}])" for n in range(5)), "4 more tests failed"]),
-    (MEDIAN, "def test_a():\n    with pytest.raises(ValueError):\n        median([1])", 0.0, ["test_it.py::test_a failed: DID NOT RAISE ValueError; in with pytest.raises(ValueError):"]),
-    (MEDIAN, "def test_a():\n    pytest.skip('later')\ndef test_b():\n    assert median([1]) == 1", 1.0, []),
-    (MEDIAN, "@pytest.mark.xfail(strict=True)\ndef test_a():\n    assert median([1]) == 1", 0.0, ["test_it.py::test_a failed: [XPASS(strict)]"]),
     (MEDIAN, "@pytest.fixture\ndef one():\n    return median(None)\ndef test_a(one): pass", 0.0, ["The draft raised TypeError: 'NoneType' object is not iterable (line 2)"]),
     ("def median(:", "def test_a(): pass", 0.0, ["The draft does not parse: invalid syntax (line 1)"]),
     ("import nowhere", "def test_a(): pass", 0.0, ["The draft raised ModuleNotFoundError: No module named 'nowhere' (line 1)"]),
     ("x = 1", "def test_a(): pass", 0.0, ["test_it.py raised ImportError: cannot import name 'median' from 'draft' (draft.py); in from draft import median"]),
     ("exit(0)", "def test_a(): pass", 0.0, ["The draft raised SystemExit: 0 (line 1)"]),
-    (MEDIAN, "def test_a():\n    print('x' * 1_000_000)\n    assert median([1]) == 1", 1.0, []),
-    (MEDIAN, "@pytest.mark.parametrize('n', range(2000))\ndef test_a_with_a_name_that_is_so_long_that_all_of_them_fill_the_pipe(n): pass", 1.0, []),
     ("async def median(xs): pass", "def test_a():\n    assert median([1]) == 1", 0.0, ["test_it.py::test_a failed: assert <coroutine object median> == 1, where <coroutine object median> = median([1])"]),
     ("def median(xs): return object()", "def test_a():\n    x = median([1])\n    raise ValueError(x)", 0.0, ["test_it.py::test_a raised ValueError: <object object>; in raise ValueError(x) (with x = <object object>)"]),
     ("import os; os._exit(0)", "def test_a(): pass", 0.0, ["The draft ended pytest -q --disable-plugin-autoload -p no:cacheprovider before its tests were through"]),
