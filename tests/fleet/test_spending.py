@@ -368,8 +368,7 @@ def test_real_workers_go_on_when_the_day_of_the_budget_is_over(postgres, tmp_pat
     store = PostgresStore(postgres.url, PROJECT)
     try:
         load.submit([f"item-{number}" for number in range(5)])
-        for _ in range(2):
-            load.start("--at-once", "3")
+        load.start("--at-once", "5")
         load.wait_for_calls(FEWEST)
         spent = asyncio.run(_when_idle(store)).spent
         first_day = len(load.calls())
@@ -377,8 +376,7 @@ def test_real_workers_go_on_when_the_day_of_the_budget_is_over(postgres, tmp_pat
         midnight = datetime.now(UTC) + timedelta(seconds=8)  # after the workers are there, if they are quick
         _make_zone(tmp_path / "Midnight", noon + timedelta(hours=12) - midnight)
         load.set(FLEET_ZONE="Midnight")
-        for _ in range(2):
-            load.start("--at-once", "3")
+        load.start("--at-once", "5")
         jobs = load.wait(90)
     finally:
         load.stop()

@@ -191,6 +191,7 @@ class Distant:
         self._seconds = seconds
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = [self._listener]
+        self._is_closed = False
         Thread(target=self._accept, daemon=True).start()
 
     def url(self, place: Place) -> str:
@@ -210,6 +211,7 @@ class Distant:
 
     def close(self) -> None:
         """Let go of the port and of all connections, as a network does that breaks down."""
+        self._is_closed = True
         _cut(self._open)
 
     def _accept(self) -> None:
@@ -223,6 +225,9 @@ class Distant:
                     continue
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._open += [client, server]
+                if self._is_closed:  # meanwhile
+                    _cut([client, server])
+                    return
                 for one, other in ((client, server), (server, client)):
                     late: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
                     Thread(target=self._read, args=(one, late), daemon=True).start()
@@ -233,7 +238,11 @@ class Distant:
             host, port = connection.info.host, connection.info.port
         if host.startswith("/"):
             server = socket.socket(socket.AF_UNIX)
-            server.connect(f"{host}/.s.PGSQL.{port}")
+            try:
+                server.connect(f"{host}/.s.PGSQL.{port}")
+            except OSError:
+                server.close()
+                raise
             return server
         return socket.create_connection((host, port))
 
