@@ -68,8 +68,6 @@ def _environment():
     "script",
     [
         "print(asyncio.run(ensemble(slow, sluggish).run(wait_for_reflections=False)).output)",
-        "print(ensemble(slow, sluggish).run_sync(wait_for_reflections=False).output)",
-        "print(ensemble(slow, sluggish).run_sync(wait_for_reflections=False).output); sys.exit(0)",
         """
 async def main():
     runs = [ensemble(slow, sluggish).run(wait_for_reflections=False) for _ in range(1)]
@@ -77,7 +75,7 @@ async def main():
 thread = threading.Thread(target=asyncio.run, args=(main(),))
 thread.start(); thread.join()""",
     ],
-    ids=["asyncio", "sync", "exit", "thread"],
+    ids=["asyncio", "thread"],
 )
 def test_a_normal_exit_waits_for_background_reflections(script, tmp_path):
     path = tmp_path / "notes.db"
