@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from redraft.lessons.lessons import Lessons as Lessons
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
     from redraft.loop.agent import Agent as Agent
+    from redraft.loop.decorator import reflected as reflected
     from redraft.loop.display import watch as watch
     from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
     from redraft.loop.reflect import reflect as reflect
     from redraft.loop.reflect import reflect_sync as reflect_sync
-    from redraft.loop.reflected import reflected as reflected
     from redraft.loop.runs import Runs as Runs
     from redraft.models.testing import ScriptedModel as ScriptedModel
     from redraft.notes.ensemble import Ensemble as Ensemble
@@ -75,7 +75,7 @@ _PLACES = {
     "lessons.retry": ("retry_with_lessons",),
     "loop.agent": ("Agent",),
     "loop.display": ("watch",),
-    "loop.reflected": ("reflected",),
+    "loop.decorator": ("reflected",),
     "loop.pattern": ("ReflectionPattern",),
     "loop.reflect": ("reflect", "reflect_sync"),
     "loop.runs": ("Runs",),

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from redraft._steps import Retry as Retry
     from redraft._steps import direct as direct
     from redraft.loop.agent import Agent as Agent
+    from redraft.loop.decorator import reflected as reflected
     from redraft.loop.display import watch as watch
     from redraft.loop.event_log import EventLog as EventLog
     from redraft.loop.journal import Journalled as Journalled
     from redraft.loop.pattern import ReflectionPattern as ReflectionPattern
     from redraft.loop.record import RunRecord as RunRecord
-    from redraft.loop.reflected import reflected as reflected
     from redraft.loop.runs import Runs as Runs
     from redraft.loop.runs import StoredRun as StoredRun
     from redraft.loop.runs import Why as Why

@@ -11,7 +11,7 @@ import pytest
 
 from redraft import ConfigError, QualityCriterion, ReflectionPattern, ScriptedModel, reflected
 from redraft.errors import ReflectionFailedError
-from redraft.loop.reflected import ReflectedFunction
+from redraft.loop.decorator import ReflectedFunction
 from redraft.protocols import RunContext
 from redraft.types import Advice, Draft
 
