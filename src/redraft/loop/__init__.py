@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _PLACES = {
     "._steps": ("Retry", "direct"),
     "agent": ("Agent",),
+    "decorator": ("reflected",),
     "display": ("watch",),
     "event_log": ("EventLog",),
-    "functions": ("reflected",),
     "journal": ("Journalled",),
     "pattern": ("ReflectionPattern",),
     "record": ("RunRecord",),
