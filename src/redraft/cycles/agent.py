@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -456,23 +456,20 @@ class CycleAgent:
             await session.note(record)
 
     async def _note_wait(self, status: CycleStatus, within: float | None) -> None:
-        """Store that a cycle waits for a person, at most so many seconds, or runs again."""
+        """Store that a cycle waits for a person, for at most `within` seconds, or runs again."""
         if self._record is None or self._sessions.current is None:
             return
         session, now = self._sessions.current, self._clock()
         self._record.status, self._record.waits_until = status, moment_after(now, within)
         notice = None
         if status == "waiting":
-            notice = waiting_notice(self._record, self.name, self._default_decision(), stamp_of(now))
+            configs = [one.config for one in substages_of(self.spec, Authorize)]
+            default = next((one.default for one in configs if one.mode == "supervised"), "reject")
+            notice = waiting_notice(self._record, self.name, default, stamp_of(now))
             self._emit(CycleWaiting(self.name, self._record.number, within, notice.url))
         else:
             await session.outbox.withdraw(self._record.id)
         await session.note(self._record, notice)
-
-    def _default_decision(self) -> str:
-        """Return what happens to a plan that nobody decides on in time."""
-        configs = [one.config for one in substages_of(self.spec, Authorize)]
-        return next((one.default for one in configs if one.mode == "supervised"), "reject")
 
     def _result(self, session: Session, cycle: Cycle, record: CycleRecord) -> CycleResult:
         memory = {key: list(session.memory.of(key)) for key in self._keys}
@@ -560,17 +557,14 @@ class StageRunner:
                 await self.refresh()
             known = [one for one in part.substages if one.type in SUBSTAGES]
             of_stage = [(one.name, SUBSTAGES[one.type], one) for one in known]
-            await self._run_stage(stage, of_stage if stage != "sense" else [("sense", sense, part)])
-
-    async def _run_stage(self, stage: str, substages: Sequence[tuple[str, Substage, Any]]) -> None:
-        began = perf_counter()
-        for name, function, substage in substages:
-            if self.error and stage != "reflect":
-                self.cycle.skipped.append(_path(stage, name))
-                self._emit_finished(stage, name, 0.0, skipped=True)
-            else:
-                await self._run_substage(stage, name, function, substage)
-        self.milliseconds[stage] = _milliseconds_since(began)
+            began = perf_counter()
+            for name, function, substage in [("sense", sense, part)] if stage == "sense" else of_stage:
+                if self.error and stage != "reflect":
+                    self.cycle.skipped.append(_path(stage, name))
+                    self._emit_finished(stage, name, 0.0, skipped=True)
+                else:
+                    await self._run_substage(stage, name, function, substage)
+            self.milliseconds[stage] = _milliseconds_since(began)
 
     async def _run_substage(self, stage: str, name: str, function: Substage, substage: Any) -> None:
         began, problem = perf_counter(), ""
