@@ -25,7 +25,7 @@ from redraft.protocols import Attempt, RunContext
 from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
     from types import CodeType
 
@@ -193,6 +193,14 @@ def _inspect(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
         else:
             positional.append(kind)
     return Signature(tuple(positional), tuple(keywords), _is_async(fn))
+
+
+def parameters_by_name(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Parameters of a function; none if it has no signature, as some functions written in C."""
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return {}
 
 
 def kind_of(parameter: inspect.Parameter) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._validation import nearest
@@ -29,7 +31,6 @@ from redraft.text.schema_tree import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
 MAX_PROBLEMS = 100
 MAX_BRANCHING = 10_000
@@ -180,6 +181,12 @@ class Schema:
             wrong = _is_of_root_type(error)
             return SchemaResult(valid=False, score=0.0, value=value, errors=problems, wrong_type=wrong)
         raise AssertionError("a value that does not fit has an error")
+
+
+@lru_cache(maxsize=256)
+def compiled_schema(schema: str, folder: str = "") -> Schema:
+    """Return the compiled form of a schema that is given as JSON, from a cache."""
+    return Schema(json.loads(schema), Path(folder) if folder else None)
 
 
 def _compiled(schema: dict[str, Any] | bool, folder: Path | None) -> tuple[SchemaTree, Any]:

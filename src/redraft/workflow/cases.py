@@ -29,7 +29,7 @@ from redraft.workflow.spec import APPROVE, HTTP, WorkflowFile, plain_name
 from redraft.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from redraft.protocols import ChatModel, ChatRequest
     from redraft.text.yaml import KeyPath
@@ -99,22 +99,16 @@ def read_cases(path: Path) -> list[WorkflowCase]:
     found = source.mistakes_in(CasesSpec, document)
     if not found:
         cases = CasesSpec.model_validate(document).cases
+        names = [case.name for case in cases]
         found = [
-            *_repeated_names(cases),
-            *(one for at, case in enumerate(cases) for one in _wrong_script(case, at, source)),
+            (("cases", at, "name"), f"there are two cases named {name!r}; give each a name of its own")
+            for at, name in enumerate(names)
+            if name in names[:at]
         ]
+        found += [one for at, case in enumerate(cases) for one in _wrong_script(case, at, source)]
         if not found:
             return cases
     raise WorkflowError.of([source.error(place, what) for place, what in found])
-
-
-def _repeated_names(cases: Sequence[WorkflowCase]) -> Iterator[tuple[KeyPath, str]]:
-    for at, case in enumerate(cases):
-        if case.name in [other.name for other in cases[:at]]:
-            yield (
-                ("cases", at, "name"),
-                f"there are two cases named {case.name!r}; give each a name of its own",
-            )
 
 
 def _wrong_script(case: WorkflowCase, at: int, source: CasesFile) -> Iterator[tuple[KeyPath, str]]:

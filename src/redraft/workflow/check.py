@@ -70,8 +70,10 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from redraft.workflow.runtime import InnerWorkflow, Resources
-    from redraft.workflow.spec import ReadFile, ToolServer, WorkflowFile
+    from redraft.text.spec_file import Mistake
+    from redraft.workflow.runtime import Resources
+    from redraft.workflow.spec import ToolServer, WorkflowFile
+    from redraft.workflow.workflow import Workflow
 
 LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_iteration")
 """The variables of code in a loop, besides the scopes."""
@@ -141,10 +143,14 @@ class Requirements:
 
 
 def check_file(
-    read: ReadFile, source: WorkflowFile, resources: Resources
+    spec: WorkflowSpec, notes: Iterable[Mistake], source: WorkflowFile, resources: Resources
 ) -> tuple[Requirements, list[WorkflowError]]:
-    """Check a workflow file; return what it uses, and an error for everything that could not work."""
-    check = _FileCheck(read, source, resources)
+    """Check a workflow file; return what it uses, and an error for everything that could not work.
+
+    `notes` on how the file was read are added to those of the check.
+    """
+    check = _FileCheck(spec, source, resources)
+    check.uses.notes.extend(source.error(path, what) for path, what in notes)
     check.all()
     return check.uses, check.problems
 
@@ -152,12 +158,12 @@ def check_file(
 class _FileCheck:
     """Checks every node of a file, and collects what the nodes use, and what is wrong with them."""
 
-    def __init__(self, read: ReadFile, source: WorkflowFile, resources: Resources) -> None:
-        self.spec = spec = read.spec
+    def __init__(self, spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -> None:
+        self.spec = spec
         self.source = source
         self.resources = resources
         self.problems = list[WorkflowError]()
-        self.uses = Requirements(notes=[source.error(path, what) for path, what in read.notes])
+        self.uses = Requirements()
         self.is_ported = ported.is_ported(source.document())
         self.has_replaced_inline = False
         self.scopes = SCOPES
@@ -300,8 +306,8 @@ class _FileCheck:
             at = f" on line {line}" if line else ""
             why = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deeply"
             mark = next((one for one in ("lua", "prolog") if code.run.lstrip("-% ").startswith(one)), None)
-            mend = f"; for {mark.title()}, write 'language: {mark}'" if mark else ""
-            self.fail(place, f"the code does not parse{at}: {why}{mend}", within=line)
+            hint = f"; for {mark.title()}, write 'language: {mark}'" if mark else ""
+            self.fail(place, f"the code does not parse{at}: {why}{hint}", within=line)
             return False
         features = lacking(tree) if isinstance(runner, InlineRunner) else []
         for feature, line in features:
@@ -407,7 +413,7 @@ class _FileCheck:
             if key in node.model_fields_set:
                 self.fail((*path[:2], key), f"{key!r} can't be used with {APPROVE!r}: {what}")
 
-    def file(self, file: InnerWorkflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
+    def file(self, file: Workflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
         """Check the parameters of a node that runs another file as the inputs of that one."""
         inside, later = (*path, "with"), set[str]()
         for text, place in templates_in(params, inside):
@@ -702,13 +708,13 @@ def missing_values(
                 if scope == "state" and any(_may_set(key, one, names, own) for one in before):
                     continue
                 missing.add(name)
-                mend = f"pass it to run(), or on the command line use -v {key}=TEXT"
+                hint = f"pass it to run(), or on the command line use -v {key}=TEXT"
                 if spec.inputs:  # then no other name can be passed
-                    mend = "declare it under 'inputs', or set it in a node before"
+                    hint = "declare it under 'inputs', or set it in a node before"
                 set_before = {*known[str(scope)], *(one.output or one.name for one in before)}
                 if similar := get_close_matches(key, set_before, 1):
-                    mend = f"did you mean '{scope}.{similar[0]}'? Or {mend}"
-                yield source.error(path, f"{scope}.{key} is read here, but nothing sets it: {mend}")
+                    hint = f"did you mean '{scope}.{similar[0]}'? Or {hint}"
+                yield source.error(path, f"{scope}.{key} is read here, but nothing sets it: {hint}")
         # An unknown action may be meant as a loop, whose keys are not known.
         is_misspelt = node.action not in BUILT_IN and get_close_matches(node.action or "", [LOOP], 1, 0.8)
         if node.goto is not None or node.on_error not in (RAISE, CONTINUE) or is_misspelt:

@@ -50,7 +50,10 @@ class WorkflowGraph:
         """Return the graph of a workflow that was checked."""
         numbers = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
         numbers[END] = len(spec.nodes)
-        nodes = (GraphNode(node.name, _does(node), tuple(_bounds(node))) for node in spec.nodes)
+        nodes = (
+            GraphNode(node.name, node.uses or f"{node.language} code", tuple(_bounds(node)))
+            for node in spec.nodes
+        )
         edges = (edge for at, node in enumerate(spec.nodes) for edge in _edges(at, node, numbers, spec))
         return cls(tuple(nodes), tuple(edges))
 
@@ -66,10 +69,6 @@ class WorkflowGraph:
             label = f'|"{_escaped(edge.label)}"|' if edge.label else ""
             lines.append(f"    n{edge.start} {arrow}{label} n{edge.to}")
         return "\n".join(lines)
-
-
-def _does(node: Node) -> str:
-    return str(node.uses) if node.run is None else f"{node.language} code"
 
 
 def _bounds(node: Node) -> Iterator[str]:

@@ -19,8 +19,7 @@ from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import NOTHING_USED, REASONS, TokenUsage, render_score
 from redraft.workflow.graph import WorkflowGraph
-from redraft.workflow.node import ITEM_STEP, NODE
-from redraft.workflow.run import WorkflowResult
+from redraft.workflow.run import ITEM_STEP, NODE, WorkflowResult
 from redraft.workflow.runtime import ActionResult
 from redraft.workflow.spec import UNNAMED
 

@@ -208,7 +208,8 @@ class LoopVerbs:
         if corrector is None or version is None:
             return await self._generate(run, {})
         try:
-            writes = _may_write(corrector)
+            # Whether what its model writes is the next candidate, and no feedback.
+            writes = corrector.apply == "replace" or (corrector.apply == "auto" and _returns_text(corrector))
             call = self._stating_requirements(corrector) if writes else corrector
             with nullcontext() if writes else step_scope(text=None):  # no part of a draft or a revision
                 result = await run_call(call, self._scope_after(run.versions), self.resources)
@@ -457,11 +458,6 @@ def judges_output_alone(loop: LoopParams) -> bool:
     )
 
 
-def _may_write(corrector: Corrector) -> bool:
-    """Return whether what a corrector's model writes is the next candidate, and no feedback."""
-    return corrector.apply == "replace" or (corrector.apply == "auto" and _returns_text(corrector))
-
-
 def _returns_text(call: Call) -> bool:
     return plain_name(str(call.action)) == LLM_CALL and SCHEMA not in call.params
 
@@ -518,16 +514,12 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
         logger.warning("The corrector failed: %s", error)
         return ActionResult({**unchanged, "error": str(error)}, error.usage or NOTHING_USED)
     corrected = unwrap(result.value, data)
-    if _is_model_call(call, resources) and isinstance(corrected, str) and not isinstance(data, str):
+    is_of_model = _asks_model(call) and resources.own_action(str(call.action)) is None
+    if is_of_model and isinstance(corrected, str) and not isinstance(data, str):
         corrected = _json_or_text(corrected)
     if corrected is None:
         return ActionResult({**unchanged, "error": "The corrector returned nothing."}, result.usage)
     return ActionResult({"corrected_output": corrected, "success": True}, result.usage)
-
-
-def _is_model_call(call: Call, resources: Resources) -> bool:
-    action = str(call.action)
-    return plain_name(action) == LLM_CALL and resources.own_action(action) is None
 
 
 WRAPPERS = ("corrected_output", "reflection_output")

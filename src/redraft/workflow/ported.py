@@ -11,6 +11,7 @@ from redraft.settings import names_in
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
+    from redraft.text.spec_file import Mistake
     from redraft.text.yaml import KeyPath
 
 IGNORED = {
@@ -85,15 +86,12 @@ ACTION_ADVICE = {
 START, STOP = "__start__", "__end__"
 """The names of the_edge_agent for the beginning and the end; `goto: __end__` works here, too."""
 
-Note = tuple["KeyPath", str]
-"""A place in the file, and what is different there."""
 
-
-def taken_over(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Note], list[Note]]:
+def taken_over(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake], list[Mistake]]:
     """Return a document without the keys to ignore, notes on them, and what is wrong with its edges."""
     wrong = list(_wrong_edges(document))
     ignored = [key for key in IGNORED if key in document]
-    notes: list[Note] = [((key,), IGNORED[key]) for key in ignored if key != "edges" or not wrong]
+    notes: list[Mistake] = [((key,), IGNORED[key]) for key in ignored if key != "edges" or not wrong]
     return {key: value for key, value in document.items() if key not in ignored}, notes, wrong
 
 
@@ -105,7 +103,7 @@ def is_ported(document: Mapping[str, Any]) -> bool:
     return repr(STOP) in repr(gotos) or not IGNORED.keys().isdisjoint(document)
 
 
-def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Note]:
+def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield the edges that lead elsewhere than the order of the nodes and their gotos."""
     edges, nodes = document.get("edges"), document.get("nodes")
     if edges is None or not isinstance(nodes, list):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import EntryPoint
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
-from redraft._calls import awaited
+from redraft._calls import awaited, parameters_by_name
 from redraft._codec import plain_data
 from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
@@ -28,7 +25,7 @@ from redraft.protocols import ChatModel, ModelChoice
 from redraft.sandbox.scripts import script_runner
 from redraft.settings import load_settings
 from redraft.stores.base import Store
-from redraft.text.schema import Schema
+from redraft.text.schema import Schema, compiled_schema
 from redraft.text.spec_file import mistakes
 from redraft.text.templates import holds, render, template
 from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
@@ -36,10 +33,8 @@ from redraft.workflow.spec import RENDERED, Code, Limits, WorkflowSpec, plain_na
 from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from redraft.text.yaml import KeyPath
     from redraft.workflow.spec import Call
+    from redraft.workflow.workflow import Workflow
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """The parameter of an action that gets a key for its call."""
@@ -128,20 +123,6 @@ MODEL = "model"
 """The key of the state with the model of nodes that name none themselves."""
 
 
-class InnerWorkflow(Protocol):
-    """A workflow that a node of another one runs."""
-
-    def mistakes_in(self, params: Mapping[str, Any], unknown: Container[str], /) -> list[tuple[KeyPath, str]]:
-        """Return what is wrong with parameters as its inputs; values of names in `unknown` come later."""
-        ...
-
-    async def run_inside(
-        self, params: Mapping[str, Any], scope: Scope, resources: Resources, /
-    ) -> ActionResult:
-        """Run it with parameters as its inputs; return its outputs."""
-        ...
-
-
 BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResult]]
 """A built-in action; it renders its parameters itself, each when it is needed."""
 
@@ -162,8 +143,8 @@ class Resources:
     actions: Mapping[str, Callable[..., Any] | EntryPoint] = field(
         default_factory=dict[str, "Callable[..., Any] | EntryPoint"]
     )
-    files: Mapping[str, InnerWorkflow | WorkflowError] = field(
-        default_factory=dict[str, "InnerWorkflow | WorkflowError"]
+    files: Mapping[str, "Workflow | WorkflowError"] = field(
+        default_factory=dict[str, "Workflow | WorkflowError"]
     )
     models: Mapping[str, ModelChoice] = field(default_factory=dict[str, "ModelChoice"])
     only_model: ModelChoice | None = None
@@ -207,7 +188,7 @@ class Resources:
 
     def schema(self, schema: Any) -> Schema:
         """Compile a JSON Schema, once; raises `ConfigError` if it can't be used."""
-        return _compiled(json.dumps(schema), self.folder)
+        return compiled_schema(json.dumps(schema), self.folder)
 
     def code(self, code: Code) -> ScriptRunner:
         """Return the runner for a piece of code; raises `ConfigError` if it can't run here."""
@@ -226,7 +207,7 @@ class Resources:
             return await inner.run_inside(scope.render(params), scope, self)
         if (own := self.own_action(action)) is not None:
             given = scope.render(params)
-            if IDEMPOTENCY_KEY not in given and _takes(own, IDEMPOTENCY_KEY):
+            if IDEMPOTENCY_KEY not in given and IDEMPOTENCY_KEY in parameters_by_name(own):
                 given[IDEMPOTENCY_KEY] = _idempotency_key(action)
             # It gets a copy: only what it returns changes the state.
             value = await awaited(own)(state=copy_of(scope.state), **given)
@@ -235,14 +216,6 @@ class Resources:
             return await built_in(params, scope, self)
         known = [*self.built_in, *self.actions]
         raise WorkflowError(f"Unknown action {action!r}; {nearest(action, known)}")
-
-
-def _takes(fn: Callable[..., Any], name: str) -> bool:
-    """Return whether a function has a parameter of this name."""
-    try:
-        return name in inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return False
 
 
 def _idempotency_key(action: str) -> str:
@@ -265,11 +238,6 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
     if not callable(fn):
         raise ConfigError(f"{what} must be a function, got {fn!r:.60}")
     return fn
-
-
-@lru_cache(maxsize=256)
-def _compiled(schema: str, folder: str) -> Schema:
-    return Schema(json.loads(schema), Path(folder) if folder else None)
 
 
 async def run_call(call: Call, scope: Scope, resources: Resources) -> ActionResult:

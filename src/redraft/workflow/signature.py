@@ -9,8 +9,8 @@ from redraft._texts import short_repr
 from redraft._validation import nearest
 from redraft.errors import ConfigError, OutputError
 from redraft.text.schema import SchemaResult
+from redraft.text.spec_file import Mistake
 from redraft.text.templates import TemplateError
-from redraft.text.yaml import KeyPath
 from redraft.types import joined
 from redraft.workflow.runtime import MODEL
 
@@ -45,15 +45,15 @@ def read_inputs(
     resources: Resources,
     values: Mapping[str, Any],
     unknown: Container[str] = (),
-    mend: str = "pass it to run(), or on the command line use -v {name}=TEXT",
-) -> tuple[dict[str, Any], list[tuple[KeyPath, str]]]:
+    hint: str = "pass it to run(), or on the command line use -v {name}=TEXT",
+) -> tuple[dict[str, Any], list[Mistake]]:
     """Return the inputs of a run, with their defaults, and what is wrong with them.
 
-    Values are converted as by the evaluator `schema`. Mistakes have the place of the declaration; `mend` says
+    Values are converted as by the evaluator `schema`. Mistakes have the place of the declaration; `hint` says
     how to give a value that is missing. The values of names in `unknown` are not known yet, and not checked.
     A workflow that declares no inputs takes any.
     """
-    inputs, wrong = dict(values), list[tuple[KeyPath, str]]()
+    inputs, wrong = dict(values), list[Mistake]()
     if not spec.inputs:
         return inputs, wrong
     wrong += [
@@ -65,7 +65,7 @@ def read_inputs(
         keys = {} if isinstance(declared, str) else declared
         if name not in values and DEFAULT not in keys:
             if not (isinstance(declared, str) and declared.endswith("?")):
-                wrong.append((("inputs", name), f"the input {name!r} is missing: {mend.format(name=name)}"))
+                wrong.append((("inputs", name), f"the input {name!r} is missing: {hint.format(name=name)}"))
         elif name not in unknown:
             value = values[name] if name in values else keys[DEFAULT]
             try:

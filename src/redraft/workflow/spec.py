@@ -27,6 +27,7 @@ from redraft.text.spec_file import (
     TEMPLATED,
     UNKNOWN_KEY,
     Condition,
+    Mistake,
     ModelName,
     SpecFile,
     Strict,
@@ -35,7 +36,7 @@ from redraft.text.spec_file import (
     parts_of,
 )
 from redraft.text.yaml import KeyPath, load_yaml
-from redraft.workflow.ported import STOP, Note, advice, mapping, taken_over
+from redraft.workflow.ported import STOP, advice, mapping, taken_over
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -625,19 +626,11 @@ class WorkflowFile(SpecFile[WorkflowError]):
         return str(name) if name else f"number {path[1] + 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """A workflow file whose form is right, and notes on what differs here."""
-
-    spec: WorkflowSpec
-    notes: list[Note]
-
-
-def read(source: WorkflowFile, own: Container[str] = ()) -> ReadFile:
+def read(source: WorkflowFile, own: Container[str] = ()) -> tuple[WorkflowSpec, list[Mistake]]:
     """Read a workflow file; raises `WorkflowError` with all mistakes in its form.
 
     The form is which keys there are, and which values they take. `own` are the names of the user's actions,
-    whose parameters have no form.
+    whose parameters have no form. Returns notes, too, on what is different here.
     """
     document, notes, wrong = taken_over(source.document())
     wrong += [
@@ -651,7 +644,7 @@ def read(source: WorkflowFile, own: Container[str] = ()) -> ReadFile:
     if not spec.name:
         name = "workflow" if source.file == STDIN else Path(source.file).stem
         spec = spec.model_copy(update={"name": name})
-    return ReadFile(spec, notes)
+    return spec, notes
 
 
 def _parts(
@@ -678,17 +671,14 @@ def _parts(
 
 def _in_words(path: KeyPath, what: str) -> str:
     """Say what is wrong at a place of a workflow file, in its terms where the general ones say less."""
-    if what.startswith(UNKNOWN_KEY) and (instead := advice(path) or _placement(path)):
-        return f"{UNKNOWN_KEY} {path[-1]!r}; {instead}"
+    if what.startswith(UNKNOWN_KEY):
+        names = {field.alias or name for kind in PARAMS.values() for name, field in kind.model_fields.items()}
+        is_param = len(path) == 3 and path[0] == "nodes" and path[2] in names  # noqa: PLR2004 (`nodes`, a number, the key)
+        instead = "the parameters of an action go under 'with'" if is_param else None
+        if instead := advice(path) or instead:
+            return f"{UNKNOWN_KEY} {path[-1]!r}; {instead}"
     is_time = path[-1] in ("timeout", "deadline", "seconds", "wait", "longest_wait")
     return re.sub(r"expected a number\b", "expected a number of seconds", what) if is_time else what
-
-
-def _placement(path: KeyPath) -> str | None:
-    """Return where a key of a node goes that is a parameter of an action; None for any other key."""
-    names = {field.alias or name for kind in PARAMS.values() for name, field in kind.model_fields.items()}
-    is_param = len(path) == 3 and path[0] == "nodes" and path[2] in names  # noqa: PLR2004 (`nodes`, a number, the key)
-    return "the parameters of an action go under 'with'" if is_param else None
 
 
 ID = "urn:redraft:workflow:1"

@@ -251,7 +251,7 @@ class _Connection:
             error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
         self._errors.seek(0)
         said = self._errors.read().strip().splitlines()[-1:]
-        told = f"; it wrote: {said[0]}" if said else ""
+        output = f"; it wrote: {said[0]}" if said else ""
         if isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT:
             what = f"did not answer within {self._server.timeout:g} s"
         else:
@@ -259,7 +259,7 @@ class _Connection:
         # A program that can't be started is a mistake in the file; anything else may be over at the next try.
         is_mistake = isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError)
         kind = ConfigError if is_mistake else UnfinishedError
-        return kind(f"The MCP server {self._name!r} {what}{told}")
+        return kind(f"The MCP server {self._name!r} {what}{output}")
 
     async def close(self) -> None:
         """Stop the server, if it runs."""

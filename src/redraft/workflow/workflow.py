@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from redraft.workflow.approval import Approver
     from redraft.workflow.check import Requirements
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
-    from redraft.workflow.spec import WorkflowSpec
 
 
 class WorkflowOptions(TypedDict, total=False):
@@ -97,8 +96,7 @@ class Workflow:
         check_keep(keep)
         self.source = source
         own = known_actions(options.get("actions") or {})
-        found = read(source, own)
-        self.spec: WorkflowSpec = found.spec
+        self.spec, notes = read(source, own)
         files = (*above, Path(source.file).resolve())
         names = [node.file for node in self.spec.nodes if node.file is not None]
         self._files = {name: _inner_workflow(folder / name, name, files, options) for name in names}
@@ -118,7 +116,7 @@ class Workflow:
             hosts=self.spec.hosts,
             approver=options.get("approver"),
         )
-        self._uses, self._problems = check_file(found, source, self._resources)
+        self._uses, self._problems = check_file(self.spec, notes, source, self._resources)
         if options.get("strict", True):
             self._raise_problems()
 
@@ -208,16 +206,11 @@ class Workflow:
         Raises `WorkflowError` for everything that could not work here.
         """
         uses, problems = self._check(state)
-        self._raise_problems([*problems, *await self._refused_code()])
-        return uses
-
-    async def _refused_code(self) -> list[WorkflowError]:
         unsandboxed = self._resources.allow_unsandboxed
-        return [
-            problem
-            for one in (self, *self.files)
-            for problem in await refused_code(one._uses, one.source, allow_unsandboxed=unsandboxed)  # noqa: SLF001
-        ]
+        for one in (self, *self.files):
+            problems += await refused_code(one._uses, one.source, allow_unsandboxed=unsandboxed)  # noqa: SLF001
+        self._raise_problems(problems)
+        return uses
 
     @keyword_hints()
     async def run(
