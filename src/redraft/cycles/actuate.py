@@ -68,8 +68,11 @@ async def execute(substage: Execute, cycle: Cycle) -> None:
             outcomes.append(await _outcome(planned, own[planned["action"]], substage, len(outcomes), cycle))
         admit_due_actions(cycle)
     for action in unplanned_actions(cycle):
-        if action.name in own and (trouble := _condition_error(action, cycle)):
-            cycle.failures.append(f"actuate/{substage.name}/{action.name}: {trouble}")
+        try:
+            _ = action.name in own and is_due(plan_entry(action), action, cycle)
+        except TemplateError as error:
+            place = f"actuate/{substage.name}/{action.name}"
+            cycle.failures.append(f"{place}: its condition can't be evaluated: {error_line(error)}")
     if not any(outcome["status"] in ("succeeded", "failed") for outcome in outcomes):
         cycle.skipped.append(f"actuate/{substage.name}")
 
@@ -79,14 +82,6 @@ def _waiting(
 ) -> list[dict[str, Any]]:
     over = {outcome["id"] for outcome in outcomes}
     return [one for one in planned_actions(cycle) if one["action"] in own and one["id"] not in over]
-
-
-def _condition_error(action: AnyAction, cycle: Cycle) -> str:
-    try:
-        is_due(plan_entry(action), action, cycle)
-    except TemplateError as error:
-        return f"its condition can't be evaluated: {error_line(error)}"
-    return ""
 
 
 async def _outcome(
@@ -191,7 +186,11 @@ async def evaluate(substage: Evaluate, cycle: Cycle) -> None:
         reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit)
         verdicts += _merge(evaluation, reply, substage.name)
     evaluation[CHECKS] = [*evaluation.get(CHECKS, []), *checks]
-    evaluation[SUCCESS] = _combined(verdicts or _action_outcomes(cycle))
+    if not verdicts:
+        statuses = [one["status"] for one in cycle.state.derived_data["execution"].get("actions", [])]
+        verdicts = [status == "succeeded" for status in statuses if status in ("succeeded", "failed")]
+    is_unknown = None in verdicts or not verdicts
+    evaluation[SUCCESS] = False if False in verdicts else None if is_unknown else True
 
 
 def _check_result(check: Check, cycle: Cycle) -> dict[str, Any]:
@@ -222,14 +221,3 @@ def _merge(evaluation: dict[str, Any], answer: Any, name: str) -> list[bool | No
     evaluation |= found
     evaluation[CHECKS] = [*evaluation.get(CHECKS, []), *(checks if isinstance(checks, list) else [checks])]
     return [success] if has_verdict else []
-
-
-def _action_outcomes(cycle: Cycle) -> list[bool | None]:
-    actions = cycle.state.derived_data["execution"].get("actions", [])
-    return [one["status"] == "succeeded" for one in actions if one["status"] in ("succeeded", "failed")]
-
-
-def _combined(verdicts: list[bool | None]) -> bool | None:
-    if False in verdicts:
-        return False
-    return None if None in verdicts or not verdicts else True

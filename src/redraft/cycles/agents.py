@@ -173,8 +173,9 @@ class AgentHandle:
         cycles = await self.cycles(limit=1)
         last = cycles[0] if cycles else None
         status = "new" if last is None else last.status
-        if status in UNDER_WAY and self.location.is_durable and not await self._has_live_process():
-            status = "killed"
+        if status in UNDER_WAY and self.location.is_durable:
+            lease = await self._store.get(LEASE, LEASE)
+            status = status if lease is not None and live_holder(lease.data) else "killed"
         feedback = tuple(await self.pending())
         try:
             card = await self.card()
@@ -316,10 +317,6 @@ class AgentHandle:
     def _as_shown(self, cycle: CycleRecord) -> CycleRecord:
         """Redact a cycle that exists in this process only; stored ones are redacted already."""
         return cycle if self.location.is_durable else redacted_cycle(cycle, self._redact)
-
-    async def _has_live_process(self) -> bool:
-        lease = await self._store.get(LEASE, LEASE)
-        return lease is not None and live_holder(lease.data) != ""
 
     async def _cycles_after(self, cycle: int) -> list[CycleRecord]:
         """Return the cycles after one, the newest first."""

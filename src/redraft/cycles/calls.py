@@ -6,11 +6,10 @@ import inspect
 import json
 from asyncio import CancelledError, current_task, timeout
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._calls import awaited, in_daemon_thread
+from redraft._calls import awaited, in_daemon_thread, parameters_by_name
 from redraft._codec import to_json
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
@@ -20,7 +19,7 @@ from redraft.evaluate.ask import ask
 from redraft.models.metered import MeteredModel
 from redraft.protocols import Message
 from redraft.text.json import bounded_json
-from redraft.text.schema import Schema
+from redraft.text.schema import compiled_schema
 from redraft.text.templates import render, template
 from redraft.types import NOTHING_USED, TokenUsage
 
@@ -91,7 +90,7 @@ async def ask_model(
 
 async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None, seconds: float) -> ModelAnswer:
     metered = MeteredModel(chat)
-    compiled = None if schema is None else _compiled_schema(json.dumps(schema))
+    compiled = None if schema is None else compiled_schema(json.dumps(schema))
 
     def read(reply: ChatReply) -> tuple[Any, str]:
         if compiled is None:
@@ -116,11 +115,6 @@ async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None, sec
     if answer.problem:
         raise OutputError(f"The model's reply can't be used: {answer.problem}", usage=usage)
     return ModelAnswer(answer.value, usage)
-
-
-@lru_cache(maxsize=256)
-def _compiled_schema(schema: str) -> Schema:
-    return Schema(json.loads(schema))
 
 
 def _provider_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -150,7 +144,13 @@ def prompt_scopes(cycle: Cycle, template: Template, *, reasoning: bool = False) 
     shown = _select(available, cycle.spec.memory.prompt_tokens, cycle.runtime.clock())
     if reasoning:
         cycle.rendered |= {str(item["id"]) for items in shown.values() for item in items if "id" in item}
-    return {**cycle.scopes(), "memory": {**memory, **shown}}, _left_out_note(available, shown)
+    left_out = [
+        f"{len(items) - len(shown[key]):,} of {len(items):,} of memory.{key}"
+        for key, items in available.items()
+        if len(shown[key]) < len(items)
+    ]
+    note = f"(Left out of the memory above, to keep it short: {', '.join(left_out)}.)" if left_out else ""
+    return {**cycle.scopes(), "memory": {**memory, **shown}}, note
 
 
 def _select(available: Mapping[str, Sequence[Item]], budget: int, now: datetime) -> dict[str, list[Item]]:
@@ -192,15 +192,6 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _left_out_note(available: Mapping[str, Sequence[Item]], shown: Mapping[str, Sequence[Item]]) -> str:
-    left_out = [
-        f"{len(items) - len(shown[key]):,} of {len(items):,} of memory.{key}"
-        for key, items in available.items()
-        if len(shown[key]) < len(items)
-    ]
-    return f"(Left out of the memory above, to keep it short: {', '.join(left_out)}.)" if left_out else ""
-
-
 async def call_configured(cycle: Cycle, step: str, config: FunctionOption) -> Any:
     """Call the function that a substage names, as one step, and return its result; None if it names none."""
     if config.function is None:
@@ -233,7 +224,7 @@ async def call_function(
         hint = nearest(name, list(cycle.runtime.functions))
         raise ConfigError(f"The program provides no function {name!r}; {hint}")
     keywords = render(arguments, cycle.outward_scopes(action))
-    takes = _parameters(function).difference(keywords)
+    takes = parameters_by_name(function).keys() - keywords.keys()
     if "state" in takes:
         keywords["state"] = to_json(cycle.state.scopes())
     if "idempotency_key" in takes:
@@ -259,10 +250,3 @@ async def _call(function: Callable[..., Any], keywords: Mapping[str, Any]) -> An
         return await function(**keywords)
     value = await in_daemon_thread(function, **keywords)
     return await value if inspect.isawaitable(value) else value  # a lambda around an async function
-
-
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
-    try:
-        return frozenset(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return frozenset()

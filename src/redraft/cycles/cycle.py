@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft._texts import as_text, shortened
 from redraft.cycles.egress import Egress
@@ -23,8 +23,7 @@ from redraft.text.templates import template
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
-    from redraft.approvals import Approval, HumanAnswer
-    from redraft.cycles.notices import Notice
+    from redraft.cycles.bus import AgentBus
 
 DERIVED = ("analysis", "plan", "governance", "execution", "evaluation", "learnings")
 """The keys of `derived_data`; all exist from the start, so a prompt may read what no stage has written."""
@@ -56,26 +55,6 @@ class CycleState:
         }
 
 
-class Bus(Protocol):
-    """Carry what people and programs send to one agent, and what the agent sends."""
-
-    async def messages(self, topic: str | None, limit: int, /) -> list[AgentMessage]:
-        """Return the newest messages that no cycle has taken yet, oldest first."""
-        ...
-
-    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
-        """Publish data, once per `key`; return whether it was sent, rather than queued."""
-        ...
-
-    async def notify(self, notice: Notice, /) -> None:
-        """Notify people, if the agent's file has a webhook for that."""
-        ...
-
-    async def ask(self, questions: Sequence[Approval], within: float | None, /) -> dict[str, HumanAnswer]:
-        """Ask people; return the answers by question, those that came `within` seconds."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """What an agent works with in all its cycles.
@@ -87,7 +66,7 @@ class Runtime:
 
     functions: Mapping[str, Callable[..., Any]]
     model_for: Callable[[str | None], ChatModel]
-    bus: Bus
+    bus: "AgentBus"
     egress: Egress
     folder: Path
     clock: Callable[[], datetime]
@@ -196,7 +175,7 @@ class CycleStarted:
 
 @dataclass(frozen=True, slots=True)
 class CycleWaiting:
-    """A cycle waits for a person to decide on its plan, `within` so many seconds (None: without limit).
+    """A cycle waits for a person to decide on its plan, for at most `within` seconds (None: no limit).
 
     `url` is its page on the dashboard, if the setting `dashboard_url` says where that is.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ from redraft.text.json import bounded_json
 from redraft.web.guard import check_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -62,7 +62,7 @@ class Endpoint:
         self._keys = keys
         self._health = health
         self.address = address
-        self._bodies, self._deliveries = _Places(MAX_BODIES), _Places(MAX_DELIVERIES)
+        self._bodies, self._deliveries = asyncio.Semaphore(MAX_BODIES), asyncio.Semaphore(MAX_DELIVERIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -102,7 +102,7 @@ class Endpoint:
         reason = unsigned(request.headers, now)
         body = b""
         if not reason:
-            with self._bodies.one():
+            async with _place_of(self._bodies):
                 body = await _body(request)
             reason = distrust(key, request.headers, body, now)
         if reason:
@@ -110,7 +110,7 @@ class Endpoint:
             raise HTTPException(401, f"Not signed: {reason}.", CLOSE)
         data = _data(body, request.headers.get("content-type", "application/json"))
         try:
-            with self._deliveries.one():
+            async with _place_of(self._deliveries):
                 is_new = await self._agents[agent].deliver(topic, data, request.headers[ID])
         except ConfigError as error:
             raise HTTPException(413, str(error)) from error
@@ -120,22 +120,13 @@ class Endpoint:
         return JSONResponse({"ok": True, "repeated": not is_new}, 202)
 
 
-class _Places:
-    """How often something may happen at a time; beyond that, a request is refused."""
-
-    def __init__(self, most: int) -> None:
-        self._free = most
-
-    @contextmanager
-    def one(self) -> Generator[None]:
-        """Take a place while the block runs."""
-        if not self._free:
-            raise HTTPException(503, "Too many webhooks at once.", RETRY_SOON)
-        self._free -= 1
-        try:
-            yield
-        finally:
-            self._free += 1
+@asynccontextmanager
+async def _place_of(places: asyncio.Semaphore) -> AsyncGenerator[None]:
+    """Take a place while the block runs; refuse the request if none is free."""
+    if places.locked():
+        raise HTTPException(503, "Too many webhooks at once.", RETRY_SOON)
+    async with places:
+        yield
 
 
 def _path(scope: Scope) -> str:

@@ -180,19 +180,15 @@ class Lease:
             if not is_new:
                 if there.data.get("id") != self._id:
                     self._refuse(there)
-                generation = self.generation or self._next_after(there)
+                if not (generation := self.generation):  # the same if this process holds it already
+                    is_own = there.data.get("id") == self._id and not there.data.get("is_free")
+                    generation = there.data["generation"] + (not is_own)
                 there = await self._store.replace(replace(there, data=self._data(generation)))
             self._held = there
             if there is not None:
                 self.generation = there.data["generation"]
                 return
             # Another process has changed it meanwhile, or a write of this one was not confirmed.
-
-    def _next_after(self, there: Record) -> int:
-        """Return the generation after acquiring a lease: the same if this process holds it already."""
-        last: int = there.data["generation"]
-        is_own = there.data.get("id") == self._id and not there.data.get("is_free")
-        return last if is_own else last + 1
 
     def _refuse(self, there: Record) -> None:
         """Raise `LeaseError` if another process holds the lease, or has held it after this one."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.spec import Analyze, AnomalyRule, AuthorizeConfig, PlanRule
+    from redraft.cycles.spec import Analyze, AuthorizeConfig
 
 ANOMALIES = "anomalies"
 
@@ -47,7 +47,9 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
     anomalies: list[Any] = analysis.setdefault(ANOMALIES, [])
     for rule in substage.config.rules:
         try:
-            anomalies.extend(_anomalies(rule, cycle))
+            if holds(rule.when, scopes := cycle.scopes()):
+                message = render_text(rule.message, scopes) if rule.message else rule.when
+                anomalies.append({"rule": rule.name, "severity": rule.severity, "message": message})
         except TemplateError as error:
             cycle.failures.append(f"{step}: the rule {rule.name!r} can't be evaluated: {error_line(error)}")
     _merge(analysis, await call_configured(cycle, step, substage.config), substage.name)
@@ -55,14 +57,6 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
         prompt, schema, limit = substage.prompt, substage.output_schema, substage.timeout_ms
         reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit, reasoning=True)
         _merge(analysis, reply, substage.name)
-
-
-def _anomalies(rule: AnomalyRule, cycle: Cycle) -> list[dict[str, str]]:
-    scopes = cycle.scopes()
-    if not holds(rule.when, scopes):
-        return []
-    message = render_text(rule.message, scopes) if rule.message else rule.when
-    return [{"rule": rule.name, "severity": rule.severity, "message": message}]
 
 
 def _merge(analysis: dict[str, Any], answer: Any, name: str) -> None:
@@ -94,7 +88,11 @@ async def plan(substage: Plan, cycle: Cycle) -> None:
     planned_actions(cycle)  # so that the list exists in any case
     for rule in substage.config.rules:
         try:
-            _by_rule(rule, cycle, step)
+            scopes = cycle.scopes()
+            if rule.when is None or holds(rule.when, scopes):
+                params = render(rule.params, scopes)
+                reason = render_text(rule.reason, scopes) if rule.reason else rule.when or ""
+                _add({"action": rule.action, "params": params, "reason": reason}, cycle, step)
         except TemplateError as error:
             cycle.failures.append(
                 f"{step}: the rule for {rule.action!r} can't be evaluated: {error_line(error)}"
@@ -105,13 +103,6 @@ async def plan(substage: Plan, cycle: Cycle) -> None:
         prompt, limit = f"{substage.prompt.rstrip()}\n\n{_choices(cycle)}", substage.timeout_ms
         reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit, reasoning=True)
         _add_all(reply, cycle, step)
-
-
-def _by_rule(rule: PlanRule, cycle: Cycle, step: str) -> None:
-    scopes = cycle.scopes()
-    if rule.when is None or holds(rule.when, scopes):
-        reason = render_text(rule.reason, scopes) if rule.reason else rule.when or ""
-        _add({"action": rule.action, "params": render(rule.params, scopes), "reason": reason}, cycle, step)
 
 
 def _add_all(answer: Any, cycle: Cycle, step: str) -> None:
@@ -300,7 +291,8 @@ def _apply_one(answer: HumanAnswer, one: dict[str, Any], cycle: Cycle) -> str:
         if not answer.approved:
             disapprove(one["id"], cycle)
         return "approved" if answer.approved else "rejected"
-    unknown = next((key for key in sorted(changes) if not _accepts(one, key, cycle)), None)
+    takes = {*one["params"], *parameters_of(declared_actions(cycle)[one["action"]])}
+    unknown = next((key for key in sorted(changes) if takes.isdisjoint({key, ANY})), None)
     if unknown is None:
         one["params"] = {**one["params"], **changes}
     else:  # to run the planned one instead is not what the person wanted
@@ -310,12 +302,6 @@ def _apply_one(answer: HumanAnswer, one: dict[str, Any], cycle: Cycle) -> str:
         )
         disapprove(one["id"], cycle)
     return "modified"
-
-
-def _accepts(one: dict[str, Any], parameter: str, cycle: Cycle) -> bool:
-    """Return whether a planned action has a parameter, or would read it."""
-    reads = parameters_of(declared_actions(cycle)[one["action"]])
-    return parameter in one["params"] or parameter in reads or ANY in reads
 
 
 def declared_actions(cycle: Cycle) -> dict[str, AnyAction]:

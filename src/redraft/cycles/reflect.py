@@ -339,7 +339,11 @@ class Patterns:
         `learned` has `newPatterns`, `reinforcedPatterns`, `deprecatedPatterns`, `confidenceAdjustment`;
         existing patterns are named by id or exact description.
         """
-        self._adjust(learned.get("confidenceAdjustment"), rendered)
+        by = learned.get("confidenceAdjustment")
+        if isinstance(by, int | float) and not isinstance(by, bool) and isfinite(by):
+            for position, item in list(self.items):
+                if item.get("id") in rendered:
+                    self.items.replace(position, {**item, "confidence": clamped(confidence_of(item) + by)})
         for position, item in self._named(learned.get("reinforcedPatterns")):
             self._reinforce(position, item)
         for position, _ in self._named(learned.get("deprecatedPatterns")):
@@ -356,13 +360,6 @@ class Patterns:
                 f"{len(listed) - MAX_NEW:,} of {len(listed):,} new patterns were not taken; "
                 f"the limit is {MAX_NEW} at once"
             )
-
-    def _adjust(self, by: Any, rendered: set[str]) -> None:
-        if isinstance(by, bool) or not isinstance(by, int | float) or not isfinite(by):
-            return
-        for position, item in list(self.items):
-            if item.get("id") in rendered:
-                self.items.replace(position, {**item, "confidence": clamped(confidence_of(item) + by)})
 
     def _named(self, names: Any) -> list[tuple[int, Item]]:
         wanted = {_name_of(name) for name in _pattern_list(names)[:MAX_NAMED]} - {""}

@@ -395,7 +395,11 @@ class Session:
         if self._steps is not None:
             self._steps.close()
         if self.write_behind.is_provisional:
-            self._add_provisional(record)
+            self.write_behind.provisional_cycles += 1
+            if self._provisional is None:
+                self._provisional = CycleRecord(0, record.started_at, OUTAGE, "finished")
+            self._provisional.finished_at = record.finished_at
+            self._provisional.usage += record.usage
             ended: list[Record] = []
         else:
             ended = [*memory, self._stored(record)]
@@ -411,13 +415,6 @@ class Session:
         is_much = len(self._obsolete) + self._excess >= (DELETE_BATCH if self.location.is_durable else 1)
         if (is_much or is_time) and (self._deleting is None or self._deleting.done()):
             self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=is_time))
-
-    def _add_provisional(self, record: CycleRecord) -> None:
-        self.write_behind.provisional_cycles += 1
-        if self._provisional is None:
-            self._provisional = CycleRecord(0, record.started_at, OUTAGE, "finished")
-        self._provisional.finished_at = record.finished_at
-        self._provisional.usage += record.usage
 
     async def _delete_obsolete(self, *, excess_mail: bool = False) -> None:
         if not (self._obsolete or self._excess or excess_mail):

@@ -350,10 +350,6 @@ REPLACED_NOTIFY_KEYS = {
 }
 
 
-def _is_email(item: Any) -> bool:
-    return isinstance(item, dict) and cast("dict[str, Any]", item).get("type") == "email"
-
-
 class Notify(CamelCase):
     """The webhook through which people are notified; templates see `notice`."""
 
@@ -379,7 +375,9 @@ class Notify(CamelCase):
         """Reject the forms of earlier versions, with what replaces them."""
         if isinstance(value, list):
             items = cast("list[Any]", value)
-            email = "the type 'email' no longer exists, and " if any(map(_is_email, items)) else ""
+            mappings = [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
+            is_email = any(item.get("type") == "email" for item in mappings)
+            email = "the type 'email' no longer exists, and " if is_email else ""
             raise removed_error(
                 f"{email}'notify' is one webhook: write its keys under 'notify', without a list; "
                 f"{NOTIFICATIONS}"

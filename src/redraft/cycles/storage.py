@@ -46,8 +46,8 @@ _CARDS = "SELECT data FROM redraft_agent_records WHERE kind = 'agent' AND starts
 
 _SPACES = "SELECT space FROM redraft_agent_records WHERE kind = 'agent' AND starts_with(space, 'agent:')"
 
-_registered: dict[str, LongTermStorage] = {}
-_from_settings: dict[str, LongTermStorage] = {}
+_storages: dict[str, LongTermStorage] = {}
+"""The storage of each network that has one."""
 
 
 @keyword_hints()
@@ -63,16 +63,18 @@ class LongTermStorage:
 
     def __init__(self, dsn: str, *, network: str = "default") -> None:
         self.network = network
+        self.is_of_settings = False
+        """Whether the setting `long_term_storage` made it, and may replace it."""
         self._dsn = dsn
-        if (there := _registered.get(network)) is not None:
+        if network in _storages:
             raise ConfigError(
-                f"The network {network!r} already has a long-term storage, {there}, which all its agents "
-                "share. Close that storage first (aclose), or use another network."
+                f"The network {network!r} already has a long-term storage, {_storages[network]}, which all "
+                "its agents share. Close that storage first (aclose), or use another network."
             )
         # The stores of all agents share its connections.
         self._directory = PostgresStore(dsn, DIRECTORY, isolated=True)
         self._stores: dict[str, PostgresStore] = {}
-        _registered[network] = self
+        _storages[network] = self
 
     def __str__(self) -> str:
         return without_password(self._dsn)
@@ -121,10 +123,8 @@ class LongTermStorage:
 
     async def aclose(self) -> None:
         """Close the connections; the network may then have another storage."""
-        if _registered.get(self.network) is self:
-            del _registered[self.network]
-        if _from_settings.get(self.network) is self:
-            del _from_settings[self.network]
+        if _storages.get(self.network) is self:
+            del _storages[self.network]
         await self._directory.aclose()
 
 
@@ -133,22 +133,23 @@ def storage_of(network: str = "default") -> LongTermStorage | None:
 
     Raises `ConfigError` if the setting `long_term_storage` is not a database URL.
     """
-    registered, configured = _registered.get(network), _from_settings.get(network)
-    if registered is not None and registered is not configured:
-        return registered
+    storage = _storages.get(network)
+    if storage is not None and not storage.is_of_settings:
+        return storage
     url = load_settings().long_term_storage
-    if configured is not None and configured.dsn == url:
-        return configured
-    if configured is not None:  # the setting has changed
-        del _registered[network], _from_settings[network]
+    if storage is not None and storage.dsn == url:
+        return storage
+    if storage is not None:  # the setting has changed
+        del _storages[network]
     if url is None:
         return None
     try:
-        _from_settings[network] = LongTermStorage(url, network=network)
+        storage = LongTermStorage(url, network=network)
     except ConfigError as error:
         error.args = (f"The setting `long_term_storage` (REDRAFT_LONG_TERM_STORAGE): {error}",)
         raise
-    return _from_settings[network]
+    storage.is_of_settings = True
+    return storage
 
 
 def _safe_name(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 from redraft._clock import is_future
@@ -78,18 +78,6 @@ class Triggers:
                 return MessageWatch(trigger.topic, self.newest_message, self.clock)
             case _:
                 return None
-
-
-class Watch(Protocol):
-    """One trigger at work."""
-
-    async def fires(self) -> bool:
-        """Return whether it fires now; what it fires for, it fires for once."""
-        ...
-
-    def seconds(self) -> float:
-        """Return in how many seconds to ask again."""
-        ...
 
 
 class IntervalWatch:
@@ -252,3 +240,7 @@ class MessageWatch:
     def seconds(self) -> float:
         """Return how often to look at what other processes have sent."""
         return POLL_SECONDS
+
+
+Watch: TypeAlias = IntervalWatch | CronWatch | MessageWatch
+"""A trigger at work: `fires` says whether it fires now, `seconds` when to ask again."""

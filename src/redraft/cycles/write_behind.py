@@ -223,7 +223,11 @@ class WriteBehind:
                 raise
             else:
                 wait = MIN_RETRY
-                self._mark_back()
+                if self.is_away:
+                    self.is_away = False
+                    self._away.clear()
+                    back = "The store of the agent %r is reachable again; all records were written."
+                    logger.info(back, self._agent)
 
     async def _after_outage(self) -> Batch:
         """Renew the lease, which fails while the store is away; return what catching up has to write."""
@@ -256,14 +260,6 @@ class WriteBehind:
         finally:
             is_over = True
             timer.cancel()
-
-    def _mark_back(self) -> None:
-        if self.is_away:
-            self.is_away = False
-            self._away.clear()
-            logger.info(
-                "The store of the agent %r is reachable again; all records were written.", self._agent
-            )
 
     def _drop_unstorable(self) -> bool:
         """Drop records that can't be stored and would block all others; return whether there were any."""
