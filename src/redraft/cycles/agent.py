@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -384,10 +384,9 @@ class CycleAgent:
         record.derived_data = cycle.state.derived_data  # so that others can see how far it is
         if _telemetry.current is not None:
             cycle.step = partial(_telemetry.current.step, cycle.step)
-        stages = StageRunner(cycle, session, self._emit, lambda: self._show_memory(session, cycle))
         note = asyncio.create_task(self._note_running(session, record))
         try:
-            await stages.run()
+            error, stages = await self._run_stages(session, cycle)
         except (ChangedRunError, LeaseError):
             raise
         except BaseException:  # cancelled, or the process is to end
@@ -397,16 +396,66 @@ class CycleAgent:
         finally:
             await end_tasks([note])
         record.finished_at, record.waits_until = self._clock(), None
-        record.status, record.error = "failed" if stages.error else "finished", stages.error
+        record.status, record.error = "failed" if error else "finished", error
         record.derived_data = {key: value for key, value in cycle.state.derived_data.items() if value}
         record.sense_errors = tuple(cycle.state.environmental_data["errors"])
-        record.stages, record.usage, record.changes = stages.milliseconds, cycle.usage, cycle.changes
+        record.stages, record.usage, record.changes = stages, cycle.usage, cycle.changes
         record.metrics = metrics_of(cycle, self._metrics, record.finished_at)
         self.failed_cycles = self.failed_cycles + 1 if cycle.failures else 0
         await session.end_cycle(cycle, record)
         result = self._result(session, cycle, record)
         self._emit(CycleFinished(self.name, record.number, result))
         return result
+
+    async def _run_stages(self, session: Session, cycle: Cycle) -> tuple[str, dict[str, float]]:
+        """Run the stages of a cycle; return the first failure, and the milliseconds of each stage.
+
+        A substage of Sense, Reason or Actuate that raises is recorded, and the rest of these stages is
+        skipped. Reflect always runs, since a failure is something to learn from. Raises only if this process
+        may not continue the cycle.
+        """
+        first, stages = "", dict[str, float]()
+        for stage in STAGES:
+            part: Any = getattr(self.spec.stages, stage)
+            if part is None:
+                continue
+            if stage == "reflect":  # it sees the feedback that has arrived meanwhile
+                await self._show_memory(session, cycle)
+            known = [one for one in part.substages if one.type in SUBSTAGES]
+            of_stage = [(one.name, SUBSTAGES[one.type], one) for one in known]
+            stage_began = perf_counter()
+            for name, function, substage in [("sense", sense, part)] if stage == "sense" else of_stage:
+                path = stage if stage == name else f"{stage}/{name}"
+                began, error, is_skipped = perf_counter(), "", bool(first) and stage != "reflect"
+                if is_skipped:
+                    cycle.skipped.append(path)
+                elif error := await self._run_substage(session, cycle, path, function, substage):
+                    first = first or f"{path}: {error}"
+                if self._emit is not ignore:
+                    await session.steps_written()  # a listener may end the process
+                spent = 0.0 if is_skipped else _milliseconds_since(began)
+                ended = SubstageFinished(self.name, cycle.number, stage, name, spent, error, is_skipped)
+                self._emit(ended)
+            stages[stage] = _milliseconds_since(stage_began)
+        return first, stages
+
+    async def _run_substage(
+        self, session: Session, cycle: Cycle, path: str, function: Substage, substage: Any
+    ) -> str:
+        """Run a substage; return its error, if any."""
+        try:
+            await function(substage, cycle)
+        except ChangedRunError:
+            raise
+        except Exception as error:  # a cycle ends with Reflect, whatever a substage raises
+            session.write_behind.raise_if_lost()
+            problem = error_line(error)
+            cycle.failures.append(f"{path}: {problem}")
+            is_ours = isinstance(error, RedraftError)  # whose message says everything
+            warning = "The agent %r, cycle %d: %s: %s"
+            logger.warning(warning, self.name, cycle.number, path, problem, exc_info=not is_ours)
+            return problem
+        return ""
 
     def _next_record(self, session: Session, trigger: str) -> CycleRecord:
         """Return the record of the next cycle, or of the one that is to be resumed."""
@@ -529,71 +578,6 @@ SUBSTAGES: dict[str, Substage] = {
     "update-state": update_state,
 }
 """The functions of substages, by type; `capture-metrics` has none, since it counts what all others did."""
-
-
-@dataclass(slots=True)
-class StageRunner:
-    """Run the stages of one cycle.
-
-    A substage of Sense, Reason or Actuate that raises is recorded, and the rest of these stages is skipped.
-    Reflect always runs, since a failure is something to learn from; `refresh` shows it the feedback that has
-    arrived meanwhile.
-    """
-
-    cycle: Cycle
-    session: Session
-    emit: Callable[[CycleEvent], None]
-    refresh: Callable[[], Awaitable[None]]
-    milliseconds: dict[str, float] = field(default_factory=dict[str, float])
-    error: str = ""
-
-    async def run(self) -> None:
-        """Run all stages; raises only if this process may not continue the cycle."""
-        for stage in STAGES:
-            part: Any = getattr(self.cycle.spec.stages, stage)
-            if part is None:
-                continue
-            if stage == "reflect":
-                await self.refresh()
-            known = [one for one in part.substages if one.type in SUBSTAGES]
-            of_stage = [(one.name, SUBSTAGES[one.type], one) for one in known]
-            began = perf_counter()
-            for name, function, substage in [("sense", sense, part)] if stage == "sense" else of_stage:
-                if self.error and stage != "reflect":
-                    self.cycle.skipped.append(_path(stage, name))
-                    self._emit_finished(stage, name, 0.0, skipped=True)
-                else:
-                    await self._run_substage(stage, name, function, substage)
-            self.milliseconds[stage] = _milliseconds_since(began)
-
-    async def _run_substage(self, stage: str, name: str, function: Substage, substage: Any) -> None:
-        began, problem = perf_counter(), ""
-        try:
-            await function(substage, self.cycle)
-        except ChangedRunError:
-            raise
-        except Exception as error:  # a cycle ends with Reflect, whatever a substage raises
-            self.session.write_behind.raise_if_lost()
-            problem = error_line(error)
-            failure = f"{_path(stage, name)}: {problem}"
-            self.cycle.failures.append(failure)
-            self.error = self.error or failure
-            is_ours = isinstance(error, RedraftError)  # whose message says everything
-            agent, number = self.cycle.spec.name, self.cycle.number
-            logger.warning("The agent %r, cycle %d: %s", agent, number, failure, exc_info=not is_ours)
-        if self.emit is not ignore:
-            await self.session.steps_written()  # a listener may end the process
-        self._emit_finished(stage, name, _milliseconds_since(began), problem)
-
-    def _emit_finished(
-        self, stage: str, name: str, milliseconds: float, error: str = "", *, skipped: bool = False
-    ) -> None:
-        agent, number = self.cycle.spec.name, self.cycle.number
-        self.emit(SubstageFinished(agent, number, stage, name, milliseconds, error, skipped))
-
-
-def _path(stage: str, name: str) -> str:
-    return stage if stage == name else f"{stage}/{name}"
 
 
 def _milliseconds_since(began: float) -> float:
