@@ -16,7 +16,7 @@ from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
 from redraft.cycles.records import CycleMetrics, CycleStatus
-from redraft.cycles.spec import AgentSpec
+from redraft.cycles.spec import AgentSpec, AnyAction, Execute, substages_of
 from redraft.protocols import ChatModel, Step
 from redraft.text.characters import visible
 from redraft.text.templates import template
@@ -112,6 +112,12 @@ class Cycle:
     changes: tuple[MemoryChange, ...] = ()
     waits_until: datetime | None = None
     previous_start: datetime | None = None
+    actions: Mapping[str, AnyAction] = field(init=False)
+    """The actions that the file declares, by name."""
+
+    def __post_init__(self) -> None:
+        executes = substages_of(self.spec, Execute)
+        self.actions = {action.name: action for execute in executes for action in execute.config.actions}
 
     def idempotency_key(self, *place: str | int) -> str:
         """Return the key of an effect; the same when a killed cycle resumes, another one in other cycles."""

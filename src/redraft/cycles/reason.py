@@ -19,7 +19,6 @@ from redraft.cycles.spec import (
     AnyAction,
     Authorize,
     Constraint,
-    Execute,
     Govern,
     Plan,
     parameters_of,
@@ -118,7 +117,7 @@ def _add_all(answer: Any, cycle: Cycle, step: str) -> None:
 
 
 def _add(answer: Any, cycle: Cycle, step: str) -> None:
-    known = declared_actions(cycle)
+    known = cycle.actions
     fields: Any = {"action": answer} if isinstance(answer, str) else answer
     if not isinstance(fields, dict):
         trouble = f"{short_repr(answer)} is not an action; expected a name, or an object with 'action'"
@@ -143,7 +142,7 @@ def _add(answer: Any, cycle: Cycle, step: str) -> None:
 
 def _choices(cycle: Cycle) -> str:
     """Return the actions that a model can plan, for its prompt; braces would be taken for a template."""
-    names = "\n".join(f"- {action.name} ({action.type})" for action in declared_actions(cycle).values())
+    names = "\n".join(f"- {action.name} ({action.type})" for action in cycle.actions.values())
     text = f"Only these actions can be planned, by their names:\n{names or '(none)'}"
     return text.replace("{", "(").replace("}", ")")
 
@@ -151,7 +150,7 @@ def _choices(cycle: Cycle) -> str:
 def _schema(cycle: Cycle) -> dict[str, Any]:
     """Return the schema of a plan, for a file that does not define one."""
     properties = {
-        "action": {"type": "string", "enum": list(declared_actions(cycle))},
+        "action": {"type": "string", "enum": list(cycle.actions)},
         "params": {"type": "object"},
         "reason": {"type": "string"},
     }
@@ -291,7 +290,7 @@ def _apply_one(answer: HumanAnswer, one: dict[str, Any], cycle: Cycle) -> str:
         if not answer.approved:
             disapprove(one["id"], cycle)
         return "approved" if answer.approved else "rejected"
-    takes = {*one["params"], *parameters_of(declared_actions(cycle)[one["action"]])}
+    takes = {*one["params"], *parameters_of(cycle.actions[one["action"]])}
     unknown = next((key for key in sorted(changes) if takes.isdisjoint({key, ANY})), None)
     if unknown is None:
         one["params"] = {**one["params"], **changes}
@@ -302,15 +301,6 @@ def _apply_one(answer: HumanAnswer, one: dict[str, Any], cycle: Cycle) -> str:
         )
         disapprove(one["id"], cycle)
     return "modified"
-
-
-def declared_actions(cycle: Cycle) -> dict[str, AnyAction]:
-    """Return the actions that the file declares, by name."""
-    return {
-        action.name: action
-        for substage in substages_of(cycle.spec, Execute)
-        for action in substage.config.actions
-    }
 
 
 def planned_actions(cycle: Cycle) -> list[dict[str, Any]]:
@@ -352,7 +342,7 @@ def unplanned_actions(cycle: Cycle) -> Iterator[AnyAction]:
     """Yield the actions that run without being planned: on a condition, or because the file has no `plan`."""
     names = {one["action"] for one in planned_actions(cycle)}
     always = not substages_of(cycle.spec, Plan)
-    for action in declared_actions(cycle).values():
+    for action in cycle.actions.values():
         if action.name not in names and (always or action.when is not None):
             yield action
 
@@ -436,7 +426,7 @@ def _is_violated(constraint: Constraint, action: dict[str, Any] | None, cycle: C
 
     One that can't be evaluated counts as violated: nobody knows that it holds.
     """
-    seen = None if action is None else action_scope(action, declared_actions(cycle)[action["action"]])
+    seen = None if action is None else action_scope(action, cycle.actions[action["action"]])
     scopes = cycle.scopes(seen)
     try:
         if holds(constraint.require, scopes):

@@ -765,6 +765,8 @@ def _may_set(key: str, node: Node, names: Container[str], own: Container[str | N
         return False
     if node.run is not None:
         return node.language != "python" or _may_return(key, node.run)
+    if key == MODEL and node.action in BUILT_IN and node.action not in own:
+        return False  # a model would choose its successor
     if node.action in own or node.action not in (LOOP, LLM_CALL):
         return True
     if node.action == LOOP and key != RESULT and not _loop_may_set(key, node.with_, own):
@@ -859,8 +861,14 @@ def check_models(
     scope, model_names, problems = Scope(dict(state)), set[str](), list[WorkflowError]()
     for name, path in uses.models.items():
         full = resources.full_name(name, scope)
-        if full is None and _may_set_model_before(spec, path):
-            continue
+        if full is None:  # a node that runs before this one may put it into the state
+            at = int(path[1])
+            later = spec.nodes[at:]
+            targets = {name for node in later for name in (node.on_error, *(to.to for to in node.jumps))}
+            goes_back = any(node.name in targets for node in spec.nodes[: at + 1])
+            before = spec.nodes if goes_back else spec.nodes[:at]
+            if any(_may_set(MODEL, node, (), resources.actions) for node in before):
+                continue
         try:
             model = resources.model_for(name, scope)
             if priced:
@@ -877,30 +885,6 @@ def check_models(
         if full is not None:
             model_names.add(full)
     return replace(uses, model_names=frozenset(model_names)), problems
-
-
-def _may_set_model_before(spec: WorkflowSpec, path: KeyPath) -> bool:
-    """Return whether a node that runs before the one at `path` may put the name of a model into the state."""
-    at = int(path[1])
-    order = {node.name: number for number, node in enumerate(spec.nodes)}
-
-    def goes_back(node: Node) -> bool:
-        targets = (node.on_error, *(jump.to for jump in node.jumps))
-        return any(order.get(name, len(order)) <= at for name in targets)
-
-    before = spec.nodes if any(map(goes_back, spec.nodes[at:])) else spec.nodes[:at]
-    return any(map(_may_set_model, before))
-
-
-def _may_set_model(node: Node) -> bool:
-    """Return whether a node may put the name of a model into the state; built-in actions never do."""
-    if node.output is not None:
-        return node.output == MODEL
-    if node.map is not None:
-        return False
-    if node.run is None:
-        return node.action not in BUILT_IN
-    return node.language != "python" or _may_return(MODEL, node.run)
 
 
 def _may_return(key: str, code: str) -> bool:
