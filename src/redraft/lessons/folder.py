@@ -233,6 +233,8 @@ def _letters(text: str) -> str:
         category = unicodedata.category(letter)[0]
         if category == "M" and (not kept or kept[-1].isascii()):
             continue  # an accent, or a mark without a letter
+        if category == "C":
+            continue  # a joiner
         kept.append(letter if category in "LMN" else " ")
     return "".join(kept)
 

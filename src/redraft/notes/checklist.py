@@ -11,13 +11,13 @@ from redraft._texts import listed, shortened
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.requirements import requirements_of
-from redraft.notes.note import TaskReflection, plain
-from redraft.notes.strategy import MOST_OUTPUT, NOT_GIVEN, WORD, is_advice, judged_text, words_of
+from redraft.notes.note import TaskReflection
+from redraft.notes.strategy import MOST_OUTPUT, NOT_GIVEN, WORD, excerpt, is_advice, judged_text, words_of
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.redact.redactor import redact
-from redraft.text.characters import without_middle
-from redraft.text.replies import fenced, json_of
+from redraft.text.characters import without_invisible
+from redraft.text.replies import json_of
 from redraft.types import NOT_MET, similar_words
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _found(subject: ReflectionInput) -> tuple[_Requirements, tuple[str, ...]]:
             is_missed = any(map(requirement.is_missed, own))
             is_explained = is_explained or is_missed
             if requirement.is_test:
-                text = redact(plain(requirement.text)).text
+                text = redact(without_invisible(requirement.text)).text
                 texts[text] = texts.get(text, False) or is_missed
         if needs_model(criterion) or (own and not is_explained and any(one != NOT_MET for one in own)):
             open_criteria.append(criterion.name)
@@ -111,7 +111,7 @@ def _issues(subject: ReflectionInput) -> Iterator[Issue]:
 
 def _guidance(subject: ReflectionInput, requirements: _Requirements) -> str:
     """Return the output guidance in force with the new requirements, without those that no longer hold."""
-    own = plain(subject.task.expected_output).strip()
+    own = without_invisible(subject.task.expected_output).strip()
     text, kept = own, frozenset[str]()
     if subject.prior_reflection is not None:
         text, kept = _split(subject.prior_reflection.refined_expected_output, own, requirements.all)
@@ -156,13 +156,15 @@ def advice_prompt(subject: ReflectionInput, note: TaskReflection, criteria: Sequ
     task = subject.task
     parts = [
         "A task is carried out again and again, with other data each time. You advise the one who does it.",
-        f"## Task\n{plain(task.description)}",
-        f"## Expected Output\n{plain(note.refined_expected_output) or NOT_GIVEN}",
-        f"## What Was Produced\n{fenced(without_middle(plain(subject.task_output), MOST_OUTPUT), 'output')}",
+        f"## Task\n{without_invisible(task.description)}",
+        f"## Expected Output\n{without_invisible(note.refined_expected_output) or NOT_GIVEN}",
+        f"## What Was Produced\n{excerpt(subject.task_output, MOST_OUTPUT, 'output')}",
     ]
     if subject.evaluation is not None:
         parts.append(judged_text(subject.evaluation))
-    advice = "\n".join(f"{number}. {plain(item)}" for number, item in enumerate(note.suggestions, 1))
+    advice = "\n".join(
+        f"{number}. {without_invisible(item)}" for number, item in enumerate(note.suggestions, 1)
+    )
     parts.append(f"## Advice in Force\n{advice or '(none)'}")
     about = listed([repr(name) for name in criteria])
     parts.append(
@@ -204,7 +206,7 @@ _NO_CHANGE = re.compile(r"\W*NONE\W*", re.IGNORECASE)
 
 def changes_in(reply: str) -> Changes:
     """Read a reply to the advice prompt; raises `OutputError` if it has no line of the documented forms."""
-    lines = plain(reply).split("\n")
+    lines = without_invisible(reply).split("\n")
     found = [match for line in lines if (match := _CHANGE.fullmatch(line))]
     if not found and not any(_NO_CHANGE.fullmatch(line) for line in lines):
         raise OutputError(

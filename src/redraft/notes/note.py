@@ -13,6 +13,7 @@ from redraft._hints import keyword_hints
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import check_count
 from redraft.errors import ConfigError
+from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -317,41 +318,13 @@ def size_of(reflection: TaskReflection, task: PlainTask) -> int:
 
 
 def _listed(items: Iterable[str]) -> str:
-    texts = (_contained(_LEADING_RULES.sub("", plain(item))) for item in items)
+    texts = (_contained(_LEADING_RULES.sub("", without_invisible(item))) for item in items)
     return "\n".join("- " + text.replace("\n", "\n  ") for text in texts if text)
 
 
 def _contained(text: str) -> str:
     """Return a text that can't break out of its block: nothing invisible, no structure at a line's start."""
-    return _STRUCTURE.sub(_INDENT, plain(text).strip()).rstrip()
-
-
-# Plain text, without invisible characters.
-
-_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-# Controls, changes of writing direction, characters without width, and tags and selectors, which can spell
-# invisible sentences. U+FE0E and U+FE0F stay, because emoji need them.
-_UNSEEN = re.compile(
-    r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
-    r"\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
-    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-# Persian, Indian scripts and emoji need joiners between two of their own characters; nothing else does.
-_STRAY_JOINERS = re.compile(
-    r"(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f\u200c\u200d])"
-)
-
-
-def plain(text: str) -> str:
-    """Return a text without invisible characters, its lines ended by line feeds, in linear time.
-
-    A lone surrogate becomes U+FFFD. Tabs stay.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    seen = _UNSEEN.sub("", _LINE_ENDS.sub("\n", text))
-    return _SURROGATES.sub("\ufffd", _STRAY_JOINERS.sub("", seen))
+    return _STRUCTURE.sub(_INDENT, without_invisible(text).strip()).rstrip()
 
 
 # Placeholders.

@@ -12,11 +12,11 @@ from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
-from redraft.notes.note import TaskReflection, placeholders_of, plain, size_of
+from redraft.notes.note import TaskReflection, placeholders_of, size_of
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
-from redraft.text.characters import without_middle
+from redraft.text.characters import without_invisible, without_middle
 from redraft.text.replies import fenced, speaks_to_author
 
 if TYPE_CHECKING:
@@ -156,9 +156,9 @@ def meta_prompt(subject: ReflectionInput) -> str:
     parts = [
         ROLE,
         "## Original Task Definition",
-        f"### Description\n{plain(task.description)}",
-        f"### Expected Output Specification\n{plain(task.expected_output) or NOT_GIVEN}",
-        f"## What Was Produced\n{fenced(without_middle(plain(subject.task_output), MOST_OUTPUT), 'output')}",
+        f"### Description\n{without_invisible(task.description)}",
+        f"### Expected Output Specification\n{without_invisible(task.expected_output) or NOT_GIVEN}",
+        f"## What Was Produced\n{excerpt(subject.task_output, MOST_OUTPUT, 'output')}",
     ]
     if subject.prior_reflection is not None:
         parts.append(_prior(subject.prior_reflection))
@@ -177,18 +177,18 @@ def shorten_prompt(subject: ReflectionInput, reflection: TaskReflection, size: i
         "Shorten it. Keep what helps most the next time the task is carried out, merge what says the same, "
         "and leave out what the definition says already."
     )
-    note = fenced(without_middle(_rendered(reflection), MOST_OUTPUT), "note")
+    note = excerpt(_rendered(reflection), MOST_OUTPUT, "note")
     rule = _placeholder_rule(subject.task)
     return "\n\n".join(part for part in (now, note, request, rule, FORM) if part)
 
 
 def _prior(prior: TaskReflection) -> str:
-    rendered = without_middle(_rendered(prior), MOST_QUOTED)
+    note = excerpt(_rendered(prior), MOST_QUOTED, "note in force")
     runs = "1 earlier run" if prior.run_count == 1 else f"{prior.run_count:,} earlier runs"
     return (
         f"## Note in Force (run {prior.run_count})\n"
         f"{runs} led to this note, and your answer takes its place: carry over what still helps, mend or "
-        f"drop what does not.\n{fenced(rendered, 'note in force')}"
+        f"drop what does not.\n{note}"
     )
 
 
@@ -199,7 +199,12 @@ def _rendered(reflection: TaskReflection) -> str:
         ("Observations", "\n".join(f"- {item}" for item in reflection.observations) or "- (none)"),
         ("Suggestions", "\n".join(f"- {item}" for item in reflection.suggestions) or "- (none)"),
     )
-    return plain("\n\n".join(f"{heading}:\n{text}" for heading, text in parts))
+    return "\n\n".join(f"{heading}:\n{text}" for heading, text in parts)
+
+
+def excerpt(text: str, most: int, label: str) -> str:
+    """Quote a text as data, without invisible characters, in at most about `most` characters."""
+    return fenced(without_middle(without_invisible(text), most), label)
 
 
 def judged_text(evaluation: ReflectionEvaluation) -> str:
@@ -208,7 +213,7 @@ def judged_text(evaluation: ReflectionEvaluation) -> str:
     lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
     lines += [f"- {name.rstrip('.')}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
     judgement = "\n\n".join(part for part in ("\n".join(lines), render_critique(evaluation)) if part)
-    return f"## What the Criteria Said\n{fenced(without_middle(plain(judgement), MOST_QUOTED), 'judgement')}"
+    return f"## What the Criteria Said\n{excerpt(judgement, MOST_QUOTED, 'judgement')}"
 
 
 def _score(score: float | None) -> str:
@@ -286,7 +291,7 @@ def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Secti
     dropped. If the reply was `cut_off` within a list, so is its last item. Raises `OutputError` if there is
     no marker, or a refined text was cut off.
     """
-    lines = plain(reply).split("\n")
+    lines = without_invisible(reply).split("\n")
     starts = _section_starts(lines, _quotable_in(output))
     if not starts:
         raise OutputError(
@@ -334,7 +339,7 @@ def _markers_in(lines: list[str]) -> list[tuple[int, str]]:
 
 def _quotable_in(output: str) -> set[str]:
     """Return the markers in an output, each with the text that follows it."""
-    lines = plain(output).split("\n")
+    lines = without_invisible(output).split("\n")
     return {text for number, _ in _markers_in(lines) if (text := _with_next_text(lines, number))}
 
 
@@ -455,15 +460,19 @@ def settled(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflect
         refined_expected_output=_own_if_same(
             reflection.refined_expected_output, subject.task.expected_output
         ),
-        observations=tuple(text for item in reflection.observations if (text := plain(item).strip())),
-        suggestions=tuple(text for item in reflection.suggestions if (text := plain(item).strip())),
+        observations=tuple(
+            text for item in reflection.observations if (text := without_invisible(item).strip())
+        ),
+        suggestions=tuple(
+            text for item in reflection.suggestions if (text := without_invisible(item).strip())
+        ),
     )
 
 
 def _own_if_same(refined: str, own: str) -> str:
     """Return a refined text as plain text, or the task's own if it is blank or they say the same."""
-    text = plain(refined).strip()
-    return own if not text or text == plain(own).strip() else text
+    text = without_invisible(refined).strip()
+    return own if not text or text == without_invisible(own).strip() else text
 
 
 def without_losses(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:

@@ -26,21 +26,41 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 (as Python writes them)
 
 
-# Control characters except tab and line feed; soft hyphens and zero-width characters; direction marks; tags
-# and variation selectors, which can carry a whole hidden text; lone surrogates; private use.
+# Control characters except tab and line feed; soft hyphens and characters without width; direction marks;
+# tags and variation selectors, which can carry a whole hidden text; private use.
 _INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\ue000-\uf8ff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ue000-\uf8ff"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
-_HIDDEN_LINE_BREAK = re.compile("\r\n|\r|\x85|\u2028|\u2029")
+_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+# Hebrew, Arabic, Indian and Mongolian scripts and emoji need one joiner between two of their characters.
+_JOINED = (
+    r"\u0590-\u0dff\u1000-\u109f\u1780-\u18af\ufb1d-\ufdff\ufe70-\ufefc"
+    r"\u2190-\u2bff\ufe0f\U0001f000-\U0001faff"
+)
+_STRAY_JOINERS = re.compile(rf"(?<![{_JOINED}])[\u200c\u200d]+|[\u200c\u200d]+(?![{_JOINED}])")
+# A selector says whether a sign is drawn as an emoji.
+_SIGN = r"\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+_STRAY_SELECTORS = re.compile(rf"(?<![{_SIGN}])[\ufe0e\ufe0f]+(?!\u20e3)")
 
 
 def without_invisible(text: str) -> str:
-    """Return a text without invisible characters; line breaks of all kinds become line feeds."""
-    return _INVISIBLE.sub("", _HIDDEN_LINE_BREAK.sub("\n", text))
+    """Remove invisible characters from a text, in linear time; each line ends with a line feed.
+
+    A joiner or a selector stays where a script or an emoji needs it, and tabs stay. A lone surrogate becomes
+    U+FFFD.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _INVISIBLE.sub("", _LINE_ENDS.sub("\n", text))
+    if text.isascii():
+        return text
+    text = _STRAY_JOINERS.sub("", _STRAY_SELECTORS.sub("", text))
+    return _SURROGATE.sub("\ufffd", text)
 
 
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
