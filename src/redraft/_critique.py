@@ -79,7 +79,8 @@ def render_issue(issue: Issue) -> str:
     if issue.startswith(criterion):
         criterion = ""
     path = f"at {issue.path}" if issue.path and not issue.startswith(f"{issue.path}: ") else ""
-    place = ", ".join(part for part in (criterion, path, _line(issue)) if part)
+    line = "" if issue.line is None else f"line {issue.line}"
+    place = ", ".join(part for part in (criterion, path, line) if part)
     return f"{issue.message} ({place})" if place else issue.message
 
 
@@ -91,10 +92,6 @@ def _strengths(evaluation: ReflectionEvaluation) -> list[str]:
         for name, score in evaluation.criteria_scores.items()
         if score is not None and score >= STRONG and name not in named
     ]
-
-
-def _line(issue: Issue) -> str:
-    return f"line {issue.line}" if issue.line is not None else ""
 
 
 def _lowest(evaluation: ReflectionEvaluation) -> list[tuple[str, float]]:

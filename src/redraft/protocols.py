@@ -297,27 +297,30 @@ class ModelCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a generator or reviser is asked to do now.
-
-    `number` is the 1-based version that the attempt will become. `mode` is `draft` (the first one), `revise`
-    (improve `previous` by `evaluation`) or `fresh` (start over; `evaluation` lists what went wrong before,
-    and `previous`, if shown at all, is only an example of what not to repeat). `strategy` is the revision
-    strategy to use, `base` the iteration that `previous` comes from. `failed` is the last version that made
-    things worse; its changes should not be tried again. `temperature` is a request that a model may ignore.
-    `max_tokens` limits what this attempt may generate. `candidate` is its 1-based number among the attempts
-    at the same version, which are made at once.
-    """
+    """What a generator or reviser is asked to do now."""
 
     number: int = 1
+    """The 1-based version that the attempt will become."""
     mode: Literal["draft", "revise", "fresh"] = "draft"
+    """`draft` (the first one), `revise` (improve `previous` by `evaluation`) or `fresh` (start over).
+
+    For a fresh start, `evaluation` lists what went wrong before, and `previous`, if shown at all, is only an
+    example of what not to repeat.
+    """
     previous: Output = None
     evaluation: ReflectionEvaluation | None = None
     strategy: str = "hybrid"
+    """The revision strategy to use."""
     temperature: float | None = None
+    """A request that a model may ignore."""
     failed: ReflectionVersion | None = None
+    """The last version that made things worse; its changes should not be tried again."""
     max_tokens: int | None = None
+    """Limits what this attempt may generate."""
     base: int | None = None
+    """The iteration that `previous` comes from."""
     candidate: int = 1
+    """Its 1-based number among the attempts at the same version, which run in parallel."""
 
 
 FIRST_ATTEMPT = Attempt()
@@ -330,25 +333,29 @@ FRESH_TEMPERATURE = 0.7
 class RunContext:
     """A read-only view of a run: its task and advice, the versions so far, and the current attempt.
 
-    `iteration` is the 1-based number of the version being made or judged; `versions` are those before it.
-    With `free_only`, an evaluator must not call a model: the budget is spent, or a gate was not passed.
-    `rubric` lists what the criteria ask for, as far as a writer may know. It is part of the `prompt`, the
-    same in all calls of a run, and empty if no criteria are known. `rivals` grows by the judgement of each
-    other candidate for the same version. `live` is the run's own, for verbs of the project. A writer's view
-    of the run, and every attempt, leave out what a criterion's `shown` says that a writer must not know, and
-    why something could not be judged.
+    A writer's view of the run, and every attempt, leave out what a criterion's `shown` hides from the writer,
+    and why something could not be judged.
     """
 
     task: PlainTask
     run_id: str
     iteration: int = 1
+    """The 1-based number of the version that is made or judged."""
     versions: tuple[ReflectionVersion, ...] = ()
+    """The versions before it."""
     advice: tuple[Advice, ...] = ()
     attempt: Attempt = FIRST_ATTEMPT
     free_only: bool = False
+    """Whether an evaluator must not call a model: the budget is spent, or a gate was not passed."""
     rubric: str = ""
+    """What the criteria ask for, as far as a writer may know: a part of the `prompt`.
+
+    The same in all calls of a run, and empty if no criteria are known.
+    """
     rivals: Sequence[ReflectionEvaluation] = ()
+    """The judgements of other candidates for the same version; grows while they are judged."""
     live: Any = field(default=None, repr=False, compare=False)
+    """The state of the run, for the project's own verbs."""
 
     @property
     def prompt(self) -> str:
@@ -399,38 +406,34 @@ ModelRole: TypeAlias = Literal["generation", "evaluation", "revision", "reflecti
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request to a model.
-
-    `schema` is a JSON Schema (an object at the top) that the reply must follow; the reply's `parsed` is then
-    the decoded value. `temperature` and `max_tokens` are sent only if they are not None, since newer models
-    refuse sampling parameters. With `schema_in_prompt`, the messages describe the schema, and a server that
-    takes none gets them as they are. `logprobs` (0 to 20) asks for that many alternatives of each token.
-    `role` is what the call is for; `reflection` covers reflections on a run and in the middle of one.
-    """
+    """One request to a model."""
 
     messages: tuple[Message, ...]
     schema: Mapping[str, Any] | None = None
+    """A JSON Schema (an object at the top) for the reply, whose `parsed` is then the decoded value."""
     temperature: float | None = None
+    """Sent only if it is not None, since newer models refuse sampling parameters."""
     max_tokens: int | None = None
+    """Sent only if it is not None."""
     logprobs: int = 0
+    """How many alternatives of each token to ask for, 0 to 20."""
     role: ModelRole = "generation"
+    """What the call is for; `reflection` covers those on a run and in the middle of it."""
     schema_in_prompt: bool = False
+    """Whether the messages describe the schema, so that a server without schemas gets them as they are."""
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A model's reply.
-
-    `parsed` is the decoded value if a schema was asked for; it is None if the text could not be decoded,
-    and the caller decides what that means. `logprobs` maps tokens to natural log probabilities, one mapping
-    for each generated token, if the provider reports them. `finish_reason` is `length` if the reply was cut
-    off.
-    """
+    """A model's reply."""
 
     text: str
     parsed: Any = None
+    """The decoded value if the request has a schema; None if the text could not be decoded."""
     logprobs: tuple[Mapping[str, float], ...] = ()
+    """Natural log probabilities by token, a mapping for each generated token, if the provider has them."""
     usage: TokenUsage = NOTHING_USED
     model: str = ""
     finish_reason: Literal["stop", "length", "other"] = "stop"
+    """`length` if the reply was cut off."""

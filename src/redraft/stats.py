@@ -56,18 +56,18 @@ def more_needed(count: int, mean: float, wanted: float) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """How much better one side did than the other on the same cases.
-
-    `effect` is the mean over the cases of the difference, with its 95 % interval; None for fewer than
-    `FEWEST_CASES`. `needed` is about how many cases it would take to find such a difference four times in
-    five, None if that is not known or not to be had. `detectable` is the difference that as many cases find
-    four times in five, None if they are too few for any.
-    """
+    """How much better one side did than the other on the same cases."""
 
     cases: int
     effect: Effect | None = None
+    """The mean over the cases of the difference, with its interval; None below `FEWEST_CASES`."""
     needed: int | None = None
+    """About how many cases it would take to find such a difference four times in five.
+
+    None if that is not known, or out of reach.
+    """
     detectable: float | None = None
+    """The difference that as many cases find four times in five; None if they are too few for any."""
 
     @property
     def verdict(self) -> Literal["better", "worse", "not distinguishable", "unknown"]:
@@ -181,21 +181,24 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far a judge agrees with a person: a table of counts, and Cohen's kappa with its 95 % interval.
-
-    `both` and `neither` count the yes and the no of both, `judge_only` and `person_only` the yes of one
-    alone. `kappa` is 0 for chance and 1 for full agreement. It is None where it is not defined: without
-    ratings, or if both gave all of them the same answer. `low` and `high` are None for ratings of fewer than
-    `FEWEST_CASES` groups.
-    """
+    """How far a judge agrees with a person: a table of counts, and Cohen's kappa with its 95 % interval."""
 
     both: int = 0
+    """The yes of both."""
     judge_only: int = 0
+    """The yes of the judge alone."""
     person_only: int = 0
+    """The yes of the person alone."""
     neither: int = 0
+    """The no of both."""
     kappa: float | None = None
+    """0 for chance and 1 for full agreement; None where it is not defined.
+
+    That is without ratings, or if both gave all of them the same answer.
+    """
     low: float | None = None
     high: float | None = None
+    """Like `low`, None for ratings of fewer than `FEWEST_CASES` groups."""
 
     @property
     def count(self) -> int:

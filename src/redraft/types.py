@@ -88,21 +88,21 @@ class ImageMessage(Message):
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class PlainTask:
-    """What an agent is asked, as plain data; `redraft.Task` adds who answers, and how.
-
-    `expected_output` describes what the answer should look like. `task_type` picks default criteria
-    (`code_generation`, `writing`, `analysis`, `reasoning`) and groups lessons. `tools` names the tools that
-    the agent may use. `context` is background for this run only. `messages` are the conversation before the
-    task, and `images` belong to its description.
-    """
+    """What an agent is asked, as plain data; `redraft.Task` adds who answers, and how."""
 
     description: str
     expected_output: str = ""
+    """What the answer should look like."""
     task_type: str = ""
+    """Picks default criteria (`code_generation`, `writing`, `analysis`, `reasoning`), and groups lessons."""
     tools: tuple[str, ...] = ()
+    """The names of the tools that the agent may use."""
     context: str = ""
+    """Background for this run only."""
     messages: tuple[Message | ImageMessage, ...] = ()
+    """The conversation before the task."""
     images: tuple[Image, ...] = ()
+    """Those that belong to the description."""
 
     def plain(self) -> PlainTask:
         """Return the task as plain data: what a run gets and what its record keeps."""
@@ -248,20 +248,21 @@ _NOT_GIVEN = cast("Any", object())
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What model calls used: tokens, requests and cost. Two usages add up with `+`.
-
-    `cached_tokens` is the part of `input_tokens` that the provider served from its prompt cache. `requests`
-    counts the calls that were answered, `failed_requests` those that were not. `cost_usd` is in US dollars;
-    None means unknown, and an unknown part makes the sum unknown. If it is left out, it is 0.0 where nothing
-    was used, and unknown otherwise.
-    """
+    """What model calls used: tokens, requests and cost. Two usages add up with `+`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    """The part of `input_tokens` that the provider served from its prompt cache."""
     requests: int = 0
+    """The calls that were answered."""
     failed_requests: int = 0
+    """The calls that were not answered."""
     cost_usd: float | None = _NOT_GIVEN
+    """US dollars; None means unknown, and an unknown part makes the sum unknown.
+
+    By default, 0.0 where nothing was used, and unknown otherwise.
+    """
 
     def __post_init__(self) -> None:
         if self.cost_usd is _NOT_GIVEN:
@@ -509,50 +510,57 @@ def _words(text: str) -> frozenset[str]:
 class ReflectionEvaluation:
     """The judgement of one output: how good it is, what is wrong, what to do about it.
 
-    `overall_score` and the values of `criteria_scores` are in 0..1; None means that it could not be judged,
-    which is not the same as bad. The overall score is a verdict only if every criterion was judged
-    (`is_fully_judged`). A criterion that does not apply to this output is absent. Issues may be plain
-    strings. `confidence` (0..1) is how sure the judge is.
-
-    If the judge was asked more than once, `samples` holds the scores of each judgement by criterion, `spread`
-    is the margin of error of the overall score (the standard error of the samples, times the pattern's
-    `judge_margin`), and `agreement` is the share of samples (0..1) with the same verdict as `satisfactory`.
-    `repeats_itself` says that all its replies were the same, word for word.
-    A gain counts only if it exceeds the margins of both versions together, `sqrt(one**2 + other**2)`.
-
-    With `accept="pairwise"`, `preferred` is what the judge said when it compared the output with the best one
-    before it, in both orders: 1.0 if this one is better, 0.0 if it is worse, 0.5 if that is undecided or
-    could not be found out; None if they were not compared.
-
-    `gates_passed` is False if a criterion with `gate=True` failed, and None if none failed but one could not
-    be judged, which does not count as passed; without an overall score, it is never True. `opinions` names
-    the criteria that a model judged, `generated` those of generated origin, and `meets_given` says whether
-    the output would be satisfactory without these.
-    `unmet` names the criteria that were judged and fall short: of their own threshold or, where
-    the mean alone does, of that; empty if nothing is known to be wrong, None if the evaluator does not say.
-    `shown` holds the criteria that the writer is not told everything about, with their
-    `QualityCriterion.shown`. `memo` is JSON data that the evaluator wants to find again.
+    Scores are in 0..1; None means that something could not be judged, which is not the same as bad. Issues
+    may be plain strings.
     """
 
     overall_score: float | None
+    """A verdict only if every criterion was judged (`is_fully_judged`)."""
     criteria_scores: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    """By the names of the criteria; a criterion that does not apply to this output is absent."""
     satisfactory: bool = False
     issues: tuple[Issue, ...] = NO_ITEMS
     suggestions: tuple[str, ...] = NO_ITEMS
     confidence: float = 1.0
+    """How sure the judge is, 0..1."""
     spread: float = 0.0
+    """The margin of error of the overall score, if the judge was asked more than once.
+
+    It is the standard error of the samples, times the pattern's `judge_margin`. A gain counts only if it
+    exceeds the margins of both versions together, `sqrt(one**2 + other**2)`.
+    """
     samples: tuple[Mapping[str, float], ...] = ()
+    """The scores of each judgement by criterion, if the judge was asked more than once."""
     agreement: float = 1.0
+    """The share of samples (0..1) with the same verdict as `satisfactory`."""
     repeats_itself: bool = False
+    """Whether all replies of the judge were the same, word for word."""
     preferred: float | None = None
+    """With `accept="pairwise"`, the comparison with the best output before it, in both orders.
+
+    1.0 if this output is better, 0.0 if it is worse, 0.5 if that is undecided; None without a comparison.
+    """
     gates_passed: bool | None = True
+    """False if a criterion with `gate=True` failed; None if none failed, but one could not be judged.
+
+    That does not count as passed. Without an overall score, it is never True.
+    """
     usage: TokenUsage = NOTHING_USED
     memo: Any = None
+    """JSON data that the evaluator wants to find again."""
     generated: tuple[str, ...] = ()
+    """The names of the criteria of generated origin."""
     meets_given: bool = True
+    """Whether the output would be satisfactory without the generated criteria."""
     shown: Mapping[str, Shown] | None = None
+    """The criteria that are partly or fully hidden from the writer, with their `QualityCriterion.shown`."""
     opinions: tuple[str, ...] = ()
+    """The names of the criteria that a model judged."""
     unmet: tuple[str, ...] | None = None
+    """The names of the criteria that were judged and fall short; None if the evaluator does not say.
+
+    A criterion falls short of its own threshold or, where the mean alone does, of that of the mean.
+    """
 
     def __post_init__(self) -> None:
         if self.issues is not NO_ITEMS:
@@ -710,31 +718,31 @@ class ReflectionEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """A reflection in the middle of a run: what triggered it, when, and what it said.
-
-    `iteration` is the 1-based version being made, `step` the number of steps that the model had taken in the
-    conversation (0: between two versions). `text` went into the conversation; if the reflecting model
-    failed, it is empty and `problem` says why.
-    """
+    """A reflection in the middle of a run: what triggered it, when, and what it said."""
 
     trigger: str
     text: str
+    """What went into the conversation; empty if the reflecting model failed."""
     iteration: int
+    """The 1-based version that was being made."""
     step: int = 0
+    """The steps that the model had taken in the conversation; 0 between two versions."""
     usage: TokenUsage = NOTHING_USED
     problem: str = ""
+    """Why the reflecting model failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What was said and done on the way to one output, so that a revision can go on from there.
-
-    `messages` are those of the agent's framework, as JSON data, from the first prompt on; a revision's
-    include those of the version it revised. `reflections` are those made on the way to this output alone.
-    """
+    """What was said and done on the way to one output, so that a revision can go on from there."""
 
     messages: list[Any] = field(default_factory=list[Any])
+    """Those of the agent's framework, as JSON data, from the first prompt on.
+
+    A revision's include those of the version it revised.
+    """
     reflections: tuple[Reflection, ...] = ()
+    """Those made on the way to this output alone."""
 
 
 Output: TypeAlias = Any
@@ -747,23 +755,26 @@ class Draft(Generic[OutputT]):
     """An output as a generator or reviser returns it, with what it knows about it.
 
     A function may return the plain output instead; one that knows what its model calls used returns
-    `Draft(text, usage=...)`. `improvements` lists what was changed, `notes` what a reader should know about
-    how it was made (such as an edit that did not apply). `conversation` is how an agent that uses tools
-    arrived at it. `memo` is JSON data that the generator or reviser wants to find again in the version. If it
-    was chosen from several candidates, `choice` says why, and `evaluation` is its judgement if choosing took
-    one. `model` is the name of the model that wrote it, if that is known.
+    `Draft(text, usage=...)`.
     """
 
     output: OutputT
     usage: TokenUsage = NOT_REPORTED
     improvements: tuple[str, ...] = ()
+    """What was changed."""
     strategy: str = "draft"
     notes: tuple[str, ...] = ()
+    """What a reader should know about how it was made, such as an edit that did not apply."""
     conversation: Conversation | None = None
+    """How an agent that uses tools arrived at it."""
     memo: Any = None
+    """JSON data that the generator or reviser wants to find again in the version."""
     evaluation: ReflectionEvaluation | None = None
+    """Its judgement, if choosing it from several candidates took one."""
     choice: Choice | None = None
+    """Why it was chosen from several candidates."""
     model: str = ""
+    """The name of the model that wrote it, if that is known."""
 
     def usage_by_role(self, role: str) -> Mapping[str, TokenUsage]:
         """Return its usage as that of `role`, with what the choice and the other candidates used."""
@@ -778,17 +789,16 @@ class Draft(Generic[OutputT]):
 
 @dataclass(slots=True)
 class Choice:
-    """Why a draft was chosen from several candidates, and the others.
-
-    `detail` explains the choice, and `numbers` maps names such as `chosen` or `scores` to JSON data.
-    `rejected` are the candidates that were not chosen, judged as far as choosing took. `usage` is what they
-    and the choice used, by role; that of the chosen draft is its own.
-    """
+    """Why a draft was chosen from several candidates, and the others."""
 
     detail: str
+    """The reason, in a sentence."""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Maps names such as `chosen` or `scores` to JSON data."""
     rejected: tuple[ReflectionVersion, ...] = ()
+    """The candidates that were not chosen, judged as far as choosing took."""
     usage: Mapping[str, TokenUsage] = field(default_factory=dict[str, "TokenUsage"])
+    """What they and the choice used, by role; the usage of the chosen draft is its own."""
 
     def converted(self, convert: Callable[[Any], Any]) -> Choice:
         """Return the choice with the outputs of the rejected candidates converted."""
@@ -797,35 +807,38 @@ class Choice:
 
 @dataclass(slots=True)
 class ReflectionVersion(Generic[OutputT]):
-    """One output of a run with its evaluation and how it came about.
-
-    `iteration` is 1-based. `token_usage` covers making and judging it. `strategy` is how it was made
-    (`draft`, `given`, `fresh`, `revise`, or a revision strategy) and `base` the iteration it was revised
-    from. `repeats` is the earlier iteration with the very same output, whose evaluation it shares. `gain` is
-    by how much its score beat the best earlier version judged by the same criteria (a gate newly passed
-    counts as 1, one that was lost as -1, and a comparison as 0.5, 0 or -0.5); None if there is no such
-    version, and for a repeat. `margin` is the margin of error of the gain: a gain within it may be the
-    judge's noise. `accepted` is True if a callback accepted it. `conversation`, `memo`, `choice` and `model`
-    are those of its `Draft`. A rejected candidate has a 1-based number of its own, `candidate`, and the
-    iteration of the one that was chosen.
-    """
+    """One output of a run with its evaluation and how it came about."""
 
     iteration: int
+    """1-based."""
     output: OutputT
     evaluation: ReflectionEvaluation
     improvements_applied: tuple[str, ...] = NO_ITEMS
     timestamp: datetime = field(default_factory=partial(datetime.now, UTC))
     token_usage: TokenUsage = NOT_REPORTED
+    """What making and judging it used."""
     strategy: str = "draft"
+    """How it was made: `draft`, `given`, `fresh`, `revise`, or a revision strategy."""
     base: int | None = None
+    """The iteration that it was revised from."""
     repeats: int | None = None
+    """The earlier iteration with the very same output, whose evaluation it shares."""
     gain: float | None = None
+    """By how much its score beat the best earlier version judged by the same criteria.
+
+    A gate newly passed counts as 1, a gate that was lost as -1, and a comparison as 0.5, 0 or -0.5. None if
+    there is no such version, and for a repeat.
+    """
     margin: float = 0.0
+    """The margin of error of the gain: a gain within it may be the judge's noise."""
     accepted: bool = False
+    """Whether a callback accepted it."""
     conversation: Conversation | None = None
+    """That of its `Draft`, as are `memo`, `choice` and `model`."""
     memo: Any = None
     choice: Choice | None = None
     candidate: int | None = None
+    """The 1-based number of a rejected candidate; its iteration is that of the chosen draft."""
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -911,29 +924,27 @@ class ConvergenceReason(StrEnum):
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a run stops: the reason, a sentence that explains it, and the numbers that decided it.
-
-    `numbers` maps names such as `score` or `plateau_iterations` to JSON data.
-    """
+    """Why a run stops."""
 
     reason: ConvergenceReason
     detail: str = ""
+    """A sentence that explains the reason."""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What decided it: names such as `score` or `plateau_iterations`, and JSON data."""
 
 
 @dataclass(slots=True)
 class ReflectionHistory(Generic[OutputT]):
-    """The versions of a finished run, and why it ended.
-
-    `best_version` is the one to use, `final_version` the last one made. `total_iterations` counts revisions,
-    so it is one less than the versions made.
-    """
+    """The versions of a finished run, and why it ended."""
 
     versions: tuple[ReflectionVersion[OutputT], ...]
     best_version: ReflectionVersion[OutputT]
+    """The version to use."""
     final_version: ReflectionVersion[OutputT]
+    """The last version made."""
     convergence_reason: ConvergenceReason
     total_iterations: int
+    """The number of revisions: one less than the versions made."""
 
     def __post_init__(self) -> None:
         self.versions = frozen_list(self.versions)
@@ -941,35 +952,39 @@ class ReflectionHistory(Generic[OutputT]):
 
 @dataclass(slots=True)
 class ReflectionResult(Generic[OutputT]):
-    """A finished run: the output to use, why it stopped, what it cost.
-
-    `best_output` is the one to use; `final_output` and `final_evaluation` belong to the last version.
-    `success` says whether the best version is satisfactory. `iterations_used` counts revisions.
-    `execution_time` is in seconds. `usage_by_role` splits `token_usage` into `generation`, `evaluation`,
-    `revision` and `reflection`. `diagnostics` maps names to sentences: what a reader should know about this
-    run. `error` is the exception that ended the run, if any. `reflections` are those in the middle of the
-    run. `task` is what was asked, and `stop` explains the `convergence_reason`; both are None in a result
-    that does not come from a run. `criteria` are those that judged it, where this process knows them.
-    """
+    """A finished run: the output to use, why it stopped, what it cost."""
 
     success: bool
+    """Whether the best version is satisfactory."""
     final_output: OutputT
+    """The output of the last version."""
     best_output: OutputT
+    """The output to use."""
     final_evaluation: ReflectionEvaluation
+    """The evaluation of the last version."""
     history: ReflectionHistory[OutputT]
     iterations_used: int
+    """The number of revisions."""
     convergence_reason: ConvergenceReason
     token_usage: TokenUsage
     execution_time: float
+    """Seconds."""
     run_id: str = ""
     usage_by_role: Mapping[str, TokenUsage] = field(default_factory=dict[str, "TokenUsage"])
+    """Splits `token_usage` into `generation`, `evaluation`, `revision` and `reflection`."""
     diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Maps names to sentences: what a reader should know about this run."""
     advice: tuple[Advice, ...] = ()
     error: BaseException | None = None
+    """The exception that ended the run, if any."""
     reflections: tuple[Reflection, ...] = ()
+    """Those in the middle of the run."""
     task: PlainTask | None = None
+    """What was asked; None in a result that does not come from a run."""
     stop: Stop | None = None
+    """Explains the `convergence_reason`; None in a result that does not come from a run."""
     criteria: tuple[QualityCriterion, ...] = ()
+    """Those that judged it, where this process knows them."""
 
     def __repr__(self) -> str:
         best = self.history.best_version

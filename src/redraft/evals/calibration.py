@@ -64,18 +64,17 @@ PARTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A stored judgement: an output of a run, and what a model scored it (0..1) by one criterion.
-
-    `key` is the same for the same output of the same task, by the same criterion.
-    """
+    """A stored judgement: an output of a run, and what a model scored it by one criterion."""
 
     key: str
+    """The same for the same output of the same task, by the same criterion."""
     run: str
     version: str
     task: PlainTask
     output: Output
     criterion: QualityCriterion
     score: float
+    """0..1."""
 
     @property
     def is_near(self) -> bool:
@@ -205,18 +204,21 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdAdvice:
-    """The threshold that costs least on the labelled outputs, and what is known of the gain.
-
-    `cost` is the mean of a verdict at the threshold now. `saving` compares that with thresholds chosen
-    without the labels that they are tried on, so that a threshold which only fits these labels is not taken
-    for a gain.
-    """
+    """The threshold that costs least on the labelled outputs, and what is known of the gain."""
 
     now: float
+    """The threshold of the criterion."""
     best: float
+    """The threshold that costs least."""
     cost: float
+    """The mean of a verdict at the threshold now."""
     best_cost: float
+    """The mean of a verdict at the best threshold."""
     saving: PairedComparison
+    """Compares thresholds that were chosen without the labels that they are tried on.
+
+    So a threshold that only fits these labels is not taken for a gain.
+    """
 
     @property
     def is_better(self) -> bool:
@@ -233,15 +235,14 @@ class ThresholdAdvice:
 
 @dataclass(frozen=True, slots=True)
 class CriterionReport:
-    """One criterion, or all together (an empty `name`): how the judge's verdicts agree with the labels.
-
-    `near` counts only scores closer than 0.1 to the threshold, where a verdict hangs on little.
-    """
+    """How the judge's verdicts by one criterion agree with the labels."""
 
     name: str
+    """Empty for all criteria together."""
     threshold: float | None
     agreement: Agreement
     near: Agreement
+    """Only of scores closer than 0.1 to the threshold, where a verdict hangs on little."""
     advice: ThresholdAdvice | None = None
 
     def row(self) -> dict[str, str]:
@@ -276,20 +277,21 @@ def kappa_cell(agreement: Agreement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSummary:
-    """A judge in short: what it has judged, how much of that is `left` to label, and what labels say of it.
-
-    `labels` are those that say yes or no. The judge of a workflow can't be asked again.
-    """
+    """A judge in short."""
 
     key: str
     model: str
     rubric: str
     criteria: tuple[str, ...]
     judgements: int
+    """How many judgements are stored."""
     left: int
+    """How many of them are still to be labelled."""
     labels: int
+    """How many labels say yes or no."""
     agreement: Agreement
     is_of_workflow: bool = False
+    """Whether it is a workflow's, which can't be asked again."""
 
     @property
     def is_calibrated(self) -> bool:
@@ -326,14 +328,14 @@ def judge_document(
 
 @dataclass(frozen=True)  # without slots, for the cached properties
 class Calibration:
-    """One judge: what it has judged, in the order in which a person labels it, and the labels so far.
-
-    `labels` go by the key of the judgement. `criteria` and their thresholds are those of its newest run.
-    """
+    """One judge: what it has judged, and the labels so far."""
 
     judging: Judging
+    """The judge as its newest run has it."""
     judgements: tuple[Judgement, ...]
+    """In the order in which a person labels them."""
     labels: Mapping[str, Label]
+    """By the key of the judgement."""
 
     @property
     def judge(self) -> JudgeId:
@@ -516,26 +518,28 @@ class Calibrations:
 
 @dataclass(frozen=True, slots=True)
 class StabilityReport:
-    """Test-retest reliability of a judge: how often it decides otherwise when it judges an output again.
-
-    `outputs` were judged again `repeats` times each. `verdicts` counts the new judgements, and `flipped`
-    those that fell on the other side of the threshold; `near` and `near_flipped` count those whose stored
-    score was close to it. `difference` is the mean distance between the stored scores and the new ones, None
-    without a new one. `agreement` compares the new scores with the labels. `note` says why judgements are
-    missing.
-    """
+    """Test-retest reliability of a judge: how often it decides otherwise when it judges an output again."""
 
     model: str
     outputs: int
+    """How many outputs were judged again."""
     repeats: int
+    """How many times each."""
     verdicts: int
+    """The new judgements."""
     flipped: int
+    """Those that fell on the other side of the threshold."""
     near: int
+    """The new judgements whose stored score was close to the threshold."""
     near_flipped: int
+    """Those of them that fell on the other side."""
     difference: float | None
+    """The mean distance between the stored scores and the new scores; None without a new score."""
     agreement: Agreement
+    """Of the new scores with the labels."""
     usage: TokenUsage = NOTHING_USED
     note: str = ""
+    """Why judgements are missing."""
 
     @classmethod
     async def stored(cls, store: Store, judge: JudgeId) -> StabilityReport | None:

@@ -49,32 +49,33 @@ LONGEST_ID = 60
 class EvalCase:
     """One task to evaluate agents on, and what a good answer to it is.
 
-    `criteria` grade an answer, and an agent that has no criteria of its own reflects by them. `hidden`
-    criteria grade in their place where there are any, and no agent sees them. `threshold` (0..1) is the
-    overall score that passes. `reference` is an answer that is known to be right; with a `match` (`exact`,
-    `includes` or `json`) an answer must also be the same text, hold it, or be the same JSON value. Of a list
-    of texts, any one will do, except for `json`. A `control` case was
-    answered right without reflection, so a failure on it shows that reflecting spoils good answers.
-    `wrong` says what was wrong with the answer in the `run` that the case was made of.
-
-    `inputs` fill the placeholders of a `redraft.Task` that is evaluated; what it says is then the task.
-    `agent` is the name under which that run's agent can be imported; without one, a model answers with the
-    `system_prompt`. Raises `ConfigError` for an empty id or task, and for a threshold out of range.
+    Raises `ConfigError` for an empty id or task, and for a threshold out of range.
     """
 
     id: str
     task: PlainTask
     criteria: tuple[QualityCriterion, ...] = ()
+    """Grade an answer; an agent that has no criteria of its own reflects by them."""
     hidden: tuple[QualityCriterion, ...] = ()
+    """Grade in place of the `criteria` where there are any, and no agent sees them."""
     threshold: float | None = None
+    """The overall score (0..1) that passes."""
     control: bool = False
+    """Whether it was right without reflection, so that a failure shows that reflecting spoils answers."""
     reference: Any = None
+    """An answer that is known to be right. Of a list of texts, any one will do, except for `json`."""
     match: Match = ""
+    """How an answer must match the reference: `exact`ly, `includes` it, or as the same `json` value."""
     wrong: tuple[str, ...] = ()
+    """What was wrong with the answer in the `run`."""
     system_prompt: str = ""
+    """That of the model that answers without an `agent`."""
     agent: str = ""
+    """The name under which the run's agent can be imported; without it, a model answers."""
     run: str = ""
+    """The stored run that the case was made of."""
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fill the placeholders of a `redraft.Task` that is evaluated; what it says is then the task."""
 
     def __post_init__(self) -> None:
         if not self.id.strip():

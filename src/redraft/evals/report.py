@@ -48,15 +48,15 @@ LONGEST_ERROR = 200
 
 @dataclass(frozen=True, slots=True)
 class GradedAnswer:
-    """What would be returned after a version, graded by the case.
-
-    `passed` and `score` (0..1) are None if it could not be judged. `usage` is of all calls up to there.
-    """
+    """What would be returned after a version, graded by the case."""
 
     output: Output
     usage: TokenUsage
+    """Of all calls up to there."""
     score: float | None
+    """0..1; None if it could not be judged."""
     passed: bool | None
+    """None if it could not be judged."""
     issues: tuple[str, ...] = ()
 
     @classmethod
@@ -74,23 +74,25 @@ class GradedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try of an arm at a case, the `number`th from 1.
-
-    `answers` has an entry for each version: what the run would have returned had it ended there. So the first
-    is the first draft, and the last is what was returned. A run that failed has none, and an `error`; if a
-    provider or a judge failed, whether it would have passed is `unknown`. `grading` is what the judgements
-    used, which is not part of `usage`.
-    """
+    """One try of an arm at a case."""
 
     case: str
     arm: str
     number: int
+    """The number of the try, from 1."""
     answers: tuple[GradedAnswer, ...]
+    """What the run would have returned had it ended after each version; empty if it failed.
+
+    So the first is the first draft, and the last is what was returned.
+    """
     usage: TokenUsage = NOTHING_USED
     seconds: float = 0.0
     grading: TokenUsage = NOTHING_USED
+    """What the judgements used, which is not part of `usage`."""
     error: str = ""
+    """Why the run failed."""
     unknown: bool = False
+    """Whether a provider or a judge failed, so that it might have passed."""
     run_id: str = ""
 
     @property
@@ -134,25 +136,25 @@ class Side:
 
 @dataclass(slots=True)
 class Evaluated:
-    """The record of an evaluation: what was compared, on which cases, and when.
-
-    `digest` identifies the cases, and `controls` are the ids of those that were right without reflection.
-    `findings` are what was found, a sentence for each difference; `note` says why not all tries were made.
-    `suspended` is what the tries used for which the budget did not last, by their names.
-    """
+    """The record of an evaluation: what was compared, on which cases, and when."""
 
     run_id: str
     started_at: datetime
     process: Process
     cases: tuple[str, ...]
     controls: tuple[str, ...]
+    """The ids of the cases that were right without reflection."""
     digest: str
+    """Identifies the cases."""
     sides: tuple[Side, ...]
     n: int = 1
     finished_at: datetime | None = None
     note: str = ""
+    """Why not all tries were made."""
     findings: tuple[str, ...] = ()
+    """A sentence for each difference."""
     suspended: Mapping[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
+    """What the tries used for which the budget did not last, by their names."""
 
     noun: ClassVar[str] = "evaluation"
 
@@ -172,50 +174,49 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one side did: means over the cases, None where nothing is known.
-
-    `passed` is the share of tries that passed and `score` the mean score, both with 95 % intervals. `calls`,
-    `tokens`, `cost_usd` and `seconds` are means of a try. `tokens_per_passed` divides all tokens by the tries
-    that passed. `unknown` counts the tries that could not be judged, and `failed` those in which the agent
-    failed.
-    """
+    """The figures of one side: means over the cases, None where nothing is known."""
 
     side: str
     cases: int
     tries: int
     passed_tries: int
     passed: Effect | None
+    """The share of tries that passed, with its 95 % interval."""
     score: Effect | None
+    """The mean score, with its 95 % interval."""
     mean_passed: float | None
     mean_score: float | None
     calls: float | None
+    """The mean of a try, as are `tokens`, `cost_usd` and `seconds`."""
     tokens: float | None
     cost_usd: float | None
     seconds: float | None
     tokens_per_passed: float | None
+    """All tokens divided by the tries that passed."""
     unknown: int
+    """The tries that could not be judged."""
     failed: int
+    """The tries in which the agent failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One side against another on the cases that both have: ours less theirs.
-
-    `passed` compares the shares that passed, the others means. `calls` is set if one of them is a best-of-N:
-    what either would have returned within so many calls is compared. `gained` and `lost` are the cases that
-    ours passes more often, or less often.
-    """
+    """One side against another on the cases that both have: ours less theirs."""
 
     ours: str
     theirs: str
     calls: int | None
+    """Set if one of them is a best-of-N: what either would have returned within so many calls is compared."""
     passed: PairedComparison
+    """Compares the shares that passed; the others compare means."""
     score: PairedComparison
     tokens: PairedComparison
     cost_usd: PairedComparison
     seconds: PairedComparison
     gained: tuple[str, ...] = ()
+    """The cases that ours passes more often."""
     lost: tuple[str, ...] = ()
+    """The cases that ours passes less often."""
 
     def sentence(self) -> str:
         """Return what is known of the difference in what passed."""
@@ -470,13 +471,13 @@ class EvaluationReport:
     def markdown(self) -> str:
         """Return the report as Markdown, such as for the summary of a build."""
         cells = [row(one) for one in self.figures]
-        head = list(cells[0])
+        head, escaped = list(cells[0]), "\\|"
         lines = [
             f"### Evaluation: {counted(len(self.evaluated.cases), 'case')}",
             "",
             f"| {' | '.join(head)} |",
             f"|{'|'.join(' --- ' if name == 'arm' else ' ---: ' for name in head)}|",
-            *(f"| {' | '.join(_cell(text) for text in one.values())} |" for one in cells),
+            *(f"| {' | '.join(text.replace('|', escaped) for text in one.values())} |" for one in cells),
             "",
             *(
                 f"- {' '.join([one.sentence(), *(f'({text})' for text in one.flips())])}"
@@ -606,10 +607,6 @@ def row(figures: Figures) -> dict[str, str]:
         "s": number(figures.seconds, ".1f"),
         "tokens per passed": number(figures.tokens_per_passed, ",.0f"),
     }
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _xml(text: str) -> str:

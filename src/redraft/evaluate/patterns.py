@@ -520,7 +520,8 @@ def _count_of_digits(tree: Iterable[tuple[Any, Any]]) -> int:
             case "LITERAL":
                 width = int(chr(argument) in "0123456789")
             case "IN":
-                width = int(_noun("IN", argument).startswith(_DIGIT) or _all_digits(argument))
+                are_digits = (str(kind) == "LITERAL" and chr(code) in "0123456789" for kind, code in argument)
+                width = int(_noun("IN", argument).startswith(_DIGIT) or all(are_digits))
             case "SUBPATTERN":
                 width = _count_of_digits(argument[3])
             case "BRANCH":
@@ -534,10 +535,6 @@ def _count_of_digits(tree: Iterable[tuple[Any, Any]]) -> int:
             return 0
         count += width
     return count if any(str(op) != "LITERAL" for op, _ in tree) else 0
-
-
-def _all_digits(members: Iterable[tuple[Any, Any]]) -> bool:
-    return all(str(kind) == "LITERAL" and chr(code) in "0123456789" for kind, code in members)
 
 
 _CATEGORIES = {

@@ -32,17 +32,16 @@ _NOTHING = object()
 
 @dataclass(frozen=True, slots=True)
 class PythonCheck:
-    """One step in the jail: an expression (`eval`) or a statement (`exec`).
-
-    The value of an expression is compared with `expected` outside the jail. A step with `counts=False` only
-    prepares for others. Issues call it by its `name`, or else its source.
-    """
+    """One step in the jail: an expression (`eval`) or a statement (`exec`)."""
 
     how: Literal["eval", "exec"]
     source: str
     expected: Any = _NOTHING
+    """What the value of an expression is compared with, outside the jail."""
     counts: bool = True
+    """Whether it is a check, rather than a preparation for others."""
     name: str = ""
+    """What issues call it; by default its source."""
 
     @property
     def shown(self) -> str:

@@ -105,7 +105,8 @@ def _raised(error: BaseException, module: str) -> dict[str, Any]:
         frame = frame.tb_next
     if isinstance(error, AssertionError) and file in _lines and statements:
         del statements[-1]  # the message says it
-    found = {"raised": type(error).__name__, "message": _message(error), "line": line}
+    message = error.msg if isinstance(error, SyntaxError) else _text(error)
+    found = {"raised": type(error).__name__, "message": _clip(message, _MESSAGE), "line": line}
     if inner := [statement for statement in statements if statement]:
         found["at"] = ": ".join(dict.fromkeys((inner[0], inner[-1])))
     if isinstance(error, ImportError) and line is None and error.name != module:
@@ -118,10 +119,6 @@ def _statement(line: str, frame: FrameType) -> str:
         return f"{_clip(line, _VALUE)}{_known(ast.parse(line), frame, frozenset(), {})}"
     except SyntaxError:  # the head of a block
         return _clip(line, _VALUE)
-
-
-def _message(error: BaseException) -> str:
-    return _clip(error.msg if isinstance(error, SyntaxError) else _text(error), _MESSAGE)
 
 
 def _text(message: Any) -> str:
@@ -297,7 +294,11 @@ def _known(node: ast.AST, frame: FrameType, shown: AbstractSet[str], calls: Mapp
     """Return the variables in a piece of source, other than those already `shown`, and its calls."""
     scope = {**frame.f_globals, **frame.f_locals}
     names = [name for name in _names_in(node) if name in scope and name not in shown]
-    known = {name: scope[name] for name in names if _is_data(scope[name])}
+    known = {
+        name: value
+        for name in names
+        if not callable(value := scope[name]) and not isinstance(value, ModuleType)
+    }
     known |= {_clip(call, _VALUE): value for call, value in calls.items()}
     listed = [f"{name} = {_shown(value, _VALUE)}" for name, value in list(known.items())[:_VALUES]]
     return f" (with {', '.join(listed)})" if listed else ""
@@ -314,10 +315,6 @@ def _is_literal(side: ast.expr) -> bool:
     except (ValueError, TypeError):
         return False
     return True
-
-
-def _is_data(value: Any) -> bool:
-    return not callable(value) and not isinstance(value, ModuleType)
 
 
 def plain(value: Any) -> Any:

@@ -688,7 +688,8 @@ class _SchemaReader:
             inside = within | {id(options)}
             forms = [self.form(self._resolved(option), key, inside) for option in options]
             return " or ".join(dict.fromkeys(forms)) if all(forms) else ""
-        types = schema.get("type") or _implied_type(schema)
+        implied = (name for name, keys in _IMPLIED if schema.keys() & set(keys))
+        types = schema.get("type") or next(implied, "")
         names = cast("list[str]", types) if isinstance(types, list) else [types] if types else []
         return " or ".join(self._of_type(name, schema, key) for name in names if name in TYPES)
 
@@ -739,10 +740,6 @@ _IMPLIED = (
     ("object", ("properties", "required", "additionalProperties")),
     ("array", ("items", "minItems", "maxItems", "uniqueItems")),
 )
-
-
-def _implied_type(schema: dict[str, Any]) -> str:
-    return next((name for name, keys in _IMPLIED if schema.keys() & set(keys)), "")
 
 
 def _options(schema: dict[str, Any]) -> list[Any]:

@@ -227,7 +227,10 @@ class ProjectTools:
         has to be reflected on before the next attempt. To repeat the call is harmless.
         """
         attempt = await self._attempt(attempt_id)
-        sent = _criteria_in(attempt)
+        sent = [
+            one if isinstance(one, str) else ClientCriterion.model_validate(one)
+            for one in attempt["criteria"]
+        ]
         wanted = self._wanted(sent, attempt["criteria_file"])
         if wanted is None and succeeded is None:
             raise ConfigError(
@@ -527,12 +530,6 @@ def _only_name(sent: str | ClientCriterion) -> str:
     return sent.name if sent.model_dump(exclude_defaults=True) == {"name": sent.name} else ""
 
 
-def _criteria_in(attempt: dict[str, Any]) -> Criteria | None:
-    return [
-        one if isinstance(one, str) else ClientCriterion.model_validate(one) for one in attempt["criteria"]
-    ] or None
-
-
 def _progress_of(event: Event) -> str:
     match event:
         case RunStarted(run_id=run_id):
@@ -636,11 +633,8 @@ def _answering(tool: Function) -> Function:
 
 
 def _refusal(error: RedraftError) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=_message(error))], is_error=True)
-
-
-def _message(error: RedraftError) -> str:
-    return redactor_of_environment().redact(str(error)).text
+    text = redactor_of_environment().redact(str(error)).text
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 
 async def serve_stdio(tools: ProjectTools) -> None:

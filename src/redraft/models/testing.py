@@ -138,8 +138,9 @@ class Cassette:
             raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")
         if record is not None:
             _check_regular(self._path)
-        if record is not None and not os.access(there := _nearest_existing(self._path), os.W_OK):
-            raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {there} is not writable.")
+            there = next(one for one in (self._path, *self._path.absolute().parents) if one.exists())
+            if not os.access(there, os.W_OK):
+                raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {there} is not writable.")
         self._replies: dict[str, list[Any]] = defaultdict(list)
         self._asked: Counter[str] = Counter()
         if record is None or self._path.exists():
@@ -176,11 +177,6 @@ def _check_regular(path: Path) -> None:
         check_regular(path)
     except OSError as error:
         raise ConfigError(f"Can't record to {str(path)!r}: {error.strerror}.") from error
-
-
-def _nearest_existing(path: Path) -> Path:
-    """Return a path or its nearest ancestor that exists."""
-    return next(one for one in (path, *path.absolute().parents) if one.exists())
 
 
 def _without_defaults(data: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,9 @@ def word_diff(old: str, new: str) -> list[tuple[Op, str]]:
     by line, enormous ones as a whole.
     """
     pieces: list[tuple[Op, str]] = []
-    before, after = _units(old, new)
+    before, after = _WORD.findall(old), _WORD.findall(new)
+    if not _is_quick(before, after, MAX_WORDS):
+        before, after = _lines(old, new)
     for tag, i, j, k, m in _matcher(before, after).get_opcodes():
         if tag == "equal":
             pieces.append(("=", "".join(before[i:j])))
@@ -90,7 +92,8 @@ def field_diff(old: Any, new: Any) -> list[FieldChange]:
         path, before, after = waiting.pop()
         left, right = _fields(before), _fields(after)
         if left is None or right is None or type(before) is not type(after):
-            if not _same(before, after):
+            # True equals 1 in Python, but not in JSON.
+            if before != after or isinstance(before, bool) != isinstance(after, bool):
                 changes.append(FieldChange(path, before, after))
             continue
         keys = [*left, *(key for key in right if key not in left)]
@@ -98,11 +101,6 @@ def field_diff(old: Any, new: Any) -> list[FieldChange]:
             (path + pointer([key]), left.get(key, ABSENT), right.get(key, ABSENT)) for key in reversed(keys)
         )
     return changes
-
-
-def _units(old: str, new: str) -> tuple[list[str], list[str]]:
-    before, after = _WORD.findall(old), _WORD.findall(new)
-    return (before, after) if _is_quick(before, after, MAX_WORDS) else _lines(old, new)
 
 
 def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
@@ -130,11 +128,6 @@ def _fields(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, list):
         return dict(enumerate(cast("list[Any]", value)))
     return None
-
-
-def _same(before: Any, after: Any) -> bool:
-    # True equals 1 in Python, but not in JSON.
-    return before == after and isinstance(before, bool) == isinstance(after, bool)
 
 
 Piece: TypeAlias = "tuple[Op, str]"

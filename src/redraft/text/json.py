@@ -73,30 +73,19 @@ def size_of(value: Any) -> Size:
             if isinstance(item, str):
                 characters += len(item)
             elif isinstance(item, dict):
-                characters += _keys(cast("dict[Any, Any]", item))
-                deeper.extend(cast("dict[Any, Any]", item).values())
+                members = cast("dict[Any, Any]", item)
+                if (key := next((key for key in members if not isinstance(key, str)), None)) is not None:
+                    raise ValueError(f"the key {key!r} is not a text")
+                characters += sum(map(len, members))
+                deeper.extend(members.values())
             elif isinstance(item, list | tuple):
                 deeper.extend(cast("list[Any]", item))
-            elif not _is_scalar(item):
-                raise ValueError(f"{_described(item)} is not JSON")
+            elif isinstance(item, float) and not isfinite(item):
+                raise ValueError(f"{item!r} is not JSON")
+            elif item is not None and not isinstance(item, int | float):
+                raise ValueError(f"a {type(item).__name__} is not JSON")
         level = deeper
     return Size(nodes, characters, depth)
-
-
-def _keys(item: dict[Any, Any]) -> int:
-    for key in item:
-        if not isinstance(key, str):
-            raise ValueError(f"the key {key!r} is not a text")  # noqa: TRY004 (a value that is no JSON)
-    return sum(map(len, item))
-
-
-def _is_scalar(item: Any) -> bool:
-    return item is None or isinstance(item, int) or (isinstance(item, float) and isfinite(item))
-
-
-def _described(item: Any) -> str:
-    """Describe a value that is not JSON: NaN and infinities by themselves, anything else by its type."""
-    return repr(item) if isinstance(item, float) else f"a {type(item).__name__}"
 
 
 def bounded_json(value: Any, what: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
+from operator import eq
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft.text.template_budget import (
@@ -15,7 +16,7 @@ from redraft.text.template_budget import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from redraft.text.yaml import KeyPath
 
@@ -69,8 +70,8 @@ class Template:
 
     def mentions(self, path: str) -> bool:
         """Return whether the template reads a dotted path, a part of it, or a value that contains it."""
-        parts = tuple(path.split("."))
-        return any(_is_within(parts, tuple(map(str, read))) for read in self.paths)
+        parts = path.split(".")
+        return any(all(map(eq, parts, map(str, read))) for read in self.paths)
 
     def render(self, scopes: Mapping[str, Any], limits: TemplateLimits = _DEFAULT) -> Any:
         """Return the value of a single expression such as `{{ state.x }}`, else the rendered text.
@@ -94,10 +95,6 @@ class Template:
         from redraft.text.template_sandbox import compile_tree  # noqa: PLC0415 (likewise)
 
         return compile_tree(self._tree)
-
-
-def _is_within(one: Iterable[str], other: Iterable[str]) -> bool:
-    return all(left == right for left, right in zip(one, other, strict=False))
 
 
 FALSE_WORDS = frozenset({"", "false", "no", "none", "null", "0"})

@@ -123,7 +123,9 @@ class MiniLMEmbedder:
 
     async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
         """Return the unit vectors of `texts`."""
-        engine = _engine_of(self._threads)
+        # A forked child inherits memory but no threads, so it needs its own engine.
+        key = os.getpid(), self._threads
+        engine = _engines.get(key) or _engines.setdefault(key, _Engine(self._threads))
         loop = asyncio.get_running_loop()
         # One text at a time, so that a query waits for one text of a long list, not for all.
         return [await loop.run_in_executor(engine.pool, engine.vector, text) for text in texts]
@@ -210,12 +212,6 @@ class _Engine:
 
 
 _engines: dict[tuple[int, int], _Engine] = {}
-
-
-def _engine_of(threads: int) -> _Engine:
-    # A forked child inherits memory but no threads, so it needs its own engine.
-    key = os.getpid(), threads
-    return _engines.get(key) or _engines.setdefault(key, _Engine(threads))
 
 
 def _checked(path: Path, sha256: str) -> bytes:
