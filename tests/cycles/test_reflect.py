@@ -39,7 +39,7 @@ from redraft.redact.redactor import Redactor
 from redraft.types import TokenUsage
 from support.cycle_memory import at, ids, item, pattern, reflecting
 from support.cycles import NOON, run, substages
-from support.properties import given, some
+from support.properties import given, settings, some
 
 
 def retained(items, retention, now):
@@ -85,6 +85,7 @@ def test_truncation_ends_for_endless_data():
     assert len(json.dumps(truncated(LOOP, 100))) < 100
 
 
+@settings(max_examples=40)
 @given(PLAIN, some.integers(0, 300))
 def test_truncated_data_is_small_plain_json(value, most):
     kept = truncated(value, most)
