@@ -7,7 +7,6 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -150,7 +149,7 @@ def key_of(output: Output) -> object:
 
 def copy_of(output: Output) -> Output:
     """Copy an output, so that a function that changes it does not change the history."""
-    if isinstance(output, _SCALARS):
+    if output.__class__ in _IMMUTABLE or isinstance(output, _SCALARS):
         return output
     try:
         copy = _copied(output)
@@ -186,15 +185,30 @@ def snapshot(value: Any) -> Any:
     return value if copy is None else copy(value)
 
 
+T = TypeVar("T")
 D = TypeVar("D", Draft[Any], ReflectionVersion[Any])
 
 
+def _replaced(one: T, **changes: Any) -> T:
+    """Do what `dataclasses.replace` does, but don't check and convert again what is right.
+
+    For an evaluation that takes a fifth of the time.
+    """
+    copy, put = object.__new__(type(one)), object.__setattr__
+    names: tuple[str, ...] = cast("Any", one).__slots__
+    for name in names:
+        put(copy, name, getattr(one, name))
+    for name, value in changes.items():
+        put(copy, name, value)
+    return copy
+
+
 def _evaluation(one: ReflectionEvaluation) -> ReflectionEvaluation:
-    return replace(one, criteria_scores=dict(one.criteria_scores), memo=copy_of(one.memo))
+    return _replaced(one, criteria_scores=dict(one.criteria_scores), memo=copy_of(one.memo))
 
 
 def _draft(one: D) -> D:
-    return replace(
+    return _replaced(
         one,
         output=copy_of(one.output),
         evaluation=snapshot(one.evaluation),
@@ -206,11 +220,11 @@ def _draft(one: D) -> D:
 
 def _choice(one: Choice) -> Choice:
     rejected = tuple(map(_draft, one.rejected))
-    return replace(one, numbers=copy_of(dict(one.numbers)), rejected=rejected, usage=dict(one.usage))
+    return _replaced(one, numbers=copy_of(dict(one.numbers)), rejected=rejected, usage=dict(one.usage))
 
 
 def _conversation(one: Conversation) -> Conversation:
-    return replace(one, messages=copy_of(one.messages))
+    return _replaced(one, messages=copy_of(one.messages))
 
 
 def _result(one: ReflectionResult) -> ReflectionResult:
@@ -221,12 +235,12 @@ def _result(one: ReflectionResult) -> ReflectionResult:
         for version in (history.best_version, history.final_version)
     )
     versions = tuple(copies[id(version)] for version in history.versions)
-    return replace(
+    return _replaced(
         one,
         best_output=best.output,
         final_output=final.output,
         final_evaluation=final.evaluation,
-        history=replace(history, versions=versions, best_version=best, final_version=final),
+        history=_replaced(history, versions=versions, best_version=best, final_version=final),
         usage_by_role=dict(one.usage_by_role),
         diagnostics=dict(one.diagnostics),
     )
