@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redraft.settings import load_settings
-from redraft.stores.location import project_store, store_at
+from redraft.stores.location import project_store
 from redraft.terminal import options
-from redraft.terminal.commands import command_group, handles_errors
+from redraft.terminal.commands import at_database, command_group, handles_errors
 from redraft.terminal.console import CalmConsole, emit, emit_json
-from redraft.terminal.exits import surface
 from redraft.text.characters import visible
 from redraft.web.people import People, people_of
 
@@ -110,6 +109,7 @@ def slices() -> list[Slice]:
     return [import_module(f"redraft.{feature}.web").SLICE for feature in FEATURES]
 
 
+@at_database
 def ui(
     host: Annotated[
         str,
@@ -135,40 +135,37 @@ def ui(
             "Authorization: Bearer. The printed address works only once.",
         ),
     ] = None,
-    database: options.Database = None,
-    debug: options.Debug = False,
 ) -> None:
     """Open the dashboard in a browser. It shows runs, their costs, why they stopped, and what was learned."""
-    with surface(debug=debug), store_at(database):
-        import webbrowser
-        from importlib.util import find_spec
+    import webbrowser
+    from importlib.util import find_spec
 
-        from redraft.errors import MissingExtraError
+    from redraft.errors import MissingExtraError
 
-        if find_spec("starlette") is None or find_spec("uvicorn") is None:
-            raise MissingExtraError("The dashboard", "ui")
-        from redraft.web.guard import Address, Keys
-        from redraft.web.project import Project
-        from redraft.web.server import login_url, serve
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise MissingExtraError("The dashboard", "ui")
+    from redraft.web.guard import Address, Keys
+    from redraft.web.project import Project
+    from redraft.web.server import login_url, serve
 
-        keys, console = Keys(token), CalmConsole(stderr=True)
+    keys, console = Keys(token), CalmConsole(stderr=True)
 
-        def announce(address: Address) -> None:
-            url = login_url(keys, address.url)
-            console.say(f"The dashboard of {project.place} is at")
-            console.say(f"  {url}")
-            if address.public:
-                console.say(f"  or {login_url(keys, address.public)}")
-            reusable = "; with your token in place of this one, always" if token else ""
-            console.say(f"  (works for one browser, once{reusable}). Ctrl-C stops it.")
-            if not address.is_local:
-                console.say(
-                    "WARNING: other machines can reach it, and the traffic is not encrypted. Anybody with an "
-                    "address or the token can read and change everything that is stored here."
-                )
-            if not no_open:
-                webbrowser.open(url)
+    def announce(address: Address) -> None:
+        url = login_url(keys, address.url)
+        console.say(f"The dashboard of {project.place} is at")
+        console.say(f"  {url}")
+        if address.public:
+            console.say(f"  or {login_url(keys, address.public)}")
+        reusable = "; with your token in place of this one, always" if token else ""
+        console.say(f"  (works for one browser, once{reusable}). Ctrl-C stops it.")
+        if not address.is_local:
+            console.say(
+                "WARNING: other machines can reach it, and the traffic is not encrypted. Anybody with an "
+                "address or the token can read and change everything that is stored here."
+            )
+        if not no_open:
+            webbrowser.open(url)
 
-        project = Project.here()
-        address = Address(host, port, load_settings().dashboard_url or "")
-        serve(dashboard(project), project, keys, address, announce)
+    project = Project.here()
+    address = Address(host, port, load_settings().dashboard_url or "")
+    serve(dashboard(project), project, keys, address, announce)

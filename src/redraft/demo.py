@@ -33,9 +33,9 @@ from redraft.protocols import ChatModel
 from redraft.sandbox.jail import check_jail
 from redraft.settings import load_settings
 from redraft.terminal import options
-from redraft.terminal.commands import own_command
+from redraft.terminal.commands import handles_errors, own_command
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
-from redraft.terminal.exits import ExitCode, code_of, surface
+from redraft.terminal.exits import ExitCode, code_of
 from redraft.terminal.options import DEMO_MODEL
 from redraft.terminal.tables import PlainTable
 from redraft.terminal.word_diff import changes
@@ -59,6 +59,7 @@ TOKENS = 250
 """Maximum length of a reply: a small model that repeats itself would go on for minutes."""
 
 
+@handles_errors
 def demo(
     model: Annotated[
         str | None,
@@ -72,43 +73,41 @@ def demo(
     events: options.Events = None,
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show Redraft at work, offline. Small tasks, real checks, nothing staged: some succeed, some do not.
 
     Without the offline model, its recorded replies are shown; the loop and the checks run all the same.
     """
-    with surface(debug=debug):
-        check_events(events)
-        player = player_of(model, replay=replay)
-        tasks = tasks_here()
-        stdout, stderr = CalmConsole(), CalmConsole(stderr=True)
-        stdout.quiet = as_json
-        stdout.show(opening(player, tasks))
-        load(player, stderr)
-        runner = Runner("demo", player.name, keep=not no_keep)
-        finished: list[DemoRun] = []
-        interrupted = False
-        try:
-            for task, result in runs(player, tasks, stderr, events, runner):
-                finished.append((task, result))
-                stdout.show(task_report(len(finished), task, result, coloured=stdout.is_coloured))
-        except KeyboardInterrupt:
-            if not finished:
-                raise
-            interrupted = True
-        if as_json:
-            emit_json(demo_document(player, finished))
-        stdout.show(summary(finished, recorded=player.is_recording))
-        if stored := [result.run_id for _, result in finished if runner.keeps(result)]:
-            stderr.say("\nEach run is stored. Ask why it stopped:")
-        for run_id in stored:
-            stderr.say(f"  {own_command()} why {run_id}")
-        codes = {code_of(result) for _, result in finished}
-        if interrupted or ExitCode.INTERRUPTED in codes:
-            raise typer.Exit(ExitCode.INTERRUPTED)
-        # An unsolved task is part of the demo; only a failing model is an error.
-        raise typer.Exit(ExitCode.PROVIDER if ExitCode.PROVIDER in codes else ExitCode.MET)
+    check_events(events)
+    player = player_of(model, replay=replay)
+    tasks = tasks_here()
+    stdout, stderr = CalmConsole(), CalmConsole(stderr=True)
+    stdout.quiet = as_json
+    stdout.show(opening(player, tasks))
+    load(player, stderr)
+    runner = Runner("demo", player.name, keep=not no_keep)
+    finished: list[DemoRun] = []
+    interrupted = False
+    try:
+        for task, result in runs(player, tasks, stderr, events, runner):
+            finished.append((task, result))
+            stdout.show(task_report(len(finished), task, result, coloured=stdout.is_coloured))
+    except KeyboardInterrupt:
+        if not finished:
+            raise
+        interrupted = True
+    if as_json:
+        emit_json(demo_document(player, finished))
+    stdout.show(summary(finished, recorded=player.is_recording))
+    if stored := [result.run_id for _, result in finished if runner.keeps(result)]:
+        stderr.say("\nEach run is stored. Ask why it stopped:")
+    for run_id in stored:
+        stderr.say(f"  {own_command()} why {run_id}")
+    codes = {code_of(result) for _, result in finished}
+    if interrupted or ExitCode.INTERRUPTED in codes:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    # An unsolved task is part of the demo; only a failing model is an error.
+    raise typer.Exit(ExitCode.PROVIDER if ExitCode.PROVIDER in codes else ExitCode.MET)
 
 
 # --- tasks and checks ---------------------------------------------------------------------------------------

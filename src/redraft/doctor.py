@@ -28,9 +28,9 @@ from redraft.sandbox.jail import ProcessJail
 from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
-from redraft.terminal.commands import run_async
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
-from redraft.terminal.exits import ExitCode, surface
+from redraft.terminal.commands import handles_errors, run_async
+from redraft.terminal.console import BAD, GOOD, QUIET, deliver
+from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import PlainTable
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+@handles_errors
 def doctor(
     probe: Annotated[
         bool, typer.Option("--probe", help="Load each installed local model and ask it a question.")
@@ -47,18 +48,13 @@ def doctor(
         bool, typer.Option("--data", help="Read every stored record, even if they take more than 100 MB.")
     ] = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show what is installed and works here. For what is missing or damaged, show what to do."""
-    with surface(debug=debug):
-        findings = examine(probe=probe, data=data)
-        if as_json:
-            emit_json(findings.as_document())
-        else:
-            CalmConsole().show(findings_text(findings))
-        if findings.probe_failed:
-            raise typer.Exit(ExitCode.PROVIDER)
-        raise typer.Exit(ExitCode.MET if all(one.is_fine for one in findings.data) else ExitCode.NOT_MET)
+    findings = examine(probe=probe, data=data)
+    deliver(findings_text(findings), findings.as_document(), as_json=as_json)
+    if findings.probe_failed:
+        raise typer.Exit(ExitCode.PROVIDER)
+    raise typer.Exit(ExitCode.MET if all(one.is_fine for one in findings.data) else ExitCode.NOT_MET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +94,11 @@ def _existing_part(path: Path) -> Path:
     return next(part for part in (path, *path.parents) if part.exists())
 
 
-def settings(as_json: options.Json = False, debug: options.Debug = False) -> None:
+@handles_errors
+def settings(as_json: options.Json = False) -> None:
     """Show the settings that apply in this folder."""
-    with surface(debug=debug):
-        found = settings_in_force()
-        if as_json:
-            emit_json({"settings": found})
-        else:
-            CalmConsole().show(settings_table(found))
+    found = settings_in_force()
+    deliver(settings_table(found), {"settings": found}, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,8 @@ def at_a_terminal(monkeypatch, *lines):
         def readline(self):
             return next(typed)
 
-    monkeypatch.setattr("redraft.history.approve.sys", type("Sys", (), {"stdin": Terminal()}))
+    for module in ("history.approve", "terminal.input"):
+        monkeypatch.setattr(f"redraft.{module}.sys", type("Sys", (), {"stdin": Terminal()}))
 
 
 def test_one_command_lists_and_decides_on_cycles_and_workflows(waiting):

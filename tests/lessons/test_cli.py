@@ -517,7 +517,7 @@ def test_export_asks_before_it_writes(seven, project, monkeypatch, answer, code,
         def isatty(self):
             return True
 
-    monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=Terminal(f"{answer}\n")))
+    monkeypatch.setattr("redraft.terminal.input.sys", SimpleNamespace(stdin=Terminal(f"{answer}\n")))
     result = redraft("lessons", "export", "--to", "agents-md", "--file", "A.md")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (code, f"Write A.md? [y/N] {shown}")
     assert (project / "A.md").exists() == (code == 0)

@@ -177,7 +177,7 @@ def test_rollback_off_and_on(noted):
     assert redraft("notes", "rollback", "report", "v2").stdout == (
         "report: version 2 of 3 is in force (rolled back from version 3).\n"
     )
-    assert redraft("notes").stdout.splitlines()[1].split()[2:5] == ["v2", "rolled", "back"]
+    assert redraft("notes").stdout.splitlines()[1].split()[3:6] == ["v2", "rolled", "back"]
     assert redraft("notes", "off", "report", "--why", "they are wrong").stdout == (
         "report: no note is in force (they are wrong).\n"
     )

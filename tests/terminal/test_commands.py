@@ -1,16 +1,17 @@
-"""What commands are declared with: a default, errors as exit codes, a question before a write."""
+"""What commands are declared with: a default, errors as exit codes, the options that several have."""
 
 import io
 import subprocess
 import sys
-from types import SimpleNamespace
+from threading import enumerate as enumerate_threads
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from redraft.errors import ConfigError, ModelError
-from redraft.terminal.commands import command_group, confirm, handles_errors, own_command
+from redraft.stores.location import project_place, project_store
+from redraft.terminal.commands import at_database, command_group, handles_errors, own_command
 from redraft.terminal.exits import report_error
 
 group = command_group(default="list", help="Count things.")
@@ -28,6 +29,14 @@ def list_things(kind: str = "any") -> None:
 async def fail(model: bool = False) -> None:
     """Fail, in a coroutine."""
     raise (ModelError("away") if model else ConfigError("no such thing"))
+
+
+@group.command()
+@at_database
+async def where(debug: bool = False) -> None:
+    """Say where runs are stored; the store is closed in that place, too."""
+    assert await project_store().get("run", "none") is None
+    typer.echo(f"{project_place()} {debug}")
 
 
 def called(*words):
@@ -51,6 +60,16 @@ def test_a_group_runs_its_default_command(words, code, says):
     result = called(*words)
     assert result.exit_code == code
     assert says in result.output
+
+
+def test_a_command_can_have_another_database(project, tmp_path):
+    place = tmp_path / "other.db"
+    assert called("where", "--database", str(place)).exit_code == 2
+    assert f"There is no database '{place}'" in called("where", "--database", str(place)).output
+    place.touch()
+    assert called("where", "--database", str(place), "--debug").output == f"{place} True\n"
+    assert called("where").output == f"{project}/.redraft/redraft.db False\n"
+    assert not [one for one in enumerate_threads() if one.name.startswith("redraft-")]
 
 
 @pytest.mark.parametrize("asked", ["-h", "--help"])
@@ -87,19 +106,6 @@ def test_an_error_is_broken_between_words_on_a_terminal_only(monkeypatch):
     ]
     assert shown[False, False] == f"Error: {long}\n"
     assert long in shown[True, True]
-
-
-@pytest.mark.parametrize(("answer", "agreed"), [("y", True), ("YES", True), ("n", False), ("", False)])
-def test_a_person_is_asked_to_confirm(monkeypatch, capsys, answer, agreed):
-    monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=Terminal(f"{answer}\n")))
-    assert confirm("Write it?") is agreed
-    assert capsys.readouterr().err == "Write it? [y/N] "
-
-
-def test_without_a_terminal_it_asks_for_a_flag(monkeypatch):
-    monkeypatch.setattr("redraft.terminal.commands.sys", SimpleNamespace(stdin=io.StringIO("y\n")))
-    with pytest.raises(ConfigError, match="Pass --yes to write"):
-        confirm("Write it?")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from redraft.settings import load_settings
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, own_command
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json, withheld
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
@@ -37,14 +37,14 @@ from redraft.types import render_usage
 from redraft.workflow.history import Workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
     from redraft.evals.calibration import Calibration, Costs, Judgement, StabilityReport
     from redraft.evals.cases import EvalCase
     from redraft.evals.evaluation import Target
-    from redraft.evals.report import EvaluationReport, Try
+    from redraft.evals.report import EvaluationReport
     from redraft.loop.record import RunRecord
 
 OPTIONAL_COLUMNS = ("tokens per passed", "s", "score (95 %)", "cost")
@@ -155,7 +155,8 @@ async def run(
     parts = [] if compare is None else [part.strip() for part in compare.split(",")]
     # The first draft is part of the loop's run.
     arms = len({"loop" if part == "first" else part for part in parts}) or len(targets)
-    with _progress(console, len(found) * n * arms) as advance:
+    with _progress("evaluating", console) as progress:
+        bar = progress.add_task("", total=len(found) * n * arms)
         evaluation = Evaluation(
             found,
             targets,
@@ -167,7 +168,7 @@ async def run(
             budget_usd=budget_usd,
             budget_seconds=budget_seconds,
             run_id=run_id,
-            on_try=advance,
+            on_try=lambda _: progress.advance(bar),
         )
         report = await evaluation.run()
     if baseline is not None:
@@ -217,10 +218,7 @@ async def show(
 ) -> None:
     """Show a stored evaluation again."""
     report = await Evaluations(required_project_store("evaluations")).report(evaluation)
-    if as_json:
-        emit_json(withheld(report.document()))
-    else:
-        CalmConsole().show(report_view(report))
+    deliver(report_view(report), withheld(report.document()), as_json=as_json)
 
 
 @eval.command("list")
@@ -279,7 +277,7 @@ async def add(
     """Make cases from stored runs, and append them to a file. Secrets and personal data are withheld."""
     stored = Runs()
     chosen: list[tuple[RunRecord, bool]] = [
-        (await stored.get(await Workflows().loop(one) or one), control) for one in runs or ()
+        (await stored.get(await Workflows().run_of(one)), control) for one in runs or ()
     ]
     wanted = {has_failed: failed, has_regressed: regressed, was_right_at_first: control and not runs}
     if not chosen and not any(wanted.values()):
@@ -373,25 +371,10 @@ def _document(path: Path) -> Mapping[str, Any]:
 # --- what is shown -----------------------------------------------------------------------------------------
 
 
-class _progress:  # noqa: N801 (used like a function)
-    """Show how many tries have ended, on a terminal."""
-
-    def __init__(self, console: CalmConsole, total: int) -> None:
-        columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn())
-        self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
-        self._total = total
-
-    def __enter__(self) -> Callable[[Try], None]:
-        if self._bar is None:
-            return lambda _: None
-        bar = self._bar
-        bar.start()
-        task = bar.add_task("", total=self._total)
-        return lambda _: bar.advance(task)
-
-    def __exit__(self, *_raised: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+def _progress(doing: str, console: CalmConsole) -> Progress:
+    """A bar on a terminal that shows how much of something is done."""
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def report_view(report: EvaluationReport) -> RenderableType:
@@ -508,14 +491,9 @@ async def show_judge(
     costs, store = Costs(false_accept, false_reject), required_project_store("runs")
     calibration = await Calibrations(store).get(judge)
     steady = await StabilityReport.stored(store, calibration.judge)
-    if as_json:
-        shown = withheld((calibration.summary, costs, calibration.report(costs), steady))
-        emit_json(judge_document(*shown))
-        return
-    console = CalmConsole()
-    console.show(calibration_view(calibration, costs))
-    if steady is not None:
-        console.show(Group("", stability_view(steady)))
+    document = judge_document(*withheld((calibration.summary, costs, calibration.report(costs), steady)))
+    views = [calibration_view(calibration, costs), *(["", stability_view(steady)] if steady else [])]
+    deliver(Group(*views), document, as_json=as_json)
 
 
 @calibrate.command()
@@ -543,9 +521,7 @@ async def stability(
 
     store = required_project_store("runs")
     calibration = await Calibrations(store).get(judge)
-    console = CalmConsole(stderr=True)
-    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with _progress("judging", CalmConsole(stderr=True)) as progress:
         bar = progress.add_task("")
         test = StabilityTest(
             calibration,
@@ -560,10 +536,7 @@ async def stability(
         )
         progress.update(bar, total=test.total)
         report = await test.run()
-    if as_json:
-        emit_json(withheld(to_json(report)))
-    else:
-        CalmConsole().show(stability_view(report))
+    deliver(stability_view(report), withheld(to_json(report)), as_json=as_json)
     raise typer.Exit(ExitCode.BUDGET if report.note else ExitCode.MET)
 
 

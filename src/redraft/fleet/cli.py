@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,15 +19,25 @@ from redraft.fleet.overview import FleetOverview, limit_document
 from redraft.fleet.queue import FleetJob
 from redraft.stores.location import required_project_store
 from redraft.terminal import options
-from redraft.terminal.commands import command_group, run_async
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, Warnings, emit, emit_json, withheld
-from redraft.terminal.exits import surface
+from redraft.terminal.commands import command_group, handles_errors
+from redraft.terminal.console import (
+    BAD,
+    GOOD,
+    QUIET,
+    CalmConsole,
+    Warnings,
+    deliver,
+    emit,
+    emit_json,
+    withheld,
+)
+from redraft.terminal.input import read_stdin
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from rich.console import RenderableType
 
@@ -43,7 +53,8 @@ STYLES = {"finished": GOOD, "failed": BAD, "poisoned": BAD, "running": "bold", "
 LONGEST_ERROR = 200
 
 
-def worker(
+@handles_errors
+async def worker(
     app: App,
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=1, help="How many jobs to run at once.")
@@ -65,33 +76,29 @@ def worker(
         ),
     ] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when no job is left.")] = False,
-    debug: options.Debug = False,
 ) -> None:
     """Carry out the jobs of a fleet, until SIGTERM or Ctrl-C; a second one stops at once.
 
     What a worker does not finish, another one continues after its last step.
     """
-    with surface(debug=debug):
-        from redraft.fleet.worker import FleetWorker
+    from redraft.fleet.worker import FleetWorker
 
-        fleet = load_fleet(app)
-        console = CalmConsole(stderr=True)
-        running = FleetWorker(fleet, at_once=at_once, grace=grace, any_version=any_program, listen=listen)
+    fleet = load_fleet(app)
+    console = CalmConsole(stderr=True)
+    running = FleetWorker(fleet, at_once=at_once, grace=grace, any_version=any_program, listen=listen)
 
-        # It would tell of each attempt to reconnect; the worker says itself that the queue is away.
-        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+    # It would tell of each attempt to reconnect; the worker says itself that the queue is away.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
-        async def work() -> int:
-            with Warnings(console):
-                return await running.run(until_idle=until_idle)
-
-        names = ", ".join(fleet.programs)
-        console.say(f"Worker {running.card.name} runs {names}, version {fleet.version}, {at_once} at once.")
-        done = run_async(work())
-        console.say(f"Done: {counted(done, 'job')}.")
+    names = ", ".join(fleet.programs)
+    console.say(f"Worker {running.card.name} runs {names}, version {fleet.version}, {at_once} at once.")
+    with Warnings(console):
+        done = await running.run(until_idle=until_idle)
+    console.say(f"Done: {counted(done, 'job')}.")
 
 
-def submit(
+@handles_errors
+async def submit(
     app: App,
     program: Annotated[
         str, typer.Argument(metavar="NAME", help="The agent, workflow or cycle.", show_default=False)
@@ -113,95 +120,70 @@ def submit(
     delay: Annotated[float, typer.Option(metavar="S", help="Seconds to wait before it may begin.")] = 0.0,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result, and print it.")] = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Queue a task for the workers of a fleet, and print its id."""
-    with surface(debug=debug):
-        fleet = load_fleet(app)
-        given = sys.stdin.read() if task == "-" else task
-
-        async def main() -> tuple[FleetJob, Any]:
-            try:
-                handle = await fleet.submit(
-                    program,
-                    _task_of(fleet.programs.get(program), given),
-                    priority=priority,
-                    delay=delay,
-                    run_id=run_id,
-                )
-                result = await handle.result() if wait else None
-                return await handle.job(), result
-            finally:
-                await fleet.aclose()
-
-        job, result = run_async(main())
-        if as_json:
-            emit_json({"job": to_json(job), **({"result": to_json(result)} if wait else {})})
-        elif wait:
-            emit(as_text(getattr(result, "best_output", getattr(result, "state", ""))))
-        else:
-            emit(job.run_id)
+    fleet = load_fleet(app)
+    given = _task_of(fleet.programs.get(program), read_stdin() if task == "-" else task)
+    try:
+        handle = await fleet.submit(program, given, priority=priority, delay=delay, run_id=run_id)
+        result = await handle.result() if wait else None
+        job = await handle.job()
+    finally:
+        await fleet.aclose()
+    if as_json:
+        emit_json({"job": to_json(job), **({"result": to_json(result)} if wait else {})})
+    elif wait:
+        emit(as_text(getattr(result, "best_output", getattr(result, "state", ""))))
+    else:
+        emit(job.run_id)
 
 
-def cancel(run_id: JobId, as_json: options.Json = False, debug: options.Debug = False) -> None:
+@handles_errors
+async def cancel(run_id: JobId, as_json: options.Json = False) -> None:
     """Cancel a job of a fleet: a waiting one at once, a running one within seconds.
 
     What was made until then stays stored.
     """
-    with surface(debug=debug):
-        _print_job(run_id, _change("cancel", run_id), as_json=as_json)
+    async with _queue() as queue:
+        _print_job(run_id, await queue.cancel(run_id), as_json=as_json)
 
 
 fleet = command_group(default="show", help="Show workers and jobs, and retry jobs that failed.")
 
 
 @fleet.command("show")
-def show_fleet(
+@handles_errors
+async def show_fleet(
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of jobs.")] = 20,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show the workers, the queue, what is late, and what failed (the default)."""
-    with surface(debug=debug):
-
-        async def ask() -> FleetOverview:
-            queue = project_queue()
-            try:
-                await queue.open()
-                return await FleetOverview.of(queue, required_project_store("jobs"), limit=limit)
-            finally:
-                await queue.leave()
-
-        found = run_async(ask())
-        if as_json:
-            emit_json(withheld(found.document()))
-        else:
-            CalmConsole().show(_overview(found))
+    async with _queue() as queue:
+        found = await FleetOverview.of(queue, required_project_store("jobs"), limit=limit)
+    deliver(_overview(found), withheld(found.document()), as_json=as_json)
 
 
 @fleet.command("retry")
-def retry_job(run_id: JobId, as_json: options.Json = False, debug: options.Debug = False) -> None:
+@handles_errors
+async def retry_job(run_id: JobId, as_json: options.Json = False) -> None:
     """Requeue a job that failed, was poisoned or was cancelled; it continues after its last step."""
-    with surface(debug=debug):
-        _print_job(run_id, _change("retry", run_id), as_json=as_json)
+    async with _queue() as queue:
+        _print_job(run_id, await queue.retry(run_id), as_json=as_json)
 
 
-def _change(verb: str, run_id: str) -> FleetJob:
-    async def change() -> FleetJob:
-        queue: Queue = project_queue()
-        try:
-            await queue.open()
-            job = await getattr(queue, verb)(run_id)
-        finally:
-            await queue.leave()
-        if job is None:
-            raise ConfigError(f"There is no job {run_id!r}; `redraft fleet` lists them.")
-        return job
-
-    return run_async(change())
+@asynccontextmanager
+async def _queue() -> AsyncGenerator[Queue]:
+    queue = project_queue()
+    try:
+        await queue.open()
+        yield queue
+    finally:
+        await queue.leave()
 
 
-def _print_job(run_id: str, job: FleetJob, *, as_json: bool) -> None:
+def _print_job(run_id: str, job: FleetJob | None, *, as_json: bool) -> None:
+    if job is None:
+        raise ConfigError(f"There is no job {run_id!r}; `redraft fleet` lists them.")
     if as_json:
         emit_json({"job": withheld(to_json(job))})
         return

@@ -20,11 +20,12 @@ from redraft.approvals import LAST, Approval, Approvals
 from redraft.cycles.cli import open_agents
 from redraft.errors import ConfigError
 from redraft.redact.redactor import redactor_of_environment
-from redraft.stores.location import project_store, store_at
+from redraft.stores.location import project_store
 from redraft.terminal import options
-from redraft.terminal.commands import run_async
+from redraft.terminal.commands import at_database, run_async
 from redraft.terminal.console import CalmConsole, deliver, emit_json
-from redraft.terminal.exits import ExitCode, surface
+from redraft.terminal.exits import ExitCode
+from redraft.terminal.input import answer, edited
 from redraft.web.people import people_of
 from redraft.workflow.cli import parse_json, question_view
 from redraft.workflow.history import Workflows
@@ -55,6 +56,7 @@ class AnswerChoice:
     value: Any = ...
 
 
+@at_database
 def approve(
     context: typer.Context,
     question: Annotated[
@@ -77,9 +79,7 @@ def approve(
     no_resume: Annotated[
         bool, typer.Option("--no-resume", help="Only store the answer; don't resume the run.")
     ] = False,
-    database: options.Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Answer what workflows and agents ask people.
 
@@ -89,36 +89,35 @@ def approve(
     continued; if a program started it, the Python call that continues it is printed. A cycle continues by
     itself.
     """
-    with surface(debug=debug), store_at(database):
-        if question is None:
-            if reject or value is not None or comment or no_resume:
-                raise ConfigError("Say which question to answer: ID; `redraft approve` lists them.")
-            deliver_waiting([one.approval for one in run_async(open_questions())], as_json=as_json)
+    if question is None:
+        if reject or value is not None or comment or no_resume:
+            raise ConfigError("Say which question to answer: ID; `redraft approve` lists them.")
+        deliver_waiting([one.approval for one in run_async(open_questions())], as_json=as_json)
+        return
+    if reject and value is not None:
+        raise ConfigError("--value is the value to approve, so it can't be combined with --reject.")
+    given = AnswerChoice(not reject, ... if value is None else _json_value(value))
+    is_asking = sys.stdin.isatty() and not reject and value is None and not as_json
+    console = CalmConsole(stderr=True)
+    asked = run_async(_find(question))
+    for one in asked:
+        decision = _ask(one, console) if is_asking else given
+        if decision is None:
+            console.say("Not answered.")
             return
-        if reject and value is not None:
-            raise ConfigError("--value is the value to approve, so it can't be combined with --reject.")
-        given = AnswerChoice(not reject, ... if value is None else _json_value(value))
-        is_asking = sys.stdin.isatty() and not reject and value is None and not as_json
-        console = CalmConsole(stderr=True)
-        asked = run_async(_find(question))
-        for one in asked:
-            decision = _ask(one, console) if is_asking else given
-            if decision is None:
-                console.say("Not answered.")
-                return
-            run_async(_answer(one, decision, comment))
-            console.say("Approved." if decision.approved else "Rejected.")
-        if agent := asked[0].agent:
-            after = _after_answer(agent)
-        else:
-            kept = run_async(Workflows().get(asked[0].approval.run_id))
-            if kept is None or not (no_resume or kept.is_awaited):
-                _continue(context, asked[0].approval.run_id, kept, as_json=as_json)
-            after = kept.continuation
-        console.say(after)
-        if as_json:
-            answered = [one.approval.id for one in asked]
-            emit_json({"answered": answered, "approved": given.approved, "continuation": after})
+        run_async(_answer(one, decision, comment))
+        console.say("Approved." if decision.approved else "Rejected.")
+    if agent := asked[0].agent:
+        after = _after_answer(agent)
+    else:
+        kept = run_async(Workflows().get(asked[0].approval.run_id))
+        if kept is None or not (no_resume or kept.is_awaited):
+            _continue(context, asked[0].approval.run_id, kept, as_json=as_json)
+        after = kept.continuation
+    console.say(after)
+    if as_json:
+        answered = [one.approval.id for one in asked]
+        emit_json({"answered": answered, "approved": given.approved, "continuation": after})
 
 
 async def open_questions() -> list[OpenQuestion]:
@@ -153,14 +152,13 @@ def _ask(question: OpenQuestion, console: CalmConsole) -> AnswerChoice | None:
     approval: Approval = redactor_of_environment().redact_object(question.approval)
     console.show(question_view(approval))
     while True:
-        typer.echo(CHOICES, nl=False, err=True)
-        line = sys.stdin.readline()
+        line = answer(CHOICES)
         match line.strip().lower()[:1] if line else "q":
             case "y" | "n" as key:
                 return AnswerChoice(key == "y")
             case "e":
                 text = json.dumps(question.approval.data, ensure_ascii=False, indent=2)
-                return AnswerChoice(True, _json_value(options.edited(f"{text}\n", "answer.json")))  # noqa: FBT003 (approved)
+                return AnswerChoice(True, _json_value(edited(f"{text}\n", "answer.json")))  # noqa: FBT003 (approved)
             case "q":
                 return None
             case _:

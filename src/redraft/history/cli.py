@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -40,9 +39,9 @@ from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
 from redraft.redact.redactor import redactor_of_environment
-from redraft.stores.location import project_place, required_project_store, store_at
+from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
-from redraft.terminal.commands import run_async
+from redraft.terminal.commands import at_database, run_async
 from redraft.terminal.console import (
     BAD,
     GOOD,
@@ -55,7 +54,7 @@ from redraft.terminal.console import (
     sparkline,
     withheld,
 )
-from redraft.terminal.exits import BUDGETS, ExitCode, code_of, surface
+from redraft.terminal.exits import BUDGETS, ExitCode, code_of
 from redraft.terminal.tables import PlainTable, bare_table
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
@@ -69,7 +68,6 @@ from redraft.workflow.cli import (
     read_why,
     read_workflows,
     resumed_workflow,
-    stored_workflow,
     workflow_view,
 )
 from redraft.workflow.history import WorkflowRow, Workflows
@@ -114,7 +112,8 @@ MARKS = {
 }
 
 
-def runs(
+@at_database
+async def runs(
     status: Annotated[
         str | None,
         typer.Option(metavar="S", help=f"Filter by state: {', '.join(STATES)}."),
@@ -155,74 +154,51 @@ def runs(
     budget_seconds: options.BudgetSeconds = None,
     database: options.Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """List runs and workflows, newest first. With --criteria: how well reflecting works in them."""
-    with surface(debug=debug), store_at(database):
-        _check_choice("--status", status, STATES)
-        _check_choice("--reason", reason, [one.value for one in ConvergenceReason])
-        _check_second(
-            criteria=criteria,
-            judge_again=judge_again,
-            others={
-                "--model": model,
-                "--budget-tokens": budget_tokens,
-                "--budget-usd": budget_usd,
-                "--budget-seconds": budget_seconds,
-            },
+    _check_choice("--status", status, STATES)
+    _check_choice("--reason", reason, [one.value for one in ConvergenceReason])
+    _check_second(
+        criteria=criteria,
+        judge_again=judge_again,
+        others={
+            "--model": model,
+            "--budget-tokens": budget_tokens,
+            "--budget-usd": budget_usd,
+            "--budget-seconds": budget_seconds,
+        },
+    )
+    if criteria:
+        pattern = ReflectionPattern(
+            reflection_model=model,
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
         )
-        if criteria:
-            progress = Progress(CalmConsole(stderr=True), rows=False)
-            number = count(1)
-
-            def listen(event: Event) -> None:
-                if isinstance(event, RunStarted):
-                    progress.switch_to(f"second judgement {next(number)}")
-                progress(event)
-
-            pattern = ReflectionPattern(
-                reflection_model=model,
-                budget_tokens=budget_tokens,
-                budget_usd=budget_usd,
-                budget_seconds=budget_seconds,
-                on_event=listen if judge_again else None,
-            )
-            with progress if judge_again else nullcontext():
-                measured = run_async(
-                    success_criteria(
-                        status=status,
-                        name=name,
-                        reason=reason,
-                        inner=inner,
-                        limit=limit or NEWEST,
-                        judge_again=judge_again,
-                        pattern=pattern,
-                    )
-                )
-            if as_json:
-                emit_json(withheld({"database": str(project_place()), **to_json(measured.document())}))
-            else:
-                CalmConsole().show(success_view(measured))
-            return
-        limit = limit or LISTED
-        found = _read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
-        # Only loops have a reason for stopping.
-        workflows = [] if reason else read_workflows(status=status, name=name, limit=limit)
-        newest = sorted([*found, *workflows], key=lambda one: one.started_at, reverse=True)[:limit]
-        place = str(project_place())
-        if as_json:
-            documents = [row.document() if isinstance(row, WorkflowRow) else row.summary() for row in newest]
-            emit_json({"database": place, "runs": documents})
-            return
-        console = CalmConsole()
-        if not newest:
-            filtered = any((status, name, reason))
-            has_inner = not (filtered or inner) and bool(run_async(Runs().find(inner=True, limit=1)))
-            console.show(_no_runs(place, filtered=filtered, has_inner=has_inner, is_own=database is None))
-            return
-        console.show(run_table(newest, is_utf8=console.is_utf8))
-        if len(newest) == limit:
-            CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
+        filters = {"status": status, "name": name, "reason": reason, "inner": inner}
+        measured = await _measured(pattern, judge_again, limit=limit or NEWEST, **filters)
+        document = {"database": str(project_place()), **to_json(measured.document())}
+        deliver(success_view(measured), withheld(document), as_json=as_json)
+        return
+    limit = limit or LISTED
+    found = await _read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
+    # Only loops have a reason for stopping.
+    workflows = [] if reason else await read_workflows(status=status, name=name, limit=limit)
+    newest = sorted([*found, *workflows], key=lambda one: one.started_at, reverse=True)[:limit]
+    place = str(project_place())
+    if as_json:
+        documents = [row.document() if isinstance(row, WorkflowRow) else row.summary() for row in newest]
+        emit_json({"database": place, "runs": documents})
+        return
+    console = CalmConsole()
+    if not newest:
+        filtered = any((status, name, reason))
+        has_inner = not (filtered or inner) and bool(await Runs().find(inner=True, limit=1))
+        console.show(_no_runs(place, filtered=filtered, has_inner=has_inner, is_own=database is None))
+        return
+    console.show(run_table(newest, is_utf8=console.is_utf8))
+    if len(newest) == limit:
+        CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
 
 
 def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:
@@ -232,6 +208,22 @@ def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, obje
     for option, value in others.items():
         if value is not None and not judge_again:
             raise ConfigError(f"{option} needs --criteria --judge-again N, which calls a model.")
+
+
+async def _measured(pattern: ReflectionPattern, judge_again: int, **filters: Any) -> SuccessCriteria:
+    """Measure the success criteria, showing the progress of second judgements."""
+    if not judge_again:
+        return await success_criteria(pattern=pattern, **filters)
+    progress, number = Progress(CalmConsole(stderr=True), rows=False), count(1)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            progress.switch_to(f"second judgement {next(number)}")
+        progress(event)
+
+    with progress:
+        pattern = replace(pattern, on_event=listen)
+        return await success_criteria(judge_again=judge_again, pattern=pattern, **filters)
 
 
 def success_view(measured: SuccessCriteria) -> RenderableType:
@@ -266,11 +258,11 @@ def _check_choice(option: str, value: str | None, choices: Sequence[str]) -> Non
         raise ConfigError(f"Unknown {option} {value!r}; {nearest(value, choices)}")
 
 
-def _read_runs(
+async def _read_runs(
     *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
 ) -> list[RunRecord]:
     """Read the newest runs that match, with secrets withheld in what a list shows."""
-    found = run_async(Runs().find(status=status, name=name, reason=reason, inner=inner, limit=limit))
+    found = await Runs().find(status=status, name=name, reason=reason, inner=inner, limit=limit)
     redactor = redactor_of_environment()
     return [
         replace(
@@ -351,7 +343,8 @@ def _cost(usage: TokenUsage) -> str:
     return "?" if known is None else render_usd(known)
 
 
-def show(
+@at_database
+async def show(
     run: options.Run,
     prompts: Annotated[bool, typer.Option("--prompts", help="Show all prompts and replies.")] = False,
     version: Annotated[
@@ -361,37 +354,31 @@ def show(
         ),
     ] = None,
     verbatim: options.Verbatim = False,
-    database: options.Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show a run. Its versions, their scores, what failed, and what it used.
 
     For a workflow: its nodes, their results, and the runs of its loops. Secrets and personal data are
     withheld unless you add --verbatim.
     """
-    with surface(debug=debug), store_at(database):
-        console = CalmConsole()
-        if (workflow := read_history(run, verbatim=verbatim)) is not None:
-            check_workflow_options(workflow, version=version, prompts=prompts)
-            if as_json:
-                emit_json(workflow.document())
-            else:
-                console.show(workflow_view(workflow))
-            return
-        stored = _read_run(run, verbatim=verbatim)
-        if version is not None:
-            chosen = stored.version(version)
-            if as_json:
-                emit_json({"run_id": stored.record.run_id, "version": chosen})
-            else:
-                emit_untrusted(as_text(chosen.output))
-        elif as_json:
-            emit_json(stored.document(steps=prompts) if verbatim else _document(stored, steps=prompts))
+    console = CalmConsole()
+    if (workflow := await read_history(run, verbatim=verbatim)) is not None:
+        check_workflow_options(workflow, version=version, prompts=prompts)
+        deliver(workflow_view(workflow), workflow.document(), as_json=as_json)
+        return
+    stored = await _read_run(run, verbatim=verbatim)
+    if version is not None:
+        chosen = stored.version(version)
+        if as_json:
+            emit_json({"run_id": stored.record.run_id, "version": chosen})
         else:
-            console.show(run_view(stored, console.width, is_utf8=console.is_utf8))
-            if prompts:
-                console.show(_prompts_view(stored), soft_wrap=True)
+            emit_untrusted(as_text(chosen.output))
+    elif as_json:
+        emit_json(stored.document(steps=prompts) if verbatim else _document(stored, steps=prompts))
+    else:
+        console.show(run_view(stored, console.width, is_utf8=console.is_utf8))
+        if prompts:
+            console.show(_prompts_view(stored), soft_wrap=True)
 
 
 def _document(run: StoredRun, *, steps: bool = True) -> dict[str, Any]:
@@ -609,39 +596,37 @@ def _prompts_view(run: StoredRun) -> RenderableType:
     return Group(*parts)
 
 
-def why(
+@at_database
+async def why(
     run: options.Run,
-    database: options.Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Explain why a run stopped. The rule, its numbers, and what was spent after the best version.
 
     For a workflow without a loop: how far it came, and what it waits for or failed with.
     """
-    with surface(debug=debug), store_at(database):
-        if (workflow := read_why(run)) is not None:
-            document = {
-                "run_id": workflow.row.run_id,
-                "status": workflow.row.status,
-                "best_version": None,
-                "why": workflow.why,
-                "after_best": None,
-                "resuming_call": workflow.kept.resuming_call if workflow.row.status in ENDED_EARLY else "",
-            }
-            deliver(_workflow_why(workflow), document, as_json=as_json)
-            return
-        stored = _read_run(run)
-        record = stored.record
+    if (workflow := await read_why(run)) is not None:
         document = {
-            "run_id": record.run_id,
-            "status": record.state,
-            "best_version": record.best,
-            "why": stored.why,
-            "after_best": stored.after_best,
-            "resuming_call": record.resuming_call() if record.state in ENDED_EARLY else "",
+            "run_id": workflow.row.run_id,
+            "status": workflow.row.status,
+            "best_version": None,
+            "why": workflow.why,
+            "after_best": None,
+            "resuming_call": workflow.kept.resuming_call if workflow.row.status in ENDED_EARLY else "",
         }
-        deliver(_why_view(stored), document, as_json=as_json)
+        deliver(_workflow_why(workflow), document, as_json=as_json)
+        return
+    stored = await _read_run(run)
+    record = stored.record
+    document = {
+        "run_id": record.run_id,
+        "status": record.state,
+        "best_version": record.best,
+        "why": stored.why,
+        "after_best": stored.after_best,
+        "resuming_call": record.resuming_call() if record.state in ENDED_EARLY else "",
+    }
+    deliver(_why_view(stored), document, as_json=as_json)
 
 
 def _why_view(run: StoredRun) -> RenderableType:
@@ -735,24 +720,19 @@ def _returned(run: StoredRun) -> Text:
     return line.append("falls short:" if run.why.short_of else f"{verdict_of(best.evaluation)}.")
 
 
-def diff(
+@at_database
+async def diff(
     run: options.Run,
     older: Annotated[str, typer.Argument(metavar="V1", help=VERSION)] = "first",
     newer: Annotated[str, typer.Argument(metavar="V2", help=VERSION)] = "best",
     verbatim: options.Verbatim = False,
-    database: options.Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Compare two versions of a run. Compares word by word, or field by field if they are JSON."""
-    with surface(debug=debug), store_at(database):
-        stored = _read_run(run, verbatim=verbatim)
-        found = stored.diff(older, newer)
-        if as_json:
-            emit_json({"run_id": stored.record.run_id, **diff_document(found)})
-        else:
-            console = CalmConsole()
-            console.show(diff_view(found, coloured=console.is_coloured))
+    stored = await _read_run(run, verbatim=verbatim)
+    found = stored.diff(older, newer)
+    view = diff_view(found, coloured=CalmConsole().is_coloured)
+    deliver(view, {"run_id": stored.record.run_id, **diff_document(found)}, as_json=as_json)
 
 
 def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
@@ -809,49 +789,46 @@ def _points(diff: VersionDiff) -> list[RenderableType]:
     return parts
 
 
-def export(
+@at_database
+async def export(
     run: options.Run,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write one self-contained HTML file; '-' is stdout."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
-    database: options.Database = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as one JSON document.")] = False,
-    debug: options.Debug = False,
 ) -> None:
     """Export a run. --html FILE is for people, --json for programs. Read the export before you share it."""
-    with surface(debug=debug), store_at(database):
-        from redraft.history.run_page import run_page
+    from redraft.history.run_page import run_page
 
-        if (html is None) != as_json:
-            raise ConfigError("export takes either --html FILE or --json.")
-        to_file = html is not None and str(html) != "-"
-        if html is not None and to_file:
-            check_output(html, force=force, option="--html")
-        stored = _read_run(run, to_export=True)
-        if html is None:
-            emit_json(_document(stored))
-        elif to_file:
-            write_output(html, run_page(stored), force=force)
-            message = (
-                f"Wrote {html}. Secrets, personal data and host names that were recognised are withheld; "
-                "everything else is verbatim, so read it before you share it."
-            )
-            CalmConsole(stderr=True).say(message)
-        else:
-            emit(run_page(stored))
+    if (html is None) != as_json:
+        raise ConfigError("export takes either --html FILE or --json.")
+    to_file = html is not None and str(html) != "-"
+    if html is not None and to_file:
+        check_output(html, force=force, option="--html")
+    stored = await _read_run(run, to_export=True)
+    if html is None:
+        emit_json(_document(stored))
+    elif to_file:
+        write_output(html, run_page(stored), force=force)
+        message = (
+            f"Wrote {html}. Secrets, personal data and host names that were recognised are withheld; "
+            "everything else is verbatim, so read it before you share it."
+        )
+        CalmConsole(stderr=True).say(message)
+    else:
+        emit(run_page(stored))
 
 
+@at_database
 def resume(
     context: typer.Context,
     run: options.Run,
     force: Annotated[
         bool, typer.Option("--force", help="Resume even if its process may still be running.")
     ] = False,
-    database: options.Database = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Resume a run after its last finished step. A finished run prints its result again.
 
@@ -859,15 +836,14 @@ def resume(
     with its recorded values and its current file, so that a mistake in the file can be fixed. For any other
     run, the Python call that resumes it is printed, with exit code 2.
     """
-    with surface(debug=debug), store_at(database):
-        if (workflow := stored_workflow(run)) is not None:
-            raise typer.Exit(_resume_workflow(workflow, context, as_json=as_json, force=force))
-        raise typer.Exit(_resume_run(run, context, as_json=as_json, force=force))
+    if (workflow := run_async(Workflows().get(run, or_of_loop=True))) is not None:
+        raise typer.Exit(_resume_workflow(workflow, context, as_json=as_json, force=force))
+    raise typer.Exit(_resume_run(run, context, as_json=as_json, force=force))
 
 
 def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
     run_async(_refuse_evaluation(run_id))
-    record = run_async(Runs().get(run_async(Workflows().loop(run_id)) or run_id))
+    record = run_async(Runs().get(run_async(Workflows().run_of(run_id))))
     if record.status == "finished":
         result = record.result()
         CalmConsole(stderr=True).show(ending(result))
@@ -935,15 +911,11 @@ async def _refuse_evaluation(run_id: str) -> None:
         )
 
 
-def _read_run(run_id: str, *, to_export: bool = False, verbatim: bool = False) -> StoredRun:
+async def _read_run(run_id: str, *, to_export: bool = False, verbatim: bool = False) -> StoredRun:
     """Read a run by its id, a prefix of it, or `last`; of a workflow, the run of its loop.
 
     It is redacted unless it is to be `verbatim`. Raises `ConfigError` if there is none, or several.
     """
-
-    async def read() -> StoredRun:
-        await _refuse_evaluation(run_id)
-        return await Runs().stored(await Workflows().loop(run_id) or run_id)
-
-    stored = run_async(read())
+    await _refuse_evaluation(run_id)
+    stored = await Runs().stored(await Workflows().run_of(run_id))
     return stored if verbatim else stored.redacted(to_export=to_export)

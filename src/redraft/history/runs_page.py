@@ -81,6 +81,11 @@ class RunFilter:
         )
 
     @property
+    def _wanted(self) -> dict[str, Any]:
+        """The arguments of a search of runs; None for any."""
+        return {"status": self.status or None, "name": self.name or None, "reason": self.reason or None}
+
+    @property
     def is_filtered(self) -> bool:
         """Whether the filter excludes any runs."""
         return bool(self.status or self.reason or self.name)
@@ -97,18 +102,13 @@ class RunFilter:
 
     async def runs(self, runs: Runs, limit: int, last: Record | None = None) -> list[RunRow]:
         """Return the newest runs that match."""
-        status, name, reason = self.status or None, self.name or None, self.reason or None
-        return await runs.rows(
-            status=status, name=name, reason=reason, inner=self.inner, after=last, limit=limit
-        )
+        return await runs.rows(**self._wanted, inner=self.inner, after=last, limit=limit)
 
     async def measured(self, request: PageRequest) -> SuccessCriteria | None:
         """Return the success criteria of the newest runs that match, if they are asked for."""
         if not self.criteria:
             return None
-        status, name, reason = self.status or None, self.name or None, self.reason or None
-        store = request.project.store
-        return await success_criteria(store, status=status, name=name, reason=reason, inner=self.inner)
+        return await success_criteria(request.project.store, **self._wanted, inner=self.inner)
 
     async def workflows(
         self, request: PageRequest, limit: int, last: Record | None = None

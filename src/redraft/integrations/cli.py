@@ -16,9 +16,9 @@ import typer
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.integrations.hook_answer import GIT, answer
 from redraft.terminal import options
-from redraft.terminal.commands import command_group, run_async
+from redraft.terminal.commands import command_group, handles_errors, run_async
 from redraft.terminal.console import CalmConsole, emit_untrusted
-from redraft.terminal.exits import ExitCode, surface
+from redraft.terminal.exits import ExitCode
 
 if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent
@@ -65,75 +65,73 @@ def end(context: typer.Context) -> None:
 
 
 @hook.command()
-def learn(debug: options.Debug = False) -> None:
+@handles_errors
+def learn() -> None:
     """Write the lessons of sessions that have ended. `redraft hook end` does so by itself."""
-    with surface(debug=debug):
-        from redraft.integrations.hook import learn
+    from redraft.integrations.hook import learn
 
-        for lesson in run_async(learn()):
-            typer.echo(lesson)
+    for lesson in run_async(learn()):
+        typer.echo(lesson)
 
 
 @hook.command()
-def accept(debug: options.Debug = False) -> None:
+@handles_errors
+def accept() -> None:
     """Show what has changed in the settings and criteria since they were accepted, and accept it.
 
     What an agent changes while it is at work is not applied until then. It takes a person at a terminal.
     """
-    with surface(debug=debug):
-        from redraft.integrations.hook import Sessions, accept
-        from redraft.settings import project_folder
+    from redraft.integrations.hook import Sessions, accept
+    from redraft.settings import project_folder
 
-        accepted = Sessions().accepted()
-        changed = {} if accepted is None else accepted.changed(project_folder())
-        if accepted is None or not changed:
-            typer.echo("Nothing has changed.", err=True)
-            return
-        emit_untrusted(accepted.diff(changed))
-        if not sys.stdin.isatty():
-            raise ConfigError("Nothing was accepted: a person has to do that, at a terminal.")
-        typer.echo("Accept this? [y/N] ", nl=False, err=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise typer.Exit(ExitCode.NOT_MET)
-        accept()
+    accepted = Sessions().accepted()
+    changed = {} if accepted is None else accepted.changed(project_folder())
+    if accepted is None or not changed:
+        typer.echo("Nothing has changed.", err=True)
+        return
+    emit_untrusted(accepted.diff(changed))
+    if not sys.stdin.isatty():
+        raise ConfigError("Nothing was accepted: a person has to do that, at a terminal.")
+    typer.echo("Accept this? [y/N] ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise typer.Exit(ExitCode.NOT_MET)
+    accept()
 
 
 @hook.command()
+@handles_errors
 def install(
     agent: Caller,
     program: Program = "",
     check: Check = False,
-    debug: options.Debug = False,
 ) -> None:
     """Have a coding agent, or git before a commit, call the hook. Shows what it writes."""
-    with surface(debug=debug):
-        from redraft.integrations.hook import HookOptions
-        from redraft.integrations.hook_install import installed, installed_in_git
+    from redraft.integrations.hook import HookOptions
+    from redraft.integrations.hook_install import installed, installed_in_git
 
-        hook_options = HookOptions.load()  # before anything is written
-        root, configured = _repository(), _configured(agent)
-        program = program or _this_program()
-        if configured is None:
-            change = installed_in_git(_pre_commit(), program)
-        else:
-            change = installed(configured, root, program)
-        _make(change, check=check)
-        _advise(configured, change.path, program, hook_options)
+    hook_options = HookOptions.load()  # before anything is written
+    root, configured = _repository(), _configured(agent)
+    program = program or _this_program()
+    if configured is None:
+        change = installed_in_git(_pre_commit(), program)
+    else:
+        change = installed(configured, root, program)
+    _make(change, check=check)
+    _advise(configured, change.path, program, hook_options)
 
 
 @hook.command()
+@handles_errors
 def uninstall(
     agent: Caller,
     check: Check = False,
-    debug: options.Debug = False,
 ) -> None:
     """Remove what `install` wrote, and nothing else."""
-    with surface(debug=debug):
-        from redraft.integrations.hook_install import uninstalled, uninstalled_from_git
+    from redraft.integrations.hook_install import uninstalled, uninstalled_from_git
 
-        root, configured = _repository(), _configured(agent)
-        change = uninstalled_from_git(_pre_commit()) if configured is None else uninstalled(configured, root)
-        _make(change, check=check)
+    root, configured = _repository(), _configured(agent)
+    change = uninstalled_from_git(_pre_commit()) if configured is None else uninstalled(configured, root)
+    _make(change, check=check)
 
 
 def _configured(name: str) -> CodingAgent | None:
@@ -212,6 +210,7 @@ def _git(*words: str) -> str:
     return found.stdout.strip() if found.returncode == 0 else ""
 
 
+@handles_errors
 def mcp(
     http: Annotated[
         bool, typer.Option("--http", help="Serve any number of clients on this machine over HTTP.")
@@ -261,7 +260,6 @@ def mcp(
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
-    debug: options.Debug = False,
 ) -> None:
     """Serve checks, lessons and runs to coding agents, over MCP.
 
@@ -273,42 +271,41 @@ def mcp(
 
     docs/mcp.md documents the tools. Budgets hold for each draft that is judged.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
-    with surface(debug=debug):
-        if find_spec("mcp") is None:
-            raise MissingExtraError("The MCP server", "mcp")
-        if folder is not None:
-            _work_in(folder)
-        from redraft.integrations.hook import HookOptions
-        from redraft.integrations.mcp import CRITERIA, ProjectTools, path_in_project, serve_http, serve_stdio
+    if find_spec("mcp") is None:
+        raise MissingExtraError("The MCP server", "mcp")
+    if folder is not None:
+        _work_in(folder)
+    from redraft.integrations.hook import HookOptions
+    from redraft.integrations.mcp import CRITERIA, ProjectTools, path_in_project, serve_http, serve_stdio
 
-        if criteria is not None:
-            path_in_project(criteria)
-        tools = ProjectTools(
-            agent or HookOptions.load().lessons,
-            model,
-            CRITERIA if criteria is None else criteria,
-            wait,
-            budget_tokens,
-            budget_usd,
-            budget_seconds,
-        )
-        if not http:
-            run_async(serve_stdio(tools))
-            return
-        from redraft.web.guard import Keys
+    if criteria is not None:
+        path_in_project(criteria)
+    tools = ProjectTools(
+        agent or HookOptions.load().lessons,
+        model,
+        CRITERIA if criteria is None else criteria,
+        wait,
+        budget_tokens,
+        budget_usd,
+        budget_seconds,
+    )
+    if not http:
+        run_async(serve_stdio(tools))
+        return
+    from redraft.web.guard import Keys
 
-        chosen, console = token or token_urlsafe(32), CalmConsole(stderr=True)
+    chosen, console = token or token_urlsafe(32), CalmConsole(stderr=True)
 
-        def announce(address: Address) -> None:
-            console.say(f"Redraft serves MCP at {address.url}mcp")
-            if token is None:
-                console.say(f"Clients send the header 'Authorization: Bearer {chosen}'.")
-            console.say("Ctrl-C stops it.")
+    def announce(address: Address) -> None:
+        console.say(f"Redraft serves MCP at {address.url}mcp")
+        if token is None:
+            console.say(f"Clients send the header 'Authorization: Bearer {chosen}'.")
+        console.say("Ctrl-C stops it.")
 
-        try:
-            run_async(serve_http(tools, Keys(chosen, browsers=False), port, announce))
-        except KeyboardInterrupt:  # the normal end: uvicorn raises it again once all is closed
-            return
+    try:
+        run_async(serve_http(tools, Keys(chosen, browsers=False), port, announce))
+    except KeyboardInterrupt:  # the normal end: uvicorn raises it again once all is closed
+        return
 
 
 def _work_in(folder: Path) -> None:

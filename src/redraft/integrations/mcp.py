@@ -59,7 +59,7 @@ from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record
 from redraft.stores.location import project_store, required_project_store
-from redraft.terminal.options import MAX_BYTES
+from redraft.terminal.input import MAX_BYTES
 from redraft.text.spec_file import UNKNOWN_KEY, mistakes
 from redraft.types import (
     Advice,
@@ -308,7 +308,7 @@ class ProjectTools:
 
         While check_draft or finish_attempt still judge, the status is 'running'.
         """
-        stored = await Runs().stored(await Workflows().loop(run_id) or run_id)
+        stored = await Runs().stored(await Workflows().run_of(run_id))
         return await asyncio.to_thread(RunDetails.of_run, stored)
 
     # --- what the tools share ------------------------------------------------------------------------------

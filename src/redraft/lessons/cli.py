@@ -37,10 +37,10 @@ from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import parse_draft, template
 from redraft.lessons.safety import checked_content, lesson_redactor
 from redraft.terminal import options
-from redraft.terminal.commands import command_group, confirm, handles_errors
+from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
 from redraft.terminal.exits import ExitCode
-from redraft.terminal.options import edited
+from redraft.terminal.input import confirm, edited, read_text
 from redraft.terminal.tables import PlainTable
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
@@ -302,7 +302,7 @@ def _lesson_given(
             raise ConfigError("Give --task: a lesson is found by the task that it is about.")
         lesson = Lesson(content, agent, datetime.now(UTC).date(), "")
     elif file is not None:
-        lesson = parse_draft(options.read_text(file), file, agent)
+        lesson = parse_draft(read_text(file), file, agent)
     else:
         lesson = _written_in_editor(kind, agent)
     return replace(lesson, **{name: value for name, value in about.items() if value})

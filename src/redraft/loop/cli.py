@@ -43,9 +43,18 @@ from redraft.protocols import ChatRequest, Message
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.terminal import options
-from redraft.terminal.commands import own_command, run_async
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json, emit_untrusted, withheld
-from redraft.terminal.exits import code_of, surface
+from redraft.terminal.commands import handles_errors, own_command, run_async
+from redraft.terminal.console import (
+    BAD,
+    GOOD,
+    QUIET,
+    CalmConsole,
+    deliver,
+    emit_json,
+    emit_untrusted,
+    withheld,
+)
+from redraft.terminal.exits import code_of
 from redraft.text.characters import visible
 from redraft.types import REASONS, PlainTask, QualityCriterion, render_score, render_usage
 
@@ -77,6 +86,7 @@ Out: TypeAlias = Annotated[
 ]
 
 
+@handles_errors
 def check(
     file: options.File,
     criteria: options.Criteria,
@@ -84,7 +94,6 @@ def check(
     events: options.Events = None,
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Judge a draft by criteria. A model is asked only where a criterion needs one.
 
@@ -97,24 +106,22 @@ def check(
 
     docs/criteria.md documents the format.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
-    with surface(debug=debug):
-        draft, wanted, _ = read_material(file, criteria)
-        judge = judging_model(model, wanted)
-        stderr = CalmConsole(stderr=True)
-        progress = Progress(stderr, rows=False)
-        runner = Runner("check", judge or "", keep=not no_keep)
-        with listening(progress, events) as listener:
-            pattern = wanted.pattern(0, reflection_model=judge, on_event=listener)
-            task = task_for_draft(draft, wanted)
-            result = runner.judge(task, pattern, draft, progress, wanted.output_type)
-        if as_json:
-            emit_json(withheld(to_json(_verdict_document(file, wanted, result))))
-        else:
-            CalmConsole().show(_verdict(wanted, result))
-        stderr.say(runner.hint(result))
-        raise typer.Exit(code_of(result))
+    draft, wanted, _ = read_material(file, criteria)
+    judge = judging_model(model, wanted)
+    stderr = CalmConsole(stderr=True)
+    progress = Progress(stderr, rows=False)
+    runner = Runner("check", judge or "", keep=not no_keep)
+    with listening(progress, events) as listener:
+        pattern = wanted.pattern(0, reflection_model=judge, on_event=listener)
+        task = task_for_draft(draft, wanted)
+        result = runner.judge(task, pattern, draft, progress, wanted.output_type)
+    document = withheld(to_json(_verdict_document(file, wanted, result)))
+    deliver(_verdict(wanted, result), document, as_json=as_json)
+    stderr.say(runner.hint(result))
+    raise typer.Exit(code_of(result))
 
 
+@handles_errors
 def revise(
     file: options.File,
     criteria: options.Criteria,
@@ -134,36 +141,34 @@ def revise(
     events: options.Events = None,
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Revise a draft until its criteria are met. Prints the best version."""
-    with surface(debug=debug):
-        check_choice("--strategy", strategy, STRATEGIES)
-        if output == Path("-"):  # stdout, as '-' is stdin for the draft
-            output = None
-        if output is not None:
-            force = force or is_own_output(output)
-            check_output(output, force=force)
-        draft, wanted, line_break = read_material(file, criteria)
-        stderr = CalmConsole(stderr=True)
-        progress = Progress(stderr)
-        runner = Runner("revise", chosen_model(model), keep=not no_keep)
-        with listening(progress, events, stdout_is_free=output is not None and not as_json) as listener:
-            pattern = wanted.pattern(
-                max_iterations,
-                revision_strategy=strategy,
-                budget_tokens=budget_tokens,
-                budget_usd=budget_usd,
-                budget_seconds=budget_seconds,
-                on_event=listener,
-            )
-            writer = model_of(runner.model, load_settings())
-            task = task_for_draft(draft, wanted)
-            result = runner.revise(task, writer, pattern, progress, draft, wanted.output_type)
-        stderr.show(ending(result))
-        stderr.say(runner.hint(result))
-        deliver_result(result, output, force=force, as_json=as_json, line_break=line_break)
-        raise typer.Exit(code_of(result))
+    check_choice("--strategy", strategy, STRATEGIES)
+    if output == Path("-"):  # stdout, as '-' is stdin for the draft
+        output = None
+    if output is not None:
+        force = force or is_own_output(output)
+        check_output(output, force=force)
+    draft, wanted, line_break = read_material(file, criteria)
+    stderr = CalmConsole(stderr=True)
+    progress = Progress(stderr)
+    runner = Runner("revise", chosen_model(model), keep=not no_keep)
+    with listening(progress, events, stdout_is_free=output is not None and not as_json) as listener:
+        pattern = wanted.pattern(
+            max_iterations,
+            revision_strategy=strategy,
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
+            on_event=listener,
+        )
+        writer = model_of(runner.model, load_settings())
+        task = task_for_draft(draft, wanted)
+        result = runner.revise(task, writer, pattern, progress, draft, wanted.output_type)
+    stderr.show(ending(result))
+    stderr.say(runner.hint(result))
+    deliver_result(result, output, force=force, as_json=as_json, line_break=line_break)
+    raise typer.Exit(code_of(result))
 
 
 def _verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:

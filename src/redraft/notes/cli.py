@@ -19,6 +19,7 @@ from redraft.terminal.console import (
     GOOD,
     QUIET,
     CalmConsole,
+    deliver,
     emit_json,
     emit_untrusted,
     sparkline,
@@ -106,11 +107,7 @@ async def show(task: TaskName, database: options.Database = None, as_json: optio
     """Show the note on a task. Prints it as prompts include it, with its latest versions."""
     async with Notes(database) as stored:
         found = await stored.get(task)
-    console = CalmConsole()
-    if as_json:
-        emit_json(found.document())
-    else:
-        console.show(_task_view(found, console))
+    deliver(_task_view(found, CalmConsole()), found.document(), as_json=as_json)
 
 
 def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
@@ -178,11 +175,8 @@ async def diff(
     """Compare two versions of a note, word by word."""
     async with Notes(database) as stored:
         found, before, after = await stored.compare(task, older, newer)
-    console = CalmConsole()
-    if as_json:
-        emit_json(found.diff_document(before, after))
-    else:
-        console.show(_diff_view(found, before, after, coloured=console.is_coloured))
+    view = _diff_view(found, before, after, coloured=CalmConsole().is_coloured)
+    deliver(view, found.diff_document(before, after), as_json=as_json)
 
 
 def _diff_view(task: TaskNotes, older: Note, newer: Note, *, coloured: bool) -> RenderableType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,9 +20,10 @@ from redraft.retention.backup import restore as restore_backup
 from redraft.retention.project_data import ProjectData
 from redraft.settings import project_folder
 from redraft.terminal import options
-from redraft.terminal.commands import confirm, run_async
-from redraft.terminal.console import QUIET, CalmConsole, emit_json
-from redraft.terminal.exits import ExitCode, surface
+from redraft.terminal.commands import handles_errors
+from redraft.terminal.console import QUIET, CalmConsole, deliver
+from redraft.terminal.exits import ExitCode
+from redraft.terminal.input import confirm, read_stdin
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ PATIENCE = 2.0
 STDIN = "-"
 
 
-def forget(
+@handles_errors
+async def forget(
     run: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="A run's id, its beginning, or 'last'.")
     ] = None,
@@ -64,48 +65,30 @@ def forget(
     ] = False,
     yes: Yes = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Erase everything stored about a run, a task or a person (all that contains a text)."""
-    with surface(debug=debug):
-        if sum(one is not None for one in (run, task, text)) != 1:
-            raise ConfigError("Say what to forget: --run RUN, --task TASK or --text TEXT.")
-        if text == STDIN:
-            text = sys.stdin.read().strip()
-        done = run_async(_forget(run, task, text, check=check, force=force, yes=yes, as_json=as_json))
-        is_left = done is not None and (done.other_files or done.unreadable)
-        raise typer.Exit(ExitCode.NOT_MET if is_left else ExitCode.MET)
-
-
-async def _forget(
-    run: str | None,
-    task: str | None,
-    text: str | None,
-    *,
-    check: bool,
-    force: bool,
-    yes: bool,
-    as_json: bool,
-) -> Forgotten | None:
-    """Erase, and return what was erased; None if only asked."""
+    if sum(one is not None for one in (run, task, text)) != 1:
+        raise ConfigError("Say what to forget: --run RUN, --task TASK or --text TEXT.")
+    if text == STDIN:
+        text = read_stdin().strip()
     data = ProjectData()
     if check or not yes:
         with _patience("Searching all that is stored..."):
             found = await data.forget(run=run, task=task, text=text, check=True, force=force)
         if check:
             _check_found(found, run, task)
-            _deliver(found, as_json=as_json)
-            return None
+            deliver(_forgotten_text(found), {"forgotten": found}, as_json=as_json)
+            return
         if found.counts:  # else there is nothing to ask about, but an interrupted call may be completed
             CalmConsole(stderr=True).show(_forgotten_text(found))
             if not confirm("Erase it for good?", to="erase", done="erased"):
                 CalmConsole(stderr=True).say("Nothing was erased.")
-                return None
+                return
     with _patience("Searching all that is stored, and erasing..."):
         done = await data.forget(run=run, task=task, text=text, force=force)
     _check_found(done, run, task)  # now, since a call that was killed may have left only bytes to overwrite
-    _deliver(done, as_json=as_json)
-    return done
+    deliver(_forgotten_text(done), {"forgotten": done}, as_json=as_json)
+    raise typer.Exit(ExitCode.NOT_MET if done.other_files or done.unreadable else ExitCode.MET)
 
 
 def _check_found(found: Forgotten, run: str | None, task: str | None) -> None:
@@ -115,13 +98,6 @@ def _check_found(found: Forgotten, run: str | None, task: str | None) -> None:
     thing = f"run {run!r}" if run is not None else f"run or note of the task {task!r}"
     completed = "" if found.checked else " If an earlier call was interrupted, this one has completed it."
     raise ConfigError(f"There is no {thing} here; `redraft runs` lists the runs.{completed}")
-
-
-def _deliver(found: Forgotten, *, as_json: bool) -> None:
-    if as_json:
-        emit_json({"forgotten": found})
-    else:
-        CalmConsole().show(_forgotten_text(found))
 
 
 def _forgotten_text(found: Forgotten) -> RenderableType:
@@ -146,7 +122,8 @@ def _forgotten_text(found: Forgotten) -> RenderableType:
     return Group(*lines)
 
 
-def prune(
+@handles_errors
+async def prune(
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", metavar="AGE", help="Delete runs older than this: 12h, 90d or 8w."),
@@ -165,17 +142,28 @@ def prune(
     check: Check = False,
     yes: Yes = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Delete old runs and workflows with their journals. Notes, lessons, labels and evaluations stay."""
-    with surface(debug=debug):
-        if older_than is None and max_size is None:
-            raise ConfigError("Say what to prune: --older-than AGE, --max-size SIZE, or both.")
-        age = None
-        if older_than is not None:
-            age = timedelta(seconds=_number("--older-than", older_than, AGES, LONGEST))
-        size = None if max_size is None else _number("--max-size", max_size, SIZES, LARGEST)
-        run_async(_prune(age, size, labelled=labelled, check=check, yes=yes, as_json=as_json))
+    if older_than is None and max_size is None:
+        raise ConfigError("Say what to prune: --older-than AGE, --max-size SIZE, or both.")
+    age = None
+    if older_than is not None:
+        age = timedelta(seconds=_number("--older-than", older_than, AGES, LONGEST))
+    size = None if max_size is None else _number("--max-size", max_size, SIZES, LARGEST)
+    data = ProjectData()
+    if check or not yes:
+        with _patience("Looking through the records..."):
+            found = await data.prune(older_than=age, max_bytes=size, labelled=labelled, check=True)
+        if check or not found.runs:
+            deliver(_pruned_text(found), {"pruned": found}, as_json=as_json)
+            return
+        CalmConsole(stderr=True).show(_pruned_text(found))
+        if not confirm("Delete them for good?", to="delete", done="deleted"):
+            CalmConsole(stderr=True).say("Nothing was deleted.")
+            return
+    with _patience("Looking through the records, and deleting..."):
+        pruned = await data.prune(older_than=age, max_bytes=size, labelled=labelled)
+    deliver(_pruned_text(pruned), {"pruned": pruned}, as_json=as_json)
 
 
 AGES = {"h": 3_600, "d": 86_400, "w": 604_800}
@@ -197,40 +185,6 @@ def _number(option: str, text: str, units: Mapping[str, int], most: int) -> int:
         unit = max(units, key=units.__getitem__)
         raise ConfigError(f"{option} must be at most {most // units[unit]}{unit}, got {text!r}.")
     return round(number)
-
-
-async def _prune(
-    older_than: timedelta | None,
-    max_bytes: int | None,
-    *,
-    labelled: bool,
-    check: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    data = ProjectData()
-    if check or not yes:
-        with _patience("Looking through the records..."):
-            found = await data.prune(
-                older_than=older_than, max_bytes=max_bytes, labelled=labelled, check=True
-            )
-        if check or not found.runs:
-            _deliver_pruned(found, as_json=as_json)
-            return
-        CalmConsole(stderr=True).show(_pruned_text(found))
-        if not confirm("Delete them for good?", to="delete", done="deleted"):
-            CalmConsole(stderr=True).say("Nothing was deleted.")
-            return
-    with _patience("Looking through the records, and deleting..."):
-        pruned = await data.prune(older_than=older_than, max_bytes=max_bytes, labelled=labelled)
-    _deliver_pruned(pruned, as_json=as_json)
-
-
-def _deliver_pruned(found: Pruned, *, as_json: bool) -> None:
-    if as_json:
-        emit_json({"pruned": found})
-    else:
-        CalmConsole().show(_pruned_text(found))
 
 
 def _pruned_text(found: Pruned) -> RenderableType:
@@ -258,6 +212,7 @@ def _pruned_text(found: Pruned) -> RenderableType:
 BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the backup.")]
 
 
+@handles_errors
 def backup(
     file: BackupFile,
     files_only: Annotated[
@@ -265,18 +220,15 @@ def backup(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Back up the project to a file: settings, database and lessons. Runs may go on meanwhile."""
-    with surface(debug=debug):
-        with _patience("Copying and compressing..."):
-            made = back_up(file, force=force, files_only=files_only)
-        if as_json:
-            emit_json({"backup": {**_summary(made), "file": str(file)}})
-        else:
-            CalmConsole().show(_backup_text(f"Backed up {_contents(made)} to {file}.", made))
+    with _patience("Copying and compressing..."):
+        made = back_up(file, force=force, files_only=files_only)
+    view = _backup_text(f"Backed up {_contents(made)} to {file}.", made)
+    deliver(view, {"backup": {**_summary(made), "file": str(file)}}, as_json=as_json)
 
 
+@handles_errors
 def restore(
     file: BackupFile,
     check: Annotated[
@@ -286,19 +238,14 @@ def restore(
         bool, typer.Option("--force", help="Replace the database and other files that exist here.")
     ] = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Restore the project from a backup, into this folder. End its programs first."""
-    with surface(debug=debug):
-        with _patience("Unpacking and checking the backup..."):
-            found = restore_backup(file, force=force, check=check)
-        verb = "Would restore" if check else "Restored"
-        if as_json:
-            emit_json({"restored": {**_summary(found), "folder": str(project_folder()), "checked": check}})
-        else:
-            when = f"{found.created_at.astimezone():%Y-%m-%d %H:%M}"
-            told = f"{verb} {_contents(found)} to {project_folder()}, as of {when}."
-            CalmConsole().show(_backup_text(told, found))
+    with _patience("Unpacking and checking the backup..."):
+        found = restore_backup(file, force=force, check=check)
+    verb, when = "Would restore" if check else "Restored", f"{found.created_at.astimezone():%Y-%m-%d %H:%M}"
+    view = _backup_text(f"{verb} {_contents(found)} to {project_folder()}, as of {when}.", found)
+    document = {**_summary(found), "folder": str(project_folder()), "checked": check}
+    deliver(view, {"restored": document}, as_json=as_json)
 
 
 def _summary(made: Backup) -> dict[str, Any]:

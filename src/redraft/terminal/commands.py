@@ -1,4 +1,4 @@
-"""Declare commands: groups with a default, errors as exit codes, a question before a write."""
+"""Declare commands: groups with a default, and errors as exit codes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import sys
 from functools import partial, wraps
 from inspect import Parameter, isawaitable, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
-from redraft.errors import ConfigError
 from redraft.terminal.exits import surface
-from redraft.terminal.options import Debug
+from redraft.terminal.options import Database, Debug
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from typer import _click
 
 T = TypeVar("T")
+Function: TypeAlias = "Callable[..., Awaitable[None] | None]"
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 LONGEST_LINE = 1_000
@@ -75,23 +75,43 @@ def command_group(*, help: str, default: str = "", takes_files: bool = False) ->
     return make(cls=Group)
 
 
-def handles_errors(function: Callable[..., Awaitable[None] | None]) -> Callable[..., None]:
+def handles_errors(function: Function) -> Callable[..., None]:
     """Make a command of a sync or async function: an error becomes a line on stderr and an exit code.
 
-    The command has a `--debug` option, which prints the traceback instead.
+    The command has the option `--debug`, which prints the traceback instead. An async function runs in
+    `run_async`.
     """
+    return _command(function, debug=(Debug, False))
+
+
+def at_database(function: Function) -> Callable[..., None]:
+    """As `handles_errors`, with the option `--database`: the store that takes the place of the project's."""
+    return _command(function, database=(Database, None), debug=(Debug, False))
+
+
+def _command(function: Function, **shared: tuple[Any, Any]) -> Callable[..., None]:
+    """Make a command with shared options; the function gets those that are parameters of it."""
+    # Evaluated here, since Typer would look up the annotations in this module.
+    declared = signature(function, eval_str=True)
+    options = {
+        name: Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in shared.items()
+    }
 
     @wraps(function)
-    def command(*, debug: bool, **options: Any) -> None:
-        with surface(debug=debug):
-            result = function(**options)
+    def command(**given: Any) -> None:
+        from redraft.stores.location import store_at
+
+        own = {name: value for name, value in given.items() if name in declared.parameters}
+        with surface(debug=given["debug"]), store_at(given["database"] if "database" in options else None):
+            result = function(**own)
             if isawaitable(result):
                 run_async(result)
 
-    # Evaluated here, since Typer would look up the annotations in this module.
-    declared = signature(function, eval_str=True)
-    debug = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
-    vars(command)["__signature__"] = declared.replace(parameters=[*declared.parameters.values(), debug])
+    # Those that the function has, too, keep their own declaration, but come last as everywhere.
+    parameters = sorted({**options, **declared.parameters}.values(), key=lambda one: one.name in options)
+    shown = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    vars(command)["__signature__"] = declared.replace(parameters=shown)
     return command
 
 
@@ -134,14 +154,3 @@ def own_command() -> str:
         return "redraft"
     path, here = os.path.abspath(started), Path.cwd()  # noqa: PTH100 (a virtual environment is a link that must stay)
     return shlex.quote(str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path)
-
-
-def confirm(question: str, *, to: str = "write", done: str = "written") -> bool:
-    """Ask a yes-or-no question on stderr.
-
-    Raises `ConfigError` if stdin is not a terminal, saying what was not `done`, and what --yes is `to` do.
-    """
-    if not sys.stdin.isatty():
-        raise ConfigError(f"Nothing was {done}: there is no terminal to ask in. Pass --yes to {to}.")
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

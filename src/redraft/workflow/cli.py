@@ -38,7 +38,7 @@ from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.terminal import options
 from redraft.terminal.check_report import deliver_check, problems_as_json
-from redraft.terminal.commands import run_async
+from redraft.terminal.commands import handles_errors, run_async
 from redraft.terminal.console import (
     BAD,
     GOOD,
@@ -49,7 +49,7 @@ from redraft.terminal.console import (
     emit_json,
     emit_untrusted,
 )
-from redraft.terminal.exits import ExitCode, report_error, surface
+from redraft.terminal.exits import ExitCode, report_error
 from redraft.text.characters import visible
 from redraft.text.json import load_json
 from redraft.types import render_usage
@@ -119,6 +119,7 @@ AllowUnsandboxed: TypeAlias = Annotated[
 ]
 
 
+@handles_errors
 def run(
     file: File,
     values: Values = None,
@@ -140,40 +141,39 @@ def run(
     a loop with `on_failure: raise` failed, 3 that the workflow's budget or a node's time limit was exceeded,
     and 5 that the run is waiting for a person: `redraft approve` answers and continues it.
     """
-    with surface(debug=debug):
-        kept = resumed_workflow.get()
-        inputs = parse_values(values or ()) if kept is None else dict(kept.record.inputs)
-        if model is not None:
-            inputs["model"] = model
-        keep = not no_keep
-        load = partial(load_workflow, file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
-        if graph:
-            drawn = load().graph
-            emit_json(to_json(drawn)) if as_json else emit(drawn.mermaid())
-            return
-        with problems_as_json(file) if check and as_json else nullcontext():
-            workflow = load(strict=False)
-            uses = asyncio.run(workflow.check_all(inputs))
-        if check:
-            deliver_check(workflow.source.file, _requirements(workflow, uses), as_json=as_json)
-            return
-        console = CalmConsole(stderr=True)
-        progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])
-        with (
-            listening(progress, events) as listener,
-            _report_failure(progress, console.say, debug=debug),
-            _explain_own_actions(workflow, uses),
-            progress,
-        ):
-            result = run_async(_run(workflow, inputs, listener, keep=keep, wait=wait))
-        console.say(ending_text(result))
-        if result.run_id:
-            command = {"finished": "show", "stopped": "resume", "waiting": "approve"}[result.status]
-            console.say(f"Stored as {result.run_id}; redraft {command} last")
-        if as_json or not result.waiting:
-            print_result(result, progress.last, as_json=as_json)
-        if result.status != "finished":
-            raise typer.Exit(ExitCode.WAITING if result.waiting else ExitCode.BUDGET)
+    kept = resumed_workflow.get()
+    inputs = parse_values(values or ()) if kept is None else dict(kept.record.inputs)
+    if model is not None:
+        inputs["model"] = model
+    keep = not no_keep
+    load = partial(load_workflow, file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
+    if graph:
+        drawn = load().graph
+        emit_json(to_json(drawn)) if as_json else emit(drawn.mermaid())
+        return
+    with problems_as_json(file) if check and as_json else nullcontext():
+        workflow = load(strict=False)
+        uses = asyncio.run(workflow.check_all(inputs))
+    if check:
+        deliver_check(workflow.source.file, _requirements(workflow, uses), as_json=as_json)
+        return
+    console = CalmConsole(stderr=True)
+    progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])
+    with (
+        listening(progress, events) as listener,
+        _report_failure(progress, console.say, debug=debug),
+        _explain_own_actions(workflow, uses),
+        progress,
+    ):
+        result = run_async(_run(workflow, inputs, listener, keep=keep, wait=wait))
+    console.say(ending_text(result))
+    if result.run_id:
+        command = {"finished": "show", "stopped": "resume", "waiting": "approve"}[result.status]
+        console.say(f"Stored as {result.run_id}; redraft {command} last")
+    if as_json or not result.waiting:
+        print_result(result, progress.last, as_json=as_json)
+    if result.status != "finished":
+        raise typer.Exit(ExitCode.WAITING if result.waiting else ExitCode.BUDGET)
 
 
 def question_view(approval: Approval) -> RenderableType:
@@ -189,42 +189,41 @@ def question_view(approval: Approval) -> RenderableType:
     return Group(*parts)
 
 
+@handles_errors
 def test(
     file: File,
     cases: CasesPath = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Test a workflow with scripted replies. No model is asked, and nothing is stored.
 
     The cases of NAME.yaml are in NAME.test.yaml beside it. The exit code is 1 if a case fails.
     """
-    with surface(debug=debug):
-        from redraft.workflow.cases import cases_beside, read_cases, run_case
+    from redraft.workflow.cases import cases_beside, read_cases, run_case
 
-        read_text(file, "The workflow")
-        if cases is None and not (cases := cases_beside(file)).exists():
-            raise ConfigError(
-                f"There are no cases for {file!r}: {str(cases)!r} does not exist. Write it, or name another "
-                "file with --cases."
-            )
-        found = read_cases(cases)
+    read_text(file, "The workflow")
+    if cases is None and not (cases := cases_beside(file)).exists():
+        raise ConfigError(
+            f"There are no cases for {file!r}: {str(cases)!r} does not exist. Write it, or name another "
+            "file with --cases."
+        )
+    found = read_cases(cases)
 
-        async def run_all() -> list[WorkflowCaseResult]:
-            return [await run_case(file, case) for case in found]
+    async def run_all() -> list[WorkflowCaseResult]:
+        return [await run_case(file, case) for case in found]
 
-        results = asyncio.run(run_all())
-        if as_json:
-            emit_json({"file": file, "ok": all(one.passed for one in results), "cases": to_json(results)})
-        else:
-            console = CalmConsole()
-            for one in results:
-                outcome = Text("ok    ", GOOD) if one.passed else Text("FAILED", BAD)
-                console.show(Text.assemble(outcome, "  ", visible(one.name)))
-                for problem in one.problems:
-                    console.show(Padding(Text(visible(problem)), (0, 0, 0, 8)))
-        if not all(one.passed for one in results):
-            raise typer.Exit(ExitCode.NOT_MET)
+    results = asyncio.run(run_all())
+    if as_json:
+        emit_json({"file": file, "ok": all(one.passed for one in results), "cases": to_json(results)})
+    else:
+        console = CalmConsole()
+        for one in results:
+            outcome = Text("ok    ", GOOD) if one.passed else Text("FAILED", BAD)
+            console.show(Text.assemble(outcome, "  ", visible(one.name)))
+            for problem in one.problems:
+                console.show(Padding(Text(visible(problem)), (0, 0, 0, 8)))
+    if not all(one.passed for one in results):
+        raise typer.Exit(ExitCode.NOT_MET)
 
 
 def parse_values(words: Sequence[str]) -> dict[str, Any]:
@@ -574,43 +573,26 @@ def _short(value: Any) -> str:
     return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]} ..."
 
 
-def stored_workflow(run: str) -> StoredWorkflow | None:
-    """Find a workflow by id, prefix, `last`, or the id of a loop in it; None if it does not exist.
-
-    Raises `ConfigError` if several ids begin so.
-    """
-    return run_async(Workflows().get(run, or_of_loop=True))
-
-
-def read_history(run: str, *, verbatim: bool = False) -> WorkflowHistory | None:
+async def read_history(run: str, *, verbatim: bool = False) -> WorkflowHistory | None:
     """Read a workflow by id, prefix or `last`, redacted unless `verbatim`; None if it does not exist.
 
     Raises `ConfigError` if several ids begin so.
     """
-
-    async def read() -> WorkflowHistory | None:
-        kept = await Workflows().get(run)
-        return None if kept is None else await Workflows().history(kept)
-
-    # The process is never shown; its fields say whether the workflow was killed.
-    history = run_async(read())
+    kept = await Workflows().get(run)
+    history = None if kept is None else await Workflows().history(kept)
     if history is None or verbatim:
         return history
+    # The process is never shown; its fields say whether the workflow was killed.
     return redactor_of_environment().redact_object(history, spared=(Process,))
 
 
-def read_why(run: str) -> WorkflowHistory | None:
+async def read_why(run: str) -> WorkflowHistory | None:
     """Read a workflow that explains its state itself, without its secrets; None if a loop of it does."""
-    history = run_async(Workflows().why(run))
+    history = await Workflows().why(run)
     return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
 
 
-def read_workflows(*, status: str | None, name: str | None, limit: int) -> list[WorkflowRow]:
+async def read_workflows(*, status: str | None, name: str | None, limit: int) -> list[WorkflowRow]:
     """Read the newest workflows of a state and a name, without their secrets."""
-
-    async def read() -> list[WorkflowRow]:
-        found = await Workflows().find(status=status, name=name, limit=limit)
-        return [await Workflows().row(kept) for kept in found]
-
-    redactor = redactor_of_environment()
-    return [redactor.redact_object(row) for row in run_async(read())]
+    redactor, found = redactor_of_environment(), await Workflows().find(status=status, name=name, limit=limit)
+    return [redactor.redact_object(await Workflows().row(kept)) for kept in found]

@@ -245,22 +245,22 @@ class Workflows:
         results = [step.result for step in nodes if step.error is None]
         return results[-1].get("value") if results else None
 
-    async def loop(self, run_id: str) -> str | None:
-        """Return the run id of a workflow's loop, for `last` of its last loop; None if it isn't a workflow.
+    async def run_of(self, reference: str) -> str:
+        """Id of the run that a person means: of a workflow, the run of its loop, for `last` of its last loop.
 
-        Where `last` is not a workflow, that is the id of the run. Raises `ConfigError` if no loop ran, or if
-        there are several to choose from.
+        A reference to anything else stays as it is, but `last` becomes an id, if there is one. Raises
+        `ConfigError` if no loop ran, or if there are several to choose from.
         """
-        workflow = await self.get(run_id)
+        workflow = await self.get(reference)
         if workflow is None:
-            return await self.last_id() if run_id == LAST else None
+            return (await self.last_id() if reference == LAST else None) or reference
         found = workflow.record.run_id
         loops = [loop.key for loop in await self._store.find(RUN, where={"parent": found})]
         if not loops:
             raise ConfigError(
                 f"No loop of the workflow {found!r} has run; `redraft show {found}` shows what has."
             )
-        if len(loops) > 1 and run_id != LAST:
+        if len(loops) > 1 and reference != LAST:
             raise ConfigError(
                 f"The workflow {found!r} has {len(loops)} loops; give the id of one: {', '.join(loops)}."
             )

@@ -1,0 +1,101 @@
+"""What people give to a command: answers, texts that they edit, files that they name."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING
+
+import typer
+
+from redraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import FrameType
+
+DEFAULT_EDITOR = "vi"
+MAX_BYTES = 1_000_000
+"""The longest file with a text for a lesson."""
+
+
+def confirm(question: str, *, to: str = "write", done: str = "written") -> bool:
+    """Ask a yes-or-no question on stderr.
+
+    Raises `ConfigError` if stdin is not a terminal, saying what was not `done`, and what --yes is `to` do.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigError(f"Nothing was {done}: there is no terminal to ask in. Pass --yes to {to}.")
+    return answer(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def answer(question: str) -> str:
+    """Ask a question on stderr; return the line that is typed, empty at the end of the input."""
+    typer.echo(question, nl=False, err=True)
+    with _on_interrupt(signal.default_int_handler):  # asyncio would wait for the line before it stops
+        return sys.stdin.readline()
+
+
+def read_stdin() -> str:
+    """Everything that is typed or piped into the command."""
+    with _on_interrupt(signal.default_int_handler):
+        return sys.stdin.read()
+
+
+def edited(text: str, name: str) -> str:
+    """Have a text edited in `$VISUAL`, `$EDITOR` or vi, in a file called `name`; return the new text.
+
+    Ctrl-C in the editor is the editor's. Raises `ConfigError` if there is neither an editor nor a terminal,
+    and if the editor fails.
+    """
+    chosen = os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()
+    if not (chosen or sys.stdin.isatty()):
+        raise ConfigError("There is no terminal to edit in; set EDITOR, or edit the file directly.")
+    command = shlex.split(chosen or DEFAULT_EDITOR)
+    with tempfile.TemporaryDirectory(prefix="redraft-") as folder:
+        path = Path(folder) / name
+        path.write_text(text, "utf-8")
+        try:
+            with _on_interrupt(lambda _number, _frame: None):  # or the text would be lost
+                code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 (the editor that the person chose)
+        except OSError as error:
+            raise ConfigError(f"The editor {command[0]!r} can't be run: {error.strerror}.") from error
+        if code:
+            raise ConfigError(f"The editor {command[0]!r} exited with code {code}, so nothing was changed.")
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"The edited text can't be read: {error}.") from error
+
+
+@contextmanager
+def _on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Generator[None]:
+    """Let `handler` handle Ctrl-C in the block."""
+    if current_thread() is not main_thread():  # where no signal arrives
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def read_text(file: str) -> str:
+    """Return the text of a file that the user names; raises `ConfigError` if it can't be read."""
+    path = Path(file)
+    try:
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ConfigError(f"{file!r} is too large: {size:,} bytes; at most {MAX_BYTES:,} are allowed.")
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file!r} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file!r} is not UTF-8: {error.reason}.") from error
