@@ -107,18 +107,18 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class AgentSummary:
-    """An agent as a list shows it: what it is, its last cycle, and the feedback that no cycle has taken.
-
-    `status` is `running` or `waiting` (for a person) while a process runs a cycle, `killed` if that process
-    is gone, otherwise how the last cycle ended; `new` before the first.
-    """
+    """An agent as a list shows it."""
 
     name: str
     card: AgentCard
     location: str
     status: str
+    """`running` or `waiting` (for a person) while a process runs a cycle, `killed` if that process is gone,
+    otherwise how the last cycle ended; `new` before the first."""
     last: CycleRecord | None
+    """The last cycle."""
     feedback: tuple[Feedback, ...] = ()
+    """The feedback that no cycle has taken."""
 
     @property
     def pending(self) -> int:

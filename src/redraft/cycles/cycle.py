@@ -57,61 +57,59 @@ class CycleState:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What an agent works with in all its cycles.
-
-    `functions` are those of the program that its file names, `folder` is where its file is, `clock` returns
-    the time of day in UTC, and `redact` withholds the secrets in plain JSON data. Actions, and sources that
-    act, go through `egress`.
-    """
+    """What an agent works with in all its cycles."""
 
     functions: Mapping[str, Callable[..., Any]]
+    """The functions of the program that the agent's file names."""
     model_for: Callable[[str | None], ChatModel]
+    """The model of a name in the file; None is the agent's own."""
     bus: "AgentBus"
     egress: Egress
+    """Runs actions, and sources that act, under the lease and their limits."""
     folder: Path
+    """The folder of the agent's file."""
     clock: Callable[[], datetime]
+    """The time of day in UTC."""
     redact: Callable[[Any], Any]
+    """Withholds the secrets in plain JSON data."""
 
 
 @dataclass(slots=True)
 class Cycle:
-    """One cycle under way.
-
-    Every effect (a source, a model call, an action, a wait) goes through `step`, so that a cycle that was
-    interrupted repeats nothing that had finished. Whatever has to be unique derives from `id`, a ULID;
-    `number` is for people.
-
-    `pending` is the feedback since the last cycle, and `taken` the messages that this cycle took:
-    `update-state` commits them. `rendered` are the ids of the memory items that prompts of Reason showed.
-    `failures` and `skipped` end up in `CycleMetrics`.
-
-    `memory` is what was stored before the cycle. `learnings` has what each `learn` returned, with the memory
-    key that its new patterns go to. `update-state` turns it all into `next_memory` (None: it did not run, and
-    nothing is written) and lists the differences in `changes`.
-
-    `waits_until` is the deadline of a wait for a person that an earlier process began, and `previous_start`
-    when the previous cycle began, if that is known.
-    """
+    """One cycle under way."""
 
     spec: AgentSpec
     id: str
+    """A ULID. Whatever has to be unique derives from it."""
     number: int
+    """The number of the cycle, for people."""
     started_at: datetime
     state: CycleState
     runtime: Runtime
     step: Step
+    """The way to every effect (a source, a model call, an action, a wait), so that a cycle that was
+    interrupted repeats nothing that had finished."""
     memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
+    """The memory as it was stored before the cycle."""
     pending: tuple[Feedback, ...] = ()
+    """The feedback since the last cycle, which `update-state` commits."""
     taken: list[AgentMessage] = field(default_factory=list[AgentMessage])
+    """The messages that the cycle took, which `update-state` commits."""
     rendered: set[str] = field(default_factory=set[str])
+    """The ids of the memory items that prompts of Reason showed."""
     usage: TokenUsage = NOTHING_USED
     failures: list[str] = field(default_factory=list[str])
     skipped: list[str] = field(default_factory=list[str])
     learnings: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    """What each `learn` returned, with the memory key that its new patterns go to."""
     next_memory: Memory | None = None
+    """The memory after the cycle; None if `update-state` did not run, and then nothing is written."""
     changes: tuple[MemoryChange, ...] = ()
+    """The differences between the two memories."""
     waits_until: datetime | None = None
+    """The deadline of a wait for a person that an earlier process began."""
     previous_start: datetime | None = None
+    """When the previous cycle began, if that is stored."""
     actions: Mapping[str, AnyAction] = field(init=False)
     """The actions that the file declares, by name."""
 
@@ -142,23 +140,24 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """How a cycle went.
-
-    `status` is `finished`, or `failed` if a substage raised: `error` is the first failure, and Reflect ran
-    all the same. `state` is plain JSON data, as templates see it: `environmentalData`, `derivedData`, and
-    `memory` as it is after the cycle. `metrics` always name what failed and what was skipped. `changes` are
-    what the cycle changed in the memory, `usage` is what its model calls used.
-    """
+    """How a cycle went."""
 
     number: int
     status: CycleStatus
+    """`finished`, or `failed` if a substage raised; Reflect ran all the same."""
     state: Mapping[str, Any]
+    """Plain JSON data, as templates see it: `environmentalData`, `derivedData`, and `memory` as it is after
+    the cycle."""
     metrics: CycleMetrics = CycleMetrics()  # noqa: RUF009 (frozen, so sharing it is safe)
     changes: tuple[MemoryChange, ...] = ()
+    """What the cycle changed in the memory."""
     usage: TokenUsage = NOTHING_USED
+    """What its model calls used."""
     stages: Mapping[str, float] | None = None
+    """The milliseconds of each stage."""
     trigger: str = "manual"
     error: str = ""
+    """The first failure."""
     id: str = ""
     """The ULID of the cycle."""
 

@@ -47,22 +47,22 @@ Verdict: TypeAlias = Literal["approve", "reject", "modify"]
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """A person's verdict on what an agent did or is about to do.
-
-    It is about `cycle` (None: in general), or about one `action` of it, by name or id. `changes` are the
-    parameters with which a `modify` replaces the planned ones. `by` says who it is from; `proof` is the id of
-    the token with which that person proved it, empty if nobody did.
-    """
+    """A person's verdict on what an agent did or is about to do."""
 
     id: str
     verdict: Verdict
     message: str
     timestamp: str
     cycle: int | None = None
+    """The cycle that it is about; None: the agent in general."""
     action: str | None = None
+    """The action of that cycle that it is about, by name or id; None: all."""
     changes: Mapping[str, Any] | None = None
+    """The parameters with which a `modify` replaces the planned ones."""
     by: str = ""
+    """Who it is from."""
     proof: str = ""
+    """The id of the token with which that person proved it, if any."""
     cycle_id: str = ""
     """The ULID of the cycle, if that is stored or under way: a verdict decides on no other cycle."""
 

@@ -39,16 +39,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """A change of one item: `before` is None for a new item, `after` for one that is gone.
-
-    `at` is the position of an item that is gone (0: first), so that the change can be undone.
-    """
+    """A change of one item."""
 
     key: str
     id: str
     before: Item | None
+    """None for a new item."""
     after: Item | None
+    """None for an item that is gone."""
     at: int | None = None
+    """The position of an item that is gone (0: first), so that the change can be undone."""
 
 
 DEFAULT_CONFIDENCE = 0.5

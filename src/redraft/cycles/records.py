@@ -48,44 +48,42 @@ CycleStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "ab
 
 @dataclass(frozen=True, slots=True)
 class CycleMetrics:
-    """The metrics of a cycle; those that its file does not track are None. `duration_ms` includes Reflect.
-
-    `failures` name the substages and actions that failed, with their errors; `skipped` the substages that did
-    not run: an earlier one failed, there was nothing to do, or a person rejected it.
-    """
+    """The metrics of a cycle; metrics that its file does not track are None."""
 
     duration_ms: float | None = None
+    """The time from the start of Sense to the end of Reflect."""
     tokens: int | None = None
     cost_usd: float | None = None
     anomalies: int | None = None
     alerts: int | None = None
     failures: tuple[str, ...] = ()
+    """The substages and actions that failed, with their errors."""
     skipped: tuple[str, ...] = ()
+    """The substages that did not run: an earlier one failed, nothing was to do, or a person rejected it."""
 
 
 @dataclass(slots=True)
 class CycleRecord:
-    """One cycle: what triggered it, what came of it, and what it changed in the memory.
-
-    A cycle that is `waiting` waits for a person, at most until `waits_until` (None: without limit). One that
-    is `running`, `waiting` or `abandoned` when its process is gone resumes under its id. Only the number and
-    the id of a `damaged` one are known, and `error` says what to do. `derived_data` is redacted, and for a
-    cycle under way it is what there is so far; `stages` has the milliseconds of each stage.
-    """
+    """One cycle: what triggered it, what came of it, and what it changed in the memory."""
 
     number: int
     started_at: datetime
     trigger: str = "manual"
     status: CycleStatus = "running"
+    """A cycle that is `running`, `waiting` (for a person) or `abandoned` when its process is gone resumes
+    under its id. Of a `damaged` one, the `error` says what to do."""
     finished_at: datetime | None = None
     derived_data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the stages derived, redacted; so far, for a cycle under way."""
     sense_errors: tuple[Mapping[str, Any], ...] = ()
     metrics: CycleMetrics = CycleMetrics()
     stages: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The milliseconds of each stage."""
     usage: TokenUsage = NOTHING_USED
     changes: tuple[MemoryChange, ...] = ()
     error: str = ""
     waits_until: datetime | None = None
+    """When a wait for a person ends; None without a limit."""
     id: str = ""
     """A ULID, from which all keys of the cycle derive; empty in the records of versions that had none."""
 
@@ -317,19 +315,19 @@ CARD = "agent"
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
-    """What an agent says about itself: its file, what starts its cycles, the topics it listens to (`*`: all).
-
-    `actions` are those it can run, each with the parameters that it reads (`*`: any). `id` is as old as its
-    store: another agent of the same name, elsewhere or later, has another id.
-    """
+    """The profile of an agent, by which people and other agents find it."""
 
     name: str = ""
     id: str = ""
+    """As old as the agent's store: another agent of the same name, elsewhere or later, has another id."""
     description: str = ""
     file: str = ""
     triggers: tuple[str, ...] = ()
+    """What starts its cycles."""
     topics: tuple[str, ...] = ()
+    """The topics it listens to (`*`: all)."""
     actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The actions it can run, each with the parameters that it reads (`*`: any)."""
 
     def listens_to(self, topic: str) -> bool:
         """Return whether the agent listens to a topic."""

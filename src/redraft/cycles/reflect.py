@@ -322,16 +322,19 @@ _RESERVED = frozenset({"id", "timestamp", "since", "count", "cycle"})
 class Patterns:
     """Merge what was learned in a cycle into the patterns under one memory key.
 
-    `now` is the timestamp of new patterns, `ids` number them within the cycle, `redact` withholds their
-    secrets. Model output is bounded and never raises: `refusals` says what was not taken, and why.
+    Model output is bounded and never raises.
     """
 
     items: KeyDraft
     cycle: Cycle
     now: str
+    """The timestamp of new patterns."""
     ids: Iterator[int]
+    """Numbers new patterns within the cycle."""
     redact: Callable[[Any], Any]
+    """Withholds secrets in new patterns."""
     refusals: list[str] = field(default_factory=list[str])
+    """What was not taken, and why."""
 
     def update(self, learned: Mapping[str, Any], rendered: set[str]) -> None:
         """Adjust the patterns that Reason saw, reinforce, remove deprecated ones, then add new ones.

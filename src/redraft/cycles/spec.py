@@ -771,11 +771,8 @@ def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, KeyPath]]:
 
 def substages_of(spec: AgentSpec, kind: type[S]) -> list[S]:
     """Return the substages of one type, in the order in which they run."""
-    stages = spec.stages
-    listed = (
-        stage.substages for stage in (stages.sense, stages.reason, stages.actuate, stages.reflect) if stage
-    )
-    return [substage for substages in listed for substage in substages if isinstance(substage, kind)]
+    stages = (getattr(spec.stages, stage) for stage in STAGES)
+    return [part for stage in stages if stage for part in stage.substages if isinstance(part, kind)]
 
 
 def texts(part: object, path: KeyPath) -> Iterator[Text]:

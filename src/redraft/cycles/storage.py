@@ -166,18 +166,17 @@ LocationKind = Literal["process", "project", "network", "given"]
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class AgentLocation:
-    """Where one agent is kept: a store of its own, and what kind of location that is.
-
-    In the `process` it is gone when the process ends, and `memory` is what the agent remembers; in the
-    `project` it is kept where runs are; in the `network` all agents share `storage`; a `given` store belongs
-    to the program, which closes it.
-    """
+    """Where one agent is stored."""
 
     agent: str
     store: Store
+    """The agent's own store."""
     kind: LocationKind
+    """In the `process`, it is gone when that ends; in the `project`, it is stored where runs are; in the
+    `network`, all agents share `storage`; a `given` store belongs to the program, which closes it."""
     storage: LongTermStorage | None = None
     memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
+    """The memory of an agent of the process."""
 
     @property
     def is_durable(self) -> bool:

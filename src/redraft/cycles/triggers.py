@@ -39,18 +39,19 @@ class Triggers:
     """The triggers of an agent; those that fire during a cycle count as one, which fires when it has ended.
 
     An interval fires at once, then at fixed times. A message or webhook fires while its message waits to be
-    taken. A cron expression fires at its times, also for one that passed after `since`, the start of the last
-    cycle (None: there was none). If all triggers are manual, every cycle starts at once.
-
-    `clock` returns seconds, `now` the time of day in UTC.
+    taken. A cron expression fires at its times, also for one that passed after `since`. If all triggers are
+    manual, every cycle starts immediately.
     """
 
     agent: str
     triggers: Sequence[Trigger]
     newest_message: NewestMessage
     clock: Callable[[], float] = monotonic
+    """A clock in seconds, for intervals."""
     now: Callable[[], datetime] = _utc_now
+    """The time of day in UTC."""
     since: datetime | None = None
+    """The start of the last cycle, if there was one."""
     _watches: list[tuple[str, Watch]] | None = None
 
     async def next(self) -> str:

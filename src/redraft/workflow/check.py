@@ -92,20 +92,19 @@ SECRET_HEADER = re.compile(r"(?i)authorization|cookie|token|secret|password|api-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Requirements:
-    """What a workflow uses: actions by name, models with their first place in the file, and all its code.
-
-    The model None is the default one, of the state, the file or the settings. Models that templates choose
-    are known only when it runs. `model_names` are the full names of the models, as far as they are known.
-    `with_tools` are those that call tools. `notes` say, each with its place, what is ignored, has no effect,
-    or works differently than where the file was written for.
-    """
+    """What a workflow uses; models that templates choose are found only when it runs."""
 
     actions: list[str] = field(default_factory=list[str])
     models: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
+    """Models with their first place in the file; None is the default one, of the state, the file or the
+    settings."""
     code: list[tuple[Code, KeyPath]] = field(default_factory=list[tuple[Code, KeyPath]])
     model_names: frozenset[str] = frozenset()
+    """The full names of the models, where the file and the settings say them."""
     with_tools: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
+    """The models that call tools."""
     notes: list[WorkflowError] = field(default_factory=list[WorkflowError])
+    """What is ignored, has no effect, or works differently than in the engine the file was written for."""
 
     def __repr__(self) -> str:
         parts = {

@@ -18,23 +18,23 @@ LONGEST_LABEL = 40
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node: its name, what it does, and what bounds it (a condition, a number of visits)."""
+    """A node."""
 
     name: str
     does: str
+    """Its action, or the language of its code."""
     bounds: tuple[str, ...] = ()
+    """Its list, its condition and the number of its visits, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """An edge from one node to another, by their indices; the one after the last node is the end.
-
-    `kind` is `next` for the order of the file, `goto`, or `error` for the edge taken after a failure.
-    """
+    """An edge from one node to another, by their indices; the index after the last node is the end."""
 
     start: int
     to: int
     kind: Literal["next", "goto", "error"] = "next"
+    """`next` for the order of the file, `error` for the edge taken after a failure."""
     label: str = ""
 
 

@@ -355,19 +355,19 @@ class ItemRun:
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """One visit of a node: its value or error, and the runs of the loops in it.
-
-    `seconds` is None if it has not ended; the name may then be unknown, and empty. `items` are those of its
-    `map` that failed, or all that have ended if the node has not.
-    """
+    """One visit of a node."""
 
     node: str
+    """Its name; may be empty if it has not ended."""
     seconds: float | None = None
+    """None if it has not ended."""
     value: Any = None
     used: TokenUsage = NOTHING_USED
     error: str = ""
     runs: tuple[RunRecord, ...] = ()
+    """The runs of its loops."""
     items: tuple[ItemRun, ...] = ()
+    """The items of its `map` that failed, or all that have ended if the node has not."""
 
     @classmethod
     def of(cls, step: StoredStep, runs: tuple[RunRecord, ...]) -> NodeRun:

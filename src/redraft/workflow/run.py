@@ -266,12 +266,13 @@ class NodeRunner:
     """One visit of a node.
 
     With a `map`, each item is a step of its own within the node's, so that a resumed run repeats no item that
-    has finished. `on_item(index, count, error)` is called as items end; the error is empty if there is none.
+    has finished.
     """
 
     node: Node
     resources: Resources
     on_item: Callable[[int, int, str], None]
+    """Called as items end, with the index, the number of items, and the error (empty if there is none)."""
 
     async def __call__(self, scope: Scope) -> ActionResult:
         """Run the node, and return its value; raises the error of its last try."""
@@ -342,17 +343,16 @@ class NodeRunner:
 
 @dataclass(slots=True)
 class Items:
-    """The items of a `map` as they run, some of them at once, and their results in the order of the list.
-
-    `last` is the error after which no further item begins.
-    """
+    """The items of a `map` as they run, some of them in parallel."""
 
     items: list[Any]
     node: Node
     results: list[ActionResult | None] = field(init=False)
+    """The results in the order of the list."""
     failures: dict[int, Exception] = field(init=False, default_factory=dict[int, Exception])
     waiting: list[WaitingForAnswer] = field(init=False, default_factory=list[WaitingForAnswer])
     last: Exception | None = field(init=False, default=None)
+    """The error after which no further item begins."""
 
     def __post_init__(self) -> None:
         self.results = [None] * len(self.items)
@@ -443,24 +443,22 @@ def _may_retry(error: Exception) -> bool:
 
 @dataclass(slots=True)
 class WorkflowResult:
-    """The final state, the nodes that ran, in order, and the cost.
-
-    `usage` is that of all models; actions of your own don't report theirs, which makes the cost unknown.
-    `execution_time` is in seconds of work, over all processes that worked on it.
-
-    `outputs` are those that the file declares. If its budget kept the run from finishing all its work, `stop`
-    says which one and what was used of it. If the run waits for a person, `waiting` has what it asks: the
-    same call with its run_id goes on with the answer.
-    """
+    """The final state of a workflow, and the cost."""
 
     state: dict[str, Any]
     run_id: str = ""
     nodes: tuple[str, ...] = ()
+    """The nodes that ran, in order."""
     usage: TokenUsage = NOTHING_USED
+    """The usage of all models; actions of your own don't report theirs, which makes the cost unknown."""
     execution_time: float = 0.0
+    """Seconds of work, over all processes that worked on it."""
     stop: Stop | None = None
+    """If a budget kept the run from finishing all its work: which one, and what was used of it."""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The outputs that the file declares."""
     waiting: tuple[Approval, ...] = ()
+    """What the run asks a person; the same call with its run_id goes on with the answer."""
 
     @property
     def status(self) -> Literal["finished", "stopped", "waiting"]:

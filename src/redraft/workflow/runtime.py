@@ -48,17 +48,15 @@ ITEM, INDEX = "item", "index"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The state, the variables and the environment that a node reads, all of them plain JSON data.
-
-    Inside a loop, code also sees `names`: `output`, `reflection_errors` and the like. A node with a `map`
-    also reads `each`: the `item` at hand, and its `index`.
-    """
+    """The state, the variables and the environment that a node reads, all of them plain JSON data."""
 
     state: dict[str, Any]
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What code inside a loop also sees: `output`, `reflection_errors` and the like."""
     each: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What a node with a `map` also reads: the `item` at hand, and its `index`."""
 
     def inside_loop(self, additions: Mapping[str, Any]) -> Scope:
         """Return a scope with additions to the state, whose output and errors are variables for code, too."""
@@ -129,38 +127,41 @@ BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResu
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the nodes of one run share.
-
-    `actions` are the user's own, which take precedence over `built_in`; one from a package is an entry point,
-    which is imported only if a file names it. `files` are the workflows that nodes run, or why one can't be
-    read. `models` maps names in the file to models or to their names, and `only_model` stands for all of
-    them. `approver` answers what `human.approve` asks, if it can. `run_id` is the outermost run, and `node`
-    the one that asks. `keep` says where the runs of loops are stored. `folder` is the file's: the schemas
-    that it refers to are read from there and nowhere else. `hosts` are those that may be sent to.
-    """
+    """What the nodes of one run share."""
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
     actions: Mapping[str, Callable[..., Any] | EntryPoint] = field(
         default_factory=dict[str, "Callable[..., Any] | EntryPoint"]
     )
+    """The user's own actions, which take precedence; an entry point is imported only if a file names it."""
     files: Mapping[str, "Workflow | WorkflowError"] = field(
         default_factory=dict[str, "Workflow | WorkflowError"]
     )
+    """The workflows that nodes run, or why one can't be read."""
     models: Mapping[str, ModelChoice] = field(default_factory=dict[str, "ModelChoice"])
+    """Models, or their names, by the names that the file uses."""
     only_model: ModelChoice | None = None
+    """A model in place of every model that the file names."""
     model: ModelChoice | None = None
+    """The model of nodes that name none."""
     limits: Limits = WorkflowSpec.model_fields["limits"].default
     keep: bool | Store = True
+    """Where the runs of loops are stored."""
     folder: str = "."
+    """The folder of the file: the schemas that it refers to are read from there and nowhere else."""
     on_event: Listener | None = None
     on_token: Callable[[TokenEvent], None] | None = None
     allow_unsandboxed: bool = False
     name: str = "workflow"
     tools: Tools = field(default_factory=Tools)
     hosts: Sequence[str] = ()
+    """The hosts to which requests may be sent."""
     approver: Callable[..., Any] | None = None
+    """Answers what `human.approve` asks, if it can."""
     run_id: str = ""
+    """The id of the outermost run."""
     node: str = ""
+    """The node that asks a person."""
 
     def model_for(self, name: ModelChoice | None, scope: Scope) -> ChatModel:
         """Return the model that a node names, or else the one of the state, the file or the settings.

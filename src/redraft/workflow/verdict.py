@@ -65,17 +65,15 @@ class FailedAttempt(BaseModel):
 
 @dataclass(slots=True)
 class Judge:
-    """Judges outputs as a file's `evaluator` says.
-
-    `name` is that of the criterion by which a model judges, such as `WORKFLOW/NODE`. `found` is the schema's
-    result for the last candidate.
-    """
+    """Judges outputs as a file's `evaluator` says."""
 
     evaluator: EvaluatorSpec
     resources: Resources
     name: str = ""
+    """The name of the criterion by which a model judges, such as `WORKFLOW/NODE`."""
     schema: Schema | None = field(init=False, default=None)
     found: SchemaResult | None = field(init=False, default=None)
+    """The result of the schema for the last candidate."""
 
     def __post_init__(self) -> None:
         if self.evaluator.type == "schema":
