@@ -29,6 +29,7 @@ from redraft.cycles.spec import (
     MessagesSense,
     MessageTrigger,
     Plan,
+    Prompted,
     UpdateState,
     WebhookTrigger,
     location_in,
@@ -216,7 +217,7 @@ class _Check:
     def substage(self, substage: Any, path: KeyPath) -> None:
         """Check what a substage uses: models, schemas, functions, addresses, actions and memory keys."""
         config = (*path, "config")
-        if isinstance(substage, Analyze | Plan | Evaluate | Learn):
+        if isinstance(substage, Prompted):
             self.prompt(substage, path)
         match substage:
             case ApiSense():
@@ -242,7 +243,7 @@ class _Check:
                 )
                 self.fail((*config, "rules", at, "action"), what)
 
-    def prompt(self, substage: Analyze | Plan | Evaluate | Learn, path: KeyPath) -> None:
+    def prompt(self, substage: Prompted, path: KeyPath) -> None:
         """Check the schema and the model of a substage that may ask one."""
         if (schema := substage.output_schema) is not None:
             place = (*path, "outputSchema")

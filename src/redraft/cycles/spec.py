@@ -37,9 +37,6 @@ Milliseconds = Annotated[int, Field(ge=1)]
 Severity: TypeAlias = Literal["info", "warning", "critical"]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
-MODEL_TIMEOUT = (
-    "How long the model may take, in milliseconds, a second question included. Default: ten minutes."
-)
 S = TypeVar("S", bound=BaseModel)
 
 
@@ -80,7 +77,11 @@ class Prompted(Named):
         default=None, description="The JSON Schema that the reply must follow."
     )
     model: ModelName | None = Field(default=None, description="Default: the agent's.")
-    timeout_ms: Milliseconds | None = Field(default=None, description=MODEL_TIMEOUT)
+    timeout_ms: Milliseconds | None = Field(
+        default=None,
+        description="How long the model may take, in milliseconds, a second question included. "
+        "Default: ten minutes.",
+    )
 
 
 def _conditions_of_prompted(kind: str, rules: str, *, with_schema: bool = True) -> Iterator[Condition]:
@@ -544,16 +545,11 @@ class MetricsConfig(CamelCase):
     track_alert_count: bool = False
 
 
-class Learn(Named):
+class Learn(Prompted):
     """Ask a model what can be learned from the cycle."""
 
     type: Literal["learn"]
-    prompt: Template
-    output_schema: dict[str, Any] | None = Field(
-        default=None, description="The JSON Schema that the reply must follow."
-    )
-    model: ModelName | None = Field(default=None, description="Default: the agent's.")
-    timeout_ms: Milliseconds | None = Field(default=None, description=MODEL_TIMEOUT)
+    prompt: Template  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues] (required here)
     config: LearnConfig = LearnConfig()
 
 
@@ -683,10 +679,8 @@ class AgentSpec(CamelCase):
 ID = "urn:redraft:agent:1"
 
 DESCRIPTIONS = {
-    "action": "The name of an action of `execute`.",
     "actions": "What the agent can do; a plan names some of these.",
     "actuate": "Act, and judge whether it worked.",
-    "body": "Sent as JSON.",
     "checks": "What must hold if the actions worked.",
     "config": "Its settings.",
     "constraints": "What the plan must comply with.",
@@ -700,7 +694,6 @@ DESCRIPTIONS = {
     "message": "The text.",
     "method": "The HTTP method.",
     "mode": "Who decides on the plan: the agent, a person within a time limit, or a person.",
-    "model": "`provider:model`, `local:NAME`, or a name of `models`; a list is tried in order.",
     "name": "Its name.",
     "params": "What the action sees as `params`.",
     "path": "The file, relative to this one.",

@@ -704,10 +704,8 @@ NODE_KEYS = {field.alias or name for name, field in Node.model_fields.items()}
 
 KEY_DESCRIPTIONS = {
     "method": "The method of the request.",
-    "timeout": "Seconds for an answer.",
     "url": "The address, whose host is listed under `hosts`.",
     "accept": "How an attempt becomes the best one: by its score, or if a model prefers it to the best one.",
-    "action": "`llm.call`, or an action of your own; its parameters stand beside it.",
     "apply": "Whether the corrector's value is the next candidate, or feedback for the generator.",
     "candidates": "How many first outputs to make at once; the best one goes on.",
     "content": "The text of the message.",
@@ -735,9 +733,7 @@ KEY_DESCRIPTIONS = {
     "output": "The judgement.",
     "prompt": "What the model is asked.",
     "role": "Who wrote the message.",
-    "run": "Code; its value is what it returns, or `result`. It sees `state`.",
     "sandbox": "`inline`: quick, a subset of Python; `process`: whole Python in a jailed child.",
-    "schema": "JSON Schema that the output must follow.",
     "system": "The system prompt.",
     "temperature": "How random the reply is; 0 is the least.",
     "threshold": "The lowest valid score, where only a score decides.",
