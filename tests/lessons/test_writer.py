@@ -7,7 +7,6 @@ from redraft._sync import run_sync
 from redraft.errors import ModelError, OutputError
 from redraft.lessons.lesson import CONFIDENCE, Decision, Failure, Partial, Procedure, headings_of
 from redraft.lessons.outcome import Outcome
-from redraft.lessons.safety import LONGEST
 from redraft.lessons.writer import (
     FACTS_CONFIDENCE,
     LOW_CONFIDENCE,
@@ -19,6 +18,7 @@ from redraft.lessons.writer import (
     shortened_transcript,
     write_reflection,
 )
+from redraft.memory.safety import LONGEST
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
 from redraft.types import PlainTask, TokenUsage

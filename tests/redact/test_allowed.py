@@ -47,8 +47,8 @@ def test_a_name_of_this_machine_can_be_allowed(monkeypatch):
 
 
 def test_terms_of_the_project_are_allowed_everywhere(tmp_path, monkeypatch):
-    from redraft.lessons.safety import lesson_redactor
     from redraft.loop import display
+    from redraft.memory.safety import memory_redactor
     from redraft.terminal.console import withheld
 
     text = "asked by Olumide Fashola, for Thandiwe Mokoena"
@@ -57,7 +57,7 @@ def test_terms_of_the_project_are_allowed_everywhere(tmp_path, monkeypatch):
     shown = [
         redact(text).text,
         redactor_of_environment().redact(text).text,
-        lesson_redactor().redact(text).text,
+        memory_redactor().redact(text).text,
         withheld(text),
         display._withheld(text),
         logged(text),

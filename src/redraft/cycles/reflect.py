@@ -36,7 +36,7 @@ from redraft.cycles.memory import (
 from redraft.cycles.records import CycleMetrics, as_object, objects_in, values_in
 from redraft.cycles.spec import CaptureMetrics, MetricsConfig, UpdateState, memory_keys_in, substages_of
 from redraft.errors import OutputError
-from redraft.lessons.safety import violation
+from redraft.memory.safety import violation
 from redraft.text.replies import json_of
 
 if TYPE_CHECKING:

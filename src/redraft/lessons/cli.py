@@ -29,13 +29,14 @@ from redraft.lessons.lesson import (
     TRUST_MEANS,
     Lesson,
     LessonKind,
+    checked_content,
     headings_of,
     lesson_document,
 )
 from redraft.lessons.lessons import approval
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import parse_draft, template
-from redraft.lessons.safety import checked_content, lesson_redactor
+from redraft.memory.safety import memory_redactor
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
@@ -86,7 +87,7 @@ def _library(path: Path | None, agent: str | None = None) -> aclosing[LessonLibr
 
 
 def _redacted(value: T) -> T:
-    return lesson_redactor().redact_object(value)
+    return memory_redactor().redact_object(value)
 
 
 # --- reading -----------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from redraft.errors import ConfigError, ReflectionDueError, StoreError
 from redraft.lessons.guidance import digest_of
 from redraft.lessons.lesson import LessonKind
 from redraft.lessons.outcome import Outcome
-from redraft.lessons.safety import Cleaner
 from redraft.lessons.writer import (
     MOST_ISSUE,
     MOST_READ,
@@ -30,6 +29,7 @@ from redraft.lessons.writer import (
 )
 from redraft.loop.journal import OWED, STEP, Journalled, check_run_id
 from redraft.loop.record import Process
+from redraft.memory.safety import Cleaner
 from redraft.redact.log import logger
 from redraft.stores.base import Record, intact
 from redraft.stores.run_index import RUN

@@ -27,13 +27,14 @@ from redraft.lessons.lesson import (
     Procedure,
     is_empty,
     overlap,
+    violation_in,
     words_in,
     words_of,
 )
 from redraft.lessons.markdown import check_merged, lines_of, one_line, parse
 from redraft.lessons.playbooks import parse_playbook
 from redraft.lessons.rules import key_of
-from redraft.lessons.safety import LONGEST, Cleaner, lesson_redactor, violation, violation_in
+from redraft.memory.safety import LONGEST, Cleaner, memory_redactor, violation
 from redraft.settings import project_folder
 from redraft.text.yaml import load_yaml
 
@@ -457,7 +458,7 @@ def copied(
     They keep their ids, their status and their place in the archive. A document that is there with another
     text is never replaced. `agent` limits this to one agent.
     """
-    clean = lesson_redactor().redact
+    clean = memory_redactor().redact
     for name in source.agents():
         if agent is not None and name != folder_name(agent):
             continue

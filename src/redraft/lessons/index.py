@@ -22,7 +22,7 @@ from redraft.errors import LessonFileError, ModelError, OutputError, StoreError
 from redraft.lessons.documents import documents_at, text_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.full_text import searchable
-from redraft.lessons.lesson import Lesson
+from redraft.lessons.lesson import Lesson, violation_in
 from redraft.lessons.markdown import parse
 from redraft.lessons.ranking import (
     FLOAT_BYTES,
@@ -34,7 +34,7 @@ from redraft.lessons.ranking import (
     normalized,
     packed,
 )
-from redraft.lessons.safety import lesson_redactor, violation_in
+from redraft.memory.safety import memory_redactor
 from redraft.redact.log import logger
 from redraft.stores.sqlite import explained, primary_name
 
@@ -320,7 +320,7 @@ class LessonIndex:
         self, agent: str, entries: Sequence[Entry], indexed: Mapping[str, _Document]
     ) -> Iterator[tuple[_Document, _Row | None]]:
         """Yield documents, those that are lessons to be searched with their row; its text is redacted."""
-        redactor = lesson_redactor()
+        redactor = memory_redactor()
         for entry, text in self._documents.texts(entries, of="a lesson"):
             document = _Document(0, entry.id, _settled(entry.changed_ns), entry.size, b"", "")
             try:

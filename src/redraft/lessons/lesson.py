@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError
+from redraft.memory.safety import Cleaner, violations_of
 
 # "None: what is known does not tell", but not "None of the pages may be left out".
 _NOTHING = re.compile(
@@ -209,3 +210,57 @@ def lesson_document(lesson: Lesson) -> dict[str, Any]:
         **known,
         "day": str(lesson.day),
     }
+
+
+# --- what no lesson may contain ----------------------------------------------------------------------------
+
+
+def violations(content: Content) -> dict[str, str]:
+    """Return the violations in a reflection, by field."""
+    texts: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
+    return {name: "; ".join(found) for name, text in texts.items() if (found := list(violations_of(text)))}
+
+
+def violations_in(lesson: Lesson) -> list[str]:
+    """Return what a lesson contains that no lesson may, each once, whether a person overruled it or not."""
+    about = (lesson.title, lesson.summary, lesson.task_type, " ".join(lesson.tools))
+    found = [*violations(lesson.content).values(), *(what for text in about for what in violations_of(text))]
+    return list(dict.fromkeys(what for one in found for what in one.split("; ")))
+
+
+def violation_in(lesson: Lesson) -> str:
+    """Return what a lesson contains that no lesson may; empty if nothing, or what a person overruled."""
+    return next((what for what in violations_in(lesson) if what not in lesson.overrules.split("; ")), "")
+
+
+def checked_content(content: Content) -> Content:
+    """Withhold the secrets in content that a person or a program wrote.
+
+    Raises `ConfigError` with the field and the reason for content that no lesson may contain.
+    """
+    cleaner = Cleaner()
+    texts: dict[str, Any] = {}
+    for one in fields(content):
+        texts[one.name] = cleaner.redact(getattr(content, one.name))
+        if why := cleaner.refusal(texts[one.name]):
+            raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
+    return replace(content, **texts)
+
+
+def checked_title(title: str) -> str:
+    """Withhold the secrets in a title; raises `ConfigError` for one that no lesson may have."""
+    cleaner = Cleaner()
+    clean = " ".join(cleaner.redact(title).split())
+    if why := cleaner.refusal(clean):
+        raise ConfigError(f"The title can't be kept in a lesson: {why}.")
+    return clean
+
+
+def checked_lesson(lesson: Lesson) -> Lesson:
+    """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
+    cleaner = Cleaner()
+    names = ("task", "task_type", "error", "why")
+    texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
+    texts |= {name: checked_title(getattr(lesson, name)) for name in ("title", "summary")}
+    tools = tuple(map(cleaner.redact, lesson.tools))
+    return replace(lesson, content=checked_content(lesson.content), tools=tools, **texts)

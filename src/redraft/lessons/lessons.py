@@ -25,7 +25,16 @@ from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance, digest_of
 from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
-from redraft.lessons.lesson import Content, Failure, Lesson
+from redraft.lessons.lesson import (
+    Content,
+    Failure,
+    Lesson,
+    checked_content,
+    checked_lesson,
+    checked_title,
+    violation_in,
+    violations_in,
+)
 from redraft.lessons.markdown import parse, render
 from redraft.lessons.outcome import (
     CONTENT_TYPES,
@@ -39,16 +48,8 @@ from redraft.lessons.outcome import (
 )
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
-from redraft.lessons.safety import (
-    LONGEST,
-    Cleaner,
-    checked_content,
-    checked_lesson,
-    checked_title,
-    violation_in,
-    violations_in,
-)
 from redraft.lessons.writer import LessonReflection, write_reflection
+from redraft.memory.safety import LONGEST, Cleaner
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
 from redraft.protocols import ChatModel, Embedder, ModelChoice

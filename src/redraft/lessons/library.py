@@ -38,8 +38,8 @@ from redraft.lessons.overview import Problem
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.rules import Rules
-from redraft.lessons.safety import Cleaner
 from redraft.memory.effects import payoff_of
+from redraft.memory.safety import Cleaner
 from redraft.models.embed import embedder_of
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import listed

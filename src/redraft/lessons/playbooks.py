@@ -21,7 +21,7 @@ from redraft.lessons.markdown import (
     with_front,
     wrong_tools,
 )
-from redraft.lessons.safety import Cleaner
+from redraft.memory.safety import Cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from redraft.lessons.documents import RULES, documents_at, text_of
 from redraft.lessons.folder import folder_name
 from redraft.lessons.lesson import is_empty
 from redraft.lessons.markdown import check_merged, heading_in, lines_of, one_line
-from redraft.lessons.safety import Cleaner, violation
+from redraft.memory.safety import Cleaner, violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

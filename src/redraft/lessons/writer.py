@@ -25,7 +25,7 @@ from redraft.lessons.lesson import (
 from redraft.lessons.markdown import one_line
 from redraft.lessons.outcome import ONLY_JUDGED, Outcome
 from redraft.lessons.rules import refusal
-from redraft.lessons.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
+from redraft.memory.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced, json_of, speaks_to_author

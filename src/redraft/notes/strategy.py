@@ -12,10 +12,10 @@ from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
+from redraft.memory.safety import memory_redactor
 from redraft.notes.note import TaskReflection, placeholders_of, size_of
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger
-from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.text.characters import without_invisible, without_middle
 from redraft.text.replies import fenced, speaks_to_author
 
@@ -89,7 +89,7 @@ def redacted(reflection: TaskReflection) -> TaskReflection:
 
     Raises `OutputError` if something could not be withheld.
     """
-    redactor = redactor_of_environment(also=EVERY_CATEGORY)
+    redactor = memory_redactor()
 
     def clean(text: str) -> str:
         cleaned = redactor.redact(text).text

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from redraft.lessons.safety import violation, violations
+from redraft.lessons.lesson import violations
+from redraft.memory.safety import violation
 from support.lessons import CONTENTS, FAILURE
 
 HARMFUL = [

@@ -1,20 +1,17 @@
-"""What a lesson must not contain, and how texts are cleaned of it."""
+"""What no stored memory may contain, and how texts are cleaned of it."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from redraft.errors import ConfigError
 from redraft.redact.engine import has_any
 from redraft.redact.redactor import EVERY_CATEGORY, Redactor, redactor_of_environment
 from redraft.text.characters import without_invisible, without_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from redraft.lessons.lesson import Content, Lesson
 
 LONGEST = 2_000
 """Characters of a field; a longer text has room to hide things in."""
@@ -24,19 +21,20 @@ CUT_NOTICE = 100
 """Characters that `without_middle` adds, at most."""
 
 
-# Lessons are put into later prompts: whoever gets a sentence into one could steer the agent for weeks.
+# Memory is put into later prompts: an attacker's sentence in it could steer the agent for weeks.
 
 
 def violation(text: str) -> str:
-    """Return what a text contains that no lesson may, such as `"a command"`; empty if nothing.
+    """What a text contains that no lesson, rule or memory may, such as `"a command"`; empty if nothing.
 
     Invisible characters are ignored, and a line break counts as a space. A warning ("Never call eval()") is
     no command, and a page of documentation that is only referred to is no address.
     """
-    return next(_violations_of(text), "")
+    return next(violations_of(text), "")
 
 
-def _violations_of(text: str) -> Iterator[str]:
+def violations_of(text: str) -> Iterator[str]:
+    """Yield all that a text contains and no memory may (see `violation`)."""
     if len(text) > LONGEST:
         yield f"{len(text):,} characters, where {LONGEST:,} are enough"
         return
@@ -49,34 +47,16 @@ def _violations_of(text: str) -> Iterator[str]:
             yield what
 
 
-def violations(content: Content) -> dict[str, str]:
-    """Return the violations in a reflection, by field."""
-    texts: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
-    return {name: "; ".join(found) for name, text in texts.items() if (found := list(_violations_of(text)))}
-
-
-def violations_in(lesson: Lesson) -> list[str]:
-    """Return what a lesson contains that no lesson may, each once, whether a person overruled it or not."""
-    about = (lesson.title, lesson.summary, lesson.task_type, " ".join(lesson.tools))
-    found = [*violations(lesson.content).values(), *(what for text in about for what in _violations_of(text))]
-    return list(dict.fromkeys(what for one in found for what in one.split("; ")))
-
-
-def violation_in(lesson: Lesson) -> str:
-    """Return what a lesson contains that no lesson may; empty if nothing, or what a person overruled."""
-    return next((what for what in violations_in(lesson) if what not in lesson.overrules.split("; ")), "")
-
-
-def lesson_redactor() -> Redactor:
-    """Return the redactor for lessons, which withholds secrets, personal data and internal names."""
+def memory_redactor() -> Redactor:
+    """Redactor for what is stored for later prompts: withholds secrets, personal data and internal names."""
     return redactor_of_environment(also=EVERY_CATEGORY)
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaner:
-    """Redact texts for lessons, and refuse or cut out what no lesson may contain."""
+    """Redacts texts, and refuses or cuts out what no memory may contain."""
 
-    redactor: Redactor = field(default_factory=lesson_redactor)
+    redactor: Redactor = field(default_factory=memory_redactor)
 
     def redact(self, text: str) -> str:
         """Return a text without its secrets and invisible characters."""
@@ -94,39 +74,6 @@ class Cleaner:
         allowed = "\n".join(WITHHELD if violation(line[:LONGEST]) else line for line in lines)
         bounded = without_middle(allowed, LONGEST - CUT_NOTICE)
         return WITHHELD if not bounded or self.refusal(bounded) else bounded
-
-
-def checked_content(content: Content) -> Content:
-    """Withhold the secrets in content that a person or a program wrote.
-
-    Raises `ConfigError` with the field and the reason for content that no lesson may contain.
-    """
-    cleaner = Cleaner()
-    texts: dict[str, Any] = {}
-    for one in fields(content):
-        texts[one.name] = cleaner.redact(getattr(content, one.name))
-        if why := cleaner.refusal(texts[one.name]):
-            raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
-    return replace(content, **texts)
-
-
-def checked_title(title: str) -> str:
-    """Withhold the secrets in a title; raises `ConfigError` for one that no lesson may have."""
-    cleaner = Cleaner()
-    clean = " ".join(cleaner.redact(title).split())
-    if why := cleaner.refusal(clean):
-        raise ConfigError(f"The title can't be kept in a lesson: {why}.")
-    return clean
-
-
-def checked_lesson(lesson: Lesson) -> Lesson:
-    """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
-    cleaner = Cleaner()
-    names = ("task", "task_type", "error", "why")
-    texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
-    texts |= {name: checked_title(getattr(lesson, name)) for name in ("title", "summary")}
-    tools = tuple(map(cleaner.redact, lesson.tools))
-    return replace(lesson, content=checked_content(lesson.content), tools=tools, **texts)
 
 
 # What published attacks on agents' memories do, or what a person has to vouch for.
