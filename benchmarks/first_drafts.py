@@ -25,7 +25,7 @@ from note_families import NOTE_FAMILIES
 from redraft import Agent, ReflectionPattern, Task
 from redraft._texts import as_text
 from redraft.evaluate import requirements
-from redraft.evaluate.patterns import ANY_CASE, Phrase
+from redraft.evaluate.regex_words import ANY_CASE, Phrase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Sequence

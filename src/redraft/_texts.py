@@ -314,6 +314,13 @@ def sized(size: int) -> str:
     return f"{size} bytes"
 
 
+def limits_in_words(least: int | None, most: int | None) -> str:
+    """Return the limits of a number, of which one may be missing: `at most 5`, `exactly 5`, `1 to 5`."""
+    if least is None or most is None:
+        return f"at most {most}" if least is None else f"at least {least}"
+    return f"exactly {most}" if least == most else f"{least} to {most}"
+
+
 def counted(number: int, thing: str) -> str:
     """Render a count: `1 version`, `2 versions`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, get_origin
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES, describe_error, is_record
 from redraft._pointers import path_of, pointer
-from redraft._texts import as_text, json_data, short_repr, source_of, without_addresses
+from redraft._texts import as_text, json_data, limits_in_words, short_repr, source_of, without_addresses
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.criteria import (
@@ -300,13 +300,7 @@ def count(criterion: QualityCriterion) -> Evaluator:
         raise invalid(criterion, f"{unit} needs at_least (1 or more) or at_most.")
     if least and most is not None and most < least:
         raise invalid(criterion, f"at_most ({most}) is less than at_least ({least}).")
-    least = least or 0
-    if most is None:
-        bounds = f"at least {least}"
-    elif not least:
-        bounds = f"at most {most}"
-    else:
-        bounds = f"exactly {most}" if least == most else f"{least} to {most}"
+    least, bounds = least or 0, limits_in_words(least or None, most)
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         found = measure(as_text(answer_in(output, raw)[0]))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._texts import as_text, listed, shortened, without_addresses
 from redraft._validation import nearest
 from redraft.errors import SandboxError, SandboxForbiddenError
-from redraft.evaluate import pytest_report, python_steps
+from redraft.evaluate import pytest_harness, python_harness
 from redraft.evaluate.criteria import PASSED, answer_in, check_keys, failed, invalid, is_raw, unknown
 from redraft.evaluate.python_checks import (
     MESSAGE,
@@ -207,7 +207,7 @@ class _ProgramJudge:
         """
         source, first_line = self._code_in(text)
         files = {**self.base.files, self.file: source}
-        begins = "" if argv == self.argv else pytest_report.BEGUN
+        begins = "" if argv == self.argv else pytest_harness.BEGUN
         if problem := problem_of_files(files):  # with the draft, since the other files were checked before
             return failed(Issue(problem, self.criterion.name)), 0
         outcome = await self.run_command(replace(self.base, argv=argv, files=files, begins=begins))
@@ -293,7 +293,7 @@ def _reporting(argv: tuple[str, ...], file: str) -> tuple[str, ...] | None:
         python, arguments = argv[0], argv[3:]
     else:
         return None
-    source = Path(pytest_report.__file__).read_text("utf-8")
+    source = Path(pytest_harness.__file__).read_text("utf-8")
     return (python, "-c", f"{source}\n\nmain()\n", file, *arguments) if find_program(python) else None
 
 
@@ -311,7 +311,7 @@ class _PytestJudge:
             return outcome
         report = _report_in(outcome.stdout)
         if report is None:
-            if pytest_report.BEGUN not in outcome.stdout:
+            if pytest_harness.BEGUN not in outcome.stdout:
                 why = f"{self.program.shown} {_ending(outcome)} before any test began: {_printed(outcome)}"
                 return unknown(self.program.criterion, why.rstrip(": "))
             message = f"The draft ended {self.program.shown} before its tests were through"
@@ -351,13 +351,13 @@ class _PytestJudge:
 
 def _test_begun(outcome: CommandOutcome) -> str:
     """Say during which test of pytest a program was ended."""
-    begun = re.findall(rf"^{pytest_report.BEGUN}(.+)$", outcome.stdout, re.MULTILINE)
+    begun = re.findall(rf"^{pytest_harness.BEGUN}(.+)$", outcome.stdout, re.MULTILINE)
     return f"; in {shortened(begun[-1], SHOWN)}" if begun else ""
 
 
 def _report_in(printed: str) -> dict[str, Any] | None:
     """Return the report of pytest; the draft ran in its process, so take nothing for granted."""
-    _, mark, line = printed.rpartition(f"\n{pytest_report.MARK}")
+    _, mark, line = printed.rpartition(f"\n{pytest_harness.MARK}")
     try:
         report = json.loads(line) if mark else None
     except ValueError:
@@ -431,7 +431,7 @@ class _PythonJudge:
 
     def _place(self, outcome: CommandOutcome) -> str:
         """Say during which check the draft was ended, as far as the jail has reported it."""
-        begun = re.findall(rf"^{python_steps.STEP}(\d{{1,9}})$", outcome.stderr, re.MULTILINE)
+        begun = re.findall(rf"^{python_harness.STEP}(\d{{1,9}})$", outcome.stderr, re.MULTILINE)
         at = int(begun[-1]) if begun else len(self.checks)
         return f"; in {self.checks[at].shown}" if at < len(self.checks) else ""
 
@@ -482,8 +482,8 @@ class _PythonJudge:
 
 @cache
 def _harness() -> str:
-    """Return the source of `python_steps`, with the line that starts it."""
-    return f"{Path(python_steps.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
+    """Return the source of `python_harness`, with the line that starts it."""
+    return f"{Path(python_harness.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
 
 
 def _outcomes(report: dict[str, Any], count: int) -> list[dict[str, Any]] | None:

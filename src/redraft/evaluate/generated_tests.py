@@ -21,7 +21,7 @@ from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
 from redraft.evaluate.judge import task_text
 from redraft.evaluate.python_checks import SHOWN, agree, can_fail, read_calls
-from redraft.evaluate.python_steps import plain
+from redraft.evaluate.python_harness import plain
 from redraft.execution import CommandRunner
 from redraft.protocols import ChatModel, Message
 from redraft.text.replies import python_block

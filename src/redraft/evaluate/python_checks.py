@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from redraft._texts import short_repr, shortened
 from redraft._validation import nearest
 from redraft.evaluate.criteria import invalid
-from redraft.evaluate.python_steps import difference, plain
+from redraft.evaluate.python_harness import difference, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """Run pytest inside the jail and report on its tests, in one line of JSON."""
 
 # The source of this module is what the jail executes, so it imports nothing but the standard library and
-# pytest: not even `python_steps`, which explains the assertions of tests that need no pytest.
+# pytest: not even `python_harness`, which explains the assertions of tests that need no pytest.
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from redraft.evaluate.patterns import phrase_of
+from redraft.evaluate.regex_words import phrase_of
 
 QUOTED = "matches the regular expression `{}`"
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._texts import listed
+from redraft._texts import limits_in_words, listed
 from redraft.errors import ConfigError
 from redraft.text.regex import compile_pattern
 
@@ -158,13 +158,6 @@ def _in_order(texts: Sequence[str]) -> str:
 def _optional(words: str) -> str:
     article, _, noun = words.partition(" ")
     return f"an optional {noun}" if article in ("a", "an") and " and " not in noun else f"optionally {words}"
-
-
-def limits_in_words(least: int | None, most: int | None) -> str:
-    """Return the limits of a number, of which one may be missing: `at most 5`, `exactly 5`, `1 to 5`."""
-    if least is None or most is None:
-        return f"at most {most}" if least is None else f"at least {least}"
-    return f"exactly {most}" if least == most else f"{least} to {most}"
 
 
 _CODES = {

@@ -1,0 +1,301 @@
+"""Functions as people write them: the messages of a check, as far as its source says them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from textwrap import indent
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import CodeType
+
+    from redraft.types import Issue
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionMessage:
+    """A message that a check function may return: its fixed words, and None for each value of the output.
+
+    Fixed words, such as "Use at most five words.", hold no data of a run; so do constants.
+    """
+
+    parts: tuple[str | None, ...]
+
+    @property
+    def asked(self) -> str:
+        """Return what it asks for: its words before the clause with the first value, if there are several."""
+        first = self.parts[0] or ""
+        if self.parts != (first,):
+            ends = list(_CLAUSE_END.finditer(first))
+            first = first[: ends[-1].start()] if ends else ""
+        if " " not in first.strip():
+            return ""
+        return f"Avoid this: {first}" if _COMPLAINT.search(first) else first
+
+    def is_said_by(self, issue: Issue) -> bool:
+        """Return whether an issue has this message."""
+        words = "".join(".*" if part is None else re.escape(part) for part in self.parts)
+        return re.fullmatch(words, issue.message, re.DOTALL) is not None
+
+
+_CLAUSE_END = re.compile(r"[;.!?]\s|, (?=but |not |got )")
+"""Between what a message asks for and what it says of an output: `Use at most 2 links; there are ...`."""
+_COMPLAINT = re.compile(
+    r"^(?:there (?:is|are|was|were)\b|too |missing |not |found )|\b(?:is|are|has|have|was|were|does|do|did)"
+    r"(?: not\b|n't\b| no\b| too\b| missing\b| empty\b| invalid\b| wrong\b)|\b(?:lacks?|missing)\W*$",
+    re.IGNORECASE,
+)
+"""In a message that says what is wrong rather than what to do."""
+
+
+RESULT = "result"
+"""The name that an evaluator's code may give its verdict, rather than to return it."""
+
+
+def messages_of(function: Callable[..., Any]) -> tuple[FunctionMessage, ...]:
+    """Return the texts that a check function may return as its reason, each once, in their order."""
+    if not isinstance(function, FunctionType | MethodType | partial):
+        return ()  # an object of the user's, which need not be hashable
+    return _read_messages(cast("Callable[..., Any]", function))
+
+
+@lru_cache(maxsize=256)
+def _read_messages(function: Callable[..., Any]) -> tuple[FunctionMessage, ...]:
+    node, constants = _source_of(function)
+    if node is None:
+        return ()
+    reader = _ReasonReader(node)
+    constants = {
+        name: value for name, value in constants.items() if name not in reader.compared | reader.assigned
+    }
+    texts = {id(text): text for text in reader.reasons()}.values()
+    in_order = sorted(texts, key=lambda text: (text.lineno, text.col_offset))
+    return tuple(dict.fromkeys(_message(text, constants) for text in in_order))
+
+
+def messages_in(code: str) -> Iterator[FunctionMessage]:
+    """Yield the messages in the body of a check in Python, which need not return its verdict."""
+    try:
+        body = ast.parse(f"def check():\n{indent(code, ' ')}").body[0]
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    reader = _ReasonReader(cast("ast.FunctionDef", body))
+    for text in reader.reasons(RESULT):
+        yield _message(text, {})
+
+
+_Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda"
+
+
+def _source_of(function: Callable[..., Any]) -> tuple[_Function | None, dict[str, object]]:
+    """Return the syntax tree of a function, None if there is none, and the constants that it can see."""
+    given: dict[str, object] = {}
+    while isinstance(function, partial):
+        given = {**function.keywords, **given}
+        function = cast("Callable[..., Any]", function.func)
+    if not isinstance(function, FunctionType | MethodType):
+        return None, {}
+    function = inspect.unwrap(function)
+    code: CodeType | None = getattr(function, "__code__", None)
+    if code is None:
+        return None, {}
+    nodes = [
+        node
+        for node in _functions_in("".join(linecache.getlines(code.co_filename)))
+        if getattr(node, "name", "<lambda>") == code.co_name
+        and code.co_firstlineno == min(one.lineno for one in (node, *getattr(node, "decorator_list", ())))
+    ]
+    if len(nodes) != 1:  # typed at a prompt, or one of several on a line
+        return None, {}
+    parameters = inspect.signature(function).parameters.values()
+    seen = inspect.getclosurevars(function)
+    constants = {
+        **{name: one for name, one in seen.globals.items() if name not in code.co_varnames},
+        **seen.nonlocals,
+        **{one.name: one.default for one in parameters},
+        **given,
+    }
+    return nodes[0], {
+        name: one
+        for name, one in constants.items()
+        if isinstance(one, str | int | float) and not isinstance(one, bool)
+    }
+
+
+@lru_cache(maxsize=32)
+def _functions_in(source: str) -> list[_Function]:
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+
+
+REASONS = frozenset(("message", "reason", "errors", "issues", "suggestions"))
+"""The keys of a verdict, and the keywords of its classes, that hold messages."""
+
+
+class _ReasonReader:
+    """Finds the texts that a check function gives as reasons: no other text in it is a message."""
+
+    def __init__(self, function: _Function) -> None:
+        is_lambda = isinstance(function, ast.Lambda)
+        body: Sequence[ast.AST] = [function.body] if is_lambda else function.body
+        inside = [node for part in body for node in _walk_own(part)]
+        self._verdicts = [function.body] if is_lambda else []
+        self._verdicts += [
+            node.value for node in inside if isinstance(node, ast.Return | ast.Yield) and node.value
+        ]
+        self._failures = [node for node in inside if isinstance(node, ast.Raise | ast.Assert)]
+        self._values = _values_in(inside)
+        self.compared = {
+            one.id
+            for node in inside
+            if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops)
+            for one in (node.left, *node.comparators)
+            if isinstance(one, ast.Name) and not any(map(self._is_count, (node.left, *node.comparators)))
+        }
+        """Names that something else than a count has to equal: maybe the expected value of a test."""
+        self.assigned = {
+            node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+
+    def _is_count(self, node: ast.expr) -> bool:
+        match node:
+            case ast.Call(func=ast.Name(id="len" | "sum")) | ast.Call(func=ast.Attribute(attr="count")):
+                return True
+            case ast.Name(id=name):
+                values = self._values.get(name, [])
+                return bool(values) and all(
+                    isinstance(one, ast.Call) and self._is_count(one) for one in values
+                )
+            case _:
+                return False
+
+    def reasons(self, result: str = "") -> Iterator[ast.expr]:
+        """Yield the strings and f-strings in places where a message is expected.
+
+        `result` names the variable that holds the verdict in code that need not return it.
+        """
+        for verdict in (*self._verdicts, *self._values.get(result, ())):
+            yield from self._in_verdict(verdict, frozenset())
+        for node in self._failures:
+            if isinstance(node, ast.Assert):
+                yield from self._in_reason(node.msg, frozenset())
+            elif isinstance(node.exc, ast.Call):
+                for argument in node.exc.args:
+                    yield from self._in_reason(argument, frozenset())
+
+    def _in_verdict(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
+        match node:
+            case ast.Tuple(elts=[_, *reasons]):
+                for reason in reasons:
+                    yield from self._in_reason(reason, seen)
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in REASONS:
+                        yield from self._in_reason(value, seen)
+            case ast.Call(keywords=keywords):
+                for keyword in keywords:
+                    if keyword.arg in REASONS:
+                        yield from self._in_reason(keyword.value, seen)
+            case _:
+                yield from self._in_parts(node, seen, self._in_verdict)
+
+    def _in_reason(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
+        match node:
+            case ast.Constant(value=str()) | ast.JoinedStr():
+                yield node
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+                for part in parts:
+                    yield from self._in_reason(part, seen)
+            case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part) | ast.Starred(value=part):
+                yield from self._in_reason(part, seen)
+            case ast.Call(func=ast.Name(id="Issue"), args=[message, *_]):
+                yield from self._in_reason(message, seen)
+            case ast.Dict():
+                yield from self._in_verdict(node, seen)
+            case _:
+                yield from self._in_parts(node, seen, self._in_reason)
+
+    def _in_parts(
+        self,
+        node: ast.expr | None,
+        seen: frozenset[str],
+        read: Callable[[ast.expr, frozenset[str]], Iterator[ast.expr]],
+    ) -> Iterator[ast.expr]:
+        """Read the expressions of which a value is one."""
+        match node:
+            case ast.IfExp(body=one, orelse=other):
+                parts = [one, other]
+            case ast.BoolOp(values=parts):
+                pass
+            case ast.NamedExpr(value=part):
+                parts = [part]
+            case ast.Name(id=name) if name not in seen:
+                parts, seen = self._values.get(name, []), seen | {name}
+            case _:
+                parts = []
+        for part in parts:
+            yield from read(part, seen)
+
+
+def _values_in(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
+    """Return the values that are assigned, added or appended to each name."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in nodes:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(name)], value=value)
+                | ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value)
+                | ast.AugAssign(target=ast.Name(name), value=value)
+                | ast.Call(ast.Attribute(ast.Name(name), "append" | "extend" | "add"), args=[value])
+            ):
+                values.setdefault(name, []).append(value)
+            case _:
+                pass
+    return values
+
+
+def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk a tree without the functions inside it."""
+    pending = deque([node])
+    while pending:
+        node = pending.popleft()
+        yield node
+        pending += (
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
+        )
+
+
+def _message(text: ast.expr, constants: Mapping[str, object]) -> FunctionMessage:
+    """Read a string or an f-string, in which the values of `constants` are known."""
+    parts: list[str | None] = [""]
+    for node in text.values if isinstance(text, ast.JoinedStr) else [text]:
+        part = _fixed(node, constants)
+        if part is None or parts[-1] is None:
+            parts.append(part)
+        else:
+            parts[-1] += part
+    return FunctionMessage(tuple(parts))
+
+
+def _fixed(node: ast.expr, constants: Mapping[str, object]) -> str | None:
+    """Return what a part of an f-string says always, or None if that depends on the output."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name) and not node.format_spec:
+        value = constants.get(node.value.id)
+        if value is not None and node.conversion in (-1, ord("s"), ord("r")):
+            return repr(value) if node.conversion == ord("r") else str(value)
+    return None
