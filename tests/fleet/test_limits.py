@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -48,13 +49,6 @@ def test_tokens_are_spread_by_what_calls_are_expected_to_use():
     limit = Limit("*", tokens_per_minute=6000)
     assert spread(limit, [50, 10, 10])[1] == [1000.0, 1000.5, 1000.6]
     assert len(spread(limit, [50, 100, 10])[1]) == 2  # the third would begin in 1.5 s
-
-
-def test_a_retry_after_holds_for_all():
-    limit = Limit("*", at_once=4)
-    blocked = LimitState(blocked_until=1000.5)
-    assert spread(limit, [1, 1], state=blocked)[1] == [1000.5, 1000.5]
-    assert spread(limit, [1, 1], state=LimitState(blocked_until=1002))[1] == []
 
 
 def test_calls_at_once_are_shared_fairly_and_never_exceeded():
@@ -140,11 +134,12 @@ def gates(store, *limits, workers=3):
 def test_workers_together_keep_the_requests_of_a_minute():
     async def main():
         store, provider = MemoryStore(), Provider()
-        workers = gates(store, Limit("openai:*", requests_per_minute=1800))
+        workers, began = gates(store, Limit("openai:*", requests_per_minute=1800)), time.time()
         await asyncio.gather(*(provider.call(gate) for gate in workers for _ in range(10)))
         times = sorted(provider.times)
         assert len(times) == 30
-        assert times[-1] - times[0] >= 0.9  # 30 calls at 30 a second
+        state = (await limit_states(store))["openai:*"]
+        assert state.requests_at >= began + 1  # 30 calls at 30 a second
         for first in range(30):
             for last in range(first, 30):
                 assert last - first + 1 <= 30 * (times[last] - times[first] + 1)
@@ -194,7 +189,7 @@ def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
 
     def clock():
         nonlocal now
-        now += 0.001
+        now += 0.01
         return now
 
     async def main():
@@ -212,7 +207,7 @@ def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
         return (await limit_states(store))["*"].tokens_at
 
     now = 1000.0
-    assert 0.21 < asyncio.run(main()) - 1060 < 0.3  # 0.11 without the correction
+    assert 0.21 < asyncio.run(main()) - 1060 < 0.4  # 0.11 and some looks at the clock without the correction
 
 
 def test_workers_together_keep_the_calls_at_once():
@@ -236,10 +231,28 @@ def test_a_rate_limit_of_the_provider_holds_for_every_worker():
         one, two = gates(store, Limit("openai:*", at_once=50), workers=2)
         with pytest.raises(ModelError):
             await provider.call(one)
+        assert (await limit_states(store))["openai:*"].blocked["openai"] > 0
         await asyncio.gather(provider.call(one), provider.call(two))
         first, *others = provider.times
         assert min(others) - first >= 0.5
-        assert (await limit_states(store))["openai:*"].blocked_until > 0
+
+    asyncio.run(main())
+
+
+def test_a_retry_after_holds_for_the_models_of_its_provider_alone():
+    async def main():
+        refused = ModelError("Slow down.", status=429, retryable=True, retry_after=600.0)
+        store, provider = MemoryStore(), Provider(refused)
+        one, two = gates(store, Limit("*", at_once=2), workers=2)
+        with pytest.raises(ModelError):
+            await provider.call(one, "a:large")
+        waiting = [asyncio.create_task(provider.call(one, "a:small")) for _ in range(3)]
+        await asyncio.wait_for(asyncio.gather(provider.call(one, "b"), provider.call(two, "b:large")), 60)
+        assert (len(provider.times), [call.done() for call in waiting]) == (3, [False] * 3)
+        blocked = limit_document((await limit_states(store))["*"])
+        assert 500 < blocked["blocked_seconds"] < 600
+        for call in waiting:
+            call.cancel()
 
     asyncio.run(main())
 
@@ -292,7 +305,7 @@ def test_a_call_that_is_not_sent_costs_a_limit_nothing(held_back):
         limits, store = [Limit("*", tokens_per_minute=60_000), Limit("a:*", at_once=4)], MemoryStore()
         gate = FleetGate(limits, DailyBudget(1.0), store, "worker", lambda: 1000.0)
         await asyncio.wait_for(held_back(gate, store), 60)
-        assert (await limit_states(store))["*"].blocked_until == 0.0
+        assert (await limit_states(store))["*"].blocked == {}
         used = TokenUsage(100, 10, requests=1)
 
         async def send(_limit):
@@ -330,7 +343,7 @@ def test_a_change_that_admits_no_calls_leaves_the_share_of_admitted_calls():
         calls += [call(two) for _ in range(4)]
         while len(await slots()) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        await one.limits[0].block(0.0)
+        await one.limits[0].block("m", 0.0)
         for _ in range(3):
             await begun.get()
         assert await slots() == [3, 1]

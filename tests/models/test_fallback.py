@@ -215,9 +215,10 @@ def test_tools_are_called_by_whichever_model_answers(monkeypatch):
     assert (len(first.requests), len(second.requests)) == (2, 1)
 
 
-def test_a_retry_after_of_a_fleet_passes_calls_on_instead_of_holding_them():
+@pytest.mark.parametrize("patterns", [["a:*", "b:*"], ["*"], ["*", "a:*"]])
+def test_a_retry_after_of_a_fleet_passes_calls_on_instead_of_holding_them(patterns):
     store = MemoryStore()
-    limits = [Limit("a:*", requests_per_minute=6000), Limit("b:*", requests_per_minute=6000)]
+    limits = [Limit(pattern, requests_per_minute=6000) for pattern in patterns]
     refused = ModelError("429", status=429, retryable=True, retry_after=600.0)
     model, first, _ = pair([refused])
     other, unasked, second = pair(["never"], ["of the other worker"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -41,6 +41,8 @@ AHEAD = 1.0
 """Seconds of calls that a worker reserves at a time."""
 SHARE_FOR = 10.0
 """Seconds after which the calls at once of a worker that is gone go to others."""
+ANY_PROVIDER = "*"
+"""The provider of a Retry-After that an earlier version stored."""
 MOST_AHEAD = 86_400.0
 """Seconds; a time that lies further ahead was written by a wrong clock, and counts as now."""
 EXPECTED_TOKENS = 500
@@ -71,8 +73,8 @@ class Limit:
     functions send don't. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
     has more than twice its share. `at_once` bounds the calls under way. What has no bound is None.
 
-    A provider's Retry-After, or a status 429 without one, holds for all calls that match. If several limits
-    match a model, each one holds.
+    A provider's Retry-After, or a status 429 without one, holds for all calls of that provider that match. If
+    several limits match a model, each one holds.
     """
 
     models: str
@@ -134,18 +136,25 @@ class LimitState:
     tokens_at: float = 0.0
     """When the next call may begin by the tokens of a minute."""
     blocked_until: float = 0.0
-    """The end of a Retry-After."""
+    """The end of a Retry-After of any provider, as stored by earlier versions."""
     shares: Mapping[str, tuple[int, int, float]] = field(default_factory=dict[str, tuple[int, int, float]])
     """By worker: the slots of calls at once that it holds, the slots that it wants, and when both expire."""
+    blocked: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By provider: the end of its Retry-After."""
 
     def at(self, now: float) -> LimitState:
         """The state without times from a wrong clock, and without workers that are gone."""
         latest = now + MOST_AHEAD
-        times = (self.requests_at, self.tokens_at, self.blocked_until)
+        blocked = {ANY_PROVIDER: self.blocked_until, **self.blocked}
         return LimitState(
-            *(now if time > latest else time for time in times),
+            *(now if time > latest else time for time in (self.requests_at, self.tokens_at)),
             shares={name: share for name, share in self.shares.items() if now < share[2] <= latest},
+            blocked={name: until for name, until in blocked.items() if now < until <= latest},
         )
+
+    def blocked_for(self, provider: str) -> float:
+        """When calls of a provider may begin again after a Retry-After; 0 if there is none."""
+        return max(self.blocked.get(ANY_PROVIDER, 0.0), self.blocked.get(provider, 0.0))
 
     def reserve(
         self, limit: Limit, now: float, worker: str, waiting: Sequence[int], running: int
@@ -169,8 +178,7 @@ class LimitState:
                 shares[worker] = (share, wanted, now + SHARE_FOR)
         requests_at, tokens_at, times = state.requests_at, state.tokens_at, list[float]()
         for tokens in waiting[:room]:
-            at = max(now, state.blocked_until)
-            at = max(at, requests_at) if limit.requests_per_minute else at
+            at = max(now, requests_at) if limit.requests_per_minute else now
             at = max(at, tokens_at) if limit.tokens_per_minute else at
             if at > now + AHEAD:
                 break
@@ -291,6 +299,7 @@ class _Call:
         self.run_id = "" if claim is None else claim.run_id
         # A reply is usually far shorter than its limit.
         self.tokens = call.input_tokens + min(call.max_tokens or EXPECTED_TOKENS, EXPECTED_TOKENS)
+        self.provider = call.name.partition(":")[0]
         self.waits_out = call.waits_out
         self.budgeted = cast("BudgetedCall", budgeted)  # not read without a budget
         self.begins_at = 0.0
@@ -331,7 +340,7 @@ class SharedBound(ABC, Generic[S]):
         self._store = store
         self._worker = worker
         self._clock = clock
-        self._line: deque[_Waiting] = deque()
+        self._line: list[_Waiting] = []
         self._ended: list[_Ended] = []
         self._changing = asyncio.Lock()
         self._freed = asyncio.Event()
@@ -360,8 +369,9 @@ class SharedBound(ABC, Generic[S]):
     def _owes(self) -> bool:
         """Whether the record has to change although no call waits."""
 
-    async def _begin(self, call: _Call) -> None:
-        """Wait until an admitted call may begin."""
+    async def _begin(self, call: _Call) -> bool:  # noqa: ARG002 (a limit reads it)
+        """Wait until an admitted call may begin; False if it has to be admitted once more."""
+        return True
 
     @property
     def _pause(self) -> float:
@@ -423,7 +433,8 @@ class SharedBound(ABC, Generic[S]):
             except StoreError as error:
                 logger.warning("The %s of %s can't be read, so calls wait: %s", self._kind, self._key, error)
             for call, turn in admitted:
-                await self._begin(call)
+                if not await self._begin(call):
+                    continue
                 self._hold(call)
                 if turn.done():  # cancelled or turned away meanwhile
                     self.leave(call)
@@ -435,9 +446,8 @@ class SharedBound(ABC, Generic[S]):
                         await self._freed.wait()
 
     def _drop_done(self) -> bool:
-        """Remove admitted and cancelled calls at the front; return whether others wait."""
-        while self._line and self._line[0].turn.done():
-            self._line.popleft()
+        """Remove admitted and cancelled calls; return whether others wait."""
+        self._line = [one for one in self._line if not one.turn.done()]
         return bool(self._line)
 
     async def _change(self, *, admits: bool) -> Sequence[_Waiting]:
@@ -479,19 +489,19 @@ class SharedLimit(SharedBound[LimitState]):
         super().__init__(LimitState(), (LIMIT, limit.models), store, worker, clock)
         self.limit = limit
         self._running = 0
-        self._blocked_until = 0.0
 
     async def enter(self, call: _Call) -> None:
         """Wait until a call may begin; unless it waits out a Retry-After, raises `BlockedError` for one."""
-        if not call.waits_out and (refusal := self._refusal()) is not None:
+        if not call.waits_out and (refusal := self._refusal(call)) is not None:
             raise refusal
         began = time.monotonic()
         await super().enter(call)
         count("redraft.limit_wait_seconds", time.monotonic() - began, limit=self.limit.models)
 
-    async def block(self, seconds: float) -> None:
-        """Block calls in all workers for `seconds`."""
-        self._blocked_until = max(self._blocked_until, self._clock() + seconds)
+    async def block(self, provider: str, seconds: float) -> None:
+        """Block the calls of a provider in all workers for `seconds`."""
+        until = max(self.state.blocked_for(provider), self._clock() + seconds)
+        self.state = replace(self.state, blocked={**self.state.blocked, provider: until})
         self._turn_away()
         try:
             await self.settle()
@@ -516,15 +526,20 @@ class SharedLimit(SharedBound[LimitState]):
     def _owes(self) -> bool:
         return not self._running and not self._line and self._worker in self.state.shares
 
-    async def _begin(self, call: _Call) -> None:
-        while (left := max(call.begins_at, self._blocked_until) - self._clock()) > 0:  # noqa: ASYNC110 (it waits for a time)
+    async def _begin(self, call: _Call) -> bool:
+        while (left := call.begins_at - self._clock()) > 0:  # noqa: ASYNC110 (it waits for a time)
             await asyncio.sleep(left)
+        is_blocked = self._blocked_seconds(call) > 0
+        if is_blocked:
+            self._ended.append(_Ended(call.tokens, 0))
+        return not is_blocked
 
     @property
     def _pause(self) -> float:
-        # Either all calls at once are taken, or the next call is more than a second ahead.
-        next_at = max(self.state.requests_at, self.state.tokens_at, self.state.blocked_until)
-        return min(max(next_at - AHEAD - self._clock(), SHORTEST_RETRY), REFUSED_WAIT)
+        # All calls at once are taken, or the next call is more than a second ahead, or all calls are blocked.
+        rates = max(self.state.requests_at, self.state.tokens_at) - AHEAD - self._clock()
+        blocked = [self._blocked_seconds(call) for call, turn in self._line if not turn.done()]
+        return min(max(rates, min(blocked, default=0.0), SHORTEST_RETRY), REFUSED_WAIT)
 
     def _next(
         self, state: LimitState, ended: Sequence[_Ended], line: Sequence[_Waiting], *, admits: bool
@@ -536,22 +551,28 @@ class SharedLimit(SharedBound[LimitState]):
             more = sum(one.used - one.reserved for one in ended if one.used is not None)
             start = max(state.tokens_at, now) if more > 0 else state.tokens_at
             state = replace(state, tokens_at=start + more * 60 / self.limit.tokens_per_minute)
-        self._blocked_until = max(self._blocked_until, state.blocked_until)
-        state = replace(state, blocked_until=self._blocked_until)
+        blocked = {**state.blocked}
+        for provider, until in self.state.blocked.items():  # also what could not be shared yet
+            blocked[provider] = max(until, blocked.get(provider, 0.0))
+        state = replace(state, blocked=blocked).at(now)
+        self.state = replace(self.state, blocked=state.blocked)
         self._turn_away()
         if not admits and line:
             return state, ()  # calls of the line may be admitted and not begun: their share must stay
-        line = [one for one in line if not one.turn.done()]
+        line = [one for one in line if not one.turn.done() and not self._blocked_seconds(one.call)]
         tokens = [one.call.tokens for one in line]
         after, times = state.reserve(self.limit, now, self._worker, tokens, self._running)
         for one, at in zip(line, times, strict=False):
             one.call.begins_at = at
         return after, line[: len(times)]
 
-    def _refusal(self) -> BlockedError | None:
+    def _blocked_seconds(self, call: _Call) -> float:
+        """For how long the Retry-After of its provider still holds a call back."""
+        return max(0.0, self.state.blocked_for(call.provider) - self._clock())
+
+    def _refusal(self, call: _Call) -> BlockedError | None:
         """The error of a call that does not wait out the Retry-After in force; None if there is none."""
-        left = self._blocked_until - self._clock()
-        if left <= 0:
+        if not (left := self._blocked_seconds(call)):
             return None
         refusal = f"A provider asked to wait {left:.0f} s (Retry-After), which holds for all workers."
         return BlockedError(refusal, status=RATE_LIMIT, retryable=True, retry_after=left)
@@ -559,7 +580,7 @@ class SharedLimit(SharedBound[LimitState]):
     def _turn_away(self) -> None:
         """Refuse the calls in the line that don't wait out a Retry-After, if one is in force."""
         for one in self._line:
-            if not one.call.waits_out and not one.turn.done() and (refusal := self._refusal()) is not None:
+            if not one.call.waits_out and not one.turn.done() and (refusal := self._refusal(one.call)):
                 one.turn.set_exception(refusal)
 
 
@@ -725,7 +746,7 @@ class FleetGate:
                 count("redraft.model_calls", model=call.name, outcome=outcome)
                 if is_limited or error.retry_after:
                     for limit in limits:
-                        await limit.block(error.retry_after or REFUSED_WAIT)
+                        await limit.block(passing.provider, error.retry_after or REFUSED_WAIT)
             raise
         finally:
             for bound in entered:

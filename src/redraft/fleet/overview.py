@@ -120,10 +120,11 @@ def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any
     """Return a limit as JSON data: calls under way, and the seconds until the next call may begin."""
     now = time.time() if now is None else now
     state = state.at(now)
+    blocked = max(state.blocked.values(), default=now) - now
     return {
         "at_once": sum(share[0] for share in state.shares.values()),
-        "wait_seconds": max(0.0, state.requests_at - now, state.tokens_at - now, state.blocked_until - now),
-        "blocked_seconds": max(0.0, state.blocked_until - now),
+        "wait_seconds": max(blocked, state.requests_at - now, state.tokens_at - now),
+        "blocked_seconds": blocked,
     }
 
 
