@@ -392,6 +392,31 @@ def test_a_limit_that_cannot_be_renewed_does_not_keep_the_budget_from_it():
     assert asyncio.run(main()).cost_usd == 0.0
 
 
+def test_a_retry_after_is_noted_while_a_call_is_being_admitted():
+    class Slow(MemoryStore):
+        async def replace(self, record, /):
+            replacing.set()
+            await going_on.wait()
+            return await super().replace(record)
+
+    async def main():
+        store = Slow()
+        gate = FleetGate([Limit("*", requests_per_minute=6000)], None, store, "w", lambda: 1000.0)
+        await store.put(Record(LIMIT, "*", asdict(LimitState())))
+        call = asyncio.create_task(Provider().call(gate, "b"))
+        await replacing.wait()
+        block = asyncio.create_task(gate.limits[0].block("a", 60.0))
+        await asyncio.sleep(0)
+        going_on.set()
+        await asyncio.gather(call, block)
+        assert (await limit_states(store))["*"].blocked == {"a": 1060.0}
+        with pytest.raises(BlockedError):
+            await gate(OutgoingCall(SimpleNamespace(name="a"), 1, 1, waits_out=False), None, None)
+
+    replacing, going_on = asyncio.Event(), asyncio.Event()
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_cancelled_call_takes_no_place():
     async def main():
         store, provider = MemoryStore(), Provider()

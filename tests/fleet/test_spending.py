@@ -227,6 +227,42 @@ def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
     assert (found.spent, found.under_way) == (pytest.approx(0.1), 0.0)
 
 
+def test_a_call_that_ends_while_another_is_settled_is_settled_after_it():
+    class Slow(MemoryStore):
+        async def replace(self, record, /):
+            if record.data["spent"]:
+                settling.set()
+                await going_on.wait()
+            return await super().replace(record)
+
+    async def main():
+        store, ends, sent = Slow(), (asyncio.Event(), asyncio.Event()), asyncio.Queue()
+        gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
+
+        async def call(end):
+            async def send(_limit):
+                sent.put_nowait(1)
+                await end.wait()
+                return TokenUsage(output_tokens=50, requests=1, cost_usd=0.05)
+
+            await gate(call_of(Priced(), max_tokens=100), send, usage)
+
+        calls = [asyncio.create_task(call(end)) for end in ends]
+        for _ in calls:
+            await sent.get()
+        ends[0].set()
+        await settling.wait()
+        ends[1].set()
+        await asyncio.gather(*calls)
+        going_on.set()
+        while (await spending_state(store, NOON)).under_way:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return (await spending_state(store, NOON)).spent
+
+    settling, going_on = asyncio.Event(), asyncio.Event()
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == pytest.approx(0.1)
+
+
 def test_reservations_are_renewed_while_calls_are_under_way():
     store, now = MemoryStore(), [NOON]
     gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: now[0])

@@ -152,10 +152,6 @@ class LimitState:
             blocked={name: until for name, until in blocked.items() if now < until <= latest},
         )
 
-    def blocked_for(self, provider: str) -> float:
-        """When calls of a provider may begin again after a Retry-After; 0 if there is none."""
-        return max(self.blocked.get(ANY_PROVIDER, 0.0), self.blocked.get(provider, 0.0))
-
     def reserve(
         self, limit: Limit, now: float, worker: str, waiting: Sequence[int], running: int
     ) -> tuple[LimitState, list[float]]:
@@ -403,13 +399,14 @@ class SharedBound(ABC, Generic[S]):
         """Count the calls that have ended, and extend the reservations of those under way."""
         await self._change(admits=False)
 
-    async def settle_if_owed(self) -> None:
-        """Settle unless there is nothing to write; tried again later if the store can't be reached."""
-        if self._owes:
+    async def settle_what_is_owed(self) -> None:
+        """Settle as long as the record has to change; tried again later if the store can't be reached."""
+        while self._owes:
             try:
                 await self.settle()
             except StoreError as error:
                 logger.warning("The %s of %s can't be written: %s", self._kind, self._key, error)
+                return
 
     async def renew(self) -> None:
         """Extend the reservations of this worker, and read the state; called with each heartbeat."""
@@ -420,7 +417,7 @@ class SharedBound(ABC, Generic[S]):
 
     async def _settle_soon(self) -> None:
         await asyncio.sleep(SETTLE_AFTER)
-        await self.settle_if_owed()
+        await self.settle_what_is_owed()
 
     async def _admit(self) -> None:
         """Let the calls in the line go in their order, as soon as the bound admits them."""
@@ -489,6 +486,8 @@ class SharedLimit(SharedBound[LimitState]):
         super().__init__(LimitState(), (LIMIT, limit.models), store, worker, clock)
         self.limit = limit
         self._running = 0
+        self._blocked: dict[str, float] = {}
+        """The ends of Retry-Afters by provider, also of those that could not be stored yet."""
 
     async def enter(self, call: _Call) -> None:
         """Wait until a call may begin; unless it waits out a Retry-After, raises `BlockedError` for one."""
@@ -500,8 +499,7 @@ class SharedLimit(SharedBound[LimitState]):
 
     async def block(self, provider: str, seconds: float) -> None:
         """Block the calls of a provider in all workers for `seconds`."""
-        until = max(self.state.blocked_for(provider), self._clock() + seconds)
-        self.state = replace(self.state, blocked={**self.state.blocked, provider: until})
+        self._blocked[provider] = max(self._blocked.get(provider, 0.0), self._clock() + seconds)
         self._turn_away()
         try:
             await self.settle()
@@ -551,11 +549,10 @@ class SharedLimit(SharedBound[LimitState]):
             more = sum(one.used - one.reserved for one in ended if one.used is not None)
             start = max(state.tokens_at, now) if more > 0 else state.tokens_at
             state = replace(state, tokens_at=start + more * 60 / self.limit.tokens_per_minute)
-        blocked = {**state.blocked}
-        for provider, until in self.state.blocked.items():  # also what could not be shared yet
-            blocked[provider] = max(until, blocked.get(provider, 0.0))
-        state = replace(state, blocked=blocked).at(now)
-        self.state = replace(self.state, blocked=state.blocked)
+        for provider, until in state.blocked.items():
+            self._blocked[provider] = max(self._blocked.get(provider, 0.0), until)
+        self._blocked = {provider: until for provider, until in self._blocked.items() if until > now}
+        state = replace(state, blocked={**self._blocked})
         self._turn_away()
         if not admits and line:
             return state, ()  # calls of the line may be admitted and not begun: their share must stay
@@ -568,7 +565,8 @@ class SharedLimit(SharedBound[LimitState]):
 
     def _blocked_seconds(self, call: _Call) -> float:
         """For how long the Retry-After of its provider still holds a call back."""
-        return max(0.0, self.state.blocked_for(call.provider) - self._clock())
+        until = max(self._blocked.get(provider, 0.0) for provider in (ANY_PROVIDER, call.provider))
+        return max(0.0, until - self._clock())
 
     def _refusal(self, call: _Call) -> BlockedError | None:
         """The error of a call that does not wait out the Retry-After in force; None if there is none."""
@@ -704,13 +702,11 @@ class FleetGate:
 
     async def renew(self) -> None:
         """Extend the reservations of this worker, and read what others have spent."""
-        for bound in self._bounds:
-            await bound.renew()
+        await asyncio.gather(*(bound.renew() for bound in self._bounds))
 
     async def close(self) -> None:
         """Settle the calls that have ended, so that nothing of them stays reserved."""
-        for bound in self._bounds:
-            await bound.settle_if_owed()
+        await asyncio.gather(*(bound.settle_what_is_owed() for bound in self._bounds))
 
     async def __call__(
         self,
