@@ -9,6 +9,7 @@ from tempfile import NamedTemporaryFile
 
 import certifi
 import pytest
+from _pytest.runner import runtestprotocol
 
 from support.commands import THREE_A
 from support.postgres_server import GIVEN, CannotRunError, Place, Server
@@ -78,6 +79,20 @@ def pytest_collection():
     gc.freeze()
     gc.enable()
     return collected
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Send the report of a test from its process, without those of set-up and tear-down that passed.
+
+    The five messages that are sent else take longer than most tests.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
