@@ -1,6 +1,6 @@
 import asyncio
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -10,11 +10,11 @@ from redraft.cycles.agents import Agents
 from redraft.cycles.records import stored_cycle
 from redraft.cycles.web import AgentList
 from redraft.history.spend import MOST, SpendTally, _day_rows, without_gaps
-from redraft.loop.journal import Journalled, RunKey
+from redraft.loop.journal import Journalled
 from redraft.loop.record import Origin
-from redraft.notes import checkpoint
-from redraft.notes.learner import Learned
 from redraft.protocols import ChatReply, ChatRequest, Message
+from redraft.stores.base import Record
+from redraft.stores.run_index import NOTE_COST, Expense, spent
 from redraft.stores.sqlite import MemoryStore
 from support.dashboards import HOSTILE, Seen, described, pages, put
 from support.kept_agents import project, ran_cycles, visited
@@ -219,7 +219,8 @@ def test_spend_grows_with_each_cycle_and_leaves_out_those_under_way():
 def noted(run_id="noted"):
     store = MemoryStore()
     put(store, described(run_id, usage_by_role={"generation": CALL}))
-    asyncio.run(checkpoint.save(RunKey(run_id, store), "reflection", Learned(usage=CALL + CALL), CALL + CALL))
+    cost = Expense(datetime.now(UTC), run_id, **spent([CALL + CALL]))
+    asyncio.run(store.put(Record(NOTE_COST, f"{run_id}/reflection", {"index": cost.to_data()})))
     return store
 
 

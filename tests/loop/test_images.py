@@ -311,3 +311,4 @@ def test_an_image_that_the_store_has_lost_is_asked_for():
     lost = PlainTask("What colour?", images=(replace(IMAGE, data=b""),))
     with pytest.raises(StoreError, match="pass it with the task again"):
         Agent(ScriptedModel([]), pattern=PATTERN, keep=store).run_sync(lost, run_id="r")
+    assert asyncio.run(Runs(store).get("r")).status == "failed"

@@ -162,6 +162,24 @@ def test_a_time_budget_counts_the_work_before_the_crash(monkeypatch):
     asyncio.run(main())
 
 
+def test_a_time_budget_does_not_count_steps_outside_the_loop(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("redraft.loop.journal.monotonic", lambda: now[0])
+
+    async def review():
+        now[0] += 5000
+        return True
+
+    async def main():
+        store, work = MemoryStore(), Work()
+        assert await Journalled(store, "a run").outside("review", bool, review)
+        result = await work.run(store, ReflectionPattern(max_iterations=1, budget_seconds=10))
+        assert result.convergence_reason is ConvergenceReason.MAX_ITERATIONS
+        assert result.execution_time < 10
+
+    asyncio.run(main())
+
+
 def test_decisions_of_callbacks_are_replayed():
     class Person(ReflectionCallbacks):
         asked = 0
@@ -384,7 +402,7 @@ def test_a_model_call_inside_a_step_is_not_paid_twice():
     asyncio.run(main())
 
 
-def test_what_a_run_owes_is_done_once_and_is_not_in_the_way_of_another_attempt():
+def test_a_step_outside_the_loop_is_done_once_and_is_not_in_the_way_of_another_attempt():
     async def main():
         store, replies = MemoryStore(), iter([ModelError("busy"), "a reply", "never asked for"])
 
@@ -404,10 +422,10 @@ def test_what_a_run_owes_is_done_once_and_is_not_in_the_way_of_another_attempt()
         await work.run(store)
         for error in (ModelError, OSError):
             with pytest.raises(error):
-                await Journalled(store, "a run").owed("lesson", str, write)
+                await Journalled(store, "a run").outside("lesson", str, write)
         is_ready = True
-        assert await Journalled(store, "a run").owed("lesson", str, write) == "a reply"
-        assert await Journalled(store, "a run").owed("lesson", str, write) == "a reply"
+        assert await Journalled(store, "a run").outside("lesson", str, write) == "a reply"
+        assert await Journalled(store, "a run").outside("lesson", str, write) == "a reply"
         assert len(model.requests) == 2
         result = await work.run(store)
         assert result.error is None

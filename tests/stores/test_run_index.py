@@ -10,10 +10,10 @@ import pytest
 from redraft import ConfigError, TokenUsage
 from redraft.stores.base import Record
 from redraft.stores.run_index import (
-    CHECKPOINT,
     CYCLE,
     ENDED,
     LESSON_USE,
+    NOTE_COST,
     NOTE_USE,
     RUN,
     Count,
@@ -453,27 +453,27 @@ def test_expenses_are_summed_by_day(store):
         expense(CYCLE, "1", requests=1, input_tokens=10, output_tokens=1, known_usd=0.25),
         expense(CYCLE, "2", 29, requests=2, failed_requests=3, known_usd=0.5, unpriced=True),
         expense(CYCLE, "3", 30, known_usd=0.125),
-        expense(CHECKPOINT, "a/reflection", known_usd=8.0),
+        expense(NOTE_COST, "a/reflection", known_usd=8.0),
     ]
     asyncio.run(keep(store, *records, Record(CYCLE, "4", {"text": "still running"})))
     today = Totals(2, 3, 3, 10, 1, 0.75, unknown=1)
     tomorrow = {ExpenseGroup(DAY + timedelta(days=1)): Totals(1, cost_usd=0.125)}
     assert expenses(store, CYCLE) == {ExpenseGroup(DAY): today, **tomorrow}
     assert expenses(store, CYCLE, START + timedelta(minutes=30)) == tomorrow
-    assert expenses(store, CHECKPOINT) == {ExpenseGroup(DAY): Totals(1, cost_usd=8.0)}
+    assert expenses(store, NOTE_COST) == {ExpenseGroup(DAY): Totals(1, cost_usd=8.0)}
 
 
 def test_expenses_of_a_run_have_its_agent_model_and_task(store):
     records = [
         record(row("a", model=HOSTILE)),
         record(row("b", agent="other")),
-        expense(CHECKPOINT, "a/reflection", run_id="a", known_usd=0.5),
-        expense(CHECKPOINT, "a/again", run_id="a", known_usd=0.25),
-        expense(CHECKPOINT, "b/reflection", run_id="b"),
-        expense(CHECKPOINT, "gone/reflection", run_id="gone", unpriced=True),
+        expense(NOTE_COST, "a/reflection", run_id="a", known_usd=0.5),
+        expense(NOTE_COST, "a/again", run_id="a", known_usd=0.25),
+        expense(NOTE_COST, "b/reflection", run_id="b"),
+        expense(NOTE_COST, "gone/reflection", run_id="gone", unpriced=True),
     ]
     asyncio.run(keep(store, *records))
-    assert expenses(store, CHECKPOINT) == {
+    assert expenses(store, NOTE_COST) == {
         ExpenseGroup(DAY, "writer", HOSTILE, "t1"): Totals(2, cost_usd=0.75),
         ExpenseGroup(DAY, "other", "", "t1"): Totals(1),
         ExpenseGroup(DAY): Totals(1, unknown=1),
@@ -496,9 +496,9 @@ def test_expenses_follow_their_records(store):
 
 def test_expenses_of_another_space_are_not_seen(open_store):
     ours, theirs = open_store("ours"), open_store("theirs")
-    asyncio.run(keep(ours, record(row("a")), expense(CHECKPOINT, "a/reflection", run_id="a")))
-    asyncio.run(keep(theirs, expense(CHECKPOINT, "a/reflection", run_id="a")))
-    assert expenses(ours, CHECKPOINT) == {ExpenseGroup(DAY, "writer", "", "t1"): Totals(1)}
-    assert expenses(theirs, CHECKPOINT) == {ExpenseGroup(DAY): Totals(1)}
-    asyncio.run(theirs.delete(CHECKPOINT, "a/reflection"))
-    assert (len(expenses(ours, CHECKPOINT)), expenses(theirs, CHECKPOINT)) == (1, {})
+    asyncio.run(keep(ours, record(row("a")), expense(NOTE_COST, "a/reflection", run_id="a")))
+    asyncio.run(keep(theirs, expense(NOTE_COST, "a/reflection", run_id="a")))
+    assert expenses(ours, NOTE_COST) == {ExpenseGroup(DAY, "writer", "", "t1"): Totals(1)}
+    assert expenses(theirs, NOTE_COST) == {ExpenseGroup(DAY): Totals(1)}
+    asyncio.run(theirs.delete(NOTE_COST, "a/reflection"))
+    assert (len(expenses(ours, NOTE_COST)), expenses(theirs, NOTE_COST)) == (1, {})

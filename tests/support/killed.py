@@ -608,7 +608,6 @@ class TwoTasks(Feature):
         calls = {f"{one.get('role', 'generation')} {_task_of(one['messages'])}" for one in calls_in(folder)}
         steps = [one["name"] for one in records_in(folder, "step")]
         verdicts = sum(name.startswith("acceptance ") for name in steps)
-        verdicts += sum("satisfactory" in one["value"] for one in records_in(folder, "ensemble_step"))
         return calls | {*["review outline", "review better outline"][:verdicts]}
 
     async def run(self, folder, killer):

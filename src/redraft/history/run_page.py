@@ -13,11 +13,9 @@ from redraft._texts import as_text, scored
 from redraft.errors import ConfigError
 from redraft.history import changes
 from redraft.history.changes import strip_versions
-from redraft.loop.journal import RunKey
 from redraft.loop.record import RUN, Process, RunRecord
 from redraft.loop.runs import AT_WORK, Runs, StoredRun, state_of
-from redraft.notes import checkpoint
-from redraft.notes.learner import Learned
+from redraft.notes.learner import note_cost
 from redraft.redact.data import redact_object
 from redraft.types import NOTHING_USED, preference
 from redraft.web.charts import ScoreCurve, Scored, score_curve
@@ -62,9 +60,7 @@ async def _with_reflections(request: PageRequest, stored: StoredRun) -> StoredRu
     learning = [one for one in stored.timeline if one.step.name.startswith(("observe", "lesson "))]
     calls = (call.exchange for one in learning for call in one.inner)
     roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}
-    key = RunKey(stored.record.run_id, request.project.store, resumes=True)
-    if (learned := await checkpoint.load(key, "reflection", Learned)) is not None:
-        roles["note"] = learned.usage
+    roles["note"] = await note_cost(request.project.store, stored.record.run_id)
     spent = {role: used for role, used in roles.items() if used != NOTHING_USED}
     if not spent:
         return stored

@@ -27,7 +27,7 @@ from redraft.lessons.writer import (
     shortened_transcript,
     write_reflection,
 )
-from redraft.loop.journal import OWED, STEP, Journalled, check_run_id
+from redraft.loop.journal import OUTSIDE, STEP, Journalled, check_run_id
 from redraft.loop.record import Process
 from redraft.memory.safety import Cleaner
 from redraft.redact.log import logger
@@ -147,7 +147,7 @@ class DueReflections:
         """Reflect on an outcome as a step of its run, which replays the calls that have finished."""
         journal = Journalled(self._store, _journal_of(outcome.run_id))
         name = f"lesson {outcome.content_type.kind}"
-        return await journal.owed(name, LessonReflection, lambda: write_reflection(outcome, model))
+        return await journal.outside(name, LessonReflection, lambda: write_reflection(outcome, model))
 
     async def _claim(self, run_id: str, kind: LessonKind, token: str) -> DueReflection | None:
         """Name this process as the writer; return None if there is nothing to write, or a living writer."""
@@ -205,7 +205,7 @@ class DueReflections:
         await self._store.delete(DUE, record.key)
         journal = _journal_of(reflection.run_id)
         if await self._store.get(RUN, journal) is None:  # no run's page would show its steps
-            for step in await self._store.find(STEP, prefix=f"{journal}/{OWED}lesson "):
+            for step in await self._store.find(STEP, prefix=f"{journal}/{OUTSIDE}lesson "):
                 await self._store.delete(STEP, step.key)
 
     def _record(self, kind: str, reflection: DueReflection) -> Record:

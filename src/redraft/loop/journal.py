@@ -44,8 +44,8 @@ STEP = "step"
 """The kind of the record of a step; its key is `RUN_ID/PLACE`."""
 VOID = "void"
 """The kind of a step's record that a later attempt replaced: paid for and shown, but not replayed."""
-OWED = "owed "
-"""The beginning of the places of steps that follow the end of a run, such as the lesson that it teaches."""
+OUTSIDE = "owed "
+"""The beginning of the places of steps outside the loop of a run, such as the lesson that it teaches."""
 LONGEST_ID = 200
 
 StepData: TypeAlias = Mapping[str, Any]
@@ -249,14 +249,14 @@ class Journalled:
         data = {"name": name, "given": [to_record(argument) for argument in args]}
         return await self._carry_out(place, data, returns, fn, *args, **kwargs)
 
-    async def owed(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]], /) -> R:
-        """Return the recorded result of a step that follows the end of the run, or carry it out.
+    async def outside(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]], /) -> R:
+        """Return the recorded result of a step outside the loop, before the run or after it, or carry it out.
 
         Whichever process comes first carries it out: one that resumes the run, or a later run. A failure is
         not recorded, so the next attempt tries again and replays the calls that had finished. The run need
-        not have begun here.
+        not have begun here, and its clock does not count the step.
         """
-        return await self.within(f"{OWED}{name}", name, returns, fn)
+        return await self.within(f"{OUTSIDE}{name}", name, returns, fn)
 
     def elapsed(self) -> float:
         """Return the seconds of work on the run, over all processes that worked on it."""
@@ -275,7 +275,7 @@ class Journalled:
         it is not replayed either: they observe the run again when it ends otherwise.
         """
         recorded = await self._load()
-        places = [place for place in recorded if not place.startswith(OWED)]
+        places = [place for place in recorded if not place.startswith(OUTSIDE)]
         steps = sorted(place for place in places if "/" not in place)
         observed: list[str] = []
         while steps and recorded[steps[-1]]["name"] == OBSERVE:
@@ -352,7 +352,7 @@ class Journalled:
         except Exception as error:
             if "/" in place and over_budget(error):  # it was not started, or cancelled: there is no result
                 raise
-            if place.startswith(OWED):
+            if place.startswith(OUTSIDE):
                 raise
             failure = error
         finally:
@@ -560,7 +560,8 @@ def _around(place: str) -> list[str]:
 
 
 def _time_worked(recorded: dict[str, StepData]) -> float:
-    return max((data["elapsed"] for data in recorded.values()), default=0.0)
+    ends = (data["elapsed"] for place, data in recorded.items() if not place.startswith(OUTSIDE))
+    return max(ends, default=0.0)
 
 
 CLAIM = "claim"
@@ -754,8 +755,12 @@ class RunKey:
 
     def step(self) -> Step:
         """Return the step of the run: a new journal, or `direct` if nothing is stored."""
+        return self.journal() or direct
+
+    def journal(self) -> Journalled | None:
+        """Return a new journal of the run; None if nothing is stored."""
         if self.store is None:
-            return direct
+            return None
         journal = Journalled(self.store, self.run_id, resumes=self.resumes)
         journal.parent = self.parent or journal.parent
         return journal

@@ -29,7 +29,7 @@ from redraft.loop.budget import StepBudget, Tally, enclosing_budget
 from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
 from redraft.loop.event_log import emitter, is_logging, log_event
-from redraft.loop.journal import OWED, STEP, journal_in
+from redraft.loop.journal import OUTSIDE, STEP, journal_in
 from redraft.loop.output_type import OutputType
 from redraft.loop.select import Peaks, comparing, first_best_last, select
 from redraft.loop.steps import Steps
@@ -702,7 +702,7 @@ async def _delete_other_versions(journal: Journalled, keep: Collection[int]) -> 
     count = 0
     for record in records:
         place = record.key.partition("/")[2]
-        if "/" in place or place.startswith(OWED):
+        if "/" in place or place.startswith(OUTSIDE):
             continue
         name = record.data["name"]
         makes_draft = name in ("generate", "revise")

@@ -29,8 +29,8 @@ from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.stores.base import intact, listed, reading
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import (
-    CHECKPOINT,
     ENDED,
+    NOTE_COST,
     ExpenseGroup,
     RunQuery,
     RunRow,
@@ -246,7 +246,7 @@ class Runs:
             await self._index.sum("role_model", ended),
             await self._index.sum("agent", ended),
             await self._index.sum("task", ended),
-            await self._index.expenses(CHECKPOINT, begin),
+            await self._index.expenses(NOTE_COST, begin),
             sum(count.runs for count in inside.values()),
             at_work,
             len(unended) - at_work,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._calls import awaited
+from redraft._codec import from_record
 from redraft._steps import answer
 from redraft._telemetry import traced
-from redraft.errors import ConfigError, RedraftError
+from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.evaluate.criteria import criteria_of
-from redraft.loop.journal import Journalled, RunKey
+from redraft.loop.journal import Journalled
 from redraft.models.metered import MeteredModel
 from redraft.models.names import model_of
-from redraft.notes import checkpoint
 from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.note import (
     Arm,
@@ -37,6 +38,8 @@ from redraft.notes.task import ReflectionConfig, ReflectionInput, Task, TaskIden
 from redraft.notes.trial import DEFAULT_TRIAL, RUNS_BEFORE_TRIAL, Trial, arm_of, share_of
 from redraft.protocols import ChatModel, ModelChoice
 from redraft.redact.log import logger
+from redraft.stores.base import Record
+from redraft.stores.run_index import NOTE_COST, Expense, spent
 from redraft.types import (
     NOT_REPORTED,
     NOTHING_USED,
@@ -50,7 +53,10 @@ if TYPE_CHECKING:
     from redraft.notes.task import ReflectionStrategy
     from redraft.protocols import ChatReply, ChatRequest
     from redraft.settings import Settings
+    from redraft.stores.base import Store
     from redraft.types import PlainTask
+
+R = TypeVar("R")
 
 NO_MODEL = (
     "there is no model for it: give ReflectionConfig.model, Task.model, or the ensemble's model (or set "
@@ -106,11 +112,13 @@ class AcceptedRun:
     them.
     """
 
-    key: RunKey
+    run_id: str
     injected: InjectedNote
     output: str
     evaluation: ReflectionEvaluation | None = None
     first_evaluation: ReflectionEvaluation | None = None
+    journal: Journalled | None = None
+    """The journal in which to record what is learned; None if the run is not stored."""
 
     @property
     def score(self) -> float | None:
@@ -221,41 +229,27 @@ class Learner:
         they were and logs a warning, unless the run has already warned that its note can't be read. After
         each stored note, the trial of the notes is evaluated.
         """
-        run_id = run.key.run_id
+        metered = None if self.model is None else JournalledModel(MeteredModel(self.model))
+        event: TaskReflectedEvent | None = None
+
+        async def learn() -> Learned:
+            nonlocal event
+            reflect = partial(self._reflect, run, metered)
+            learned, event = await traced("learn_note", self.task.title, run.run_id, reflect)
+            await _record_cost(run, learned.usage)
+            return learned
+
         try:
-            if (learned := await checkpoint.load(run.key, "reflection", Learned)) is not None:
-                return learned, None
+            learned = await once(run.journal, "reflection", Learned, learn, earlier="reflection")
         except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
-            return Learned(problem=self._report(error, run)), None
-        learned = await traced("learn_note", self.task.title, run_id, partial(self._learn, run))
-        if learned.reflection is None:
-            return learned, None
-        event = TaskReflectedEvent(
-            self.task.description,
-            learned.reflection,
-            learned.is_first,
-            TaskIdentity.of(self.task),
-            learned.version,
-            run_id,
-            learned.rollback,
-        )
-        for listener in self.listeners:
+            used = NOTHING_USED if metered is None else metered.used
+            return Learned(problem=self._report(error, run), usage=used), None
+        for listener in self.listeners if event is not None else ():
             try:
                 await awaited(listener)(event)
             except Exception:
                 logger.exception("A listener of on_task_reflected failed for the task %r.", self.task.title)
         return learned, event
-
-    async def _learn(self, run: AcceptedRun) -> Learned:
-        """Reflect on a run, and store the note."""
-        metered = None if self.model is None else JournalledModel(MeteredModel(self.model))
-        try:
-            learned = await self._reflect(run, metered)
-            await checkpoint.save(run.key, "reflection", learned, learned.usage)
-        except Exception as error:  # noqa: BLE001 (as in `learn`)
-            used = NOTHING_USED if metered is None else metered.used
-            return Learned(problem=self._report(error, run), usage=used)
-        return learned
 
     def _report(self, error: Exception, run: AcceptedRun) -> str:
         """Log why there is no note; return it."""
@@ -264,13 +258,10 @@ class Learner:
         logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
         return problem
 
-    async def _reflect(self, run: AcceptedRun, metered: JournalledModel | None) -> Learned:
-        identity, run_id, given, config = (
-            TaskIdentity.of(self.task),
-            run.key.run_id,
-            run.injected,
-            self.config,
-        )
+    async def _reflect(
+        self, run: AcceptedRun, metered: JournalledModel | None
+    ) -> tuple[Learned, TaskReflectedEvent]:
+        identity, run_id, given, config = TaskIdentity.of(self.task), run.run_id, run.injected, self.config
         await self.notebook.record_use(identity, NoteUse(run_id, given.version, given.arm, run.score))
         strategy = config.strategy or self._default_strategy(metered)
         task, prior = self.task.plain(), await self.notebook.current(identity)
@@ -281,7 +272,7 @@ class Learner:
             used = NOT_REPORTED if config.strategy is not None or metered is None else metered.used
             return WrittenNote(reflection, used)
 
-        written = await self._once(run.key, write)
+        written = await once(run.journal, "note", WrittenNote, write)
         note, is_first = await self.notebook.append(
             task,
             written.reflection,
@@ -296,13 +287,11 @@ class Learner:
         if config.trial:
             settle = partial(self._settle_trial, identity, config.trial)
             rollback = await traced("settle_trial", self.task.title, run_id, settle)
-        return Learned(note.reflection, note.version, is_first, rollback, written.usage)
-
-    async def _once(self, key: RunKey, write: Callable[[], Awaitable[WrittenNote]]) -> WrittenNote:
-        """Write a note as a step of its run, so that a process that resumes the run does not pay again."""
-        if key.store is None:
-            return await write()
-        return await Journalled(key.store, key.run_id, resumes=key.resumes).owed("note", WrittenNote, write)
+        learned = Learned(note.reflection, note.version, is_first, rollback, written.usage)
+        event = TaskReflectedEvent(
+            self.task.description, note.reflection, is_first, identity, note.version, run_id, rollback
+        )
+        return learned, event
 
     def _subject(self, run: AcceptedRun, task: PlainTask, prior: Note | None) -> ReflectionInput:
         """Return what a strategy reflects on, without what the next writer may not know."""
@@ -338,6 +327,57 @@ class Learner:
                 "The trial of the notes on the task %r could not be evaluated: %s", self.task.title, error
             )
             return None
+
+
+async def once(
+    journal: Journalled | None,
+    name: str,
+    returns: type[R],
+    fn: Callable[[], Awaitable[R]],
+    *,
+    earlier: str = "",
+) -> R:
+    """Carry out a step of a task's run outside its loop; a process that resumes the run does not repeat it.
+
+    `earlier` is the name under which earlier versions recorded the step, in records of a kind of their own.
+    """
+    if journal is None:
+        return await fn()
+
+    async def step() -> R:
+        if earlier and journal.resumes:
+            found = await journal.store.get(NOTE_COST, f"{journal.run_id}/{earlier}")
+            if found is not None and "value" in found.data:
+                return from_record(returns, found.data["value"])
+        return await fn()
+
+    return await journal.outside(name, returns, step)
+
+
+async def _record_cost(run: AcceptedRun, used: TokenUsage) -> None:
+    """Record what the note on a run cost, for the index of runs; a failure is only logged."""
+    if run.journal is None or used == NOTHING_USED:
+        return
+    index = Expense(datetime.now(UTC), run.run_id, **spent([used])).to_data()
+    try:
+        await run.journal.store.put_if_absent(Record(NOTE_COST, f"{run.run_id}/reflection", {"index": index}))
+    except StoreError as error:
+        logger.warning("What the note on the run %s cost is not stored: %s", run.run_id, error)
+
+
+async def note_cost(store: Store, run_id: str) -> TokenUsage:
+    """Return what the note on a run cost."""
+    found = await store.get(NOTE_COST, f"{run_id}/reflection")
+    if found is None or "index" not in found.data:
+        return NOTHING_USED
+    cost = Expense(*found.data["index"])
+    return TokenUsage(
+        cost.input_tokens,
+        cost.output_tokens,
+        requests=cost.requests,
+        failed_requests=cost.failed_requests,
+        cost_usd=None if cost.unpriced else cost.known_usd,
+    )
 
 
 def _is_control(trial: Trial, run_id: str, noted: NotedTask) -> bool:

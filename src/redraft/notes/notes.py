@@ -13,7 +13,6 @@ from redraft._hints import keyword_hints
 from redraft._texts import as_text, counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
-from redraft.loop.journal import RunKey
 from redraft.memory.effects import LATEST, payoff_of
 from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.learner import IN_FORCE, AcceptedRun, InjectedNote, Learner
@@ -143,7 +142,7 @@ class Notes:
         learner = Learner(Task(result.task.description), config, self._store, criteria=result.criteria)
         await learner.learn(
             AcceptedRun(
-                RunKey(result.run_id),
+                result.run_id,
                 InjectedNote("none" if told is None else "note", version, version),
                 as_text(result.best_output),
                 result.final_evaluation,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.loop.agent import tool_agent_with
 from redraft.loop.conversation import conversation_verbs
-from redraft.loop.journal import RunKey
+from redraft.loop.journal import Journalled, RunKey
 from redraft.loop.pattern import (
     ReflectionPattern,
     variant_of,
@@ -26,8 +25,7 @@ from redraft.loop.run import Judges, Verbs, run_and_store
 from redraft.loop.stream import StreamEvent
 from redraft.loop.verbs import judges_of, model_verbs, reflector_of
 from redraft.models.names import label_of_model, model_of
-from redraft.notes import checkpoint
-from redraft.notes.learner import NO_NOTE, AcceptedRun, InjectedNote, Learner
+from redraft.notes.learner import NO_NOTE, AcceptedRun, InjectedNote, Learner, once
 from redraft.notes.note import Arm, TaskReflection, fill
 from redraft.notes.task import Task, TaskContext
 from redraft.protocols import ChatModel, Evaluator, ModelChoice
@@ -95,7 +93,12 @@ class TaskRun:
     emit: Callable[[StreamEvent], None] | None = None
     used: TokenUsage = NOTHING_USED
     note: InjectedNote = NO_NOTE
-    _first_evaluation: ReflectionEvaluation | None = None
+    _journal: Journalled | None = field(init=False)
+    """Where the steps of the task outside its runs are recorded, under the id of the first of them."""
+    _first_evaluation: ReflectionEvaluation | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._journal = self.key.journal()
 
     async def run(self) -> TaskResult:
         """Return the result with the first output that guardrails and review accept.
@@ -105,12 +108,8 @@ class TaskRun:
         """
         task = self.runner.task
         await check_inputs(task, self.inputs)
-        saving = await self._choose_note()
-        try:
-            result = await self._attempt()
-        finally:
-            if saving is not None:
-                await saving
+        await self._choose_note()
+        result = await self._attempt()
         self._first_evaluation = result.history.versions[0].evaluation
         attempts = 1
         while not (verdict := await self._verdict(result.best_output)).satisfactory:
@@ -141,21 +140,20 @@ class TaskRun:
         """Return what there is to learn from the run, given its result."""
         evaluation = result.result.history.best_version.evaluation
         judged = None if evaluation.overall_score is None else evaluation
-        return AcceptedRun(self.key, self.note, as_text(result.output), judged, self._first_evaluation)
+        return AcceptedRun(
+            self.key.run_id,
+            self.note,
+            as_text(result.output),
+            judged,
+            self._first_evaluation,
+            self._journal,
+        )
 
-    async def _choose_note(self) -> asyncio.Future[None] | None:
-        """Choose the note, or the recorded one if the run is resumed; return the task that records it.
-
-        The run does not wait for it, so that it is written in one batch with the run's own first record.
-        """
-        learner, key = self.runner.learner, self.key
-        if learner is None:
-            return None
-        if (recorded := await checkpoint.load(key, "note", InjectedNote)) is not None:
-            self.note = recorded
-            return None
-        self.note = await learner.choose_note(key.run_id, self.inputs)
-        return asyncio.ensure_future(checkpoint.save(key, "note", self.note))
+    async def _choose_note(self) -> None:
+        """Choose the note; a run that is resumed is given the same one."""
+        if (learner := self.runner.learner) is not None:
+            choose = partial(learner.choose_note, self.key.run_id, self.inputs)
+            self.note = await once(self._journal, "given note", InjectedNote, choose, earlier="note")
 
     async def _attempt(
         self,
@@ -222,10 +220,8 @@ class TaskRun:
             return ACCEPTED
         digest = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         name = f"acceptance {digest}"
-        if (verdict := await checkpoint.load(self.key, name, ReflectionEvaluation)) is None:
-            verdict = await accept(task, output, self.runner.pattern.quality_threshold)
-            await checkpoint.save(self.key, name, verdict)
-        return verdict
+        ask = partial(accept, task, output, self.runner.pattern.quality_threshold)
+        return await once(self._journal, name, ReflectionEvaluation, ask, earlier=name)
 
 
 @dataclass(frozen=True, slots=True)

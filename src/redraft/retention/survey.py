@@ -31,7 +31,7 @@ from redraft.loop.labels import LABEL
 from redraft.loop.record import IMAGE, Process
 from redraft.notes.store import CURRENT, NOTE, NOTED_TASK
 from redraft.stores.base import ManagedStore, json_text
-from redraft.stores.run_index import CHECKPOINT, LESSON_USE, NOTE_USE, RUN
+from redraft.stores.run_index import LESSON_USE, NOTE_COST, NOTE_USE, RUN
 from redraft.text.search import has_text
 from redraft.web.people import PERSON
 from redraft.workflow.history import INNER_WORKFLOW, LAUNCH, WORKFLOW
@@ -53,7 +53,7 @@ ATTEMPT = "attempt"
 
 NAMED = (RUN, WORKFLOW, INNER_WORKFLOW, LAUNCH, CLAIM, EVALUATION, OPTIMIZATION, JOB, ATTEMPT)
 """The kinds of records whose key is the id of their run."""
-INSIDE = (STEP, VOID, CHECKPOINT, PROPOSAL, TRY)
+INSIDE = (STEP, VOID, NOTE_COST, PROPOSAL, TRY)
 """The kinds of records whose key begins with the id of their run and a slash."""
 BESIDE = (APPROVAL, ANSWER, WAITING)
 """Other kinds that are of no use without their run."""
@@ -78,7 +78,7 @@ NAMES = {
     STEP: "journal step",
     VOID: "journal step",
     LAUNCH: "command",
-    CHECKPOINT: "checkpoint",
+    NOTE_COST: "note cost",
     INNER_WORKFLOW: "workflow",
     TRY: "evaluation attempt",
     SCORED_RUN: "score",

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 RUN, LESSON_USE, NOTE_USE = "run", "lesson_use", "note_use"
 """The kinds of the records of runs, and of their uses of lessons and notes."""
-CYCLE, CHECKPOINT = "cycle", "ensemble_step"
-"""The kinds of the records of agents' cycles, and of the checkpoints of ensembles."""
+CYCLE, NOTE_COST = "cycle", "ensemble_step"
+"""The kinds of the records of agents' cycles, and of what the note on a run cost."""
 DAMAGED = "damaged"
 """The status of a run whose record, or the columns in it, can't be read."""
 ENDED = ("finished", "failed", "cancelled", DAMAGED)
@@ -361,7 +361,7 @@ class RunIndex:
         return dict(_readable(count, found, "uses"))
 
     async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
-        """Add up the expenses of `CYCLE` or `CHECKPOINT` records by day, and by agent, model and task."""
+        """Add up the expenses of `CYCLE` or `NOTE_COST` records by day, and by agent, model and task."""
         condition = "expenses.space = :space AND kind = :kind"
         values: dict[str, Any] = {"space": self._space, "kind": kind}
         if since is not None:
@@ -686,7 +686,7 @@ _EXPENSES = _Table.of(
     Expense,
     {"at": "time", "run_id": "str", **{name: _SHARE[name] for name in Expense._fields[2:]}},
 )
-_TABLES = {LESSON_USE: _USES, NOTE_USE: _USES, CYCLE: _EXPENSES, CHECKPOINT: _EXPENSES}
+_TABLES = {LESSON_USE: _USES, NOTE_USE: _USES, CYCLE: _EXPENSES, NOTE_COST: _EXPENSES}
 INDEXED = (RUN, *_TABLES)
 """The kinds of the records that have columns."""
 
