@@ -152,8 +152,8 @@ _LABEL = (
     r"(?i:one[- ]time[ _-](?:pass(?:word|code)|code|pin)"
     r"|pass(?:word|wd|phrase|code|wort|wrod|ord)|pass?word"
     r"|(?:store|key|trust|user|db|root)pass\b|pswd|paswd|passwd|\bpass\b|_pass\b|pwd|\bpsk\b|\bpw\b|_pw\b"
-    r"|l(?:o|\xf6)senord|\bhaslo\b|\bheslo\b|\bparola\b"
-    r"|adgangskode|salasana|kennwort|contrase(?:n|\xf1)a|\bsenha\b|\bmot de passe\b|\bwachtwoord\b"
+    r"|losenord|\bhaslo\b|\bheslo\b|\bparola\b"
+    r"|adgangskode|salasana|kennwort|contrasena|\bsenha\b|\bmot de passe\b|\bwachtwoord\b"
     r"|secret[ _.-]?(?:access[ _.-]?)?keys?|secret|token|cred(?:ential)?s?\b|mnemonic|auth|bearer"
     r"|\bjwt\b|\bpat\b|_pat\b|api[ _.-]{0,2}key"
     r"|(?:access|private|encryption|signing|master|license|licence|account"
@@ -228,7 +228,7 @@ _PROSE = (
     r"|our[ \t]{1,3})?[\w.@/'-]{1,40}[ \t]{1,3}"
     r"(?:[\w'-]{1,20}[ \t]{1,3})?)?"
     r"(?:(?:is|was|are|were|be|been|has|had|to|set|as|now|currently|still|just|called|named|reads?|equals"
-    r"|becomes|became|lautet|ist|war|est|es|era|\xe9|\xe8|jest"
+    r"|becomes|became|lautet|ist|war|est|es|era|e|jest"
     r"|printed|prints|returned|returns|gave|gives|shows?|showed|yielded|contains?|contained|echoed"
     r"|provided|used|using|value|changed|reset|updated|rotated|starts?|starting|beginning|begins|with"
     r"|supplied|entered|given"
@@ -339,7 +339,7 @@ def _values(view: View, start: int, end: int) -> Iterator[Value]:
         (_TAG, is_tag, True),
         (_VALUE_FIELD, is_noun, True),
         (_COMMA, True, _is_setter(text, start)),
-        (_CELL, True, True),
+        (_CELL, is_noun, True),
         (_QUOTED_NEXT, is_noun and not _is_phrase_in_quotes(text, start, end), True),
         (_PROSE, is_noun, False),
         (_ASIDE, is_noun, False),

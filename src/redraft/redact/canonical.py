@@ -1,4 +1,7 @@
-"""Canonical: a text without terminal codes, invisible characters, look-alike letters and escapes."""
+"""Canonical: a text without terminal codes, invisible characters, look-alike letters and escapes.
+
+The finders read it in ASCII letters, whatever its script, and with labels in English, whatever its language.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from functools import cache
 from html import unescape
 from typing import TYPE_CHECKING
 
+from redraft.redact.glossary import translations
 from redraft.redact.kinds import MARK
+from redraft.redact.letters import POINTS, folded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 WITHHELD = "\x01"
 """The character that a mark becomes: no finder takes it for part of a word, and no text has another."""
@@ -24,12 +29,11 @@ def canonical(text: str) -> View:
     plain = text if text.isascii() else _folded(text)
     root = View(text)
     # One letter for one letter, so that positions stay the same.
-    folded = root if plain == text else View(plain, root, [0], [(0, len(text))])
+    view = root if plain == text else View(plain, root, [0], [(0, len(text))])
     if "\x00" in plain:  # UTF-16 that was read as one byte a character
-        folded = folded.substituted(_WIDE, lambda match: _NUL.sub("", match.group()))
-    if not plain.isascii():  # the finders know Latin letters only
-        folded = folded.substituted(_FOREIGN, lambda _: "password")
-    return folded.substituted(_DISGUISE, _undisguised)
+        view = view.substituted(_WIDE, lambda match: _NUL.sub("", match.group()))
+    undisguised = view.substituted(_DISGUISE, _undisguised)
+    return undisguised.replaced(translations(undisguised.text))
 
 
 def unescaped(view: View) -> list[View]:
@@ -59,18 +63,29 @@ class View:
     """Where each piece begins; there are no gaps between them."""
     _origins: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Where each piece begins and ends in the parent."""
+    _plain: str | None = None
     _data: bytes | None = None
 
     @property
+    def plain(self) -> str:
+        """The text with each letter and digit as `redraft.redact.letters` has it."""
+        if self._plain is None:
+            self._plain = folded(self.text)
+        return self._plain
+
+    @property
     def data(self) -> bytes:
-        """The text in Latin-1, with an inverted question mark for any other character."""
+        """The plain text in Latin-1."""
         if self._data is None:
-            text = self.text if self.text.isascii() else _BEYOND_LATIN.sub(_STAND_IN, self.text)
-            self._data = text.encode("latin-1")
+            self._data = self.plain.encode("latin-1")
         return self._data
 
     def substituted(self, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> View:
         """Return a view with the matches of `pattern` replaced; this one if there are none."""
+        return self.replaced((*match.span(), replace(match)) for match in pattern.finditer(self.text))
+
+    def replaced(self, replacements: Iterable[tuple[int, int, str]]) -> View:
+        """Return a view with other text in place of spans, which are in order; this one if there are none."""
         result = View("", self)
         pieces: list[str] = []
         here = there = 0
@@ -84,9 +99,9 @@ class View:
                 here += len(piece)
             there = end
 
-        for match in pattern.finditer(self.text):
-            add(self.text[there : match.start()], match.start())
-            add(replace(match), match.end())
+        for start, end, replacement in replacements:
+            add(self.text[there:start], start)
+            add(replacement, end)
         if not there:
             return self
         add(self.text[there:], len(self.text))
@@ -121,9 +136,19 @@ class View:
 _DEPTH = 3
 _ONE_FOR_ONE = ((0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2460, 0x24FF), (0x1F130, 0x1F149))
 _SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-_LOOK_ALIKE = {"-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "'": "\u2018\u2019", '"': "\u201c\u201d"}
+_LOOK_ALIKE = {
+    "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u05be",
+    "'": "\u2018\u2019\u201a\u2032\u05f3",
+    '"': "\u201c\u201d\u201e\u2033\u05f4\u300c\u300d\u300e\u300f\u300a\u300b",
+    ",": "\u060c\u3001\ufe50",
+    ".": "\u3002\u066b\u0964\u06d4",
+    ";": "\u061b",
+    "?": "\u061f",
+    "#": "\u2116",
+    "\xb7": "\u30fb\u2022",
+}
 _UNSEEN = (
-    "\x02-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\xad\u034f\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5"
+    f"{POINTS}\x02-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
 )
@@ -138,17 +163,6 @@ _DISGUISE = re.compile(
     rf"|(?P<left>(?<=[\x00\x01\x1b])[\x00\x01\x1b]*)|(?P<unseen>(?<=[{_UNSEEN}])[{_UNSEEN}]*))"
 )
 _HIDDEN = re.compile(rf"[\\\x1b{_UNSEEN}](?:{_CODES}|(?<=[{_UNSEEN}])[{_UNSEEN}]*)")
-_FOREIGN = re.compile(
-    "\u043f\u0430\u0440\u043e\u043b[\u0430-\u044f]{0,3}"
-    "|\u5bc6\u7801|\u5bc6\u78bc|\u53e3\u4ee4|\u30d1\u30b9\u30ef\u30fc\u30c9|\u6697\u8a3c\u756a\u53f7"
-    "|\ube44\ubc00\ubc88\ud638|\uc554\ud638"
-    "|\u0643\u0644\u0645\u0629 \u0627\u0644(?:\u0645\u0631\u0648\u0631|\u0633\u0631)"
-    "|\u05e1\u05d9\u05e1\u05de[\u05d4\u05d0]|\u03ba\u03c9\u03b4\u03b9\u03ba\u03cc\u03c2|has\u0142o|\u015fifre"
-    "|\u092a\u093e\u0938\u0935\u0930\u094d\u0921",
-    re.IGNORECASE,
-)
-"""The word password in Russian, Chinese, Japanese, Korean, Arabic, Hebrew, Greek, Polish, Turkish and
-Hindi."""
 _WIDE = re.compile(r"(?:[\x20-\x7e]\x00){4,}")
 _NUL = re.compile("\x00")
 _ESCAPE = re.compile(
@@ -196,9 +210,3 @@ def _plain(match: re.Match[str]) -> str:
         return _LETTERS.get(letter, letter)
     letter = chr(int(match[1] or match[2] or text[1:], 16))
     return _folds().get(letter, letter)
-
-
-# --- a text, and the way back to the text that it was made of ---
-
-_BEYOND_LATIN = re.compile(r"[^\x00-\xff]")
-_STAND_IN = "\xbf"

@@ -36,11 +36,14 @@ def find_infrastructure(view: View) -> Iterator[Finding]:
         (_POD, False),
         (_CALLED_POD, False),
         (_REACHED, False),
+        (_IN_USE, False),
         (_NAMED_HOST, True),
     ):
         for start, end in spans(pattern, view.data):
             name = view.text[start:end]
             is_host = is_sure or any(map(str.isdigit, name))
+            if pattern is _IN_USE and _PLATFORM.match(name):
+                continue
             if is_host and name.lower() not in _NO_HOST and not _PUBLIC.match(name):
                 yield Finding(start, end, Kind.HOST)
     yield from _addresses(view)
@@ -152,7 +155,10 @@ _OPEN_NETWORKS = tuple(
         "240.0.0.0/4",
     )
 )
-_OPEN_ADDRESSES = frozenset({"8.8.8.8", "8.8.4.4", "1.1.1.1", "1.0.0.1", "9.9.9.9"})
+_OPEN_ADDRESSES = word_set(
+    "8.8.8.8 8.8.4.4 1.1.1.1 1.0.0.1 9.9.9.9 10.0.0.0 100.64.0.0 169.254.0.0 169.254.169.254 172.16.0.0 "
+    "192.168.0.0"
+)
 _L = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62})"
 _HOST = (
     # endings of private networks only
@@ -174,7 +180,9 @@ _HOST = (
     r"|db|redis|postgres|pg|mysql|mongo|kafka|rabbitmq|elastic|es|k8s|node|master|worker|ns|mx|smtp|proxy"
     r"|jump|nas|admin|backoffice|splunk|sentry|registry|harbor|minio)(?:[-_]?[a-z0-9]{1,20}){0,4})"
     rf"\.(?:{_L}\.){{1,5}}(?i:com|net|org|io|co|cloud|app|ai|dev|tech|de|fr|uk|eu|us|ch|nl|at|it|es|se|no"
-    rf"|in|jp|cn|au|ca|br|systems|services|group|bank)\b"
+    rf"|in|jp|cn|au|ca|br|ru|ua|by|kz|pl|cz|sk|hu|ro|bg|gr|tr|il|ae|sa|eg|ir|pk|lk|kr|tw|hk|sg|my|th|vn|id|ph"
+    rf"|nz|za"
+    r"|ng|ke|gh|mx|ar|cl|pt|be|dk|fi|ie|lt|lv|ee|si|hr|systems|services|group|bank)\b"
 )
 _OFTEN_CODE = re.compile(r"(?i)\.(?:local|private|internal|svc|consul|intra)$")
 _SINGLE = (
@@ -192,7 +200,7 @@ _SINGLE = (
     r"|(?i:\bconnect(?:ed|ing)? to (?:the )?(?:host|server) [\"'`]?)"
     r"([A-Za-z][A-Za-z0-9-]{0,40}\d[A-Za-z0-9.-]{0,40})\b"
     r"|(?i:\b(?:host|server|node|instance|machine|pod|broker)[ \t]{1,2}[\"'`]?)"
-    r"([A-Za-z][A-Za-z0-9]{0,30}(?:-[A-Za-z0-9]{1,30}){0,6}-[A-Za-z0-9]{0,20}\d{1,4})\b"
+    r"([A-Za-z][A-Za-z0-9]{0,30}(?:-[A-Za-z0-9]{1,30}){0,6}-[A-Za-z0-9]{0,20}\d{1,4}(?:\.[A-Za-z0-9-]{1,40}){0,5})\b"
 )
 _RESOURCE = (
     r"\barn:aws[a-z-]{0,8}:[a-z0-9-]{1,30}:[a-z0-9-]{0,20}:(?:\d{12})?:[^\s\"'`,;)<>\]]{1,256}"
@@ -270,7 +278,8 @@ _NAMED_HOST = (
     rf"\b((?:[a-z][a-z0-9]*-)*{_DOES}(?:-[a-z]+)*-?0\d{{1,2}}(?:\.[a-z0-9-]+)*)\b"
     rf"|\b([a-z][a-z0-9]*-(?:[a-z]+-)*{_DOES}-\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
     rf"|\b((?:[a-z]+-)+{_DOES}\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
-    r"|\b((?:db|sql|pg|web|www|mq|kafka|redis|lb|proxy|gw|vpn|dns|mail|smtp|ldap|bastion|jump|build|jenkins|runner"
+    r"|\b((?:db|sql|pg|web|www|mq|kafka|redis|lb|proxy|gw|vpn|dns|mail|smtp|ldap|bastion|jump|build|jenkins"
+    r"|runner"
     r"|cache|edge|mon|backup)\d{2}(?:\.[a-z0-9-]+)*)\b"
     r"|\b((?:srv|svr|vm|esxi?|hv|pc|ws|nb|dc|fw|sw|rtr|nas|san)-?[a-z]{0,8}-?\d{2,4}(?:\.[a-z0-9-]+)*)\b"
 )
@@ -284,6 +293,28 @@ _REACHED = (
     r"|(?i:\b(?:host|server|node|instance|machine|broker|replica"
     r"|member)[ ][\"'`]?)([a-z]{2,}\d{1,4}(?:\.[a-z0-9-]+)*)\b"
 )
+# A numbered name that people work on, or that is said to fail: `deploy to shop-eu-3`, `shop14 is down`.
+_NUMBERED = r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+){0,5}(?:-?\d{1,4}|-[A-Z0-9]{2,8})(?:\.[A-Za-z0-9-]+){0,5}"
+_IN_USE = (
+    r"(?i:\b(?:ssh(?:[ ]in)?(?:to)?|log(?:ged)?[ ](?:in[ ]?to|on[ ]?to)|logs[ ]on|reach|reboot(?:ed|ing)?"
+    r"|restart(?:ed"
+    r"|ing)?|deploy(?:ed)?[ ]to|shipped[ ]from|failover[ ]to|migrated?[ ](?:from|to)|box|machine|printer"
+    r"|laptop"
+    r"|workstation|desktop|server|host|vm|router|switch|firewall)[ ][\"'`]?)"
+    rf"({_NUMBERED})\b"
+    rf"|\b({_NUMBERED})[\"'`]?[ ](?i:(?:is|was|went|has[ ]been|are)[ ](?:back[ ])?(?:down|unreachable|offline"
+    rf"|full"
+    r"|out[ ]of[ ](?:disk|memory|space)|rebooted|restarted|overloaded|decommissioned|not[ ](?:responding"
+    r"|reachable))"
+    r"|(?:times?|timed)[ ]out|crash(?:ed|es)|hangs|(?:does[ ]not|doesn't|did[ ]not)[ ](?:respond|answer))\b"
+)
+_PLATFORM = re.compile(
+    r"(?i)(?:ubuntu|debian|alpine|fedora|centos|rhel|windows|win|macos|ios|android|python|py|java|jdk|node"
+    r"|php|go|ruby"
+    r"|gcc|clang|cuda|postgres|mysql|step|phase|part|chapter|figure|table|section|version|release|v|port|room"
+    r"|page"
+    r"|issue|feature|fix|test|case|utf|sha|iso|x86|arm|http|ipv|es|gpt|claude|llama)[-.]?\d[\w.-]*"
+)
 _PUBLIC = re.compile(
     r"(?i)^(?:(?:[\w-]+\.)*docker\.(?:io|com)|ghcr\.io|quay\.io|gcr\.io/(?:distroless|google\w*|k8s\w*"
     r"|cloud-\w+|knative-\w+|tekton-\w+)"
@@ -295,11 +326,12 @@ _PUBLIC = re.compile(
     r"|readthedocs|wikipedia)\.(?:org|io|com)"
     r"|(?:prometheus|airflow|grafana|kafka|argocd|sentry|redis|mongodb?|elastic|nexus|vault|jenkins|admin"
     r"|staging|smtp|proxy)\.(?:io|org|com|apache\.org)"
+    r"|(?:privatelink|your[\w-]*|example)\..*|[a-z0-9]+\.amazonaws\.com|vaultcore\.azure\.net"
     r"|localhost(?::\d+)?)$"
 )
 _ANY = (
     _V4, _V6, _MAC, _HOST, _SINGLE, _RESOURCE, _FOLDER, _PROMPT, _ROUTER, _SYSLOG, _POD,
-    _CALLED_POD, _OWN_REGISTRY, _REGISTRY, _REACHED,
+    _CALLED_POD, _OWN_REGISTRY, _REGISTRY, _REACHED, _IN_USE,
     _NAMED_HOST, _SSH_USER,
 )  # fmt: skip
 _ANYBODY = word_set(

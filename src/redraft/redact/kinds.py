@@ -39,6 +39,8 @@ class Kind(StrEnum):
     BIRTHDAY = "date of birth"
     NAME = "name"
     STREET = "street address"
+    POSITION = "position"
+    PLATE = "license plate"
     ADDRESS = "network address"
     HOST = "host name"
     RESOURCE = "cloud resource"

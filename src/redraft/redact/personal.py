@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import unicodedata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Finding, Kind
+from redraft.redact.names import FULL, LAST_FIRST, find_names, is_given_name, is_thing, names_person
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
@@ -20,14 +19,19 @@ if TYPE_CHECKING:
 
 def find_personal(view: View) -> Iterator[Finding]:
     """Yield names, addresses and logins of people, and the numbers of their phones, cards and records."""
-    yield from _names(view)
+    yield from find_names(view)
     if not has_any(_ANY, view.data):
         return
     yield from _numbered(view)
     yield from _logins(view)
+    yield from _places(view)
+    yield from _handles(view)
     text = view.text
     for start, end in spans(_EMAIL, view.data):
-        if not _NOBODY.search(text[start:end]) and text[end : end + 1] != "(":
+        if not _NOBODY.search(view.plain[start:end]) and text[end : end + 1] != "(":
+            yield Finding(start, end, Kind.EMAIL)
+    for start, end in spans(_SPELLED_EMAIL, view.data):
+        if not _SPOKEN_WORDS.search(view.plain[start:end]):
             yield Finding(start, end, Kind.EMAIL)
     for start, end in spans(_CALLER, view.data):
         for match in _ADDRESS.finditer(text, start, end):
@@ -43,54 +47,6 @@ def find_personal(view: View) -> Iterator[Finding]:
             yield Finding(start, end, Kind.RECORD)
 
 
-def _names(view: View) -> Iterator[Finding]:
-    data, text = view.data, view.text
-    if has_any(_NAMED, data):
-        for pattern in (_NAME, _TITLED):
-            for start, end in spans(pattern, data):
-                name = text[start:end]
-                if not is_placeholder(name) and _NO_NAMES.isdisjoint(name.lower().split()):
-                    yield Finding(start, end, Kind.NAME)
-        for pattern in (_GREETED, _SIGNED):
-            for start, end in spans(pattern, data):
-                yield from _name(text, start, end, surely=True)
-    if not has_any((_ANYWHERE, _LISTED, _BY_GIVEN_NAME), data):
-        return
-    for pattern, surely in (
-        (_IN_FIELD_OF_PERSON, True),
-        (_MENTIONED, True),
-        (_IN_FIELD, False),
-        (_ANYWHERE, False),
-    ):
-        for start, end in spans(pattern, data):
-            yield from _name(text, start, end, surely=surely, full=True)
-    for start, end in spans(_WITHIN, data):
-        if not _BEFORE_THING.search(text[max(0, start - _LONGEST_LABEL) : start]):
-            yield from _name(text, start, end, surely=True, full=True)
-    for start, end in spans(_BY_GIVEN_NAME, data):
-        if _plain(text[start:end]) in GIVEN_NAMES:
-            yield Finding(start, end, Kind.NAME)
-
-
-def _name(text: str, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Finding]:
-    """Yield the person's name in capitalised words, if there is one: `Yesterday Ada Lovelace`."""
-    before = ""
-    for word in text[start:end].split(" ")[:-1]:
-        plain = word.strip(",.").lower()
-        if not is_thing(plain):
-            break
-        start += len(word) + 1
-        before = plain
-    name = text[start:end]
-    # A letter behind a single word is not a surname: `Appendix A`.
-    is_full = sum(len(word.strip(".")) > 1 for word in name.split(" ")) > 1
-    # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Antonio`.
-    known = _plain(name) if before and before not in _BEFORE_PLACE else ""
-    is_known = known in GIVEN_NAMES and known not in THINGS
-    if (is_full or is_known or not full) and names_person(name, surely=surely or is_known):
-        yield Finding(start, end, Kind.NAME)
-
-
 def _logins(view: View) -> Iterator[Finding]:
     text = view.text
     for start, end in spans(_DOMAIN_USER, view.data):
@@ -98,6 +54,7 @@ def _logins(view: View) -> Iterator[Finding]:
             text[start:end].replace("]\\[", "\\").strip("[]").replace("\\\\", "\\").rpartition("\\")
         )
         is_generic = domain.lower() in _SYSTEM_DOMAINS or user.lower() in _NOT_LOGINS or is_placeholder(user)
+        is_generic |= "\\" in text[max(0, start - _NEAR) : start].rpartition("\n")[2].rpartition('"')[2]
         if not is_generic and not _FILE.search(user) and not is_placeholder(domain or "x1"):
             yield Finding(start, end, Kind.USER)
     if not _IN_DIRECTORY.search(view.data):
@@ -119,6 +76,40 @@ def _logins(view: View) -> Iterator[Finding]:
         if not is_known and (is_named or _LOGIN_NAME.fullmatch(value) is not None):
             first = start + len(text[start:end]) - len(text[start:end].lstrip())
             yield Finding(first, first + len(value), Kind.NAME if is_named else Kind.USER)
+
+
+def _places(view: View) -> Iterator[Finding]:
+    """Yield addresses, coordinates and license plates."""
+    for start, end in spans(_EAST_ASIAN_ADDRESS, view.data):
+        text = view.text[start:end]
+        if len(_DISTRICTS.findall(text)) > 1 and _HOUSE_NUMBERS.search(text):
+            yield Finding(start, end, Kind.STREET)
+    for start, end in spans(_PLATE, view.data):
+        plate = view.plain[start:end]
+        if len(plate) >= _SHORTEST_PLATE and not plate.isalpha() and any(map(str.isdigit, plate)):
+            yield Finding(start, end, Kind.PLATE)
+    for pattern in (_SAID_POSITION, _DEGREES):
+        for span in spans(pattern, view.data):
+            yield Finding(*span, Kind.POSITION)
+    for start, end in spans(_POSITION, view.data):
+        latitude, longitude = (abs(float(one)) for one in _DECIMAL.findall(view.plain[start:end]))
+        if 1 < latitude <= _LARGEST_LATITUDE and 1 < longitude <= 2 * _LARGEST_LATITUDE:
+            yield Finding(start, end, Kind.POSITION)
+
+
+def _handles(view: View) -> Iterator[Finding]:
+    """Yield a person's name on a network: behind a word that says so, or with a given name in it."""
+    text = view.plain
+    for start, end in spans(_HANDLE, view.data):
+        handle = text[start + 1 : end].lower()
+        line = text[text.rfind("\n", 0, start) + 1 : start], text[end : end + _NEAR].partition("\n")[0]
+        is_said = _SAYS_HANDLE.search(line[0][-_NEAR:]) or _HANDLE_SAID.match(line[1])
+        has_name = any(is_given_name(part) for part in _PARTS.split(handle)) and _PARTS.search(handle)
+        if (is_said or has_name) and not is_thing(handle) and line[1][:1] not in ("/", "("):
+            yield Finding(start, end, Kind.USER)
+    for start, end in spans(_CALLED, view.data):
+        if not is_thing(text[start:end].lower()) and not is_placeholder(text[start:end]):
+            yield Finding(start, end, Kind.USER)
 
 
 def _is_on_file(value: str, before: str) -> bool:
@@ -180,52 +171,35 @@ def _is_phone(text: str) -> bool:
     return sum(char.isdigit() for char in text) in _PHONE_DIGITS
 
 
-def names_person(name: str, *, surely: bool) -> bool:
-    """Return whether capitalised words are a person's name.
-
-    With `surely`, where the context speaks of a person, any words will do that name no thing. Otherwise one
-    has to be a given name or have the ending of a surname.
-    """
-    words = [word for word in _NAME_WORD.findall(_plain(name)) if len(word) > 1]
-    known = [word for word in words if word in GIVEN_NAMES]
-    rest = [word for word in words if word not in known]
-    things = [word for word in rest if is_thing(word)]
-    if not words or (things and not known):
-        return False
-    if known:  # "Maria Field" is a person where the context speaks of one, otherwise a field
-        return surely or len(words) > len(things) + len(known) or (not things and len(known) > 1)
-    if any(_OF_THINGS.search(word) for word in words):
-        return False
-    return surely or (len(words) > 1 and SURNAME.search(words[-1]) is not None)
-
-
-def is_thing(word: str) -> bool:
-    """Return whether a word in lower case is in `THINGS`, or an inflected form of one that is."""
-    if word in THINGS:
-        return True
-    if word in GIVEN_NAMES:  # `Frances` is not a plural of `France`
-        return False
-    for ending, stems in _INFLECTIONS:
-        stem = word.removesuffix(ending)
-        if stem != word and len(stem) >= _SHORTEST_STEM and any(stem + last in THINGS for last in stems):
-            return True
-    return False
-
-
-def _plain(name: str) -> str:
-    """Return a name in lower case without accents."""
-    if name.isascii():
-        return name.lower()
-    letters = unicodedata.normalize("NFKD", name.lower().translate(_WHOLE))
-    return "".join(letter for letter in letters if not unicodedata.combining(letter))
-
-
 # --- the patterns, in Latin-1 and the syntax of RE2 ---
 
-_EMAIL = r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,5}[A-Za-z]{2,24}\b"
+# A part of an address in a script without spaces has no ASCII letters, since words are written around it.
+_MAIL_PART = r"(?:[A-Za-z0-9-]{1,63}|[\x80-\x82][\x80-\x82-]{0,62})"
+_EMAIL = (
+    r"(?:[A-Za-z0-9_%+-](?:[A-Za-z0-9._%+'-]{0,62}[A-Za-z0-9._%+-])?"
+    r"|[\x80-\x82](?:[\x80-\x82._-]{0,30}[\x80-\x82])?)"
+    rf"@(?:{_MAIL_PART}\.){{1,5}}(?:[A-Za-z]{{2,24}}\b|[\x80-\x82]{{2,12}})"
+)
+_TLD = (
+    r"(?:com|net|org|edu|gov|info|biz|name|mail|email|app|dev|cloud|shop|online|site|io|ai|co|me|[a-z]{2})\b"
+)
+_AT = r"(?:[ ]?[(\[{<](?i:at|a|@)[)\]}>][ ]?|[ ](?:at|AT)[ ])"
+_DOT = r"(?:[ ]?[(\[{<](?i:dot|\.)[)\]}>][ ]?|[ ](?i:dot|punkt|punto|point|ponto|punt)[ ]|\.)"
+_SAID_DOT = r"(?:[ ]?[(\[{<](?i:dot|\.)[)\]}>][ ]?|[ ](?i:dot|punkt|punto|point|ponto|punt)[ ])"
+_SPELLED_EMAIL = (
+    rf"\b[A-Za-z0-9][\w.+-]{{0,40}}(?:(?:{_SAID_DOT}|[ ](?:underscore|dash|hyphen"
+    rf"|minus)[ ])[A-Za-z0-9][\w+-]{{0,30}}){{0,3}}"
+    rf"(?:[ ]?[(\[{{<](?i:at|a|@)[)\]}}>][ ]?[\w-]{{1,40}}(?:{_DOT}[\w-]{{1,40}}){{0,2}}{_DOT}"
+    rf"|[ ](?:at|AT)[ ][\w-]{{1,40}}(?:{_DOT}[\w-]{{1,40}}){{0,2}}{_SAID_DOT}){_TLD}"
+)
+# "Look at the dot in the picture."
+_SPOKEN_WORDS = re.compile(
+    r"(?i) at (?:the|a|an|this|that|each|every|its?|your|any|one|noon|least|most|first|last|all) "
+)
 _NOBODY = re.compile(
     r"(?i)^(?:no-?reply|git|user|you|me|name|email|someone|john\.doe|jane\.doe|foo|bar|test|a|b|x"
     r"|your[._-]?\w*)@example|^git@"
+    r"|^[a-z]@[a-z]\.|@(?:your|my|some)[a-z-]+\.|@(?:contoso|fabrikam|domain|odata)\."
     r"|@(?:[\w-]+\.)*(?:example(?:\.\w+)?|test|invalid|localhost|users\.noreply\.github\.com)$"
 )
 _PHONE = (
@@ -237,6 +211,10 @@ _PHONE = (
     r"|(?i:\b(?:phone|tel|telephone|mobile|cell|fax|whatsapp|call|text)(?:[ _-]?(?:number|no"
     r"|nr))?\b[\"']?[ \t]{0,3}[.:=]{0,2}[ \t]{0,3}"
     r"(?:(?:is|was|me|him|her|us|them|at|on|back)[ \t]{1,3}){0,3}[\"']?)(\(?\d[\d ()./-]{6,18}\d)\b"
+    r"|(?i:\b(?:dial|ring|reach[ ]\w{2,4}[ ](?:at|on)|call[ ]back"
+    r"|number[ ]is)[ :]{1,2})(\+?\(?\d[\d ()./-]{5,18}\d)\b"
+    r"|\btelephone\b[^\n\d+]{0,16}(\+?\(?\d[\d ()./-]{5,18}\d)\b"
+    r"|\b(\d[\d ()./-]{7,18}\d)[^\n\d]{1,12}\btelephone\b"
 )
 _CARD = (
     r"\b(?:(?:[3-6]\d{3}|2[2-7]\d{2})(?:[ -]?\d{4}){2}[ -]?\d{1,7}"  # in groups of four
@@ -250,187 +228,113 @@ _SAID_CARD = (
 _IBAN = r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"
 _IDENTITY = (
     r"\b\d{3}-\d{2}-\d{4}\b"
-    r"|(?i:\b(?:ssn|social security(?: number| no)?|passport(?: number| no)?|tax[ _-]?id|national[ _-]?id"
-    r"|driver'?s? licen[cs]e(?: number| no)?|nino|nhs number)\b"
-    r"[\"'.#]{0,2}[ \t]{0,3}[:=#]?[ \t]{0,3}(?:(?:is|was|number"
+    r"|(?i:\b(?:ssn|social security(?: number| no)?|passport(?: number| no)?|tax[ _-]?id"
+    r"|national[ _-]?id(?: number)?"
+    r"|driver'?s? licen[cs]e(?: number| no)?|nino|nhs number|national insurance(?: number)?|tax file number"
+    r"|(?:social insurance|resident registration) number|tin|aadhaar)\b"
+    r"[\"'.#]{0,2}[ \t]{0,3}[\x80-\x82]{0,2}[:=#]?[ \t]{0,3}(?:(?:is|was|number"
     r"|no)[ \t.:]{1,3}){0,2}[\"']?)([A-Z0-9][A-Z0-9 /-]{4,18}[A-Z0-9])\b"
+)
+_MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+_OF = r"(?:(?:of|de|del)[ ])?"
+_DAY = (
+    r"(?:\d{1,4}[./ -]{1,2}\d{1,2}[./ -]{1,2}\d{1,4}\.?"
+    rf"|\d{{1,2}}(?:st|nd|rd|th|\.)?[ ]{_OF}(?:[A-Za-z]{{3,12}}|\x80{{2,12}})\.?,?[ ]{_OF}\d{{4}}"
+    rf"|{_MONTH}[ ]\d{{1,2}}(?:st|nd|rd|th)?(?:,?[ ]\d{{4}})?|\d{{1,2}}(?:st|nd|rd|th)?[ ]{_OF}{_MONTH}"
+    # with a character for year, month and day behind each, perhaps behind the name of an era
+    r"|[\x81]{0,2}\d{1,4}[\x80\x81][ ]?\d{1,2}[\x80\x81](?:[ ]?\d{1,2}[\x80\x81]?)?|\d{6}\b)"
 )
 _BIRTHDAY = (
     r"(?i:\b(?:date[ _]of[ _]birth|birth[ _-]?date|birthday|dob"
-    r"|born(?:[ ]on)?)\b[\"']?[ \t]{0,3}[:=]?[ \t]{0,3}(?:(?:is|was|on)[ \t]{1,3})?[\"']?)"
-    r"((?:\d{1,4}[./ -]\d{1,2}[./ -]\d{1,4})|(?i:\d{1,2}(?:st|nd|rd|th)?[ ](?:of[ ])?(?:jan|feb|mar|apr"
-    r"|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?,?[ ]\d{4})"
-    r"|(?i:(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?[ ]\d{1,2}(?:st|nd|rd"
-    r"|th)?,?[ ]\d{4}))"
+    r"|born)\b[\"']?[\x80-\x82]{0,3}[ \t]{0,3}[:=-]?[ \t]{0,3}"
+    rf"(?:(?:is|was|on|the|in)[ \t]{{1,3}}){{0,2}}[\"']?)({_DAY})"
+    rf"|\bb\.[ ](\d{{1,2}}[ ]{_MONTH}[ ]\d{{4}})|({_DAY})[ ]{{0,2}}date of birth\b"
 )
-_CAPITAL, _SMALL = (
-    r"[A-Z\xc0-\xde]",
-    r"[a-z\xdf-\xff\xbf]",
-)  # \xbf stands for a letter outside of Latin-1, and is not a capital
-_W = (
-    rf"(?:(?:[OD]'|Mc|Mac|al-|El-)?(?:{_CAPITAL}{_SMALL}+|\xbf[a-z\xdf-\xff]{_SMALL}+)"
-    rf"(?:['-]{_CAPITAL}?{_SMALL}+)?)"
+# --- where a person lives ---
+
+_STREETS = (
+    r"(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Way|Square|Sq|Place|Pl|Terrace"
+    r"|Highway|Hwy|Parkway|Pkwy|Crescent|Cres|Close|Grove|Mews|Row|Walk|Quay|Gardens|Circle|Trail|Alley"
+    r"|Hill)\b\.?"
 )
-_NEXT = (
-    r"(?:[ ](?:(?:van|von|vom|de|der|den|del|della|di|da|dos|du|la|le|el|al|bin|ibn|ter|ten|zu)[ ])*"
-    rf"(?:{_W}|[A-Z]\.|[A-Z]\b))"
+_UNIT = r"(?:,?[ ](?:Apt|Apartment|Unit|Suite|Ste|Flat|Floor)\.?[ ]?#?\w{1,5}\b)?"
+_PLACE_NAME = r"(?:[A-Z0-9][\w'.-]*|[a-z]{1,3}\.?|(?:l|d|dell|nell)'[A-Z][\w-]*|\x80+)"
+_HOUSE = (
+    r"(?:(?:[Nn][or]|[dD]|dom|dum|bud|House)\b\.?[ :]{0,2}|\x80{1,5}[ ])?\d{1,5}(?:[A-Za-z]\b|[/-]\d{1,4})?"
+    r"(?:,?[ ](?:[A-Za-z]{1,6}|\x80{1,6})?[.:]?[ ]?\d{1,4}[A-Za-z]?\b)*"
 )
-_FULL = rf"{_W}{_NEXT}+"
-_ONE = rf"{_W}{_NEXT}*"
-_LAST_FIRST = rf"{_W}(?:[ ]{_W})?\\?,[ ]?{_W}(?:[ ]{_W})?"
-_NAME = (
-    r"(?i:\b(?:(?:first|last|full|middle|sur|given|family|maiden|fore|legal|birth|customer|patient|client"
-    r"|employee|passenger|card ?holder|account ?holder|contact)[ _-]?name|surname)\b"
-    r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?)"
-    rf"({_CAPITAL}[\w\x80-\xff'.-]{{1,30}}(?:[ ]{_CAPITAL}[\w\x80-\xff'.-]{{0,30}}){{0,3}})"
-)
-_TITLES = (
-    r"Mr|Mrs|Ms|Miss|Mx|Dr|Prof|Professor|Sir|Dame|Rev|Capt|Sgt|Lt|Judge|Herrn?|Frau|Fru|Hr|Mme|Mlle"
-    r"|Monsieur|Madame"
-    r"|Se\xf1or(?:a|ita)?|Sra?|Signora?|Sig|Dott|Don|Do\xf1a|Senhora?|Pan|Pani|Mevrouw|Meneer"
-)
-_TITLED = (
-    rf"\b(?:{_TITLES})\b\.?[ ](?:(?:Dr|Prof|med)\.?[ ])*({_ONE})"
-    r"|(?i:\b(?:my|his|her|their|whose|customer's|user's|patient's|guest's|caller's)[ ]"
-    rf"(?:(?:full|first|last|sur|given)[ ]?)?name[ ](?:is|was)[ ])({_ONE})"
-    rf"|(?i:\bname\?[ ]+)({_ONE})"
-)
-_GREETING = (
-    r"(?i:hi|hiya|hello|hey|dear|dearest|greetings|good[ ](?:morning|afternoon|evening|day)"
-    r"|welcome(?:[ ]back)?|hallo|moin|servus"
-    r"|guten[ ](?:tag|morgen|abend)|liebe[rs]?|sehr[ ]geehrte[rs]?|bonjour|bonsoir|salut|ch\xe8re?|cher"
-    r"|hola|buenos[ ]d\xedas"
-    r"|buenas[ ]tardes|estimad[oa]|querid[oa]|ciao|buongiorno|gentile|caro|cara|ol\xe1|hej|hei|ahoj"
-    r"|cze\xbf\xbf|merhaba)"
-)
-_GREETED = (
-    rf"(?:^|[^\w\x80-\xff-]){_GREETING},?[ ](?:(?:{_TITLES})\.?[ ])?({_ONE})[ ]?"
-    r"(?:[,!.:;?\n\"'<*]|[ ]?(?:-|--)[ ]|and\b|&|\z)"
-)
-_SIGN_OFF = (
-    r"(?i:(?:(?:best|kind|kindest|warm|warmest|many)[ ])?(?:regards|wishes|greetings)"
-    r"|(?:many[ ])?thanks(?:[ ]again|[ ]a[ ]lot|[ ]so[ ]much)?"
-    r"|thank[ ]you|cheers|sincerely|yours(?:[ ](?:truly|sincerely|faithfully))?|sincerely[ ]yours"
-    r"|respectfully|cordially|all[ ]the[ ]best"
-    r"|take[ ]care|best|love|talk[ ]soon|(?:mit[ ])?(?:freundlichen|besten|herzlichen"
-    r"|lieben)[ ]gr\xfc(?:\xdf|ss)en"
-    r"|(?:viele|liebe|beste)[ ]gr\xfc(?:\xdf|ss)e|lg|vg|mfg|cordialement|bien[ ]\xe0[ ]vous|amicalement"
-    r"|saludos(?:[ ]cordiales)?|un[ ]saludo"
-    r"|atentamente|atenciosamente|abra\xe7os|cordiali[ ]saluti|distinti[ ]saluti"
-    r"|met[ ]vriendelijke[ ]groet(?:en)?|groetjes"
-    r"|(?:med[ ])?v(?:\xe4nlig|ennlig|enlig)[ ]h(?:\xe4lsning|ilsen)(?:ar)?|mvh|pozdrawiam)"
-)
-_SIGNED = (
-    rf"(?:^|[\n.!?>\"'*][ ]?){_SIGN_OFF}(?:[,.!]{{1,3}}[ ]?|[ ]?\r?\n)(?:[ ]|\r?\n|--|-[ ])*({_ONE})[ ]?"
-    r"(?:[,.(|\r\n\"'<*]|\z)"
-)
-_DONE = (
-    r"(?i:approved|accepted|reported|requested|submitted|signed|written|authored|reviewed|created|assigned"
-    r"|reassigned|transferred|escalated|forwarded|sent|raised|opened|filed|closed|handled|prescribed"
-    r"|ordered|booked|paid|posted|edited|updated|changed|committed|merged|interviewed|notified|contacted"
-    r"|emailed|called|visited|owned|made|issued|delivered|given|handed|shared|led|taken|conducted|performed"
-    r"|recorded|logged|completed|verified|confirmed|rejected|denied|declined|cancelled|canceled|uploaded"
-    r"|deleted|drafted|prepared|translated|treated|examined|hired|employed|witnessed|represented|referred"
-    r"|addressed|shipped|registered|invited|rented|sold|leased|belong(?:s|ed|ing)?|payable|attributed"
-    r"|credited|refunded|entrusted|supervised|managed|tested|said|triaged)"
-)
-_BY = r"(?i:by|to|from|with|for|on[ ]behalf[ ]of|as|against|through|via)"
-_TALK = (
-    r"(?i:(?:spoke|speak|speaking|spoken|talk(?:ed|ing)?|met|meet(?:ing)?|chat(?:ted|ting)?|interview"
-    r"|call(?:ed)?|conversation|discussion|appointment|consultation|lunch|dinner|session|correspondence"
-    r"|worked|working|shared)[ ](?:with|to|from)"
-    r"|according[ ]to|on[ ]behalf[ ]of|as[ ]told[ ]by|care[ ]of|c/o"
-    r"|(?:note|letter|message|mail|e-?mail|call|reply|answer|complaint|request|review|feedback|voicemail"
-    r"|invoice|payment|refund|order|text|record|file|chart|account|profile|contract|statement|ticket|case"
-    r"|report|application)s?[ ](?:from|for|of|by|to|about)"
-    r"|tell|ask|told|asked|contact|notify|email|mail|call|ping|remind|thank|thanks to|cc|bcc|attn|re|fao)"
-)
-_ROLE = (
-    r"(?i:patient|customer|passenger|employee|colleague|guest|tenant|student|teacher|nurse|doctor|applicant"
-    r"|candidate|subscriber|cardholder|travell?er|user|client|member|manager|engineer|developer|agent"
-    r"|technician|driver|buyer|seller|witness|suspect|victim|claimant|plaintiff|defendant|lawyer|attorney"
-    r"|boss|supervisor|assistant|secretary|director|ceo|cto|cfo|founder|president|wife|husband|son|daughter"
-    r"|mother|father|brother|sister|friend|partner|neighbou?r|child|uncle|aunt|cousin|boyfriend|girlfriend"
-    r"|landlord|owner|author|reviewer|reporter|recipient|sender|caller|contact|admin|person|man|woman"
-    r"|resident|donor|volunteer|intern|accountant|physician|surgeon|dr)"
-)
-_SAYS = (
-    r"reported|reports|said|says|wrote|writes|called|complained|requested|replied|confirmed|claimed|claims"
-    r"|told|mentioned|emailed|signed|approved|rejected|denied|wants|asks|asked|cannot[ ]log|can't|couldn't"
-    r"|lives|moved|resigned|was[ ]born|died|owes|bought|visited|complains|phoned|insisted|apologi[sz]ed"
-    r"|thanked|explained|suggested|noticed|noted|forgot|is[ ](?:unhappy|angry|waiting|asking)"
-    r"|has[ ](?:not[ ]paid|asked|complained|called|moved|left)|of[ ](?:accounting|sales|finance|legal"
-    r"|support|marketing)|aged?[ ]\d"
-)
-_MENTIONED = (
-    rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off)[ ])?{_BY}[ ](?:(?:the|my|our|his|her|a"
-    rf"|an)[ ])?({_FULL})"
-    rf"|\b{_TALK}[:,]?[ ](?:(?:the|my|our|his|her|a|an)[ ])?({_FULL})"
-    rf"|\b{_ROLE},?[ ]({_FULL})\b"
-    rf"|({_FULL}),?[ ](?:{_SAYS})\b"
-    r"|(?i:\b(?:ich hei\xdfe|mein name ist|je m'appelle|me llamo|mi nombre es|mi chiamo|call me|named?"
-    rf"|this is|i am|i'm)[ ])({_FULL})"
-)
-# The same with a single word, which has to be a given name.
-_BY_GIVEN_NAME = (
-    rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off)[ ])?{_BY}[ ]({_W})\b"
-    rf"|\b{_TALK}[:,]?[ ]({_W})\b|\b{_ROLE},?[ ]({_W})\b|\b({_W}),?[ ](?:{_SAYS})\b"
-    r"|(?i:\b(?:said|says|asked|told|called|named|kid|user|name|with|from|by|and|for)[ ])"
-    rf"({_W})(?:[.,;:!?)\n\"]|\z)"
-    rf"|\b({_W})'s[ ](?i:address|account|order|phone|e?mail|password|profile|name|card|file|record|ticket"
-    r"|case|invoice|claim|request|calendar|laptop|desk|team|manager|birthday|salary|report|message|reply|number)"
-)
-# Things have such fields as well: a given name or the ending of a surname shows that a person is meant.
-_VALUE = rf"[\"'*]{{0,3}}[ \t]{{0,3}}[:=][\"'* \t]{{0,4}}(?:(?:{_TITLES})\.?[ ])?({_FULL}|{_LAST_FIRST})"
-_IN_FIELD = (
-    r"(?i:\b(?:[\w.-]*name|contact|customer|client|owner|user|account|member|by|from|to|subject|title"
-    r"|manager|maintainer"
-    r"|agent|partner|team[ ]?lead|responsible)\b)" + _VALUE
-)
-_IN_FIELD_OF_PERSON = (
-    r"(?i:\b(?:patient|employee|passenger|guest|tenant|student|applicant|candidate|subscriber"
-    r"|card[ _-]?holder|travell?er|caller|sender|recipient|assignee|assigned[ _-]?to|reporter"
-    r"|reported[ _-]?by|requester|requestor|requested[ _-]?by|approver|approved[ _-]?by|submitted[ _-]?by"
-    r"|created[ _-]?by|updated[ _-]?by|changed[ _-]?by|signed[ _-]?(?:off[ _-]?)?by|co-authored-by"
-    r"|authored[ _-]?by|reviewed[ _-]?by|acked-by|tested-by|reviewer|author|committer|beneficiary|payee"
-    r"|payer|insured|claimant|witness|supervisor|physician|doctor|nurse|attendees?|participants?"
-    r"|contact[ _-]?person|next[ _-]?of[ _-]?kin|emergency[ _-]?contact|spouse|cc|bcc|attn|attention"
-    r"|consignee|consignor|ship[ _-]?to|bill[ _-]?to|sold[ _-]?to|deliver[ _-]?to|signatory|interviewer"
-    r"|interviewee|resident|donor|heir|guardian|mother|father|child|holder|handled[ _-]?by|sales[ _-]?rep"
-    r"|salesperson|cashier|driver|accountant"
-    r"|ansprechpartner|sachbearbeiter|empf\xe4nger|absender|destinataire|nombre|nom)\b)" + _VALUE
-)
-# Capitalised words behind such a field that are not names.
-_NO_NAMES = word_set(
-    "access account agent api approval care center centre class code control data desk error experience "
-    "feedback group guide hello id identity interface journey key library list manager management manual "
-    "member model name number page policy portal profile record records relations report request retry "
-    "review role service services session settings side state status story success support table team "
-    "test tests type view"
-)
-_ANYWHERE = rf"\b({_FULL})"
-# Within a sentence, capitalised words that name no known thing are usually somebody's name.
-_WITHIN = rf"[a-z,;:][ ]({_W}(?:[ ]{_W}){{1,2}})(?:[^\w ]|[ ][^A-Z]|\z)"
-# Not behind a word that seldom precedes a name, or behind the label of a thing: `font: Comic Sans`.
-_BEFORE_THING = re.compile(
-    r"(?i)(?:\b(?:the|an?|this|that|these|those|each|every|any|no|its|in|into|within|per|using)"
-    r"|\b(?:tone|voice|mood|style|theme|genre|format|layout|font|colou?r|icon|shape|animation|title|heading"
-    r"|headline|header|footer|section|chapter|figure|banner|badge|slogan|motto|tagline|labels?|tags?|topic"
-    r"|category|type|kind|mode|status|state|phase|stage|level|priority|severity|risk|grade|scale|sentiment"
-    r"|verdict|criteri(?:on|a)|rubric|rule|policy|principle|convention|conventional|standard|pattern|method"
-    r"|technique|algorithm|strategy|approach|metric|columns?|fields?|tab|folder|menu|button|shortcut|product"
-    r"|project|codename|feature|milestone|epic|sprint|release|campaign|service|tool|library|framework"
-    r"|language|protocol|licen[cs]e|template|workflow|pipeline|job|check|error|warning|plan|tier|edition"
-    r"|event|course|exam|book|song|movie|film|poem|game|brand|recipe|dish|animal|plant|room|building|holiday"
-    r"|season|weather|sport)[\"'*]{0,3}:)[\"'*]{0,3} [\"'*]{0,3}$"
-)
-_LONGEST_LABEL = 24
-_LISTED = rf"\b{_LAST_FIRST}"
 _STREET = (
-    r"\b\d{1,5}[A-Za-z]?[ ](?:[A-Z][\w'.-]{1,20}[ ]){1,4}"
-    r"(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Way|Square|Sq|Place|Pl"
-    r"|Terrace|Highway|Hwy|Parkway|Pkwy)\b\.?"
-    r"|\b[A-Z][a-z\xdf-\xff]{2,20}(?:stra(?:\xdf|ss)e|weg|platz|gasse|allee)[ ]\d{1,4}[a-z]?\b"
+    rf"(?:\b(?:Flat|Apt|Unit|Suite)[ ]\w{{1,5}},[ ])?\b\d{{1,5}}[A-Za-z]?[ ](?:[NSEW]\.?[ ])?"
+    rf"(?:[A-Z][\w'.-]{{1,20}}[ ]){{1,4}}{_STREETS}{_UNIT}|\bN(?:o"
+    rf"|r)\.[ ]\d{{1,4}}[ ](?:[A-Z]\w{{2,20}}[ ]){{1,3}}{_STREETS}"
+    r"|\b(?:[A-Z][a-z]{1,20}(?:stras?se|weg|platz|gasse|allee|gatan|vagen|veien|gade|vej|straat|laan|katu)"
+    r"|[A-Z][a-z]{2,20}[ ](?:Stras?se|Str\.|Allee|Platz|Weg|Gasse|utca|katu))[ ]\d{1,4}[a-z]?\b"
+    # `street` stands for the word of another language, which may come first, in the middle or last
+    rf"|\bstreet\b[ .,]{{1,3}}(?:{_PLACE_NAME}[ ,.]{{1,3}}){{1,4}}{_HOUSE}"
+    rf"|\b\d{{1,5}}[a-z]?,?[ ](?:{_PLACE_NAME}[ ]){{0,3}}street(?:[ ]{_PLACE_NAME}){{0,4}}"
+    rf"|(?:\b[A-Z]\w+|\x80{{2,}})[ ]street,?[ ]{_HOUSE}"
+    rf"|\bstreet[ ]\d{{1,5}}[, ]{{1,2}}(?:{_PLACE_NAME}[ ]){{1,3}}street\b"
+    r"|(?i:\bP\.?[ ]?O\.?[ ]?Box[ ]\d{1,6})"
+)
+_LIVES = (
+    r"(?i:\b(?:(?:(?:home|shipping|billing|delivery|postal|street|mailing|residential)[ _-]?)?address"
+    r"[\"']?[\x80-\x82]{0,2}(?:[ ]?[:=]|[ ]is\b)|home[ ]address\b|(?:lives|resid(?:es|ing)|living)[ ](?:at"
+    r"|in)\b)[ ]{0,2}[\"']?)"
+    rf"(\d{{1,5}}[A-Za-z]?,?[ ](?:{_PLACE_NAME}[ ,]{{1,2}}){{0,4}}(?:[A-Z]\w+|\x80{{2,}}){_UNIT}"
+    rf"|(?:{_PLACE_NAME}[ ,.]{{1,3}}){{1,5}}{_HOUSE}"
+    r"|(?:\xbf?[ ]?\d{3}-\d{4}[ ]?)?[\x81\x82]{2,24}[ ]?\d{1,5}(?:[\x81\x82-]{1,6}\d{1,5}){0,6}[\x81]{0,2})"
+)
+# Chinese, Japanese and Korean addresses, whose words for districts and streets are checked in the text.
+_EAST_ASIAN_ADDRESS = r"(?:\xbf?\d{3}-\d{4}[ ]?)?[\x81]{3,24}\d{1,5}(?:[\x81-]{1,6}\d{1,5}){0,6}[\x81]{0,2}|(?:\x80{2,7}[ ]){2,5}\d{1,4}"
+_DISTRICTS = re.compile(
+    "[\u7701\u5e02\u533a\u5340\u53bf\u7e23\u90fd\u9053\u5e9c\u753a\u6751\u90e1\u8def\u8857\u6bb5\u5df7\u5f04]"
+    "|[\uc2dc\ub3c4\uad6c\uad70\uc74d\uba74\ub3d9\ub85c\uae38](?= )"
+)
+_HOUSE_NUMBERS = re.compile(
+    "\\d(?:[\u53f7\u865f\u756a\u5f04\u5df7\u6bb5]|\u4e01\u76ee|-\\d)|[\ub85c\uae38] \\d"
+)
+
+# --- where a person is, and the name that they have there ---
+
+_NUMBER = r"-?\d{1,3}\.\d{3,}"
+_SAID_POSITION = (
+    r"(?i:\b(?:lat(?:itude)?|lon(?:g(?:itude)?)?|lng)\b[\"']?[ ]?[:=][ ]?[\"']?)(-?\d{1,3}\.\d{2,})"
+    r"|(?i:\b(?:coordinates?|gps|geo|location|position|pin|located|seen|(?:ll|q)=)[^\n\d-]{0,24})"
+    rf"({_NUMBER}[ ]{{0,2}}[,;/ ][ ]?{_NUMBER})"
+)
+_ANGLE = r"\d{1,3}(?:\.\d{2,}[ ]?\xb0|[ ]?\xb0[ ]?\d{1,2}[ ]?'(?:[ ]?\d{1,2}(?:\.\d+)?[ ]?(?:\"|''))?)[ ]?[NSEWO]\b"
+_DEGREES = rf"{_ANGLE}(?:[ ,;/]{{1,3}}{_ANGLE})?"
+_POSITION = r"(?:^|[^\w.,;-]|[A-Za-z\x80-\x82][,;:][ ]?)(-?\d{1,2}\.\d{4,}[ ]?[,;/][ ]?-?\d{1,3}\.\d{4,})(?:[^\w,;.-]|[.][^\d]|\z)"
+_SHORTEST_PLATE = 5
+_DECIMAL = re.compile(r"-?\d+\.\d+")
+_LARGEST_LATITUDE = 90
+_PLATE_VALUE = r"[A-Z0-9\x80-\x82]{1,8}(?:[ \xb7.-]{1,2}(?:[A-Z0-9]{1,5}\b|[\x80-\x82]{1,2})){0,4}"
+_PLATE = (
+    r"(?i:\b(?:(?:licen[cs]e|number|registration|vehicle|car)[ ]plates?|plates?|(?:vehicle"
+    r"|car)[ ]registration"
+    r"|registration[ ](?:number|no)|reg|vrm)\b\.?(?:[ ](?:number"
+    r"|no)\b\.?)?[\"']?[\x80-\x82]{0,2}[ ]{0,2}[:=#]?[ ]{0,2}"
+    rf"(?:(?:is|was)[ ])?[\"']?)({_PLATE_VALUE})"
+)
+_HANDLE = r"(?:^|[^\w/.@`<])(@[A-Za-z\x80-\x82][\w.\x80-\x82-]{1,38}[\w\x80-\x82])"
+_NETWORKS = (
+    "telegram|twitter|instagram|insta|mastodon|discord|tiktok|snapchat|wechat|weibo|slack|bluesky|threads"
+    "|skype"
+    "|kakaotalk|line id|whatsapp|linkedin|facebook"
+)
+_SAYS_HANDLE = re.compile(
+    rf"(?i)(?<![@\w])(?:follow(?:ing|ed)?|ping(?:ed)?|cc|dm|message|tell|told|ask(?:ed)?|thanks?|handle"
+    rf"|nick(?:name)?|username"
+    rf"|profile|github user|reach|contact|assigned to|(?:reviewed|reported|approved|requested|posted"
+    rf"|written) by"
+    rf"|{_NETWORKS})\b[^\n@]{{0,20}}$"
+)
+_HANDLE_SAID = re.compile(rf"(?i)[^\n]{{0,6}}\b(?:on (?:{_NETWORKS}|x)|{_NETWORKS})\b")
+_PARTS = re.compile(r"[._\d-]+")
+_CALLED = (
+    rf"(?i:\b(?:handle|nick(?:name)?|screen[ ]?name|{_NETWORKS})(?:[ ](?:id|handle|account|name"
+    rf"|user(?:name)?))?"
+    r"(?:[ ]is[ ]|[ ]?[:=][ ]|[ ]?[:=](?:[\"']|@))[\"']?@?)([A-Za-z]\w*(?:[.:#_]\w+)+|[A-Za-z]+\d+)\b"
 )
 # Accounts of a domain, a directory, a realm.
 _DOMAIN_USER = (
@@ -461,7 +365,7 @@ _IN_DIRECTORY = re.compile(
     rb"(?i)\b(?:ou|dc|cn)\s?=\s?[\w ]|[,/]\s?(?:o|c|st|uid|emailaddress)=|\bdn\b|ldap|distinguished"
     rb"|\([a-z]+=|memberuid"
 )
-_FULL_NAME = re.compile(rf"{_FULL}|{_LAST_FIRST}")
+_FULL_NAME = re.compile(rf"{FULL}|{LAST_FIRST}")
 _LOGIN_NAME = re.compile(r"[a-z][a-z0-9_-]+(?:\.[a-z][a-z0-9_-]*)?")
 _NOT_LOGINS = word_set(
     "admin administrator administrators users user groups group people config monitor manager root schema "
@@ -542,58 +446,16 @@ _SIMPLE = (
     (_PHONE, Kind.PHONE),
     (_BIRTHDAY, Kind.BIRTHDAY),
     (_STREET, Kind.STREET),
+    (_LIVES, Kind.STREET),
     (_ACCOUNT_IN_URL, Kind.ACCOUNT_ID),
     (_HOST_OF_CALLER, Kind.HOST),
 )
-_NAMED = (_NAME, _TITLED, _GREETED, _SIGNED)
 _ANY = (
-    _EMAIL, _CARD, _SAID_CARD, _IBAN, _DOMAIN_USER, _ENTRY, _ON_FILE, _CALLER,
+    _EMAIL, _SPELLED_EMAIL, _CARD, _SAID_CARD, _IBAN, _DOMAIN_USER, _ENTRY, _ON_FILE, _CALLER,
+    _SAID_POSITION, _DEGREES, _POSITION, _PLATE, _HANDLE, _CALLED, _EAST_ASIAN_ADDRESS,
     *(pattern for pattern, _ in _SIMPLE),
 )  # fmt: skip
 _SHORTEST_CARD, _LONGEST_CARD = 12, 19
 _PHONE_DIGITS = range(7, 16)
 _IBAN_LENGTHS = range(15, 35)
 _NEAR = 60
-
-# --- given names, endings of surnames, and words of things ---
-
-# Letters that are not another letter with an accent.
-_WHOLE = str.maketrans(
-    {"\xf8": "o", "\u0142": "l", "\xdf": "ss", "\xe6": "ae", "\u0111": "d", "\u0131": "i", "\xf0": "d"}
-)
-_NAME_WORD = re.compile(r"[^\W\d_]+")
-
-GIVEN_NAMES = word_set(Path(__file__).with_name("given_names.txt").read_text("utf-8"))
-"""Without those that are also places, months, products or things: Paris, April, Jackson, Max, Ruby."""
-
-THINGS = word_set(Path(__file__).with_name("things.txt").read_text("utf-8"))
-"""Words that are often capitalised but don't name people: for things, roles, places, products, qualities."""
-
-_BEFORE_PLACE = word_set("san santa santo saint st lake mount port fort cape apache amazon")
-"""Words before the given name in the name of a place or product."""
-
-_INFLECTIONS = (
-    ("s", ("",)),
-    ("ed", ("", "e")),
-    ("ly", ("",)),
-    ("ies", ("y",)),
-    ("ily", ("y",)),
-    ("shes", ("sh",)),
-    ("ches", ("ch",)),
-    ("sses", ("ss",)),
-    ("xes", ("x",)),
-)
-"""Endings of inflected words, and what their stems end in without them."""
-_SHORTEST_STEM = 3
-
-# Endings that surnames have and other words rarely do.
-SURNAME = re.compile(
-    r"(?:ez|ski|sky|ska|cki|czyk|wicz|vich|vic|vi\u0107|i\u0107|ov|ova|ev|eva|enko|chuk|escu|oglu|nen"
-    r"|dottir|sson|sen|mann|berg|stein|bauer|meyer|maier|schmidt|schneider|quist|strom|lund|gaard|dahl|etti"
-    r"|elli|ini|eira|inho|kar|wala|pour|zadeh|yan|shvili|dze|opoulos|idis|akis|kov|ngh|mba|nkwo|gbe|ola|iyi"
-    r"|sma|stra|llano|ucci|ello|ssen|veld|huis|worth|bury|shaw|ley|croft)$"
-)
-_OF_THINGS = re.compile(
-    r"(?:tion|sion|ment|ness|ware|ity|ics|ance|ence|ables?|ible|ology|ship|ture|ized|ised|ful|less|ism|ally"
-    r"|ings?|ions|ors|ers|[st]ive|ical|ional|ious|ously|ated|if(?:y|ie[ds]))$"
-)

@@ -197,7 +197,7 @@ _LOGIN = "|".join(
     (
         (
             r"[ \t](?:-u|--user|--proxy-user|--userpass|--creds|-U)(?:[ \t]{1,4}|=)"
-            r"[\"']?[^\s:\"'/]{1,64}:([^\s\"']{3,256})"
+            r"[\"']?[^\s:\"'/+%][^\s:\"'/%]{0,63}:([^\s\"'\\][^\s\"']{2,255})"
         ),
         rf"\b(?:mysql|mysqldump|mysqladmin|mariadb|7z|zip|unzip|sshpass)\b[^\n|;]{{0,200}}[ \t]-p{_OPTION}",
         (
@@ -532,7 +532,7 @@ def _likely(view: View) -> Iterator[Finding]:
 def _is_handed_key(text: str, start: int, end: int) -> bool:
     """Return whether a quoted text is a key passed to a call: `Client("eu", "...")`."""
     value, called = text[start:end], _CALL.search(text[max(0, start - _CALL_LENGTH) : start])
-    if called is None or is_placeholder(value) or is_path(value) or is_url(value):
+    if called is None or is_placeholder(value) or is_path(value) or is_url(value) or is_code(value):
         return False
     parts = [part.lower() for part in _PART.findall(called[1])]
     if not parts or (parts[-1] not in _OF_KEYS and not _OF_NEITHER.isdisjoint(parts)):
@@ -543,7 +543,7 @@ def _is_handed_key(text: str, start: int, end: int) -> bool:
         is_made = re.split(r"[.>:]+", called[1])[-1][0].isupper()  # a class
         return is_made or not _OF_KEYS.isdisjoint(parts)
     is_phrase = is_wordy(value) and ("-" in value or "_" in value)
-    is_made_up = looks_made_up(value) and not is_phrase and not is_code(value)
+    is_made_up = looks_made_up(value) and not is_phrase
     return is_made_up and not _OF_PASSWORDS.isdisjoint(parts)
 
 

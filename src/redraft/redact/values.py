@@ -124,6 +124,8 @@ _PLACEHOLDER = re.compile(
 )
 _CODE = re.compile(
     r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)*(?:[(\[{].*|(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)"
+    r"|[A-Za-z][\w.\[\],-]*(?:[=<>~!]=|[<>])v?\d[\w.*+-]*"  # a package and its version
+    r"|(?:Add|ConvertFrom|ConvertTo|Export|Get|Import|Invoke|New|Read|Remove|Set|Start|Stop)-[A-Z][A-Za-z]+"
     r"|[A-Za-z_]\w*\(.*|[A-Za-z_]\w*=[^=].*|[frbu]{1,2}[\"'].*|lambda\b.*|\*+\w+|[|&!]\w+|\[.*|\(.*|\{.*",
     re.DOTALL,
 )

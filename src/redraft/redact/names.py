@@ -1,0 +1,456 @@
+"""Names of persons: in a field, with a title, in a greeting or above a signature, in a sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redraft.redact.engine import has_any, spans
+from redraft.redact.kinds import Finding, Kind
+from redraft.redact.letters import CASELESS, IDEOGRAPH, KANA, folded, unaccented
+from redraft.redact.values import is_placeholder, word_set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redraft.redact.canonical import View
+
+
+def find_names(view: View) -> Iterator[Finding]:
+    """Yield the names of persons: what stands around a name, or the name itself, says that it is a person's."""
+    data = view.data
+    if has_any(_INTRODUCED, data):
+        for pattern in (_NAME, _TITLED, _TITLED_WORD):
+            for start, end in spans(pattern, data):
+                yield from _labelled(view, start, end, is_thing_too=pattern is not _TITLED_WORD)
+        for pattern in (_GREETED, _GREETED_TOO, _SIGNED):
+            for start, end in spans(pattern, data):
+                yield from _name(view, start, end, surely=True)
+    if has_any((_CASELESS_LETTER,), data):
+        yield from _in_other_scripts(view)
+    if not has_any((_ANYWHERE, _LISTED, _GIVEN_NAME, _CASELESS_LETTER), data):
+        return
+    for pattern, surely in (
+        (_IN_FIELD_OF_PERSON, True),
+        (_MENTIONED, True),
+        (_IN_FIELD, False),
+        (_ANYWHERE, False),
+    ):
+        for start, end in spans(pattern, data):
+            yield from _name(view, start, end, surely=surely, full=True)
+    for start, end in spans(_GIVEN_NAME, data):
+        if is_given_name(view.plain[start:end]):
+            yield Finding(start, end, Kind.NAME)
+
+
+def names_person(name: str, *, surely: bool) -> bool:
+    """Return whether capitalised words, in ASCII letters, are a person's name.
+
+    With `surely`, where the context speaks of a person, any words will do that name no thing. Otherwise one
+    has to be a given name or have the ending of a surname.
+    """
+    if _EXAMPLES.fullmatch(name.lower()):
+        return False
+    words = [word.lower() for word in _NAME_WORD.findall(name) if len(word) > 1 and word[0].isupper()]
+    known = [word for word in words if word in GIVEN_NAMES]
+    rest = [word for word in words if word not in known]
+    things = [word for word in rest if is_thing(word)]
+    if not words or (things and not known) or words[-1] in _ENDS_OF_PLACES:
+        return False
+    if known:  # "Maria Field" is a person where the context speaks of one, otherwise a field
+        return surely or len(words) > len(things) + len(known) or (not things and len(known) > 1)
+    if any(_OF_THINGS.search(word) for word in words):
+        return False
+    return surely or (len(words) > 1 and SURNAME.search(words[-1]) is not None)
+
+
+def is_given_name(word: str) -> bool:
+    """Return whether a capitalised word, in ASCII letters, is a given name, and nothing else."""
+    return (
+        word.lower() in GIVEN_NAMES and word.lower() not in THINGS and not _EXAMPLES.fullmatch(word.lower())
+    )
+
+
+def is_thing(word: str) -> bool:
+    """Return whether a word in lower case is in `THINGS`, or an inflected form of one that is."""
+    if word in THINGS:
+        return True
+    if word in GIVEN_NAMES:  # `Frances` is not a plural of `France`
+        return False
+    for ending, stems in _INFLECTIONS:
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) >= _SHORTEST_STEM and any(stem + last in THINGS for last in stems):
+            return True
+    return False
+
+
+def _labelled(view: View, start: int, end: int, *, is_thing_too: bool) -> Iterator[Finding]:
+    """Yield a name behind a label or title that leaves no doubt, unless it is a placeholder."""
+    name = view.plain[start:end]
+    if name[0] in _CASELESS_LETTERS:
+        yield from _name(view, start, end, surely=True)
+        return
+    words = name.lower().split()
+    is_other = is_placeholder(name) or not _NO_NAMES.isdisjoint(words) or _EXAMPLES.fullmatch(name.lower())
+    if not is_other and (is_thing_too or not all(map(is_thing, words))):
+        yield Finding(start, end, Kind.NAME)
+
+
+def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False) -> Iterator[Finding]:
+    """Yield the person's name in capitalised words, if there is one: `Yesterday Ada Lovelace`."""
+    text = view.plain
+    if text[start] in _CASELESS_LETTERS:
+        yield from _caseless_name(view, start, end, surely=surely)
+        return
+    before = ""
+    for word in text[start:end].split(" ")[:-1]:
+        plain = word.strip(",.").lower()
+        if plain not in _BEFORE_PLACE and not is_thing(plain):
+            break
+        start += len(word) + 1
+        before = plain
+    name = text[start:end]
+    # A letter behind a single word is not a surname: `Appendix A`.
+    is_full = (
+        sum(len(word.strip(".")) > 1 for word in name.split(" ")) > 1 or _INITIALS.match(name) is not None
+    )
+    # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Antonio`.
+    is_known = before != "" and before not in _BEFORE_PLACE and is_given_name(name)
+    if (is_full or is_known or not full) and names_person(name, surely=surely or is_known):
+        yield Finding(start, end, Kind.NAME)
+
+
+# --- scripts without capitals ---
+
+
+def _in_other_scripts(view: View) -> Iterator[Finding]:
+    """Yield names before a title or suffix, and in the lines of a letter, in scripts without capitals."""
+    text = view.plain
+    for start, end in spans(_BEFORE_TITLE, view.data):
+        # What is written together with the name is not part of it.
+        first = _name_before(view, start, end, is_rank=text[end:].lstrip(" ")[0] == _RANK)
+        if first < end:
+            yield Finding(first, end, Kind.NAME)
+    for pattern, surely in ((_GREETED_CASELESS, True), (_SIGNED_CASELESS, True), (_ADDRESSED, False)):
+        for start, end in spans(pattern, view.data):
+            yield from _caseless_name(view, start, end, surely=surely)
+
+
+def _caseless_name(view: View, start: int, end: int, *, surely: bool) -> Iterator[Finding]:
+    """Yield a name in a script without capitals, and without the words of a sentence that follow it."""
+    text = unaccented(view.text[start:end])
+    if view.plain[start] != CASELESS:
+        if _is_east_asian(text) or (surely and len(text) <= _LONGEST_IDEOGRAPHIC):
+            yield Finding(start, end, Kind.NAME)
+        return
+    words = text.split(" ")
+    is_closed = view.text[end : end + 1] in _CLOSING and len(words) <= _MOST_CLOSED
+    size = 0
+    for place, word in enumerate(words):
+        if word in _FUNCTION_WORDS:
+            break
+        is_joined = word.startswith(_ARTICLE) or words[place - 1] in _JOINING
+        if place and not is_closed and not is_joined and word not in GIVEN_NAMES:
+            break
+        size += len(word) + 1
+    is_known = any(word in GIVEN_NAMES for word in words[:2]) or _is_east_asian(text[: max(0, size - 1)])
+    if size > _SHORTEST_STEM and (surely or is_known):
+        yield Finding(start, start + size - 1, Kind.NAME)
+
+
+def _name_before(view: View, start: int, end: int, *, is_rank: bool) -> int:
+    """Return where the name begins that ends a span; the end if there is none."""
+    text = view.text[start:end]
+    script = view.plain[end - 1]
+    run = len(text)
+    while run and view.plain[start + run - 1] == script:
+        run -= 1
+    if script == CASELESS:
+        names = text.split(" ")
+        if _is_hangul(text[-1]):
+            is_name = _is_korean(names[-1]) or (len(names[-1]) == 1 and names[-1] in _KOREAN)
+            return end - len(names[-1]) if is_name else end
+        is_name = not is_rank and unaccented(names[-1]) not in _FUNCTION_WORDS
+        return end - len(names[-1]) if is_name else end
+    if script == KANA:
+        return end if len(text) - run < _SHORTEST_KANA or is_rank else start + run
+    known = [size for size in range(len(text) - run, 0, -1) if _is_east_asian(text[-size:], alone=True)]
+    if known:
+        return end - known[0]
+    is_whole = not is_rank and 1 < len(text) - run <= _LONGEST_WHOLE and text[-1] not in _NO_LAST
+    return start + run if is_whole else end
+
+
+def _is_east_asian(text: str, *, alone: bool = False) -> bool:
+    """Return whether a text is a Chinese, Japanese or Korean name, by its surname.
+
+    With `alone`, a surname is enough.
+    """
+    name = text.replace(" ", "")
+    if name and _is_hangul(name[0]):
+        return _is_korean(name)
+    for size in (3, 2, 1):
+        if len(name) >= size and name[:size] in SURNAMES:
+            given = len(name) - size
+            is_chinese = name[:size] in _CHINESE
+            return given in range(0 if alone else 1, 3 if is_chinese else 4)
+    return False
+
+
+def _is_korean(name: str) -> bool:
+    surname = 2 if name[:2] in _KOREAN_LONG else 1
+    return len(name) - surname in (1, 2) and (surname > 1 or name[:1] in _KOREAN)
+
+
+def _is_hangul(char: str) -> bool:
+    return "\uac00" <= char <= "\ud7a3"
+
+
+_CASELESS_LETTERS = (CASELESS, IDEOGRAPH, KANA)
+_RANK = "\x84"
+_CLOSING = ("", ",", ".", ":", ";", "!", "\n", "\r", '"', "'", ")", "<", "|", "\x83")
+_MOST_CLOSED = 3
+_SHORTEST_KANA, _LONGEST_WHOLE, _LONGEST_IDEOGRAPHIC = 2, 4, 9
+_ARTICLE = "\u0627\u0644"
+_JOINING = word_set(
+    "\u0639\u0628\u062f \u0628\u0646 \u0627\u0628\u0646 \u0628\u0646\u062a \u0623\u0628\u0648 "
+    "\u0627\u0628\u0648 \u0622\u0644 \u0627\u0644 \u05d1\u05df \u05d1\u05ea \u05d0\u05d1\u05d5"
+)
+"""Parts of Arabic and Hebrew names that are never the last."""
+_FUNCTION_WORDS = word_set(
+    unaccented(
+        "لم لن قد في من على هو هي إلى عن مع هذا هذه التي الذي ثم أن كان به له "
+        "را به از که در با و این آن بر تا "
+        "לא על את של הוא היא עם זה אל כי גם "
+        "ने को का की के से में पर ही है हैं और यह वह जी सभी"
+    )
+)
+_NO_LAST = frozenset(
+    "\u8005\u54e1\u5ba2\u624b\u5b98\u5c4b\u65b9\u4eba\u4f1a\u793e\u751f\u5fa1\u5404\u7686\u5925\u5e2b"
+)
+"""What ends a word for a person's role in Japanese."""
+
+# --- patterns, in ASCII letters and the syntax of RE2 ---
+
+_CAPITAL = r"[A-Z]"
+_W = r"(?:(?:[OD]'|Mc|Mac|al-|El-|Al-)?[A-Z][a-z]+(?:['-][A-Z]?[a-z]+)*)"
+_NEXT = (
+    r"(?:[ ](?:(?:van|von|vom|de|der|den|del|della|di|da|dos|du|la|le|el|al|bin|ibn|ter|ten|zu)[ ])*"
+    rf"(?:{_W}|[A-Z]\.|[A-Z]\b))"
+)
+_BY_INITIAL = rf"(?:[A-Z]\.[ ]?){{1,3}}{_W}"
+FULL = rf"(?:{_W}{_NEXT}+|{_BY_INITIAL})"
+_ONE = rf"(?:{_W}{_NEXT}*|{_BY_INITIAL})"
+_INITIALS = re.compile(_BY_INITIAL)
+LAST_FIRST = rf"{_W}(?:[ ]{_W})?\\?,[ ]?{_W}(?:[ ]{_W})?"
+_CASELESS_ONE = r"(?:\x80{2,}(?:-\x80+)?(?:[ ]\x80{2,}(?:-\x80+)?){0,3}|\x80(?:[ ]\x80{1,3})?)"
+_IDEOGRAPHIC = r"[\x81\x82]{1,7}(?:[ ][\x81\x82]{1,6})?"
+_OTHERS = rf"{_CASELESS_ONE}|{_IDEOGRAPHIC}"
+_TITLES = (
+    r"Mr|Mrs|Ms|Miss|Mx|Dr|Prof|Professor|Rev|Herrn?|Frau|Fru|Hr|Mme|Mlle|Monsieur|Madame"
+    r"|Senor(?:a|ita)?|Sra?|Signora?|Dott|Dona|Senhora?|Pani|Mevrouw|Meneer|Sayin|Doktor"
+)
+# Words that are not only titles.
+_TITLE_WORDS = (
+    r"Sir|Dame|Don|Pan|Sig|Capt|Captain|Sgt|Sergeant|Lt|Judge|Justice|Reverend|Father|Brother|Sister|Lord"
+    r"|Lady"
+    r"|Officer|Senator|President|Madam|Nurse|Coach|Uncle|Aunt|Auntie|Grandma|Grandpa|[Dd]octora?"
+    r"|[Pp]rofessora?"
+)
+_TITLED = (
+    rf"\b(?:{_TITLES})\b\.?[ ](?:(?:Dr|Prof|med)\.?[ ])*({_ONE}|{_OTHERS})"
+    r"|(?i:\b(?:my|his|her|their|whose|customer's|user's|patient's|guest's|caller's)[ ]"
+    rf"(?:(?:full|first|last|sur|given)[ ]?)?name[ ](?:is|was)[ ])({_ONE})"
+    rf"|(?i:\bname\?[ ]+)({_ONE})"
+)
+_TITLED_WORD = rf"\b(?:{_TITLE_WORDS})\b\.?[ ]({_ONE})"
+_NAME_VALUE = r"[A-Z][\w'.-]{1,30}(?:[ ][A-Z][\w'.-]{0,30}){0,3}"
+_NAME = (
+    r"(?i:\b(?:(?:first|last|full|middle|sur|given|family|maiden|fore|legal|birth|customer|patient|client"
+    r"|employee|passenger|card ?holder|account ?holder|contact|guest|tenant|student|driver|cardholder)"
+    r"[ _-]?name|surname|name[ ]of[ ](?:the[ ])?[a-z]{4,20})\b"
+    r"[\"'*]{0,3}[ \t]{0,3}(?:[:=|;]|\bis\b)[ \t]{0,3}[\"'*]{0,3}"
+    rf"|[\"'](?:first|last|given|family|middle)[\"']:[ ]?[\"'])({_NAME_VALUE}|{_OTHERS})"
+)
+_GREETING = (
+    r"(?i:hi|hiya|hello|hey|howdy|dear|dearest|greetings|(?:good[ ])?(?:morning|afternoon|evening)|good[ ]day"
+    r"|welcome(?:[ ]back)?)"
+)
+_GREETED = (
+    rf"(?:^|[^\w\x80-\x84-]){_GREETING}(?:[ ]there)?,?[ ]?(?:(?:{_TITLES})\.?[ ])?({_ONE})[ ]?"
+    r"(?:[,!.:;?\n\"'<*]|[ ]?(?:-|--)[ ]|and\b|&|\z)"
+    rf"|(?:^|\n)To[ ]({_ONE}):[ ]?\n"
+)
+_GREETED_TOO = rf"(?:^|[^\w-]){_GREETING}[ ][A-Z][^\n,!:]{{1,40}}[ ](?:and|&)[ ]({_ONE})[,!:\n]"
+_SIGN_OFF = (
+    r"(?i:(?:(?:best|kind|kindest|warm|warmest|many)[ ])?(?:regards|wishes|greetings)"
+    r"|(?:many[ ])?thanks(?:[ ]again|[ ]a[ ]lot|[ ]so[ ]much|[ ]in[ ]advance)?"
+    r"|thank[ ]you(?:[ ]in[ ]advance)?|cheers|sincerely|yours(?:[ ](?:truly|sincerely|faithfully))?"
+    r"|sincerely[ ]yours|respectfully|cordially|warmly|gratefully|with[ ](?:gratitude|love|thanks"
+    r"|best[ ]wishes)"
+    r"|all[ ]the[ ]best|take[ ]care|best|love|xo+|talk[ ]soon|see[ ]you[ ]soon|speak[ ]soon|lg|vg"
+    r"|sent[ ]from[ ]my[ ][a-z]+)"
+)
+_SIGNED = (
+    rf"(?:^|[\n.!?>\"'*][ ]?){_SIGN_OFF}(?:[,.!]{{1,3}}[ ]?|[ ]?\r?\n|[ ]-{{1,2}}[ ])(?:[ ]|\r?\n|--|-[ ])*"
+    rf"({_ONE})[ ]?(?:[,.(|\r\n\"'<*]|\z)|(?:^|\n){_SIGN_OFF}[ ]({FULL})[ ]?(?:\n|\z)"
+)
+# The same in scripts without capitals, where a sentence may go on behind these words.
+_CASELESS_LETTER = r"[\x80-\x84]"
+_GREETED_CASELESS = rf"\b{_GREETING}[ ]?({_OTHERS})[ ]?(?:[,!:\n\x83\x84]|\z)"
+_SIGNED_CASELESS = (
+    rf"(?:\b{_SIGN_OFF}|\x83)[ ,.!]{{0,3}}\r?\n[ -]{{0,4}}({_OTHERS})[ ]?(?:[,.(|\r\n<*\x83]|\z)"
+)
+# A name before `\x83` or `\x84`: a suffix or title that is written behind it.
+_BEFORE_TITLE = r"((?:[\x81\x82]{1,8}|\x80+(?:[ ]\x80+)?))[ ]{0,2}[\x83\x84]"
+_ADDRESSED = rf"(?:^|\n)([\x81]{{2,4}}),?[ ]?Dear\b|\bDear,[ ]?({_OTHERS})[ ]?[,!.:\n]"
+_DONE = (
+    r"(?i:approved|accepted|reported|requested|submitted|signed|written|authored|reviewed|created|assigned"
+    r"|reassigned|transferred|escalated|forwarded|sent|raised|opened|filed|closed|handled|prescribed"
+    r"|ordered|booked|paid|posted|edited|updated|changed|committed|merged|interviewed|notified|contacted"
+    r"|emailed|called|visited|owned|made|issued|delivered|given|handed|shared|led|taken|conducted|performed"
+    r"|recorded|logged|completed|verified|confirmed|rejected|denied|declined|cancelled|canceled|uploaded"
+    r"|deleted|drafted|prepared|translated|treated|examined|hired|employed|witnessed|represented|referred"
+    r"|addressed|shipped|registered|invited|rented|sold|leased|belong(?:s|ed|ing)?|payable|attributed"
+    r"|credited|refunded|entrusted|supervised|managed|tested|said|triaged)"
+)
+_BY = r"(?i:by|to|from|with|for|on[ ]behalf[ ]of|as|against|through|via)"
+_TALK = (
+    r"(?i:(?:spoke|speak|speaking|spoken|talk(?:ed|ing)?|met|meet(?:ing)?|chat(?:ted|ting)?|interview"
+    r"|call(?:ed)?|conversation|discussion|appointment|consultation|lunch|dinner|session|correspondence"
+    r"|worked|working|shared)[ ](?:with|to|from)"
+    r"|according[ ]to|on[ ]behalf[ ]of|as[ ]told[ ]by|care[ ]of|c/o"
+    r"|(?:note|letter|message|mail|e-?mail|call|reply|answer|complaint|request|review|feedback|voicemail"
+    r"|invoice|payment|refund|order|text|record|file|chart|account|profile|contract|statement|ticket|case"
+    r"|report|application)s?[ ](?:from|for|of|by|to|about)"
+    r"|tell|ask|told|asked|contact|notify|email|mail|call|ping|remind|thank|thanks to|cc|bcc|attn|re|fao)"
+)
+_ROLE = (
+    r"(?i:patient|customer|passenger|employee|colleague|guest|tenant|student|teacher|nurse|doctor|applicant"
+    r"|candidate|subscriber|cardholder|travell?er|user|client|member|manager|engineer|developer|agent"
+    r"|technician|driver|buyer|seller|witness|suspect|victim|claimant|plaintiff|defendant|lawyer|attorney"
+    r"|boss|supervisor|assistant|secretary|director|ceo|cto|cfo|founder|president|wife|husband|son|daughter"
+    r"|mother|father|brother|sister|friend|partner|neighbou?r|child|uncle|aunt|cousin|boyfriend|girlfriend"
+    r"|landlord|owner|author|reviewer|reporter|recipient|sender|caller|contact|admin|person|man|woman"
+    r"|resident|donor|volunteer|intern|accountant|physician|surgeon|dr)"
+)
+_SAYS = (
+    r"reported|reports|said|says|wrote|writes|called|complained|requested|replied|confirmed|claimed|claims"
+    r"|told|mentioned|emailed|signed|approved|rejected|denied|wants|asks|asked|cannot[ ]log|can't|couldn't"
+    r"|lives|moved|resigned|was[ ]born|died|owes|bought|visited|complains|phoned|insisted|apologi[sz]ed"
+    r"|thanked|explained|suggested|noticed|noted|forgot|is[ ](?:unhappy|angry|waiting|asking)"
+    r"|has[ ](?:not[ ]paid|asked|complained|called|moved|left)|of[ ](?:accounting|sales|finance|legal"
+    r"|support|marketing)|aged?[ ]\d"
+)
+_MENTIONED = (
+    rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off)[ ])?{_BY}[ ](?:(?:the|my|our|his|her|a"
+    rf"|an)[ ])?({FULL})"
+    rf"|\b{_TALK}[:,]?[ ](?:(?:the|my|our|his|her|a|an)[ ])?({FULL})"
+    rf"|\b{_ROLE},?[ ]({FULL})\b"
+    rf"|({FULL}),?[ ](?:{_SAYS})\b"
+    r"|(?i:\b(?:ich heisse|mein name ist|je m'appelle|me llamo|mi nombre es|mi chiamo|call me|named?"
+    rf"|this is|i am|i'm)[ ])({FULL})"
+)
+# The same with a single word, which has to be a given name.
+_GIVEN_NAME = (
+    rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off)[ ])?{_BY}[ ]({_W})\b"
+    rf"|\b{_TALK}[:,]?[ ]({_W})\b|\b{_ROLE},?[ ]({_W})\b|\b({_W}),?[ ](?:{_SAYS})\b"
+    r"|(?i:\b(?:said|says|asked|told|called|named|kid|user|name|with|from|by|and|for)[ ])"
+    rf"({_W})(?:[.,;:!?)\n\"]|\z)"
+    rf"|\b({_W})'s[ ](?i:address|account|order|phone|e?mail|password|profile|name|card|file|record|ticket"
+    r"|case|invoice|claim|request|calendar|laptop|desk|team|manager|birthday|salary|report|message|reply"
+    r"|number)"
+)
+# Things have such fields as well: a given name or the ending of a surname shows that a person is meant.
+_NAMES_IN_FIELD = rf"{FULL}|{LAST_FIRST}|{_OTHERS}"
+_SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|,|[ ]is[ ])[\"']?"
+_VALUE = rf"{_SET_TO}(?:(?:{_TITLES})\.?[ ])?({_NAMES_IN_FIELD})"
+_IN_FIELD = (
+    r"(?i:\b(?:[\w.-]*name|contact|customer|client|owner|user|account|member|by|from|to|subject|title"
+    r"|manager|maintainer"
+    r"|agent|partner|team[ ]?lead|responsible)\b)" + _VALUE
+)
+_IN_FIELD_OF_PERSON = (
+    r"(?i:\b(?:patient|employee|passenger|guest|tenant|student|applicant|candidate|subscriber"
+    r"|card[ _-]?holder|travell?er|caller|sender|recipient|assignee|assigned[ _-]?to|reporter"
+    r"|reported[ _-]?by|requester|requestor|requested[ _-]?by|approver|approved[ _-]?by|submitted[ _-]?by"
+    r"|created[ _-]?by|updated[ _-]?by|changed[ _-]?by|signed[ _-]?(?:off[ _-]?)?by|co-authored-by"
+    r"|authored[ _-]?by|reviewed[ _-]?by|acked-by|tested-by|reviewer|author|committer|beneficiary|payee"
+    r"|payer|insured|claimant|witness|supervisor|physician|doctor|nurse|attendees?|participants?"
+    r"|contact[ _-]?person|next[ _-]?of[ _-]?kin|emergency[ _-]?contact|spouse|cc|bcc|attn|attention"
+    r"|consignee|consignor|ship[ _-]?to|bill[ _-]?to|sold[ _-]?to|deliver[ _-]?to|signatory|interviewer"
+    r"|interviewee|resident|donor|heir|guardian|mother|father|child|holder|handled[ _-]?by|sales[ _-]?rep"
+    r"|salesperson|cashier|driver|accountant|policy[ _-]?holder|spoke[ _-]?(?:to|with))\b)" + _VALUE
+)
+# Capitalised words behind such a field that are not names.
+_NO_NAMES = word_set(
+    "access account agent api approval care center centre class code control data desk error experience "
+    "feedback group guide hello id identity interface journey key library list manager management manual "
+    "member model name number page policy portal profile record records relations report request retry "
+    "review role service services session settings side state status story success support table team "
+    "test tests type view who"
+)
+_ANYWHERE = rf"\b({FULL})"
+_LISTED = rf"\b{LAST_FIRST}"
+_INTRODUCED = (_NAME, _TITLED, _TITLED_WORD, _GREETED, _GREETED_TOO, _SIGNED)
+
+# --- given names, surnames, and words of things ---
+
+_NAME_WORD = re.compile(r"[^\W\d_]+")
+_FILES = Path(__file__).parent
+_WRITTEN = word_set(unaccented((_FILES / "given_names.txt").read_text("utf-8")))
+GIVEN_NAMES = _WRITTEN | {folded(name) for name in _WRITTEN if folded(name[0]).isascii()}
+"""Without those that are also places, months, products or things: Paris, April, Jackson, Max, Ruby."""
+SURNAMES = word_set((_FILES / "surnames.txt").read_text("utf-8"))
+"""Of China and Japan."""
+_CHINESE = frozenset(name for name in SURNAMES if len(name) == 1)
+_KOREAN = frozenset(
+    "김이박최정강조윤장임한오서신권황안송류전홍고문양손배백허유남심노하곽성차주우구나민진지엄채원천방공현함변염여추도소석선설마길연위표명기반왕금옥육인맹제모장국어은편용"
+)
+_KOREAN_LONG = word_set("남궁 황보 선우 제갈 독고 사공 서문")
+THINGS = word_set((_FILES / "things.txt").read_text("utf-8"))
+"""Words that are often capitalised but don't name people: for things, roles, places, products, qualities."""
+_EXAMPLES = re.compile(
+    r"(?:john|jane|jon)(?: (?:q\.? )?(?:doe|smith|public))?|joe bloggs|(?:max|erika) mustermann|alice|bob"
+    r"|carol|eve"
+    r"|mallory|foo bar|lorem ipsum|(?:your|first|last|full|user)[ _-]?name|mario rossi|juan perez|jean dupont"
+)
+"""Names of nobody, as in examples."""
+
+_BEFORE_PLACE = word_set(
+    "san santa santo sao saint st los las lake mount port fort cape puerto costa villa rio apache amazon"
+)
+"""Words before the given name in the name of a place or product."""
+_ENDS_OF_PLACES = word_set(
+    "city town county island islands valley bay beach river falls airport university college hospital street "
+    "avenue bridge tower park province"
+)
+
+_INFLECTIONS = (
+    ("s", ("",)),
+    ("ed", ("", "e")),
+    ("ly", ("",)),
+    ("ies", ("y",)),
+    ("ily", ("y",)),
+    ("shes", ("sh",)),
+    ("ches", ("ch",)),
+    ("sses", ("ss",)),
+    ("xes", ("x",)),
+)
+"""Endings of inflected words, and what their stems end in without them."""
+_SHORTEST_STEM = 3
+
+# Endings that surnames have and other words rarely do.
+SURNAME = re.compile(
+    r"(?:ez|ski|sky|ska|skii|skaa|skoi|cki|czyk|wicz|vich|vic|ovic|ov|ova|ovoi|ev|eva|evoi|enko|chuk|cuk|escu"
+    r"|oglu|nen|dottir|sson|sen|mann|berg|stein|bauer|meyer|maier|schmidt|schneider|quist|strom|lund|gaard"
+    r"|dahl"
+    r"|etti|elli|ini|eira|inho|kar|wala|pour|zadeh|yan|shvili|dze|opoulos|opoulou|idis|akis|kov|ngh|mba|nkwo"
+    r"|gbe"
+    r"|ola|iyi|sma|stra|llano|ucci|ello|ssen|veld|huis|worth|bury|shaw|ley|croft)$"
+)
+_OF_THINGS = re.compile(
+    r"(?:tion|sion|ment|ness|ware|ity|ics|ance|ence|ables?|ible|ology|ship|ture|ized|ised|ful|less|ism|ally"
+    r"|ings?|ions|ors|ers|[st]ive|ical|ional|ious|ously|ated|if(?:y|ie[ds]))$"
+)
