@@ -4,7 +4,18 @@ import asyncio
 
 import pytest
 
-from redraft import ConfigError, Ensemble, MemoryStore, Runs, Task, reflect
+from redraft import (
+    Agent,
+    ConfigError,
+    Ensemble,
+    MemoryStore,
+    QualityCriterion,
+    ReflectionPattern,
+    Runs,
+    ScriptedModel,
+    Task,
+    reflect,
+)
 from redraft.errors import ChangedRunError, EnsembleError, StoreError
 from redraft.loop import Journalled
 from redraft.loop.journal import STEP
@@ -13,6 +24,8 @@ from redraft.notes.learner import note_cost
 from redraft.stores.base import Record
 from redraft.stores.run_index import NOTE_COST, run_index
 from support.ensembles import BETTER, BETTER_REPLY, asked, reflections, thinking, warnings
+
+FINE = QualityCriterion("fine", evaluator="regex", evaluator_config={"pattern": "fine"})
 
 
 def test_repeating_a_finished_run_returns_its_outputs_without_calls():
@@ -54,6 +67,26 @@ def test_a_run_of_an_earlier_version_is_not_repeated():
     assert (again[task].usage, again[task].note) == (once[task].usage, once[task].note)
     assert (len(model.requests), len(told)) == (2, 2)
     assert len(asyncio.run(notes.revisions(TaskIdentity.of(task)))) == 1
+
+
+def test_a_run_inside_a_review_belongs_to_the_run_of_the_task():
+    asked, dies = [], [1]
+    critic = Agent(ScriptedModel(["fine"]), pattern=ReflectionPattern(0, [FINE]))
+
+    async def review(output):
+        asked.append((await critic.run(f"Is this fine: {output}?")).run_id)
+        if dies:
+            raise RuntimeError("killed here")
+
+    store, task = MemoryStore(), Task("Say it.", review=review)
+    ensemble = Ensemble(thinking("said"), [task], InMemoryReflectionStore(), keep=store)
+    with pytest.raises(EnsembleError, match="killed here"):
+        ensemble.run_sync(run_id="mine")
+    dies.clear()
+    ensemble.run_sync(run_id="mine")  # the critic's model has no second reply
+    assert len(set(asked)) == 1
+    inner = asyncio.run(Runs(store).get(asked[0]))
+    assert (inner.parent, inner.is_inner) == ("mine.1", True)
 
 
 def test_what_a_note_cost_is_in_the_index():

@@ -87,7 +87,8 @@ class Journalled:
     steps, so decisions that depend on time replay as well.
 
     The steps of a run come in a fixed order and are identified by position; another name at the same position
-    means another program, which raises `ChangedRunError`. Steps within a step are identified by name.
+    means another program, which raises `ChangedRunError`. Steps within a step, and those outside the loop,
+    such as the lesson that the run teaches, are identified by name.
 
     A result comes back equal and of the same class. One that can't is named in a warning as soon as its step
     has ended, and in `unrestorable`; the run goes on, and resuming it raises `StoreError` at that step.
@@ -239,7 +240,7 @@ class Journalled:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Return the recorded result of a step within a step, or carry it out and record it.
+        """Return the recorded result of a step at a place of its own, or carry it out and record it.
 
         Its arguments are recorded, too: the verbatim prompt.
         """
@@ -338,7 +339,9 @@ class Journalled:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        if "/" not in place:
+        """Carry out a step: one of the loop, whose place is a number, one within a step, or one outside."""
+        is_of_loop = place.isdigit()
+        if is_of_loop:
             self.budget_state = {}
         data["began"] = self._working_time()
         self._under_way += 1
@@ -350,41 +353,38 @@ class Journalled:
         except ChangedRunError:  # from a run inside this one; a resumed run must not repeat it
             raise
         except Exception as error:
-            if "/" in place and over_budget(error):  # it was not started, or cancelled: there is no result
+            if place.startswith(OUTSIDE):  # the next attempt tries again
                 raise
-            if place.startswith(OUTSIDE):
+            if not is_of_loop and over_budget(error):  # it was not started, or cancelled: there is no result
                 raise
             failure = error
         finally:
             self._under_way -= 1
-            if "/" not in place:  # a step that is cancelled is not recorded, but its time has passed
+            if is_of_loop:  # a step that is cancelled is not recorded, but its time has passed
                 self._last = {**self._last, "elapsed": self._working_time()}
         data["elapsed"] = self._working_time()
         data["at"] = datetime.now(UTC).isoformat()
         if failure is None:
             data["result"], lost = recorded_value(value)
             for part in lost:
-                self._warn_of(place, data["name"], part)
+                what = f"the result of step {place} ({data['name']}) can't be restored: {part}"
+                logger.warning("The run %s can't be resumed if it is interrupted: %s.", self.run_id, what)
+                if is_of_loop:
+                    self.unrestorable.append(what)
         else:
             data["error"] = failure_to_json(failure)
-        if "/" not in place and self.budget_state:
+        if is_of_loop and self.budget_state:
             data["budget_state"] = self.budget_state
         if _telemetry.current is not None and (position := _telemetry.current.position()):
             data["trace"] = position
         recorded = await self._log.write(place, data)
-        if "/" not in place:
+        if is_of_loop:
             self._finish(recorded)
         if recorded is not data:  # another process was first
             return _replay(recorded, returns)
         if failure is not None:
             raise failure
         return value
-
-    def _warn_of(self, place: str, name: str, part: str) -> None:
-        what = f"the result of step {place} ({name}) can't be restored: {part}"
-        logger.warning("The run %s can't be resumed if it is interrupted: %s.", self.run_id, what)
-        if "/" not in place:
-            self.unrestorable.append(what)
 
     def _finish(self, step: StepData) -> None:
         self._last, self.budget_state = step, step.get("budget_state", {})
