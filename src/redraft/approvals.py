@@ -12,7 +12,7 @@ from redraft._codec import from_record, plain_data, to_record
 from redraft._hints import keyword_hints
 from redraft._validation import only
 from redraft.errors import ConfigError, OutputError
-from redraft.stores.base import Record
+from redraft.stores.base import Record, restored
 from redraft.stores.location import required_project_store
 
 if TYPE_CHECKING:
@@ -101,12 +101,17 @@ class Approvals:
         One whose deadline has passed can't: the run takes its default, or fails, when it is resumed.
         """
         found = await self._store.find(APPROVAL, where={"status": "waiting"})
-        asked = [from_record(Approval, record.data) for record in found]
+        asked = restored(found, lambda record: from_record(Approval, record.data)).values()
         mine = [one for one in asked if run_id in (None, one.run_id) and not one.is_overdue]
         # A process that ended while it stored an answer has left the question as it was.
-        runs = {f"{one.id.rpartition('.')[0]}." for one in mine}
-        answers = [record.key for run in runs for record in await self._store.find(ANSWER, prefix=run)]
-        return sorted((one for one in mine if one.id not in answers), key=lambda one: one.asked_at)
+        runs = {one.id.rpartition(".")[0] for one in mine}
+        answered = {name for run in runs for name in await self.answers(run)}
+        return sorted((one for one in mine if one.id not in answered), key=lambda one: one.asked_at)
+
+    async def answers(self, run_id: str) -> dict[str, HumanAnswer]:
+        """The answers to the questions of a run, or of an agent's cycle, by the id of the question."""
+        found = await self._store.find(ANSWER, prefix=f"{run_id}.")
+        return restored(found, lambda record: from_record(HumanAnswer, record.data))
 
     async def get(self, name: str) -> Approval | None:
         """Return the open question with this id, id prefix or run id; None if there is none.

@@ -2,13 +2,14 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import time_ns
 
 import pytest
 
 from redraft.fleet.postgres_queue import ProcrastinateQueue
-from redraft.fleet.queue import FleetJob, StoreQueue, WorkerCard
+from redraft.fleet.queue import JOB, FleetJob, StoreQueue, WorkerCard
 from redraft.stores.sqlite import MemoryStore, SqliteStore
 
 
@@ -373,3 +374,22 @@ def test_a_sign_of_life_from_the_future_does_not_keep_a_dead_worker(monkeypatch)
         assert await alive.reap(30) == ["a"]
 
     asyncio.run(main())
+
+
+def test_a_job_of_another_form_holds_no_other_job_up(caplog):
+    async def main():
+        store = MemoryStore()
+        queue = StoreQueue(store)
+        await queue.submit(job("newer", priority=5))
+        await queue.submit(job("mine"))
+        there = await store.get(JOB, "newer")
+        await store.put(replace(there, data={**there.data, "tries": "many"}))
+        await queue.register(WorkerCard("w", "here", 1, "v1", ("clerk",), 4))
+        assert (await queue.claim()).run_id == "mine"
+        assert await queue.claim() is None
+        assert (await queue.heartbeat()).held == {"mine": 1}
+        assert [one.run_id for one in await queue.find()] == ["mine"]
+        assert (await queue.depth()).jobs["running"] == 1
+
+    asyncio.run(main())
+    assert caplog.text.count("the job is not claimed") == 1

@@ -210,7 +210,7 @@ def test_a_damaged_record_can_be_overwritten_and_deleted(kept):
 
 
 def test_intact_drops_damaged_records_and_logs_each_once(kept, caplog):
-    base._warn.cache_clear()
+    base.warn_once.cache_clear()
     kept.damage("data", "{}")
     for _ in range(3):
         assert [record.key for record in intact(asyncio.run(kept.store.find("note")))] == ["a", "c"]

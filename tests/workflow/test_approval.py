@@ -9,7 +9,7 @@ import pytest
 
 from redraft import ConfigError, MemoryStore, SqliteStore
 from redraft._codec import to_record
-from redraft.approvals import ANSWER, Approval
+from redraft.approvals import ANSWER, APPROVAL, Approval
 from redraft.errors import OutputError, WorkflowError
 from redraft.loop.record import Process
 from redraft.stores.base import Record
@@ -40,6 +40,23 @@ def made(store, work=None, more="", on_error="raise", approver=None):
 async def answered(store, **answer):
     approvals = Approvals(store)
     return await approvals.answer(await approvals.get("last"), **answer)
+
+
+def test_a_damaged_question_or_answer_hides_no_other():
+    store = MemoryStore()
+    approval = Approval("r.1", "r", "send", "check", "Send?", datetime.now(UTC))
+
+    async def main():
+        await store.put(Record(APPROVAL, "r.0", {"status": "waiting"}))
+        await store.put(Record(ANSWER, "r.2", {"approved": "perhaps"}))
+        asked = await Approvals(store).ask(approval)
+        assert await Approvals(store).waiting() == [asked]
+        assert await Approvals(store).answers("r") == {}
+        answer = await Approvals(store).answer(asked, approved=True)
+        assert await Approvals(store).answers("r") == {"r.1": answer}
+        assert await Approvals(store).waiting() == []
+
+    asyncio.run(main())
 
 
 def test_a_run_waits_and_the_answer_resumes_it():

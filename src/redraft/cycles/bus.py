@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
@@ -17,7 +18,6 @@ from redraft.cycles.mail import (
     Feedback,
     Mailbox,
     pending_mail,
-    restored,
     ring,
     ring_count,
     wait_for_ring,
@@ -26,7 +26,7 @@ from redraft.cycles.records import card_of
 from redraft.cycles.storage import known_locations
 from redraft.errors import StoreError
 from redraft.redact.log import logger
-from redraft.stores.base import Record
+from redraft.stores.base import Record, restored
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -178,11 +178,8 @@ class AgentBus:
     async def _answers(self, questions: Sequence[Approval]) -> dict[str, HumanAnswer]:
         ids = {question.id for question in questions}
         if not self._write_behind.is_away and ids - self._answered.keys():
-            try:
-                found = await self._location.store.find(ANSWER, prefix=f"{self._location.agent}.")
-                self._answered |= restored(found, lambda record: from_record(HumanAnswer, record.data))
-            except StoreError:  # away; it may be back in time
-                pass
+            with suppress(StoreError):  # away; it may be back in time
+                self._answered |= await Approvals(self._location.store).answers(self._location.agent)
         return {one: answer for one, answer in self._answered.items() if one in ids}
 
     # Messages

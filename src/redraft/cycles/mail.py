@@ -20,9 +20,8 @@ from redraft.approvals import HumanAnswer
 from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.records import objects_in
 from redraft.cycles.spec import ANY
-from redraft.errors import ConfigError, StoreError
-from redraft.redact.log import logger
-from redraft.stores.base import Record, Store, intact
+from redraft.errors import ConfigError
+from redraft.stores.base import Record, Store, intact, restored
 
 if TYPE_CHECKING:
     from redraft.approvals import Approval
@@ -108,18 +107,7 @@ async def pending_mail(store: Store, kind: type[T], limit: int, *, topic: str | 
     name = FEEDBACK if kind is Feedback else MESSAGE
     where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
     found = await store.find(name, where=where, newest_first=True, limit=limit)
-    return [*restored(reversed(found), lambda record: from_record(kind, record.data)).values()]
-
-
-def restored(records: Iterable[Record], read: Callable[[Record], R]) -> dict[str, R]:
-    """Read records; return what they hold by key, without those that can't be read, which a warning names."""
-    values: dict[str, R] = {}
-    for record in intact([*records]):
-        try:
-            values[record.key] = read(record)
-        except StoreError as error:
-            logger.warning("The record %r of the kind %r is left out: %s", record.key, record.kind, error)
-    return values
+    return [*restored(found[::-1], lambda record: from_record(kind, record.data)).values()]
 
 
 async def drop_excess_mail(store: Store) -> int:

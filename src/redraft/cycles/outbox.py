@@ -16,12 +16,12 @@ from redraft._tasks import end_tasks
 from redraft._texts import counted
 from redraft.cycles.cycle import error_line
 from redraft.cycles.egress import AgentEffect
-from redraft.cycles.mail import NOTICE, OUTBOX, AgentMessage, restored
+from redraft.cycles.mail import NOTICE, OUTBOX, AgentMessage
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.notices import Notice
 from redraft.errors import LeaseError, StoreError
 from redraft.redact.log import logger
-from redraft.stores.base import Record, reading
+from redraft.stores.base import Record, reading, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ from redraft.errors import ConfigError, ModelError, RedraftError, StoreError
 from redraft.loop.budget import Budget, Room, StepBudget, Tally, exact_usd
 from redraft.loop.journal import claim_under_way
 from redraft.redact.log import logger
-from redraft.stores.base import Record, intact
+from redraft.stores.base import Record, restored
 from redraft.types import NOTHING_USED, ConvergenceReason
 
 if TYPE_CHECKING:
@@ -764,7 +764,7 @@ def _count_answer(model: str, used: TokenUsage) -> None:
 
 async def limit_states(store: Store) -> dict[str, LimitState]:
     """The state of each limit that a worker has used, by the pattern of its models."""
-    return {one.key: from_record(LimitState, one.data) for one in intact(await store.find(LIMIT))}
+    return restored(await store.find(LIMIT), lambda record: from_record(LimitState, record.data))
 
 
 async def spending_state(store: Store, now: float | None = None) -> SpendingState | None:

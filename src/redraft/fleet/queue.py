@@ -12,8 +12,8 @@ from uuid import uuid4
 from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
-from redraft.errors import ConfigError, StoreError
-from redraft.stores.base import FencedStore, Record, intact
+from redraft.errors import ConfigError, DamagedRecordError, StoreError
+from redraft.stores.base import FencedStore, Record, intact, restored, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,7 +266,11 @@ class StoreQueue:
         return None
 
     async def _claim(self, waiting: Record) -> FleetJob | None:
-        before = await self.get(waiting.data["run_id"])
+        try:
+            before = await self.get(waiting.data["run_id"])
+        except DamagedRecordError as error:
+            warn_once(f"{error} Until then, the job is not claimed.")
+            return None
         job = None
         if before is not None and before.state == "queued" and before.claim == waiting.data["claim"]:
             taken = replace(
@@ -393,15 +397,13 @@ class StoreQueue:
         for job in await self._jobs({"state": "running"}):
             running[job.worker] = running.get(job.worker, 0) + 1
         now = _now()
-        found = [
-            WorkerState(
-                from_record(WorkerCard, one.data),
-                running.get(one.key, 0),
-                seen := one.updated_at or now,
-                max(0.0, (now - seen).total_seconds()),
-            )
-            for one in intact(await self._store.find(WORKER))
-        ]
+
+        def state_of(record: Record) -> WorkerState:
+            seen = record.updated_at or now
+            silent = max(0.0, (now - seen).total_seconds())
+            return WorkerState(from_record(WorkerCard, record.data), running.get(record.key, 0), seen, silent)
+
+        found = restored(await self._store.find(WORKER), state_of).values()
         return sorted(found, key=lambda one: one.seconds_silent)
 
     async def wait(self, seconds: float, /) -> None:
@@ -420,7 +422,7 @@ class StoreQueue:
         return self._card
 
     async def _jobs(self, where: Mapping[str, Any]) -> list[FleetJob]:
-        return [_job_of(record) for record in intact(await self._store.find(JOB, where=where))]
+        return [*restored(await self._store.find(JOB, where=where), _job_of).values()]
 
     async def _change_claimed(self, job: FleetJob, change: Callable[[FleetJob], FleetJob]) -> bool:
         """Change a job if its claim still holds; return whether it did."""

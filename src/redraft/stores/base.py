@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +17,7 @@ from typing import (
     Protocol,
     Self,
     TypeAlias,
+    TypeVar,
     cast,
     runtime_checkable,
 )
@@ -29,6 +30,8 @@ from redraft.errors import ConfigError, DamagedRecordError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+T = TypeVar("T")
 
 Scalar: TypeAlias = str | int | float | bool | None
 Where: TypeAlias = Mapping[str, Scalar | tuple[Scalar, ...]]
@@ -127,8 +130,19 @@ def intact(records: Sequence[Record]) -> list[Record]:
     """Return the records that are not damaged; log a warning once for each of the others."""
     for record in records:
         if record.damage:
-            _warn(record.damage)
+            warn_once(f"{record.damage} Until then, the record is skipped.")
     return [record for record in records if not record.damage]
+
+
+def restored(records: Sequence[Record], read: Callable[[Record], T]) -> dict[str, T]:
+    """What records hold, by key, without those that can't be read, each of which a warning names once."""
+    values: dict[str, T] = {}
+    for record in intact(records):
+        try:
+            values[record.key] = read(record)
+        except StoreError as error:
+            warn_once(f"The record {record.key!r} of the kind {record.kind!r} is left out: {error}")
+    return values
 
 
 async def listed(store: Store, kind: str, key: str) -> Record | None:
@@ -138,10 +152,11 @@ async def listed(store: Store, kind: str, key: str) -> Record | None:
 
 
 @lru_cache(maxsize=1000)
-def _warn(damage: str) -> None:
+def warn_once(damage: str) -> None:
+    """Log a warning of damaged records, once in this process."""
     from redraft.redact.log import logger  # noqa: PLC0415 (nothing is damaged, as a rule)
 
-    logger.warning("%s Until then, the record is skipped.", damage)
+    logger.warning("%s", damage)
 
 
 @runtime_checkable
