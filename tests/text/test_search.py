@@ -34,6 +34,12 @@ def test_another_text_is_not(text):
     assert not TextPattern(NAME).is_in(text)
 
 
+def test_joiners_make_no_difference():
+    with_one, without = "\u0645\u06cc\u200c\u062e\u0648", "\u0645\u06cc\u062e\u0648"
+    assert TextPattern(with_one).is_in(without)
+    assert TextPattern(without).is_in(with_one)
+
+
 @pytest.mark.parametrize("text", ["", "  \n", "ab", " a b"[:3]])
 def test_a_text_that_would_be_everywhere_is_refused(text):
     with pytest.raises(ConfigError, match="at least 3 characters"):

@@ -22,6 +22,9 @@ DEPTH = 3
 _ESCAPE = re.compile(r'(?:\\u[0-9a-fA-F]{4})+|\\["\\/bfnrt]')
 
 
+_JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
+
+
 class TextPattern:
     """A text to be found whatever its case, white space and Unicode form, also where it is escaped.
 
@@ -71,6 +74,7 @@ def _resolved(escape: re.Match[str]) -> str:
 
 def _normalized(text: str) -> str:
     seen = text if text.isascii() else without_invisible(unicodedata.normalize("NFKC", text))
+    seen = _JOINERS.sub("", seen)  # which some people write, and others do not
     return unicodedata.normalize("NFC", " ".join(seen.casefold().split()))
 
 
