@@ -497,12 +497,18 @@ def same_issue(one: Issue, other: Issue) -> bool:
 
 def similar_words(one: str, other: str) -> bool:
     """Return whether two messages share most of their words."""
-    a, b = _words(one), _words(other)
-    return bool(a or b) and len(a & b) / len(a | b) >= SAME_ISSUE
+    words, others = words_in(one), words_in(other)
+    return bool(words or others) and overlap(words, others) >= SAME_ISSUE
 
 
-def _words(text: str) -> frozenset[str]:
+def words_in(text: str) -> frozenset[str]:
+    """The words of a text, regardless of case."""
     return frozenset(re.findall(r"\w+", text.casefold()))
+
+
+def overlap(words: frozenset[str], others: frozenset[str]) -> float:
+    """The share (0..1) of all their words that two texts have in common."""
+    return len(words & others) / len(words | others) if words or others else 1.0
 
 
 @keyword_hints()

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel, SqliteStore
+from redraft import _files as files
 from redraft.errors import ReflectionDueError, StoreError
-from redraft.lessons import due, files
+from redraft.lessons import due
 from redraft.lessons.due import FORSAKEN, DueReflection, ReflectionWriter, resolve_due
 from redraft.lessons.folder import LessonFolder
 from redraft.loop.record import Process

@@ -1,4 +1,5 @@
-from redraft.lessons.lesson import overlap, words_of
+from redraft.lessons.lesson import words_of
+from redraft.types import overlap
 from support.lessons import PARTIAL
 
 

@@ -22,6 +22,7 @@ from redraft import (
     TokenUsage,
     reflect,
 )
+from redraft import _files as files
 from redraft._codec import to_json
 from redraft._steps import answer
 from redraft._tasks import end_tasks
@@ -30,7 +31,6 @@ from redraft.cycles.agents import AgentHandle
 from redraft.cycles.mail import AgentMessage, pending_mail
 from redraft.cycles.spec import AgentSpec
 from redraft.errors import StoreError
-from redraft.lessons import files
 from redraft.lessons.due import DUE
 from redraft.loop.journal import Journalled
 from redraft.loop.runs import Runs

@@ -11,10 +11,10 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft._files import replace_file
 from redraft._locks import check_regular
 from redraft.errors import ConfigError
 from redraft.integrations.hook_answer import COMMIT_REFUSED
-from redraft.lessons.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from redraft._prompts import advice_text
 from redraft._texts import estimate_tokens
-from redraft.lessons.lesson import Content, LessonKind, is_empty, words_in
+from redraft.lessons.lesson import Content, LessonKind, is_empty
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
-from redraft.types import Advice
+from redraft.types import Advice, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,13 +15,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from redraft._codec import to_json
+from redraft._files import replace_file, reporting
 from redraft._locks import check_regular
 from redraft._texts import counted, estimate_tokens, shortened
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import unused_files
+from redraft.lessons.documents import ENDING, unused_files
 from redraft.lessons.exchange import FILES, KNOWN_FILES, ExportFile, section_of
-from redraft.lessons.files import ENDING, replace_file, reporting
 from redraft.lessons.folder import MOST_LESSONS
 from redraft.lessons.lesson import (
     KINDS,

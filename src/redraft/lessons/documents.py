@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import stat
 import time
 from collections import OrderedDict, defaultdict
 from contextlib import contextmanager, suppress
@@ -14,38 +15,34 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+from redraft._files import create_file, locked, make_folder, replace_file, reporting
 from redraft._sync import run_sync
 from redraft._texts import counted
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.files import (
-    ENDING,
-    add_file,
-    check_file,
-    create_file,
-    locked,
-    make_folder,
-    read_text,
-    replace_file,
-    reporting,
-)
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record, SharedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from redraft.stores.base import Store
+
+T = TypeVar("T")
 
 REFLECTIONS = "reflections"
 """The folder of all agents' folders, under the project's `memory`."""
 INDEX = ".index"
 """The folder of the search index, which is derived from the documents."""
 ARCHIVE, PLAYBOOKS, RULES = "archive", "playbooks", "rules.md"
+
+ENDING = ".md"
+MOST_BYTES = 1_000_000
+"""Bytes of the largest file that is read."""
 
 _YEAR = re.compile(r"[0-9]{4}")
 _DATED = re.compile(r"[0-9]{4}-")
@@ -188,6 +185,20 @@ def text_of(documents: Documents, entry: Entry, *, of: str) -> str:
     if isinstance(text, StoreError):
         raise text
     return text
+
+
+def parsed(
+    documents: Documents, entries: Iterable[Entry], parse: Callable[[str, Entry], T], *, of: str
+) -> Iterator[tuple[Entry, str, T | StoreError]]:
+    """Yield documents with their texts and what `parse` makes of them, or why that can't be read."""
+    for entry, text in documents.texts(list(entries), of=of):
+        if isinstance(text, StoreError):
+            yield entry, "", text
+            continue
+        try:
+            yield entry, text, parse(text, entry)
+        except LessonFileError as error:
+            yield entry, text, error
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -356,6 +367,50 @@ def _files(folder: Path) -> dict[str, os.stat_result]:
 
 def _is_folder(one: os.DirEntry[str]) -> bool:
     return one.is_dir(follow_symlinks=False)
+
+
+def read_text(path: Path | str, name: str, *, of: str) -> str:
+    """Return the text of a file, which errors call `name`; `of` is what it should contain ("a lesson").
+
+    Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte, or one that is not
+    UTF-8, and `StoreError` if it can't be read.
+    """
+    found = check_file(path, name)
+    if found.st_size > MOST_BYTES:
+        raise LessonFileError(
+            f"The file has {found.st_size:,} bytes, which is too large for {of}.", file=name
+        )
+    try:
+        with reporting(path):
+            return Path(path).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise LessonFileError(f"This is not UTF-8 ({error.reason}): save it as UTF-8.", file=name) from error
+
+
+def check_file(path: Path | str, name: str) -> os.stat_result:
+    """Return the state of a regular file; raises `LessonFileError` for a link, a pipe or a folder."""
+    with reporting(path):
+        found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):  # it may lead anywhere
+        raise LessonFileError("This is a link, and links are not followed.", file=name)
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe would never end
+        raise LessonFileError("This is not a file.", file=name)
+    return found
+
+
+def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
+    """Create `<stem>.md`, or `<stem>-2.md` and so on, and return its name without the ending.
+
+    Never replaces a file. `is_taken` returns whether a name is in use elsewhere. Raises `OSError`.
+    """
+    for number in count(1):
+        name = stem if number == 1 else f"{stem}-{number}"
+        if is_taken(name):
+            continue
+        with suppress(FileExistsError):
+            create_file(folder / f"{name}{ENDING}", data)
+            return name
+    raise AssertionError("count() never ends")
 
 
 # --- records -----------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from redraft._files import replace_file
 from redraft._texts import estimate_tokens, shortened
 from redraft._validation import check_count
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import PLAYBOOKS, RULES, text_of
-from redraft.lessons.files import read_text, replace_file
+from redraft.lessons.documents import PLAYBOOKS, RULES, read_text, text_of
 from redraft.lessons.folder import MOST_LESSONS, REJECTED, folder_name
 from redraft.lessons.lesson import (
     NEAR_DUPLICATE,
@@ -26,9 +26,7 @@ from redraft.lessons.lesson import (
     Partial,
     Procedure,
     is_empty,
-    overlap,
     violation_in,
-    words_in,
     words_of,
 )
 from redraft.lessons.markdown import check_merged, lines_of, one_line, parse
@@ -37,6 +35,7 @@ from redraft.lessons.rules import key_of
 from redraft.memory.safety import LONGEST, Cleaner, memory_redactor, violation
 from redraft.settings import project_folder
 from redraft.text.yaml import load_yaml
+from redraft.types import overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

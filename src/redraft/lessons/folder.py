@@ -10,10 +10,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from redraft.errors import LessonFileError, StoreError
-from redraft.lessons.documents import documents_at, text_of
-from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, advice_lines, overlap, words_of
+from redraft.lessons.documents import documents_at, parsed, text_of
+from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, advice_lines, words_of
 from redraft.lessons.markdown import parse, render
 from redraft.text.characters import without_invisible
+from redraft.types import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -102,14 +103,12 @@ class LessonFolder:
 
     def read_all(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, str, Lesson | StoreError]]:
         """Yield documents with their texts and their lessons, or why one can't be read."""
-        for entry, text in self.documents.texts(list(entries), of="a lesson"):
-            if isinstance(text, StoreError):
-                yield entry, "", text
-                continue
-            try:
-                yield entry, text, parse(text, entry.id, self.agent, entry.day)
-            except LessonFileError as error:
-                yield entry, text, error
+        return parsed(
+            self.documents,
+            entries,
+            lambda text, entry: parse(text, entry.id, self.agent, entry.day),
+            of="a lesson",
+        )
 
     def lessons(self, *, archived: bool = False) -> Iterator[Lesson]:
         """Yield the lessons by name, skipping documents that can't be read."""

@@ -11,6 +11,7 @@ from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError
 from redraft.memory.safety import Cleaner, violations_of
+from redraft.types import words_in
 
 # "None: what is known does not tell", but not "None of the pages may be left out".
 _NOTHING = re.compile(
@@ -168,7 +169,6 @@ class Lesson:
         return self.title or self.summary
 
 
-_WORD = re.compile(r"\w+")
 NEAR_DUPLICATE = 0.8
 """The `overlap` from which two lessons count as the same."""
 
@@ -188,16 +188,6 @@ def advice_lines(content: Content) -> tuple[str, ...]:
         case Decision():
             advice = ""
     return tuple(one for line in advice.casefold().splitlines() if (one := " ".join(line.split())))
-
-
-def words_in(text: str) -> frozenset[str]:
-    """Return the words of a text, regardless of case."""
-    return frozenset(_WORD.findall(text.casefold()))
-
-
-def overlap(words: frozenset[str], others: frozenset[str]) -> float:
-    """Return the share (0..1) of all their words that two texts have in common."""
-    return len(words & others) / len(words | others) if words or others else 1.0
 
 
 def lesson_document(lesson: Lesson) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.documents import PLAYBOOKS, RULES
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, overlap, violation_in, words_of
+from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, violation_in, words_of
 from redraft.lessons.markdown import unknown_keys
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules
+from redraft.types import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import PLAYBOOKS, documents_at
+from redraft.lessons.documents import PLAYBOOKS, documents_at, parsed
 from redraft.lessons.folder import folder_name, short_title
 from redraft.lessons.markdown import (
     front_of,
@@ -196,14 +196,12 @@ class Playbooks:
         """Yield documents, newest first, with their texts and playbooks, or why one can't be read."""
         entries = list(self._documents.entries(self._folder, archived=archived))
         entries.sort(key=lambda one: (one.stem[:10], one.changed_ns), reverse=True)
-        for entry, text in self._documents.texts(entries, of="a playbook"):
-            if isinstance(text, StoreError):
-                yield entry, "", text
-                continue
-            try:
-                yield entry, text, parse_playbook(text, entry.id, self.agent)
-            except LessonFileError as error:
-                yield entry, text, error
+        return parsed(
+            self._documents,
+            entries,
+            lambda text, entry: parse_playbook(text, entry.id, self.agent),
+            of="a playbook",
+        )
 
     def _has_expired(self, playbook: Playbook) -> bool:
         return self._today() >= playbook.day + LIFE[playbook.outcome]

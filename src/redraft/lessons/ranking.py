@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from redraft._validation import check_count
 from redraft.lessons.full_text import FullText, damping, names_in, tokens_of
-from redraft.lessons.lesson import CONFIDENCE, KINDS, NEAR_DUPLICATE, LessonKind, Status, overlap, words_in
+from redraft.lessons.lesson import CONFIDENCE, KINDS, NEAR_DUPLICATE, LessonKind, Status
 from redraft.text.characters import without_invisible
+from redraft.types import overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import Entry, documents_of
-from redraft.lessons.files import check_file
+from redraft.lessons.documents import Entry, check_file, documents_of
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.lesson import KINDS, STATUSES, TRUST_MEANS, Lesson, headings_of, lesson_document

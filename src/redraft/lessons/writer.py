@@ -19,8 +19,6 @@ from redraft.lessons.lesson import (
     Procedure,
     headings_of,
     is_empty,
-    overlap,
-    words_in,
 )
 from redraft.lessons.markdown import one_line
 from redraft.lessons.outcome import ONLY_JUDGED, Outcome
@@ -29,7 +27,7 @@ from redraft.memory.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced, json_of, speaks_to_author
-from redraft.types import NOTHING_USED, TokenUsage
+from redraft.types import NOTHING_USED, TokenUsage, overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

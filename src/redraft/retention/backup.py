@@ -20,11 +20,11 @@ from shutil import copyfile, copyfileobj
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
+from redraft._files import replace_file
 from redraft._locks import make_folder
 from redraft._texts import counted
 from redraft.errors import ConfigError, StoreError
 from redraft.lessons.documents import INDEX
-from redraft.lessons.files import replace_file
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
 from redraft.stores.location import DATABASE, project_place
 from redraft.stores.sqlite import check_database, copy_database, restore_database

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from redraft._files import TEMPORARY, reporting
 from redraft._texts import counted
 from redraft.errors import StoreError
 from redraft.lessons.documents import REFLECTIONS, documents_of, unused_files
-from redraft.lessons.files import TEMPORARY, reporting
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.playbooks import Playbooks
 from redraft.lessons.rules import Rules

@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redraft._files import reporting
 from redraft._validation import check_count, only
 from redraft.cycles import storage as cycle_storage
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.fleet.queue import STATES, StoreQueue
 from redraft.integrations.hook import Sessions
 from redraft.lessons.documents import INDEX, REFLECTIONS, LessonFiles
-from redraft.lessons.files import reporting
 from redraft.lessons.library import LessonLibrary
 from redraft.loop.event_log import erase_events, is_event_log
 from redraft.loop.runs import LAST, Runs

@@ -1,69 +1,21 @@
-"""Files that people edit, too: written atomically, and read only if they are regular files."""
+"""Files and folders that people edit, too: atomic writes, and locks."""
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 from contextlib import contextmanager, suppress
-from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft._locks import check_regular, flock, remedy
-from redraft.errors import LessonFileError, StoreError
+from redraft.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
+    from pathlib import Path
 
-ENDING = ".md"
-MOST_BYTES = 1_000_000
 LOCK_WAIT = 10.0
 """Seconds to wait for another process that has locked a folder."""
-
-
-def read_text(path: Path | str, name: str, *, of: str) -> str:
-    """Return the text of a file, which errors call `name`; `of` is what it should contain ("a lesson").
-
-    Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte, or one that is not
-    UTF-8, and `StoreError` if it can't be read.
-    """
-    found = check_file(path, name)
-    if found.st_size > MOST_BYTES:
-        raise LessonFileError(
-            f"The file has {found.st_size:,} bytes, which is too large for {of}.", file=name
-        )
-    try:
-        with reporting(path):
-            return Path(path).read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise LessonFileError(f"This is not UTF-8 ({error.reason}): save it as UTF-8.", file=name) from error
-
-
-def check_file(path: Path | str, name: str) -> os.stat_result:
-    """Return the state of a regular file; raises `LessonFileError` for a link, a pipe or a folder."""
-    with reporting(path):
-        found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):  # it may lead anywhere
-        raise LessonFileError("This is a link, and links are not followed.", file=name)
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe would never end
-        raise LessonFileError("This is not a file.", file=name)
-    return found
-
-
-def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
-    """Create `<stem>.md`, or `<stem>-2.md` and so on, and return its name without the ending.
-
-    Never replaces a file. `is_taken` returns whether a name is in use elsewhere. Raises `OSError`.
-    """
-    for number in count(1):
-        name = stem if number == 1 else f"{stem}-{number}"
-        if is_taken(name):
-            continue
-        with suppress(FileExistsError):
-            create_file(folder / f"{name}{ENDING}", data)
-            return name
-    raise AssertionError("count() never ends")
 
 
 def create_file(path: Path, data: bytes) -> None:

@@ -2,9 +2,9 @@ import threading
 
 import pytest
 
+from redraft import _files as files
+from redraft._files import locked, replace_file
 from redraft.errors import StoreError
-from redraft.lessons import files
-from redraft.lessons.files import locked, replace_file
 
 
 def test_waiting_for_a_locked_folder_times_out_with_its_name(tmp_path, monkeypatch):
