@@ -260,7 +260,8 @@ class NoteStore:
         """
         if (state := await self._trial_state(identity)) is None:
             return None
-        judged, evidence, done = state[0], evidence_of(trial, *state), False
+        (judged, uses, note), done = state, False
+        evidence = evidence_of(trial, judged, uses, note.based_on)
         rollback, shown = evidence.rollback, (evidence.is_shown, evidence.control_share)
 
         def changed(noted: NotedTask) -> NotedTask:
@@ -308,19 +309,16 @@ class NoteStore:
         """
         if (state := await self._trial_state(identity)) is None:
             return None
-        version, current = state[0].in_force, await self.current(identity)
-        if current is not None and current.version == version and size_of(current.reflection, task) == 0:
-            return version
-        return version if may_replace(trial, *state) else None
+        noted, uses, note = state
+        is_empty = size_of(note.reflection, task) == 0
+        return note.version if is_empty or may_replace(trial, noted, uses, note.based_on) else None
 
-    async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], int | None] | None:
-        """Read what a trial is judged by: the notes, the runs, and the version before the one in force.
-
-        Returns None if no note is in force.
-        """
-        noted, now = await self.noted(identity), datetime.now(UTC)
-        if noted is None or noted.in_force is None:
+    async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], Note] | None:
+        """Read what a trial is judged by: the notes, the runs, and the note in force; None if none is."""
+        record, now = await self._store.get(NOTED_TASK, _key(identity)), datetime.now(UTC)
+        if record is None or record.data.get("off") or record.data.get(CURRENT) is None:
             return None
+        noted, note = from_record(NotedTask, record.data), from_record(Note, record.data[CURRENT])
         if (until := noted.judged_until) is not None and is_future(until, now):
             # A wrong clock wrote it: stored as now, so that the runs from now on count.
 
@@ -328,9 +326,7 @@ class NoteStore:
                 return replace(there, judged_until=now) if there.judged_until == until else there
 
             noted = _effective(await self._change(identity, clamped))
-        note = await self.revision(identity, noted.in_force) if noted.in_force else None
-        uses = await self.uses(identity, latest=LATEST)
-        return noted, uses, None if note is None else note.based_on
+        return noted, await self.uses(identity, latest=LATEST), note
 
     async def _write(self, identity: str, note: Note, *, count_runs: bool = False) -> Note:
         """Write a note under the first free number, unless its run has one already.

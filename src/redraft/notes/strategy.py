@@ -75,13 +75,15 @@ def _reflection_of(reply: str, subject: ReflectionInput, cut_off: bool) -> TaskR
 def storable(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Redact and bound the reflection of any strategy, so that it may be stored.
 
-    Secrets are withheld first, so that no cut leaves half of one, and again at the end, because the task's
-    own text may have replaced a refined one. Raises `OutputError` for anything but a `TaskReflection`, and
-    what `bounded` and `redacted` raise.
+    Secrets are withheld first, so that no cut leaves half of one, and again in what was bounded, because the
+    task's own text may have replaced a refined one. Raises `OutputError` for anything but a `TaskReflection`,
+    and what `bounded` and `redacted` raise.
     """
     if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
         raise OutputError(f"A reflection strategy must return a TaskReflection, got {reflection!r:.200}.")
-    return redacted(bounded(redacted(reflection), subject))
+    clean = redacted(reflection)
+    cut = bounded(clean, subject)
+    return cut if cut == clean else redacted(cut)
 
 
 def redacted(reflection: TaskReflection) -> TaskReflection:
