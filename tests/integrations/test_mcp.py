@@ -235,9 +235,9 @@ def test_criteria_of_a_client_judge_without_a_file(project):
 
 
 def test_functions_of_the_projects_own_files_run(project):
-    (project / "house_rules.py").write_text("def polite(text):\n    return 'please' in text\n")
+    (project / "manners.py").write_text("def polite(text):\n    return 'please' in text\n")
     (project / "own.yaml").write_text(
-        "- {name: polite, evaluator: function, config: {function: 'house_rules:polite'}}\n"
+        "- {name: polite, evaluator: function, config: {function: 'manners:polite'}}\n"
     )
 
     async def main():
