@@ -16,15 +16,13 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
-
-TESTS = Path(__file__).parent.parent
 
 
 class Killer:
@@ -234,19 +232,27 @@ def main(name, folder, points, database=""):
     report = {"points": chosen, "killed": killed, "wrong": wrong, "expected": expected, "order": order}
     if feature.is_shared:
         report["shared"] = [one == expected for one in twice_at_once(feature, folder / "shared")]
-    sys.stdout.write(json.dumps(report))
+    return report
+
+
+FORKS = get_context("forkserver")
+FORKS.set_forkserver_preload(["support.killed"])
+"""Starts a process for each report, in which all that features import has been imported."""
 
 
 def report_of(feature, folder, points, database="", timeout=120):
-    """Run this module in a process of its own; return its report."""
-    command = [sys.executable, "-m", "support.killing", feature, str(folder), str(points), database]
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "REDRAFT_HOME": ".redraft"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """Kill a feature in a process of its own; return the report."""
+    process = FORKS.Process(target=_write_report, args=(feature, folder, points, database))
+    process.start()
+    process.join(timeout)
+    process.kill()
+    return json.loads((folder / "report.json").read_text())
+
+
+def _write_report(feature, folder, points, database):
+    os.environ["REDRAFT_HOME"] = ".redraft"
+    (folder / "report.json").write_text(json.dumps(main(feature, folder, points, database)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])))
