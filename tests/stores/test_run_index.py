@@ -248,8 +248,11 @@ def test_a_run_belongs_to_the_day_it_began(store):
 
 
 def test_shares_are_summed_by_role_and_by_model(store):
-    role = [Share("role", "writing", 2, known_usd=0.25), Share("role", HOSTILE, 1, unpriced=True)]
-    model = Share("role_model", "big", 3, known_usd=0.25, unpriced=True)
+    role = [
+        Share("role", "writing", requests=2, known_usd=0.25),
+        Share("role", HOSTILE, requests=1, unpriced=True),
+    ]
+    model = Share("role_model", "big", requests=3, known_usd=0.25, unpriced=True)
     asyncio.run(
         keep(
             store,
@@ -290,7 +293,9 @@ def test_the_index_agrees_with_the_records(store):
             unpriced=rng.random() < 0.3,
             later_tokens=number,
         )
-        shares = [Share("role", role, number) for role in ("generation", "revision") if rng.random() < 0.6]
+        shares = [
+            Share("role", role, requests=number) for role in ("generation", "revision") if rng.random() < 0.6
+        ]
         return record(one, *shares)
 
     async def main():

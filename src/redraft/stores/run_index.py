@@ -18,7 +18,6 @@ from typing import (
     Self,
     TypeAlias,
     TypeVar,
-    cast,
     get_args,
     runtime_checkable,
 )
@@ -56,27 +55,35 @@ Facet: TypeAlias = Literal["role", "role_model"]
 GroupBy: TypeAlias = Column | Facet
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one role used of a run (`facet` is `role`), or all roles of one model (`role_model`)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What calls of models used: columns of runs, of shares and of expenses."""
 
-    facet: str
-    value: str
     requests: int = 0
     failed_requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     known_usd: float = 0.0
+    """What is known of the cost."""
     unpriced: bool = False
+    """Whether there is more of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class Share(Spent):
+    """What one role used of a run (`facet` is `role`), or all roles of one model (`role_model`)."""
+
+    facet: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow(Spent):
     """The columns of one run.
 
     `task` is a digest of the task, `criteria` the scores of the first and the best version by each criterion.
-    `host`, `pid` and `process_started` name the process that works on it, or did. `known_usd` is what is
-    known of the cost; `unpriced` says that there is more. `later_` is what came after the best version.
+    `host`, `pid` and `process_started` name the process that works on it, or did. `later_` is what came after
+    the best version. Of a damaged run, only the id and the time are known.
     """
 
     run_id: str
@@ -102,12 +109,6 @@ class RunRow:
     best_score: float | None = None
     satisfactory: bool = False
     seconds: float = 0.0
-    requests: int = 0
-    failed_requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    known_usd: float = 0.0
-    unpriced: bool = True
     later_tokens: int = 0
     later_usd: float = 0.0
     later_unpriced: bool = False
@@ -139,12 +140,9 @@ class RunRow:
             index = data["index"]
             columns = {name: _checked(index[name], kind) for name, kind in _COLUMNS.items()}
             criteria = {name: (first, best) for name, (first, best) in index["criteria"].items()}
-            shares = tuple(
-                Share(*(_checked(value, kind) for value, kind in zip(share, _SHARE.values(), strict=True)))
-                for share in index["shares"]
-            )
+            shares = tuple(Share(**_named(share, _SHARE)) for share in index["shares"])
         except (DamagedRecordError, KeyError, TypeError, ValueError, AttributeError):
-            return cls(run_id, created_at)
+            return cls(run_id, created_at, unpriced=True)
         return cls(run_id, created_at, criteria=criteria, shares=shares, **columns)
 
 
@@ -217,21 +215,16 @@ class RunUse(NamedTuple):
         return [*self[:2], microseconds(self.at), *self[3:]]
 
 
-class Expense(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Expense(Spent):
     """What one cycle of an agent used, or one note on a run; the record carries this as `data["index"]`."""
 
     at: datetime
     run_id: str = ""
-    requests: int = 0
-    failed_requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    known_usd: float = 0.0
-    unpriced: bool = False
 
     def to_data(self) -> list[Any]:
         """Return the expense as its record carries it."""
-        return [microseconds(self.at), *self[1:]]
+        return [microseconds(self.at), self.run_id, *(getattr(self, name) for name in _SPENT_COLUMNS)]
 
 
 class ExpenseGroup(NamedTuple):
@@ -500,10 +493,13 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "float": (float, int),
     "float | None": (float, int, type(None)),
 }
-RUN_COLUMNS = {one.name: str(one.type) for one in fields(RunRow) if one.name != "shares"}
-"""The columns of a run, each with its kind, in the order of the fields of `RunRow`."""
+_SPENT_COLUMNS = {one.name: str(one.type) for one in fields(Spent)}
+_FIELDS = {one.name: str(one.type) for one in fields(RunRow) if one.name not in ("shares", *_SPENT_COLUMNS)}
+RUN_COLUMNS = {**_FIELDS, **_SPENT_COLUMNS}
+"""The columns of a run, each with its kind."""
 _COLUMNS = {name: kind for name, kind in RUN_COLUMNS.items() if kind in _KINDS and name != "run_id"}
-_SHARE = {one.name: str(one.type) for one in fields(Share)}
+_SHARE = {"facet": "str", "value": "str", **_SPENT_COLUMNS}
+"""The columns of a share, in the order in which records list them."""
 _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
 _QUERIED = {"run_id": "str", **_COLUMNS, "day": "date"}
@@ -518,6 +514,11 @@ def _checked(value: Any, kind: str) -> Any:
     if kind == "time":
         return _time(value)
     return float(value) if kind.startswith("float") and value is not None else value
+
+
+def _named(values: Iterable[Any], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Name the values that a record lists, and check them."""
+    return {name: _checked(value, kinds[name]) for name, value in zip(kinds, values, strict=True)}
 
 
 def _time(microseconds: int) -> datetime:
@@ -560,14 +561,14 @@ def _from_column(value: Any, kind: str) -> Any:
 
 
 def _row(found: Sequence[Any]) -> RunRow:
-    run_id, created_at, *values, criteria = found
-    columns = map(_from_column, values, _COLUMNS.values())
-    scores = {
+    columns = dict(zip(RUN_COLUMNS, found, strict=True))
+    run_id, created_at = _from_column(columns["run_id"], "str"), _from_column(columns["created_at"], "time")
+    read = {name: _from_column(columns[name], kind) for name, kind in _COLUMNS.items()}
+    criteria = {
         name: (_checked(first, "float | None"), _checked(best, "float | None"))
-        for name, (first, best) in json.loads(criteria).items()
+        for name, (first, best) in json.loads(columns["criteria"]).items()
     }
-    make = cast("Callable[..., RunRow]", RunRow)  # the columns are in the order of its fields
-    return make(_from_column(run_id, "str"), _from_column(created_at, "time"), *columns, scores)
+    return RunRow(run_id, created_at, criteria=criteria, **read)
 
 
 def _damaged_row(found: Sequence[Any]) -> RunRow | None:
@@ -576,9 +577,9 @@ def _damaged_row(found: Sequence[Any]) -> RunRow | None:
     if not isinstance(run_id, str):
         return None
     try:
-        return RunRow(run_id, _from_column(created_at, "time"))
+        return RunRow(run_id, _from_column(created_at, "time"), unpriced=True)
     except _UNREADABLE:
-        return RunRow(run_id, _EPOCH)
+        return RunRow(run_id, _EPOCH, unpriced=True)
 
 
 _UNREADABLE = (TypeError, ValueError, AttributeError, OverflowError, RecursionError)
@@ -670,8 +671,7 @@ class _Table(NamedTuple):
     def read(self, data: Mapping[str, Any]) -> Any:
         """Read the row from the data of its record; None where that can't be done."""
         try:
-            columns = zip(data["index"], self.columns.values(), strict=True)
-            return self.row(*(_checked(value, kind) for value, kind in columns))
+            return self.row(**_named(data["index"], self.columns))
         except (DamagedRecordError, KeyError, TypeError, ValueError, OverflowError):
             return None
 
@@ -684,7 +684,7 @@ _USES = _Table.of(
 _EXPENSES = _Table.of(
     "expenses",
     Expense,
-    {"at": "time", "run_id": "str", **{name: _SHARE[name] for name in Expense._fields[2:]}},
+    {"at": "time", "run_id": "str", **_SPENT_COLUMNS},
 )
 _TABLES = {LESSON_USE: _USES, NOTE_USE: _USES, CYCLE: _EXPENSES, NOTE_COST: _EXPENSES}
 INDEXED = (RUN, *_TABLES)
