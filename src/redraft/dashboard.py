@@ -12,7 +12,8 @@ from redraft.settings import load_settings
 from redraft.stores.location import project_store
 from redraft.terminal import options
 from redraft.terminal.commands import at_database, command_group, handles_errors
-from redraft.terminal.console import CalmConsole, emit, emit_json
+from redraft.terminal.console import CalmConsole, deliver, emit, emit_json
+from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
 from redraft.web.people import People, people_of
 
@@ -62,16 +63,11 @@ async def list_(as_json: options.Json = False) -> None:
     """List who has a token."""
     async with _people() as people:
         found = await people.all()
-    if as_json:
-        emit_json(
-            {"people": [{"name": one.name, "token": one.token_id, "since": one.since} for one in found]}
-        )
-        return
-    console = CalmConsole()
-    for one in found:
-        console.say(f"{visible(one.name)}  {one.token_id}  since {one.since}")
-    if not found:
-        console.say("Nobody has a token yet. Create one with: redraft token add NAME")
+    rows = [{"name": one.name, "token": one.token_id, "since": one.since} for one in found]
+    if found or as_json:
+        deliver(PlainTable(rows, wrap=("name",)), {"people": rows}, as_json=as_json)
+    else:
+        CalmConsole().say("Nobody has a token yet. Create one with: redraft token add NAME")
 
 
 @token.command()

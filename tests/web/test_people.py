@@ -61,6 +61,7 @@ def test_a_token_proves_who_gave_feedback(project, monkeypatch):
     assert redraft("token", "add", "anna").exit_code == 2
     [listed] = json.loads(redraft("token", "list", "--json").stdout)["people"]
     assert (listed["name"], token in json.dumps(listed)) == ("anna", False)
+    assert redraft("token", "list").stdout.split() == [*listed, *listed.values()]
     assert redraft("cycle", "run", "asks.yaml", "--cycles", "1").exit_code == 0
     monkeypatch.setenv("REDRAFT_TOKEN", token)
     refused = redraft("cycle", "feedback", "asks", "-m", "Well done.", "--by", "bo")
