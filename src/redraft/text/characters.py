@@ -27,10 +27,10 @@ def _escape(found: re.Match[str]) -> str:
 
 
 # Control characters except tab and line feed; soft hyphens and characters without width; direction marks;
-# tags and variation selectors, which can carry a whole hidden text; private use.
+# tags and variation selectors, which can carry a whole hidden text; lone surrogates; private use.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
-    r"\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ue000-\uf8ff"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\uf8ff"
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
 _LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -48,19 +48,16 @@ _STRAY_SELECTORS = re.compile(rf"(?<![{_SIGN}])[\ufe0e\ufe0f]+(?!\u20e3)")
 def without_invisible(text: str) -> str:
     """Remove invisible characters from a text, in linear time; each line ends with a line feed.
 
-    A joiner or a selector stays where a script or an emoji needs it, and tabs stay. A lone surrogate becomes
-    U+FFFD.
+    A joiner or a selector stays where a script or an emoji needs it, and tabs stay.
     """
     if text.isascii() and text.isprintable():
         return text
     text = _INVISIBLE.sub("", _LINE_ENDS.sub("\n", text))
     if text.isascii():
         return text
-    text = _STRAY_JOINERS.sub("", _STRAY_SELECTORS.sub("", text))
-    return _SURROGATE.sub("\ufffd", text)
+    return _STRAY_JOINERS.sub("", _STRAY_SELECTORS.sub("", text))
 
 
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
