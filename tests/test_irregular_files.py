@@ -13,8 +13,8 @@ from redraft._locks import FileLock, make_file
 from redraft.errors import StoreError
 from redraft.evals.cases import EvalCase, add_cases, place_of
 from redraft.evals.cli import _prepare
-from redraft.integrations.hook import Sessions
 from redraft.integrations.hook_install import _read
+from redraft.integrations.hook_sessions import Sessions
 from redraft.loop import EventLog
 from redraft.loop.cli import write_output
 from redraft.stores.base import Record

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from redraft import ModelError, ScriptedModel
-from redraft.integrations.hook import HookOptions
 from redraft.integrations.hook_answer import COMMIT_REFUSED
+from redraft.integrations.hook_settings import HookOptions
 from redraft.lessons import Failure, Lessons
 from redraft.terminal.exits import ExitCode
 from redraft.types import PlainTask

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from redraft._files import replace_file
-from redraft.integrations.hook import CodingSession, Sessions
+from redraft.integrations.hook_sessions import CodingSession, Sessions
 from redraft.models.local import PackagedWeights
 from redraft.retention import checkup
 from redraft.retention.checkup import check_data

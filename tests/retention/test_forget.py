@@ -19,7 +19,7 @@ from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
-from redraft.integrations.hook import CodingSession, Sessions
+from redraft.integrations.hook_sessions import CodingSession, Sessions
 from redraft.loop.journal import STEP
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
 from redraft.notes.store import NoteStore

@@ -6,7 +6,7 @@ import psycopg
 
 from redraft import Agent, Ensemble, QualityCriterion, ReflectionPattern, ScriptedModel, Task
 from redraft.cycles import Agents
-from redraft.integrations.hook import CodingSession, CodingTurn, Sessions
+from redraft.integrations.hook_sessions import CodingSession, CodingTurn, Sessions
 from redraft.lessons.lesson import Failure, Lesson
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.rules import Rules

@@ -22,8 +22,8 @@ from redraft.terminal.exits import ExitCode
 
 if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent
-    from redraft.integrations.hook import HookOptions
     from redraft.integrations.hook_install import FileChange
+    from redraft.integrations.hook_settings import HookOptions
     from redraft.web.guard import Address
 
 hook = command_group(help="Check what coding agents do, and tell them what was learned.")
@@ -81,7 +81,8 @@ def accept() -> None:
 
     What an agent changes while it is at work is not applied until then. It takes a person at a terminal.
     """
-    from redraft.integrations.hook import Sessions, accept
+    from redraft.integrations.hook import accept
+    from redraft.integrations.hook_sessions import Sessions
     from redraft.settings import project_folder
 
     accepted = Sessions().accepted()
@@ -106,8 +107,8 @@ def install(
     check: Check = False,
 ) -> None:
     """Have a coding agent, or git before a commit, call the hook. Shows what it writes."""
-    from redraft.integrations.hook import HookOptions
     from redraft.integrations.hook_install import installed, installed_in_git
+    from redraft.integrations.hook_settings import HookOptions
 
     hook_options = HookOptions.load()  # before anything is written
     root, configured = _repository(), _configured(agent)
@@ -275,7 +276,7 @@ def mcp(
         raise MissingExtraError("The MCP server", "mcp")
     if folder is not None:
         _work_in(folder)
-    from redraft.integrations.hook import HookOptions
+    from redraft.integrations.hook_settings import HookOptions
     from redraft.integrations.mcp import CRITERIA, ProjectTools, path_in_project, serve_http, serve_stdio
 
     if criteria is not None:

@@ -1,4 +1,4 @@
-"""Coding agents: what their hooks are told, how they want to be answered, and what configures them."""
+"""Coding agents: the events of their hooks, the form of the answers, and what configures them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, cast
 
 @dataclass(frozen=True, slots=True)
 class HookEvent:
-    """What an agent tells a hook; empty where it doesn't.
+    """An event of an agent, as a hook receives it; empty where the agent says nothing.
 
     `session` is the id of the session and `turn` that of the person's prompt. `is_continued` means that the
     agent goes on because of a hook. `folder` is where it works, `prompt` what the person asked, `answer` what
-    the agent said last. `forgot` means that the agent begins without what hooks told it before.
+    the agent said last. `forgot` means that the agent begins without what hooks sent it before.
     """
 
     name: str

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from redraft._codec import from_record, to_record
 from redraft._critique import render_critique
-from redraft._locks import check_regular, make_folder
+from redraft._locks import check_regular
 from redraft._prompts import advice_text
 from redraft._texts import counted, listed
-from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.requirements import requirement_lines, rubric_text
-from redraft.integrations.accepted import Accepted
 from redraft.integrations.coding_agents import AGENTS
-from redraft.integrations.git import Baseline, ChangedTexts, WorkTree, worked_in
+from redraft.integrations.git import ChangedTexts, WorkTree, worked_in
+from redraft.integrations.hook_sessions import CodingSession, CodingTurn, Sessions
+from redraft.integrations.hook_settings import Accepted, HookOptions, Subject
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
 from redraft.protocols import RunContext
 from redraft.settings import SETTINGS_FILE, load_settings, project_folder
-from redraft.text.search import has_text
 from redraft.types import (
     Advice,
     ConvergenceReason,
@@ -41,270 +38,19 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping, Sequence
 
     from redraft.integrations.coding_agents import HookEvent
     from redraft.lessons.lessons import Lessons
-    from redraft.text.search import IsWanted
 
-MOST_BLOCKS = 7
-"""Claude Code ends a turn itself after eight blocks in a row."""
 MOST_ISSUES = 20
-"""That are told at once."""
+"""Issues in a critique."""
 MOST_REMARKS = 5
 """On files that were not judged, in one note."""
 MEND = "Mend this, then finish. If something here can't be met, say why."
-KEPT_DAYS = 30
-DAY = 86_400
-"""Seconds."""
-ACCEPTED = "accepted"
-"""The name of the file with what a person has accepted; those of sessions end in `.json`."""
 UNHOOKED = "the agent's configuration no longer calls `redraft hook`"
-MOST_TURNS = 5
-"""Of a session, the last ones that lessons are made of."""
 TASK_TYPE = "coding"
 NO_TASK = "Work on the code of this repository."
-Subject = Literal["diff", "files", "answer"]
-
-
-@dataclass(frozen=True, slots=True)
-class HookOptions:
-    """The table `[hook]` of `redraft.toml`.
-
-    `criteria` is the criteria file, relative to `redraft.toml`, and `subject` what it judges: the diff of the
-    session, each file that changed, or the agent's last answer. `paths` are git's pathspecs. With `judge`, a
-    model judges what checks can't, within `budget_usd` and `budget_tokens` for each check, and writes the
-    reasons into lessons. A turn is blocked at most `blocks` times, and a hook takes at most `timeout`
-    seconds. `lessons` is the name under which lessons are kept, of which a session gets at most `max_tokens`.
-    Raises `ConfigError`.
-    """
-
-    criteria: str = "criteria.yaml"
-    subject: Subject = "diff"
-    paths: Sequence[str] = ()
-    judge: bool = False
-    budget_usd: float | None = None
-    budget_tokens: int | None = None
-    blocks: int = 3
-    timeout: float = 30.0
-    lessons: str = "coding-agent"
-    max_tokens: int = 800
-
-    def __post_init__(self) -> None:
-        check_name("criteria", self.criteria)
-        check_choice("subject", self.subject, ("diff", "files", "answer"))
-        check_list("paths", self.paths)
-        check_flag("judge", self.judge)
-        check_bound("budget_usd", self.budget_usd)
-        check_bound("budget_tokens", self.budget_tokens)
-        _check_whole("blocks", self.blocks, MOST_BLOCKS)
-        check_bound("timeout", self.timeout)
-        check_name("lessons", self.lessons)
-        _check_whole("max_tokens", self.max_tokens)
-        if self.judge and self.subject == "files":
-            raise ConfigError("judge = true works with subject = 'diff' or 'answer'; files get checks only.")
-
-    @classmethod
-    def load(cls) -> HookOptions:
-        """Read the options that apply in the working folder."""
-        given, known = load_settings().hook, [one.name for one in fields(cls)]
-        for key in given:
-            if key not in known:
-                raise ConfigError(f"{SETTINGS_FILE}, [hook]: unknown key {key!r}; {nearest(key, known)}")
-        try:
-            return cls(**given)
-        except ConfigError as error:
-            raise ConfigError(f"{SETTINGS_FILE}, [hook]: {error}") from error
-
-
-def _check_whole(name: str, value: Any, most: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (most and value > most):
-        bounds = f"from 0 to {most}" if most else "of at least 0"
-        raise ConfigError(f"{name} must be a whole number {bounds}, got {value!r}.")
-
-
-# --- what a session has been told, and what it did ---------------------------------------------------------
-
-
-@dataclass(slots=True)
-class CodingTurn:
-    """One turn of an agent: what the person asked, and the versions that were judged, oldest first.
-
-    The versions are records, which only `learn` decodes: to check a turn takes no time for it.
-    """
-
-    prompt: str = ""
-    versions: list[Any] = field(default_factory=list[Any])
-
-
-@dataclass(slots=True)
-class CodingSession:
-    """What hooks know of one session of a coding agent, in a file of the project's `home`.
-
-    `blocks` counts how often the turn was blocked, and `is_blocked` says whether its last check did so.
-    `judged` is the digest of what was judged last, and `critique` that of what was said about it in this
-    turn. `advice` are the lessons that the agent was given, as records. `knows_criteria` says that it was
-    told what the criteria ask for, and `calls_hook` that its configuration in the repository called the hook
-    when the session began.
-    """
-
-    key: str
-    baseline: Baseline | None = None
-    knows_criteria: bool = False
-    calls_hook: bool = False
-    turn: str = ""
-    blocks: int = 0
-    is_blocked: bool = False
-    judged: str = ""
-    critique: str = ""
-    advice: list[Any] = field(default_factory=list[Any])
-    turns: list[CodingTurn] = field(default_factory=list[CodingTurn])
-    ended: bool = False
-
-    @classmethod
-    def of(cls, stored: dict[str, Any]) -> CodingSession:
-        """Return a session from the JSON data of its file; raises `TypeError` for other data."""
-        stored.pop("criteria", None)  # of an earlier version
-        session = cls(**stored)
-        session.baseline = None if session.baseline is None else Baseline(**stored["baseline"])
-        session.turns = [CodingTurn(**one) for one in stored["turns"]]
-        return session
-
-    @property
-    def current(self) -> CodingTurn:
-        """The turn under way."""
-        if not self.turns:
-            self.turns.append(CodingTurn())
-        return self.turns[-1]
-
-    def is_under_way(self, event: HookEvent) -> bool:
-        """Return whether the end of a turn is that of the current one, which may have been blocked before.
-
-        An agent that goes on after a block does not always say so, and older ones give turns no id. Then a
-        turn that was just blocked is under way until the next prompt.
-        """
-        if event.is_continued:
-            return True
-        return event.turn == self.turn if event.turn else self.is_blocked
-
-    def begin_turn(self, turn: str, prompt: str = "") -> None:
-        """Begin a turn, which may be blocked anew."""
-        self.turn, self.blocks, self.is_blocked, self.critique = turn, 0, False, ""
-        if self.current.versions or prompt:
-            self.turns = [one for one in self.turns if one.versions][1 - MOST_TURNS :]
-            self.turns.append(CodingTurn(prompt))
-
-
-class Sessions:
-    """The sessions of a project, each in a file of its own, mode 0600.
-
-    Raises `ConfigError` if the project stores nothing.
-    """
-
-    def __init__(self) -> None:
-        home = load_settings().home
-        if not home:
-            raise ConfigError(
-                "The setting `home` (REDRAFT_HOME) is empty, so blocked turns can't be counted; set it."
-            )
-        self._home = project_folder() / home
-        self._folder = self._home / "hooks"
-
-    def open(self, agent: str, session: str) -> CodingSession:
-        """Return a session, which may be new."""
-        key = f"{agent}-{sha256(session.encode()).hexdigest()[:16]}"
-        return self.read(key) or CodingSession(key)
-
-    def read(self, key: str) -> CodingSession | None:
-        """Return a session by its key; None if there is no such file, or if it can't be read."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            check_regular(self._path(key))
-            return CodingSession.of(json.loads(self._path(key).read_text("utf-8")))
-        return None
-
-    def save(self, session: CodingSession) -> None:
-        """Store a session; raises `OSError` if its file can't be written."""
-        self._write(self._path(session.key), asdict(session))
-
-    def _write(self, path: Path, data: Any) -> None:
-        make_folder(self._home)
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        check_regular(path)
-        new = path.with_suffix(f".{os.getpid()}")
-        check_regular(new)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(data, file)
-        new.replace(path)
-
-    def delete(self, session: CodingSession) -> None:
-        """Delete a session."""
-        self._path(session.key).unlink(missing_ok=True)
-
-    def erase(
-        self, is_wanted: IsWanted, *, on_unreadable: Callable[[Path, OSError], None], check: bool = False
-    ) -> list[str]:
-        """Delete the sessions that contain a wanted text (with `check`, find them); return their files.
-
-        `on_unreadable` gets each file or folder that is left out, and why. Raises `OSError` where a file
-        can't be deleted.
-        """
-        found: list[str] = []
-        try:
-            paths = sorted(self._folder.iterdir())
-        except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                on_unreadable(self._folder, error)
-            return found
-        for path in paths:
-            try:
-                check_regular(path)
-                text = path.read_text("utf-8", "surrogateescape")
-            except FileNotFoundError:  # a hook has just replaced or deleted it
-                continue
-            except OSError as error:
-                on_unreadable(path, error)
-                continue
-            try:
-                is_found = has_text(json.loads(text), is_wanted)
-            except ValueError:  # cut off while it was written
-                is_found = is_wanted(text)
-            if is_found:
-                found.append(path.name)
-                if not check:
-                    path.unlink(missing_ok=True)
-        return found
-
-    def unlearned(self) -> list[str]:
-        """Return the keys of sessions that have ended and left no lesson yet; delete old ones."""
-        found: list[str] = []
-        for path in self._folder.glob("*.json"):
-            if time.time() - path.stat().st_mtime > KEPT_DAYS * DAY:
-                path.unlink(missing_ok=True)
-            elif (session := self.read(path.stem)) is not None and session.ended:
-                found.append(session.key)
-        return found
-
-    def accepted(self) -> Accepted | None:
-        """Return what a person has accepted to judge by; None if nothing was, or it can't be read."""
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            check_regular(self._folder / ACCEPTED)
-            accepted = Accepted.of(json.loads((self._folder / ACCEPTED).read_text("utf-8")))
-            HookOptions(**accepted.options)
-            return accepted
-        return None
-
-    def accept(self, accepted: Accepted) -> None:
-        """Store what a person has accepted; raises `OSError` if the file can't be written."""
-        self._write(self._folder / ACCEPTED, asdict(accepted))
-
-    def has_open(self) -> bool:
-        """Return whether a session was at work in the last day, and has not ended."""
-        since = time.time() - DAY
-        recent = [path.stem for path in self._folder.glob("*.json") if path.stat().st_mtime > since]
-        return any(session is not None and not session.ended for session in map(self.read, recent))
-
-    def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.json"
 
 
 # --- the end of a turn -------------------------------------------------------------------------------------
@@ -361,7 +107,7 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
 
 
 async def check_commit(folder: str) -> Verdict:
-    """Judge what is staged for a commit in the work tree with `folder`. Raises `ConfigError` likewise."""
+    """Judge what is staged for a commit in the work tree with `folder`; raises as `check_turn` does."""
     standard = Standard(Sessions(), for_agent=False)
     options = standard.options
     tree = _work_tree(options, folder)
@@ -394,14 +140,14 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
     if not _blocks(evaluation):
         session.critique = ""
         return Verdict(note=_unjudged(evaluation))
-    told = evaluation.for_writer()
+    shown = evaluation.for_writer()
     critique = _critique(evaluation)
     digest = sha256(critique.encode()).hexdigest()
     repeats, session.critique = digest == session.critique, digest
     if repeats or session.blocks >= options.blocks:
         rounds = f" after {counted(session.blocks, 'round')}" if session.blocks else ""
         why = ", and the critique is the same as before" if repeats else rounds
-        return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {_first(told)}")
+        return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {_first(shown)}")
     session.blocks += 1
     return Verdict(
         f"This does not meet the criteria of the project ({options.criteria}; check {session.blocks} of "
@@ -410,15 +156,15 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
 
 
 def _blocks(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether something is known to be wrong; what could not be judged is nobody's fault."""
+    """Return whether something is known to be wrong; what could not be judged never blocks."""
     return not evaluation.satisfactory and bool(evaluation.unmet)
 
 
 def _critique(evaluation: ReflectionEvaluation) -> str:
     """Return what is wrong, as far as the writer may know it, with the first issues if there are many."""
-    told = evaluation.for_writer()
-    more = len(told.issues) - MOST_ISSUES
-    critique = render_critique(replace(told, issues=told.issues[:MOST_ISSUES]))
+    shown = evaluation.for_writer()
+    more = len(shown.issues) - MOST_ISSUES
+    critique = render_critique(replace(shown, issues=shown.issues[:MOST_ISSUES]))
     return f"{critique}\n\nThere are {more} more issues." if more > 0 else critique
 
 
@@ -652,9 +398,9 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
             await lessons.aclose()
             await close_project_store()
         # Compared line by line: the reason for which a lesson is recalled differs from prompt to prompt, and
-        # a sentence that two lessons share is told with the first of them.
-        told = {line for one in session.advice for line in from_record(Advice, one).text.splitlines()}
-        advice = [one for one in recalled if not told.issuperset(one.text.splitlines())]
+        # a sentence that two lessons share is sent with the first of them.
+        sent = {line for one in session.advice for line in from_record(Advice, one).text.splitlines()}
+        advice = [one for one in recalled if not sent.issuperset(one.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
     return "\n\n".join(text for text in (checked, advice_text(advice)) if text), note
@@ -663,7 +409,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
 def _begun(sessions: Sessions) -> tuple[Standard, str]:
     """Return what a session that begins is judged by, and what the person should know of it.
 
-    What nobody has accepted yet is accepted now, and so is what was changed while no agent was at work.
+    What has not been accepted yet is accepted now, and so is what was changed while no agent was at work.
     """
     accepted, note = sessions.accepted(), ""
     if accepted is not None and (changed := accepted.changed(project_folder())):

@@ -72,7 +72,7 @@ def answer(command: str, words: Sequence[str]) -> int:
 def _check_event(agent: CodingAgent, event: HookEvent, command: str) -> None:
     """Raise `ConfigError` for an event that the command is not for, or that belongs to no session.
 
-    A session counts its rounds, so without one an agent might be blocked for ever.
+    A session counts its rounds, so without one an agent might be blocked for good.
     """
     known = [name for name, (called, _) in agent.hooks.items() if called == command]
     if event.name.casefold() not in map(str.casefold, known):
@@ -106,7 +106,8 @@ def _stop_commit(where: str) -> int:
 
 
 def _start(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
-    from redraft.integrations.hook import Sessions, begin  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.integrations.hook import begin  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.integrations.hook_sessions import Sessions  # noqa: PLC0415 (see `_ANSWERS`)
 
     if not event.prompt and Sessions().unlearned():
         _learn_in_background()
@@ -161,7 +162,7 @@ def _project(where: str) -> Path:
 
 def _limit_time(agent: CodingAgent | None, stdout: TextIO) -> None:
     """Give way when the time is up, whatever is under way then: a check may hang, and so may a model."""
-    from redraft.integrations.hook import HookOptions  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.integrations.hook_settings import HookOptions  # noqa: PLC0415 (see `_ANSWERS`)
 
     seconds = HookOptions.load().timeout
 

@@ -273,8 +273,8 @@ class GraphCalls(BaseCallbackHandler):
             if isinstance(reply, AIMessage) and (known := reply.usage_metadata):
                 cached = known.get("input_token_details", {}).get("cache_read", 0)
                 used += TokenUsage(known["input_tokens"], known["output_tokens"], cached)
-                told = reply.response_metadata
-                if (provider := told.get("model_provider")) and (model := told.get("model_name")):
+                metadata = reply.response_metadata
+                if (provider := metadata.get("model_provider")) and (model := metadata.get("model_name")):
                     used = ListedModel(provider, model).priced(used)
         self.used += used
         if (within := step_context.get().budget) is not None:

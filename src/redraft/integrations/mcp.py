@@ -238,7 +238,7 @@ class ProjectTools:
             )
         task = from_json(PlainTask, attempt["task"])
         advice = from_json(list[Advice], attempt["advice"])
-        # Whoever picks the criteria could release and retire lessons at will.
+        # A client that picks the criteria could release and retire lessons at will.
         given = _GivenAdvice(self._own_lessons(), advice, counts=wanted is not None and not sent)
         own = None if wanted is not None else _own_word(succeeded=bool(succeeded), error=error)
         return await self._judged(attempt_id, task, output, wanted, context, own_word=own, advisor=given)
@@ -333,8 +333,8 @@ class ProjectTools:
         events: asyncio.Queue[str | None] = asyncio.Queue()
 
         def listen(event: Event) -> None:
-            if told := _progress_of(event):
-                events.put_nowait(told)
+            if message := _progress_of(event):
+                events.put_nowait(message)
 
         pattern = self._pattern(wanted, listen, () if advisor is None else (advisor,))
         output_type = None if wanted is None else wanted.output_type
@@ -355,9 +355,9 @@ class ProjectTools:
         try:
             async with asyncio.timeout(None if store is None else self.wait):
                 count = 0
-                while (told := await events.get()) is not None:
+                while (message := await events.get()) is not None:
                     count += 1
-                    await context.report_progress(count, message=told)
+                    await context.report_progress(count, message=message)
         except TimeoutError:
             return DraftVerdict(
                 status="running",

@@ -318,15 +318,15 @@ class JudgedVersion(BaseModel):
     @classmethod
     def of(cls, version: ReflectionVersion) -> JudgedVersion:
         """Return a version as far as its writer may know its judgement."""
-        told = version.evaluation.for_writer()
+        shown = version.evaluation.for_writer()
         return cls(
             version=version.iteration,
             strategy=version.strategy,
-            score=told.overall_score,
+            score=shown.overall_score,
             satisfactory=version.evaluation.satisfactory,
-            criteria=dict(told.criteria_scores),
-            issues=list(map(DraftIssue.of, told.issues)),
-            suggestions=list(told.suggestions),
+            criteria=dict(shown.criteria_scores),
+            issues=list(map(DraftIssue.of, shown.issues)),
+            suggestions=list(shown.suggestions),
         )
 
 

@@ -18,7 +18,7 @@ from redraft._validation import check_count, only
 from redraft.cycles import storage as cycle_storage
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.fleet.queue import STATES, StoreQueue
-from redraft.integrations.hook import Sessions
+from redraft.integrations.hook_sessions import Sessions
 from redraft.lessons.documents import INDEX, REFLECTIONS, LessonFiles
 from redraft.lessons.library import LessonLibrary
 from redraft.loop.event_log import erase_events, is_event_log

@@ -1,29 +1,93 @@
-"""The settings and criteria that a person has accepted: they judge a coding agent, whatever it changes."""
+"""The settings of hooks, and those that a person has accepted: they judge an agent, whatever it changes."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._locks import check_regular
 from redraft._texts import counted, listed
+from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
+from redraft.errors import ConfigError
 from redraft.loop.criteria_file import modules_in
-from redraft.settings import SETTINGS_FILE
+from redraft.settings import SETTINGS_FILE, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
     from redraft.loop.criteria_file import CriteriaFile
 
+Subject = Literal["diff", "files", "answer"]
+MOST_BLOCKS = 7
+"""Claude Code ends a turn itself after eight blocks in a row."""
 LARGEST = 1_000_000
 """Bytes of a file that are compared as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookOptions:
+    """The table `[hook]` of `redraft.toml`; raises `ConfigError` for what can't work."""
+
+    criteria: str = "criteria.yaml"
+    """The criteria file, relative to `redraft.toml`."""
+    subject: Subject = "diff"
+    """What is judged: the diff of the session, each file that changed, or the agent's last answer."""
+    paths: Sequence[str] = ()
+    """git's pathspecs."""
+    judge: bool = False
+    """Whether a model judges what checks can't, and writes the reasons into lessons."""
+    budget_usd: float | None = None
+    """US dollars for one check."""
+    budget_tokens: int | None = None
+    """Tokens for one check."""
+    blocks: int = 3
+    """How often a turn is blocked at most."""
+    timeout: float = 30.0
+    """Seconds that a hook takes at most."""
+    lessons: str = "coding-agent"
+    """The name under which lessons are stored."""
+    max_tokens: int = 800
+    """The tokens of lessons that a session gets at most."""
+
+    def __post_init__(self) -> None:
+        check_name("criteria", self.criteria)
+        check_choice("subject", self.subject, ("diff", "files", "answer"))
+        check_list("paths", self.paths)
+        check_flag("judge", self.judge)
+        check_bound("budget_usd", self.budget_usd)
+        check_bound("budget_tokens", self.budget_tokens)
+        _check_whole("blocks", self.blocks, MOST_BLOCKS)
+        check_bound("timeout", self.timeout)
+        check_name("lessons", self.lessons)
+        _check_whole("max_tokens", self.max_tokens)
+        if self.judge and self.subject == "files":
+            raise ConfigError("judge = true works with subject = 'diff' or 'answer'; files get checks only.")
+
+    @classmethod
+    def load(cls) -> HookOptions:
+        """Read the options that apply in the working folder."""
+        given, known = load_settings().hook, [one.name for one in fields(cls)]
+        for key in given:
+            if key not in known:
+                raise ConfigError(f"{SETTINGS_FILE}, [hook]: unknown key {key!r}; {nearest(key, known)}")
+        try:
+            return cls(**given)
+        except ConfigError as error:
+            raise ConfigError(f"{SETTINGS_FILE}, [hook]: {error}") from error
+
+
+def _check_whole(name: str, value: Any, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (most and value > most):
+        bounds = f"from 0 to {most}" if most else "of at least 0"
+        raise ConfigError(f"{name} must be a whole number {bounds}, got {value!r}.")
 
 
 @dataclass(slots=True)
