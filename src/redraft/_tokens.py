@@ -25,7 +25,7 @@ ROLES: dict[str, Literal["draft", "revision"]] = {"generate": "draft", "revise":
 
 
 class UsageTally(Protocol):
-    """Counts the usage of calls that broke off; `estimated_tokens` are those that nobody reported."""
+    """Counts the usage of calls that broke off; `estimated_tokens` are those that no provider reported."""
 
     estimated_tokens: int
 

@@ -30,7 +30,7 @@ MAX_BYTES = 10_000_000
 MAX_REDIRECTS = 5
 ERROR_BYTES = 2_000
 CHARSETS = frozenset({"utf-8", "us-ascii", "ascii", "iso-8859-1", "iso-8859-15", "windows-1252", "utf-16"})
-"""An allow-list, because some of Python's codecs take for ever on hostile bytes."""
+"""An allow-list, because some of Python's codecs hang on hostile bytes."""
 GZIP = zlib.MAX_WBITS | 16
 LARGEST_PORT = 65_535
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -40,7 +40,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def more_needed(count: int, mean: float, wanted: float) -> int | None:
-    """Return about how many more it takes until a `mean` as large as it is now would be told from zero.
+    """Estimate how many more it takes until a `mean` as large as now would differ significantly from zero.
 
     `wanted` is how large it would have to be now. None if it takes more than `MOST_NEEDED` times as many.
     """

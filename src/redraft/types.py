@@ -147,7 +147,7 @@ COUNTS = ("words", "characters", "lines", "bullets")
 NOT_JUDGED = "Not judged: "
 """How an issue begins that says why a criterion has no score."""
 NOT_MET = "Not met."
-"""What a writer is told of a failure of which only the criterion's description is shown."""
+"""What a writer learns of a failure of which only the criterion's description is shown."""
 Shown: TypeAlias = bool | Literal["description"]
 EVALUATORS = (
     "llm",
@@ -189,7 +189,7 @@ class QualityCriterion:
     that passed less than half. Its `threshold` is always 0.5, it does not count in the overall score if
     another criterion does, and it can't be a gate. `generated_tests` are always of generated origin.
 
-    `shown` decides what the writer is told. True: the name and the description from the first draft on, and
+    `shown` decides what the writer may know. True: the name and the description from the first draft on, and
     whatever is found wrong, with the values that a failed check expected. `"description"`: of a failure only
     that the criterion is not met. False: nothing at all, neither the criterion nor that it failed. What else
     is in `evaluator_config` never reaches a writer. The result names every issue in all three cases.
@@ -868,10 +868,10 @@ class ReflectionVersion(Generic[OutputT]):
 
     def for_writer(self) -> ReflectionVersion:
         """Return what the writer may know of this version."""
-        told = self.evaluation.for_writer()
-        if told is self.evaluation:
+        shown = self.evaluation.for_writer()
+        if shown is self.evaluation:
             return self
-        return replace(self, evaluation=told, choice=None if self.evaluation.shown else self.choice)
+        return replace(self, evaluation=shown, choice=None if self.evaluation.shown else self.choice)
 
 
 def replaces(version: ReflectionVersion, best: ReflectionVersion) -> bool:

@@ -71,9 +71,9 @@ def test_labels_are_compared_with_scores(store):
         return found
 
     found = run(main())
-    assert (len(found.judgements), len(found.left), len(found.told)) == (48, 18, 30)
-    verdicts = [one.score >= 0.7 for one in found.told]
-    people = [one.met for one in found.told]
+    assert (len(found.judgements), len(found.left), len(found.answers)) == (48, 18, 30)
+    verdicts = [one.score >= 0.7 for one in found.answers]
+    people = [one.met for one in found.answers]
     agreement = found.agreement
     assert agreement.kappa == pytest.approx(kappa(verdicts, people))
     pairs = Counter(zip(verdicts, people, strict=True))
@@ -84,7 +84,7 @@ def test_labels_are_compared_with_scores(store):
     assert (everything.agreement, clear.name, short.name) == (agreement, "clear", "short")
     assert clear.agreement.count + short.agreement.count == 30
     for row in (clear, short):
-        own = [one for one in found.told if one.criterion == row.name]
+        own = [one for one in found.answers if one.criterion == row.name]
         assert row.agreement.kappa == pytest.approx(
             kappa([one.score >= 0.7 for one in own], [one.met for one in own])
         )
@@ -127,7 +127,7 @@ def test_labels_are_resumed_taken_back_and_skipped():
         return two
 
     two = run(main())
-    assert (len(two.told), len(two.labels)) == (1, 2)  # what was skipped is no label
+    assert (len(two.answers), len(two.labels)) == (1, 2)  # what was skipped is no label
 
 
 def test_a_label_holds_no_text_of_a_run():
@@ -286,7 +286,7 @@ def test_the_judge_of_a_workflow_is_calibrated_like_any_other():
 
     (result,) = poems(store, [30], threshold=0.7)
     again = run(Calibrations(store).get())
-    assert (again.judge, len(again.judgements), len(again.told)) == (calibration.judge, 25, 24)
+    assert (again.judge, len(again.judgements), len(again.answers)) == (calibration.judge, 25, 24)
     assert result.state["success"]
 
     poems(store, [31], prompt="Does it scan?")

@@ -45,7 +45,7 @@ def test_a_calibrated_judge_says_nothing_and_some_labels_are_counted():
     async def main():
         store = MemoryStore()
         few = await calibrated(store, agreeing=True, count=5)
-        assert len(few.told) == 10
+        assert len(few.answers) == 10
         begun = await judged(store, calibrated_floor=0.6)
         assert (
             "needs 20 labels to be compared with a person, and has 10."

@@ -348,7 +348,7 @@ class Calibration:
         return self.judging.criteria
 
     @cached_property
-    def told(self) -> tuple[Label, ...]:
+    def answers(self) -> tuple[Label, ...]:
         """The labels that say yes or no."""
         return tuple(answers(self.labels.values(), self.criteria))
 
@@ -360,7 +360,7 @@ class Calibration:
     @cached_property
     def agreement(self) -> Agreement:
         """How far its verdicts agree with the labels."""
-        return agreement_with(self.told, self.criteria)
+        return agreement_with(self.answers, self.criteria)
 
     @property
     def summary(self) -> JudgeSummary:
@@ -372,7 +372,7 @@ class Calibration:
             tuple(one.name for one in self.criteria),
             len(self.judgements),
             len(self.left),
-            len(self.told),
+            len(self.answers),
             self.agreement,
             self.judging.is_of_workflow,
         )
@@ -382,18 +382,18 @@ class Calibration:
         required = [one for one in self.criteria if one.threshold]
         rows = [self._of(criterion, costs or Costs()) for criterion in required]
         thresholds = {one.name: one.threshold for one in required}
-        near = [label for label in self.told if is_near(label.score, thresholds[label.criterion])]
+        near = [label for label in self.answers if is_near(label.score, thresholds[label.criterion])]
         return CriterionReport("", None, self.agreement, agreement_with(near, self.criteria)), *rows
 
     def _of(self, criterion: QualityCriterion, costs: Costs) -> CriterionReport:
-        told = [one for one in self.told if one.criterion == criterion.name]
-        near = [one for one in told if is_near(one.score, criterion.threshold)]
+        labels = [one for one in self.answers if one.criterion == criterion.name]
+        near = [one for one in labels if is_near(one.score, criterion.threshold)]
         return CriterionReport(
             criterion.name,
             criterion.threshold,
-            agreement_with(told, [criterion]),
+            agreement_with(labels, [criterion]),
             agreement_with(near, [criterion]),
-            threshold_advice(told, criterion.threshold, costs),
+            threshold_advice(labels, criterion.threshold, costs),
         )
 
 
@@ -462,8 +462,8 @@ class Calibrations:
             judgements[judging.judge] += judgements_in(record, newest.criteria)
         labels = await asyncio.gather(*(labels_of(self._store, one) for one in of_judge))
         found = [
-            Calibration(of_judge[judge], _shuffled(judgements[judge]), {label.key: label for label in told})
-            for judge, told in zip(of_judge, labels, strict=True)
+            Calibration(of_judge[judge], _shuffled(judgements[judge]), {label.key: label for label in stored})
+            for judge, stored in zip(of_judge, labels, strict=True)
         ]
         return sorted(found, key=lambda one: -len(one.judgements))
 

@@ -566,7 +566,8 @@ def _introduction(calibration: Calibration) -> RenderableType:
     judged = counted(len(calibration.judgements), "judgement")
     return Text(
         f"{visible(withheld(calibration.judge.model))}, rubric {calibration.judge.rubric}: {judged}, "
-        f"{len(calibration.told)} labelled. A calibration needs {FEWEST_LABELS}; more make it more certain.\n"
+        f"{len(calibration.answers)} labelled. A calibration needs {FEWEST_LABELS}; more make it more "
+        "certain.\n"
         "Does the output meet the criterion? Decide for yourself: what the model said is not shown.",
         QUIET,
     )

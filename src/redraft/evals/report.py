@@ -400,7 +400,7 @@ class EvaluationReport:
         """Return the calls after which a loop and a best-of-N are compared; None for all that they made.
 
         Whichever made more is cut at the calls of the other. Other sides are compared by what they returned,
-        whatever it took: nobody uses what an agent would have returned before it ended.
+        whatever it took: what an agent would have returned before it ended is of no use.
         """
         if not (ours.is_best_of or theirs.is_best_of) or ours.first or theirs.first:
             return None
@@ -488,7 +488,7 @@ class EvaluationReport:
         return "\n".join([*lines, ""])
 
     def remarks(self) -> list[str]:
-        """Return what a reader should know beside the figures."""
+        """Return what a reader should know besides the figures."""
         found = [one.power() for one in self.differences[:1] if one.passed.verdict == "not distinguishable"]
         if self.spoiled:
             found.append(f"Spoiled control cases, right without reflection: {', '.join(self.spoiled)}.")

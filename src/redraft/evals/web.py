@@ -173,7 +173,7 @@ async def label(request: PageRequest) -> LabelView:
     found = await _calibration(request.project, request.path["judge"])
     model = await request.project.redacted_text(found.judge.model)
     total, left = len(found.judgements), len(found.left)
-    counts = total - left + 1, total, len(found.told)
+    counts = total - left + 1, total, len(found.answers)
     if not left:
         return LabelView(found.judge.key, model, "", "", "", "", "", *counts)
     judgement = found.left[0]
@@ -207,7 +207,9 @@ async def answer(form: Form) -> str:
         raise NotFoundError(f"The judge {found.judge.key!r} has made no judgement {key!r} here.")
     found = await calibrations.label(found, judgement, ANSWERS[said])
     # Not how far they agree by now: that would tell what the judge said.
-    return "Skipped." if said == "skip" else f"Labelled: {said}. {counted(len(found.told), 'label')} so far."
+    return (
+        "Skipped." if said == "skip" else f"Labelled: {said}. {counted(len(found.answers), 'label')} so far."
+    )
 
 
 async def _calibration(project: Project, key: str) -> Calibration:

@@ -226,7 +226,7 @@ _ANCHORS = re.compile(r"^(?:\^|\\A)|(?<!\\)\$$|\\Z$")
 
 
 def _nearest(source: str, flags: str | int, text: str) -> tuple[str, Span | None]:
-    """Say what comes nearest to a pattern without a match: one in another case, or beside other text."""
+    """Return the closest match of a pattern that matches nothing: in another case, or next to other text."""
     looser: list[tuple[str, str, str]] = []
     if isinstance(flags, str):
         inner = _ANCHORS.sub("", source)

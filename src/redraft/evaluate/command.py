@@ -161,8 +161,8 @@ def _files_for_pytest(criterion: QualityCriterion) -> tuple[dict[str, str], list
         return {}, []
     module = _module(criterion)
     files = files_of_tests(criterion, paths, module)
-    beside = [*files, *criterion.evaluator_config.get("files", {})]
-    if not any(needs_pytest(criterion, files[path.name], beside, module) for path in paths):
+    others = [*files, *criterion.evaluator_config.get("files", {})]
+    if not any(needs_pytest(criterion, files[path.name], others, module) for path in paths):
         return files, []
     if len(paths) < len(tests) or "setup" in criterion.evaluator_config:
         raise invalid(
@@ -284,7 +284,7 @@ def _ending(outcome: CommandOutcome) -> str:
 def _reporting(argv: tuple[str, ...], file: str) -> tuple[str, ...] | None:
     """Return a command that does what pytest does and reports on each test; None if `argv` is not pytest.
 
-    It is run by the interpreter beside the program, which has the packages that its tests need.
+    It is run by the interpreter in the folder of the program, which has the packages that its tests need.
     """
     program = Path(find_program(argv[0]) or argv[0])
     if program.name in ("pytest", "py.test"):
@@ -554,8 +554,8 @@ def _argv(criterion: QualityCriterion) -> tuple[str, ...]:
 
 def _file(criterion: QualityCriterion) -> str:
     name = criterion.evaluator_config.get("file", "draft.py")
-    beside = {other: "" for other in criterion.evaluator_config.get("files", {}) if other != name}
-    if problem := problem_of_files({**beside, name: ""}):
+    others = {other: "" for other in criterion.evaluator_config.get("files", {}) if other != name}
+    if problem := problem_of_files({**others, name: ""}):
         raise invalid(criterion, f"file: {problem}")
     return name
 

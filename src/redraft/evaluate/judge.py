@@ -128,9 +128,9 @@ def judge_id(
 class ScoreJudge:
     """Let a model score an output by all criteria in one call, or in several at once.
 
-    The model is told once what is wrong with an unusable reply; a criterion that still has no usable score is
-    None. Raises `ModelError` if the provider fails, and `UnfinishedError` if the run's budget allows no call;
-    of several samples, those that succeed count.
+    After an unusable reply, the model is asked once more, with what is wrong; a criterion that still has no
+    usable score is None. Raises `ModelError` if the provider fails, and `UnfinishedError` if the run's budget
+    allows no call; of several samples, those that succeed count.
     """
 
     criteria: Sequence[QualityCriterion]

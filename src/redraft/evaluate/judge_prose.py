@@ -32,7 +32,7 @@ def read_prose(
     """Parse a reply in lines into the shape of a structured reply; contradictory scores are left out.
 
     Score lines in a quotation, or that are also in the judged text, are not the judge's own. In contrast to
-    JSON, a fence is a quotation, too: nobody asked for lines in one.
+    JSON, a fence is a quotation, too: the instructions ask for no lines in a fence.
     """
     lines = [line.strip() for line in unfenced(without_thoughts(text).strip())[0].splitlines()]
     own, is_quoted = _outside_quotations(lines), quotation_test((judged,))

@@ -154,9 +154,9 @@ class Panel:
     at once, then those that are `paid`, together with the `judges` of all other criteria. Criteria that are
     not wholly shown to the writer have a judge of their own, the last one, or the critique of the others
     could give them away. With `output_alone`, a judgement depends on the output alone, and not on the run so
-    far. `rubric` is what the writer is told of the criteria. `judge_id` identifies the judges, which are one
+    far. `rubric` is what the writer may know of the criteria. `judge_id` identifies the judges, which are one
     model, and `may_decide` says whether they decide what is satisfactory. If not, what they judge is
-    `advice`: it counts for nothing beside other criteria, and where there are none, nothing is satisfactory.
+    `advice`: it counts for nothing next to other criteria, and where there are none, nothing is satisfactory.
     """
 
     criteria: tuple[QualityCriterion, ...]
@@ -226,7 +226,7 @@ class Panel:
 
     @cached_property
     def shown(self) -> dict[str, Shown]:
-        """What the writer is told of each criterion that it isn't told everything about."""
+        """The criteria that are partly or fully hidden from the writer."""
         return {criterion.name: criterion.shown for criterion in self.criteria if criterion.shown is not True}
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:

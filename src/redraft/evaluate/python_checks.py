@@ -318,7 +318,7 @@ def _uses(
     definition: ast.FunctionDef | ast.AsyncFunctionDef,
     seen: set[str],
 ) -> Iterator[str]:
-    """Yield the source of what a function uses from around it: imports, constants, functions beside it.
+    """Yield the source of what a function uses from around it: imports, constants, other functions.
 
     A name that is defined nowhere is left to the draft. Raises `ConfigError` for what can't enter the jail.
     """
@@ -386,7 +386,7 @@ def read_file(criterion: QualityCriterion, path: Path) -> str:
 
 
 def files_of_tests(criterion: QualityCriterion, paths: Iterable[Path], draft: str) -> dict[str, str]:
-    """Return test files and the modules beside them that they import, by name.
+    """Return test files and the modules in their folders that they import, by name.
 
     Raises `ConfigError` for a test file that does not import `draft`, the module of the draft: it would test
     something else.

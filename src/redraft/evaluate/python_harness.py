@@ -1,4 +1,4 @@
-"""The steps that run beside a Python draft inside the jail."""
+"""Run a Python draft and its checks inside the jail."""
 
 # The source of this module is what the jail executes, so it imports nothing but the standard library.
 
@@ -260,25 +260,25 @@ def _explain(source: str, values: list[Any], calls: dict[str, Any], message: Any
     """Say what a failed assertion compared and what came of it, with the variables and calls in it."""
     test = ast.parse(source, mode="eval").body
     results = [(test, values[0])]
-    told, found = results, ""
+    sides, found = results, ""
     if isinstance(test, ast.Compare):
         results = list(zip((test.left, test.comparators[0]), values, strict=True))
         if _is_literal(test.left):
             results.reverse()
         if isinstance(test.ops[0], ast.Eq | ast.Is):
-            told = results[:1]
+            sides = results[:1]
             one, other = (_shown(value, _LONG) for _, value in results)
             found, wanted = difference(one, other, _VALUE)
         else:
-            told, wanted = [side for side in results if not _is_literal(side[0])], None
+            sides, wanted = [side for side in results if not _is_literal(side[0])], None
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        told, wanted = [(test.operand, values[0])], "False" if values[0] is True else "something false"
+        sides, wanted = [(test.operand, values[0])], "False" if values[0] is True else "something false"
     else:
         wanted = "True" if values[0] is False else "something true"
-    text = ", ".join(_result(side, found or _shown(value, _VALUE)) for side, value in told)
+    text = ", ".join(_result(side, found or _shown(value, _VALUE)) for side, value in sides)
     text = f"{_clip(source, _VALUE)} is false: {text}" if wanted is None else f"{text}, expected {wanted}"
     names = _names_in(test)
-    shown = {side.id for side, _ in told if isinstance(side, ast.Name)}
+    shown = {side.id for side, _ in sides if isinstance(side, ast.Name)}
     shown |= {side.id for side, _ in results if isinstance(side, ast.Name) and names.count(side.id) == 1}
     caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (where the assert is)
     said = "" if isinstance(message, str) and not message else f"; {_text(message)}"

@@ -29,11 +29,13 @@ _OVER_LIMIT = frozenset({402, 429})
 
 @dataclass(slots=True)
 class _Place:
-    """A model in its place, and until when it is left out; `is_told` if its provider said how long."""
+    """A model in its place."""
 
     model: ChatModel
     rests_until: float = 0.0
-    is_told: bool = False
+    """Until when it is left out."""
+    has_retry_after: bool = False
+    """Whether its provider set that time."""
 
 
 @keyword_hints()
@@ -145,19 +147,19 @@ class FallbackModel:
         """Return the models to ask, in order: if all of them rest, those that no Retry-After forbids."""
         now = monotonic()
         rested = [place for place in self._places if place.rests_until <= now]
-        return rested or [place for place in self._places if not place.is_told]
+        return rested or [place for place in self._places if not place.has_retry_after]
 
     def _leave_out(self, place: _Place, error: Exception) -> None:
-        told = error.retry_after if isinstance(error, ModelError) else None
-        place.rests_until = monotonic() + (told or REST)
-        place.is_told = bool(told)
+        wait = error.retry_after if isinstance(error, ModelError) else None
+        place.rests_until = monotonic() + (wait or REST)
+        place.has_retry_after = bool(wait)
 
     def _all_failed(self, failures: Sequence[Exception], lost: TokenUsage) -> ModelError:
         """Return the error of a call that no model answered; `lost` leaves out the last failure."""
         now = monotonic()
         parts = [_sentence(error) for error in failures]
-        waits = [place.rests_until - now for place in self._places if place.is_told]
-        is_all_told = len(waits) == len(self._places)
+        waits = [place.rests_until - now for place in self._places if place.has_retry_after]
+        all_wait = len(waits) == len(self._places)
         if len(failures) < len(self._places):
             parts.append("The others had failed shortly before and are left out for now.")
         if not failures:
@@ -168,7 +170,7 @@ class FallbackModel:
             status=429 if statuses == {429} else None,
             retryable=not failures or any(map(is_passing, failures)),
             unusable_reply=bool(failures) and all(map(is_unusable_reply, failures)),
-            retry_after=max(0.0, min(waits)) if is_all_told else None,
+            retry_after=max(0.0, min(waits)) if all_wait else None,
             usage=lost + (_usage_in(failures[-1]) if failures else NOTHING_USED),
         )
 

@@ -191,7 +191,7 @@ class ProviderModel:
         return model, model
 
     def settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
-        """Return the settings of a request; the client is told to make a single attempt."""
+        """Return the settings of a request; the client makes a single attempt."""
         settings: OpenAIChatModelSettings = {}
         if "max_retries" not in model.unsupported_settings:
             settings["max_retries"] = 0

@@ -61,7 +61,11 @@ class SchemaTree:
     def _read(self, address: str) -> Any:
         parts = urlsplit(address)
         if self.folder is None or parts.scheme != "workflow" or parts.netloc:
-            where = "files beside the workflow" if self.folder is not None else "the schema's own '$defs'"
+            where = (
+                "files in the folder of the workflow"
+                if self.folder is not None
+                else "the schema's own '$defs'"
+            )
             raise ConfigError(f"{address!r} is not fetched; only {where} can be referred to")
         if len(self.documents) > MAX_FILES:
             raise ConfigError(f"the schema refers to more than {MAX_FILES} files")
@@ -188,7 +192,7 @@ def _check_reference(reference: Any) -> None:
         if path.startswith("/") or ".." in path.split("/"):
             raise ConfigError(
                 f"{reference!r} is not fetched; refer to the schema's own '$defs', or, in a workflow, to a "
-                "file beside it or beneath it"
+                "file in its folder"
             )
 
 
@@ -197,9 +201,11 @@ def _path_inside(folder: Path, name: str) -> Path:
         home = folder.resolve(strict=True)
         path = (home / name).resolve(strict=True)
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"the schema refers to {name!r}, which is not beside the workflow") from error
+        raise ConfigError(
+            f"the schema refers to {name!r}, which is not in the folder of the workflow"
+        ) from error
     if not path.is_relative_to(home) or not path.is_file():
-        raise ConfigError(f"{name!r} is not fetched; it is not a file beside the workflow")
+        raise ConfigError(f"{name!r} is not fetched; it is not a file in the folder of the workflow")
     return path
 
 

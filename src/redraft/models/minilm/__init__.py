@@ -107,7 +107,7 @@ class MiniLMEmbedder:
     Reads the first 256 word pieces of a text. The first call loads the weights, once per process for all
     embedders with the same number of `threads` (at least 1; one is best on a shared machine). Calls run in a
     thread and never block the event loop; they take turns, text by text, and a cancelled call stops before
-    its next text. The vector of a text does not depend on the texts beside it.
+    its next text. The vector of a text does not depend on the other texts.
 
     Raises `MissingExtraError` if the runtime or the weights are not installed, and `ConfigError` for other
     weights than the pinned ones and for `threads` below 1.
