@@ -12,7 +12,7 @@ TASKS = [["better outline", 2, "killed.1"], ["The sum is 4.", 1, "killed.2"]]
 RESULTS = {
     "run": lambda found: (found[1], found[2]["requests"], found[3]) == ("max_iterations", 5, RUN),
     "workflow": lambda found: found[1:] == [NODES, 5, *STORED],
-    "items of a workflow": lambda found: (found[0], found[2]) == ("finished", 36 * 5),
+    "items of a workflow": lambda found: (found[0], found[2]) == ("finished", 18 * 5),
     "workflows inside": lambda found: found == ["finished", [{"sent": "said", "by": "Ada"}] * 4, 8 * 5, 4],
     "cycle": lambda found: found == [2, "finished", ["first", "second"] * 2, 1, [1] * 4, 4],
     "question of a cycle": lambda found: (

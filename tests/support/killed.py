@@ -65,6 +65,8 @@ class Feature:
     """Whether threads are left when it has ended, such as those of a project's store."""
     is_shared = False
     """Whether two processes may work on the same at once."""
+    kinds = r"after "
+    """The beginning of the names of points that differ from those of other features."""
 
     def __init__(self, database=""):
         self.database = database
@@ -262,7 +264,7 @@ class Items(Feature):
 
     at_once = 4
     file = "items.yaml"
-    count = 12
+    count = 6
 
     def prepare(self, folder):
         for name, text in (("items.yaml", ITEMS), ("outer.yaml", OUTER), ("inner.yaml", INNER)):
@@ -597,6 +599,7 @@ class LaterReflection(Reflection):
     """The same, but it is a later run that goes on from there."""
 
     is_resumed = False
+    kinds = r"after .*(lesson|reflection|file)"
 
 
 class TwoTasks(Feature):

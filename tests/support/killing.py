@@ -2,9 +2,9 @@
 
     python -m support.killing FEATURE FOLDER POINTS [DATABASE]
 
-A point has a name, such as `after put_if_absent step evaluate`. POINTS is `kinds` (the last point after each
-kind of write and effect), `all`, or a number of kills at random times, after each of which the feature is
-resumed and may be killed again. The report is one JSON document.
+A point has a name, such as `after put_if_absent step evaluate`. POINTS is `kinds` (the last point of each
+name that matches the feature's `kinds`), `all`, or a number of kills at random times, after each of which the
+feature is resumed and may be killed again. The report is one JSON document.
 
 Everything is imported once: each process under test is a fork of this one, which has no threads.
 """
@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -210,9 +211,9 @@ def main(name, folder, points, database=""):
     if feature.at_once > 1:  # how effects overlap decides how often a point is passed
         passed = {name: -(-times * 3 // 4) for name, times in passed.items()}
     order, wrong, killed = effects(whole.folder), [], 0
-    chosen = [(name, times) for name, times in passed.items() if points == "all" or name.startswith("after ")]
+    chosen = [(name, times) for name, times in passed.items() if re.match(feature.kinds, name)]
     if points == "all":
-        chosen = [(name, time) for name, times in chosen for time in range(1, times + 1)]
+        chosen = [(name, time) for name, times in passed.items() for time in range(1, times + 1)]
     if points in ("kinds", "all"):
         for number, point in enumerate(chosen):
             case = Case(feature, folder / f"kill-{number}")

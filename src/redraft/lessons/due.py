@@ -149,26 +149,25 @@ class DueReflections:
         name = f"lesson {outcome.content_type.kind}"
         return await journal.outside(name, LessonReflection, lambda: write_reflection(outcome, model))
 
-    async def _claim(self, run_id: str, kind: LessonKind, token: str) -> DueReflection | None:
-        """Name this process as the writer; return None if there is nothing to write, or a living writer."""
+    async def _claim(
+        self, run_id: str, kind: LessonKind, token: str, *, release: bool = False
+    ) -> DueReflection | None:
+        """Name this process as the writer, or release it; None if none is due, or another one writes it."""
         found = await self._store.get(DUE, self._key(run_id, kind))
         if found is None:
             return None
         due = from_record(DueReflection, found.data)
-        if due.is_being_written and (due.writer is None or due.writer.token != token):
+        if due.writer is not None and due.writer.token != token and due.writer.is_at_work:
             return None
-        due = replace(due, writer=ReflectionWriter(Process.this(), token, time() + FORSAKEN))
-        is_ours = await self._store.replace(replace(found, data=to_record(due))) is not None
-        return due if is_ours else None
+        writer = None if release else ReflectionWriter(Process.this(), token, time() + FORSAKEN)
+        due = replace(due, writer=writer)
+        is_stored = await self._store.replace(replace(found, data=to_record(due))) is not None
+        return due if is_stored else None
 
     async def _release(self, run_id: str, kind: LessonKind, token: str) -> None:
         """Let others write a reflection that this process could not write."""
-        key = self._key(run_id, kind)
         try:
-            found = await self._store.get(DUE, key)
-            due = None if found is None else from_record(DueReflection, found.data)
-            if found is not None and due is not None and due.writer is not None and due.writer.token == token:
-                await self._store.replace(replace(found, data=to_record(replace(due, writer=None))))
+            await self._claim(run_id, kind, token, release=True)
         except StoreError as error:
             logger.warning(
                 "Others can write the reflection on the run %r in %g s: %s", run_id, FORSAKEN, error
