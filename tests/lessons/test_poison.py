@@ -112,7 +112,7 @@ async def prompts_after(path, channel, said):
     async with learning(path, model=writer(fooled(said))) as lessons:
         task = await fail(lessons, channel, said)
         for _ in range(2):
-            for number in range(8):  # lessons that nobody vouches for are tried in some runs
+            for number in range(8):  # unconfirmed lessons are tried in some runs
                 other = replace(ASKED[channel], description=f"{ASKED[channel].description} Number {number}.")
                 await run(lessons, other, RIGHT, prompts)
             await run(lessons, task, RIGHT, [])

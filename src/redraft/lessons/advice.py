@@ -49,7 +49,7 @@ def advice_of(
     Of this run's `requirements`, which are the program's words, those that a lesson names are told after
     the task: the lesson tells only that they were missed before. A requirement explains a
     failure better than a model's guess does, so nothing else is told of a lesson that another `task` taught
-    and nobody vouches for. The same holds for what the prompt has `stated`, which is not told again.
+    and no person approved. The same holds for what the prompt has `stated`, which is not told again.
     """
     limit = max_tokens // 2
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
@@ -136,7 +136,7 @@ def _required_advice(found: FoundLesson, required: Sequence[str]) -> Advice:
 
 
 def _untold(fields: Mapping[str, str], told: set[str], required: Sequence[str]) -> dict[str, str]:
-    """Return the fields without the sentences that were told, which these are from now on.
+    """Drop the sentences that the prompt has already, and add the others to `told`.
 
     A fact says what is `required`, too, and more: `form: It must be a list; it is a number.`
     """

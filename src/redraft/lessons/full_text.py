@@ -11,7 +11,7 @@ from sqlite3 import Connection
 MOST_WORDS = 48
 """Words of a question that are looked up, names first."""
 NAME_WEIGHT = 2.0
-"""The weight of a whole name beside that of a word."""
+"""The weight of a whole name, relative to that of a word."""
 MOST_ROWS = 5_000
 """Rows that are found by common words alone."""
 

@@ -71,10 +71,10 @@ class Guidance:
         self._playbooks = Playbooks(documents, agent, today=today)
 
     def rules(self) -> tuple[list[Rule], list[Rule]]:
-        """Return the rules in force: those that may be told as the agent's own, and all others.
+        """The rules in force: those of the agent itself, and those that are quoted as data.
 
         A rule is the agent's own if it is permanent, or if a person or the program vouches for its lesson and
-        the lesson says it: whoever approves a lesson sees no other rule that a model drew from it. With
+        the lesson says it: a person who approves a lesson sees no other rule that a model drew from it. With
         `trusted`, the model is believed.
         """
         try:
@@ -207,7 +207,7 @@ class Guidance:
         return Quarantined(lesson_id, rules[0].text if rules else "", replays[0] if replays else None)
 
     def _rules_of(self, lesson_id: str) -> Rules:
-        """Return the rules beside a lesson, which may be another agent's."""
+        """The rules of the agent that a lesson belongs to."""
         return Rules(self._documents, _folder_of(lesson_id), today=self._today)
 
     def _playbooks_of(self, lesson_id: str) -> Playbooks:

@@ -758,5 +758,5 @@ class Backlog:
             except asyncio.CancelledError:
                 self._state = None
                 raise
-            except Exception as error:  # noqa: BLE001 (an embedder may raise anything, and nobody awaits this)
+            except Exception as error:  # noqa: BLE001 (an embedder may raise anything, and no caller awaits this)
                 logger.warning("New lessons are found by full text only for now: %s", error)

@@ -113,7 +113,7 @@ TRUSTS: tuple[Trust, ...] = ("vouched", "checked", "untrusted")
 TRUST_MEANS: dict[Trust, str] = {
     "vouched": "a person or the program wrote or approved it",
     "checked": "checks or the program showed how its run ended, and no tool answered in it",
-    "untrusted": "nobody vouches for it, and no check showed it",
+    "untrusted": "neither a person nor a check has confirmed it",
     "": "its file does not say where it comes from",
 }
 

@@ -107,7 +107,7 @@ class Lessons:
     into that run. Any other lesson that a model writes is quarantined: it is recalled for the very task that
     taught it, and tried in at most one of four runs of similar tasks, until it has helped or hurt, or a
     person approves it. `trusted` makes all lessons active at once, and their rules the agent's own; set it
-    if nobody else has a say in the agent's tasks, tools and texts.
+    if the agent's tasks, tools and texts are all your own.
 
     Safe to share between tasks and threads, and processes may share the files and the store. Raises
     `ConfigError` for invalid arguments, and `StoreError` if a file or the store can't be read or written.
@@ -393,7 +393,7 @@ class Lessons:
         return await self._set_status_and_wait(lesson_id, **changed, trust="vouched", overrules=overrules)
 
     async def release(self, lesson_id: str, why: str) -> Lesson:
-        """Start using a quarantined lesson that has helped; nobody vouches for it, and no filter yields."""
+        """Start using a quarantined lesson that has helped, without approval: all filters still apply."""
         return await self._set_status(lesson_id, status="active", why=why, superseded_by="")
 
     async def retire(self, lesson_id: str, why: str) -> Lesson:
@@ -568,7 +568,7 @@ class Lessons:
     async def _reflect_if_possible(
         self, outcome: Outcome, model: ChatModel, *, only_replicable: bool = False
     ) -> Lesson | None:
-        """Have a model write a lesson that nobody has to have."""
+        """Have a model write an optional lesson; log a failure."""
         try:
             return await self._reflect(outcome, model, only_replicable=only_replicable)
         except (ModelError, OutputError) as error:
@@ -762,7 +762,7 @@ def _ids_of(found: Sequence[FoundLesson]) -> list[str]:
 
 
 def _doubt_of(lesson: Lesson) -> str:
-    return lesson.why or "nobody vouches for the outcome that taught it"
+    return lesson.why or "neither a person nor a check confirmed the outcome that taught it"
 
 
 def waiting(lesson: Lesson) -> str:

@@ -403,9 +403,9 @@ def threshold_of(matches: Sequence[float], *, has_names: bool = False) -> float:
 class Ranking:
     """Rank lessons for one question.
 
-    `has_names`: the question has identifiers, which embedders don't know, so that full text counts beside
-    similarity. `embedded`: there is a vector of the question, so that similarity counts first. `threshold` is
-    the score of a relevant lesson, unless it is about the same type of task, tool or requirement.
+    `has_names`: the question has identifiers, which embedders don't know, so that full text counts, too.
+    `embedded`: there is a vector of the question, so that similarity counts first. `threshold` is the score
+    of a relevant lesson, unless it is about the same type of task, tool or requirement.
     """
 
     has_names: bool

@@ -244,7 +244,7 @@ class _Form:
     def _principle(self, principle: Any) -> tuple[str, str]:
         """Return the principle in a reply, or why it is refused.
 
-        A sentence of the task, of its transcript or of its output is no principle, whoever wrote it there.
+        A sentence of the task, of its transcript or of its output is no principle.
         """
         if not isinstance(principle, str) or not principle.strip() or is_empty(principle):
             return "", ""

@@ -189,7 +189,7 @@ class Changes:
         """Return the advice with these changes.
 
         Advice that repeats the note or the definition, that speaks to the author of the task rather than to
-        whoever carries it out, or that holds data of the run is not added.
+        its executor, or that holds data of the run is not added.
         """
         advice = [item for number, item in enumerate(note.suggestions, 1) if number not in self.dropped]
         definition = f"{subject.task.description}\n{note.refined_expected_output}"

@@ -421,7 +421,7 @@ REPEATED = 0.8
 
 
 def is_advice(item: str, said: str) -> bool:
-    """Return whether an item adds to what is said already, and speaks to whoever carries out the task."""
+    """Whether an item says something new, and is addressed to the executor of the task."""
     words = words_of(item)
     is_new = len(words & words_of(said)) < REPEATED * len(words)
     return is_new and not speaks_to_author(item)
