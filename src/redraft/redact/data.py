@@ -87,8 +87,10 @@ _NO_TEXT = frozenset({int, float, bool, NoneType})
 _NAMES = ("name", "key", "Name", "Key")
 _VALUES = ("value", "Value", "val")
 _SAYS_WHAT = re.compile(
-    r"(?i)name|phone|mobile|tel|fax|birth|dob|born|ssn|social|passport|licen[cs]e|insur|patient|customer|client"
-    r"|employee|member|student|polic|claim|case|acc(?:oun)?t|mrn|record|street|addr|contact|owner|author|report"
+    r"(?i)name|phone|mobile|tel|fax|birth|dob|born|ssn|social|passport|licen[cs]e|insur|patient|customer"
+    r"|client"
+    r"|employee|member|student|polic|claim|case|acc(?:oun)?t|mrn|record|street|addr|contact|owner|author"
+    r"|report"
     r"|assign|manager|request|approve|by$|to$|from|caller|sender|recipient|user|login|host|server|node|pod"
     r"|ip$|forwarded|tax|national|nummer|number|card"
 )

@@ -48,7 +48,9 @@ class _Word:
         before, behind = text[start - 1 : start], text[end : end + 1]
         if self._is_latin:  # it may be part of a name in code, or of random text
             is_exact = end - start >= _LONG or _key(text[start:end]) in self.spellings
-            return is_exact and not _IN_LATIN.match(before) and not _BEHIND_LATIN.match(text, end)
+            is_surname = text[start].isupper() and _AFTER_NAME.search(text[max(0, start - _NEAR) : start])
+            is_part = _IN_LATIN.match(before) or _BEHIND_LATIN.match(text, end)
+            return is_exact and not is_part and (not is_surname or behind in _SETS)
         if self._is_korean:
             is_word = not _is_hangul(behind) or behind in _PARTICLES
             return is_word and (self._is_title or not _is_hangul(before))
@@ -66,6 +68,9 @@ _TITLES_BEHIND = ("\x83", "\x84")
 _PARTICLES = tuple("은는이가을를의에께도와과로만까부")
 _IN_LATIN = re.compile(r"[\w.+/=@$\\%~-]")
 _BEHIND_LATIN = re.compile(r"[\w+/@\\%~-]|\.\w|\(\)")
+_AFTER_NAME = re.compile(r"[A-Z]\w+\.? $")
+_NEAR = 24
+_SETS = (":", "=")
 _PREFIXES = re.compile(
     "|[\u05d1\u05d4\u05d5\u05db\u05dc\u05de\u05e9]{1,2}|\u0648?(?:\u0627\u0644|\u0628\u0627\u0644"
     "|\u0644\u0644|\u0628|\u0644)?"

@@ -42,7 +42,7 @@ def find_infrastructure(view: View) -> Iterator[Finding]:
         for start, end in spans(pattern, view.data):
             name = view.text[start:end]
             is_host = is_sure or any(map(str.isdigit, name))
-            if pattern is _IN_USE and _PLATFORM.match(name):
+            if pattern is _IN_USE and _PLATFORM.fullmatch(name):
                 continue
             if is_host and name.lower() not in _NO_HOST and not _PUBLIC.match(name):
                 yield Finding(start, end, Kind.HOST)
@@ -306,7 +306,8 @@ _IN_USE = (
     rf"|full"
     r"|out[ ]of[ ](?:disk|memory|space)|rebooted|restarted|overloaded|decommissioned|not[ ](?:responding"
     r"|reachable))"
-    r"|(?:times?|timed)[ ]out|crash(?:ed|es)|hangs|(?:does[ ]not|doesn't|did[ ]not)[ ](?:respond|answer))\b"
+    r"|(?:times?|timed)[ ]out|is[ ]stuck|crash(?:ed|es)|hangs|(?:does[ ]not|doesn't|did[ ]not)[ ](?:respond"
+    r"|answer))\b"
 )
 _PLATFORM = re.compile(
     r"(?i)(?:ubuntu|debian|alpine|fedora|centos|rhel|windows|win|macos|ios|android|python|py|java|jdk|node"
@@ -314,6 +315,7 @@ _PLATFORM = re.compile(
     r"|gcc|clang|cuda|postgres|mysql|step|phase|part|chapter|figure|table|section|version|release|v|port|room"
     r"|page"
     r"|issue|feature|fix|test|case|utf|sha|iso|x86|arm|http|ipv|es|gpt|claude|llama)[-.]?\d[\w.-]*"
+    r"|.*-\d+(?:\.\d+)+"
 )
 _PUBLIC = re.compile(
     r"(?i)^(?:(?:[\w-]+\.)*docker\.(?:io|com)|ghcr\.io|quay\.io|gcr\.io/(?:distroless|google\w*|k8s\w*"

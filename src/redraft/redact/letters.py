@@ -31,6 +31,11 @@ def unaccented(text: str) -> str:
     return text if text.isascii() else text.translate(_BASES)
 
 
+def is_latin(letter: str) -> bool:
+    """Return whether a letter is of the Latin script."""
+    return letter.isascii() or unicodedata.name(letter, "").startswith("LATIN")
+
+
 class _Folding(dict[int, str]):
     def __missing__(self, code: int) -> str:
         self[code] = letter = _folded_letter(chr(code))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Finding, Kind
-from redraft.redact.letters import CASELESS, IDEOGRAPH, KANA, folded, unaccented
+from redraft.redact.letters import CASELESS, IDEOGRAPH, KANA, folded, is_latin, unaccented
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_names(view: View) -> Iterator[Finding]:
-    """Yield the names of persons: what stands around a name, or the name itself, says that it is a person's."""
+    """Yield names of persons, where the words around one, or the name itself, say that it is one."""
     data = view.data
     if has_any(_INTRODUCED, data):
         for pattern in (_NAME, _TITLED, _TITLED_WORD):
@@ -44,18 +44,20 @@ def find_names(view: View) -> Iterator[Finding]:
             yield Finding(start, end, Kind.NAME)
 
 
-def names_person(name: str, *, surely: bool) -> bool:
+def names_person(name: str, *, surely: bool, inflected: bool = False) -> bool:
     """Return whether capitalised words, in ASCII letters, are a person's name.
 
     With `surely`, where the context speaks of a person, any words will do that name no thing. Otherwise one
-    has to be a given name or have the ending of a surname.
+    has to be a given name or have the ending of a surname. In an inflected language, it may have an ending.
     """
     if _EXAMPLES.fullmatch(name.lower()):
         return False
     words = [word.lower() for word in _NAME_WORD.findall(name) if len(word) > 1 and word[0].isupper()]
-    known = [word for word in words if word in GIVEN_NAMES]
+    known = [word for word in words if word in GIVEN_NAMES or (inflected and _is_inflected(word))]
     rest = [word for word in words if word not in known]
     things = [word for word in rest if is_thing(word)]
+    if surely and len(words) > 1 and things == words[-1:] and words[-1] in _SURNAMES_TOO:
+        return True
     if not words or (things and not known) or words[-1] in _ENDS_OF_PLACES:
         return False
     if known:  # "Maria Field" is a person where the context speaks of one, otherwise a field
@@ -63,6 +65,10 @@ def names_person(name: str, *, surely: bool) -> bool:
     if any(_OF_THINGS.search(word) for word in words):
         return False
     return surely or (len(words) > 1 and SURNAME.search(words[-1]) is not None)
+
+
+def _is_inflected(word: str) -> bool:
+    return any(word[:-size] in _STEMS for size in range(1, 4))
 
 
 def is_given_name(word: str) -> bool:
@@ -106,7 +112,7 @@ def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False)
     before = ""
     for word in text[start:end].split(" ")[:-1]:
         plain = word.strip(",.").lower()
-        if plain not in _BEFORE_PLACE and not is_thing(plain):
+        if not is_thing(plain) and (surely or plain not in _BEFORE_PLACE):
             break
         start += len(word) + 1
         before = plain
@@ -117,7 +123,10 @@ def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False)
     )
     # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Antonio`.
     is_known = before != "" and before not in _BEFORE_PLACE and is_given_name(name)
-    if (is_full or is_known or not full) and names_person(name, surely=surely or is_known):
+    inflected = not is_latin(view.text[start])
+    if (is_full or is_known or not full) and names_person(
+        name, surely=surely or is_known, inflected=inflected
+    ):
         yield Finding(start, end, Kind.NAME)
 
 
@@ -132,7 +141,12 @@ def _in_other_scripts(view: View) -> Iterator[Finding]:
         first = _name_before(view, start, end, is_rank=text[end:].lstrip(" ")[0] == _RANK)
         if first < end:
             yield Finding(first, end, Kind.NAME)
-    for pattern, surely in ((_GREETED_CASELESS, True), (_SIGNED_CASELESS, True), (_ADDRESSED, False)):
+    for pattern, surely in (
+        (_GREETED_CASELESS, True),
+        (_SIGNED_CASELESS, True),
+        (_ADDRESSED, False),
+        (_SPOKEN_OF, False),
+    ):
         for start, end in spans(pattern, view.data):
             yield from _caseless_name(view, start, end, surely=surely)
 
@@ -143,6 +157,13 @@ def _caseless_name(view: View, start: int, end: int, *, surely: bool) -> Iterato
     if view.plain[start] != CASELESS:
         if _is_east_asian(text) or (surely and len(text) <= _LONGEST_IDEOGRAPHIC):
             yield Finding(start, end, Kind.NAME)
+        elif not surely and _is_east_asian(text[:_BEGINS]):  # a sentence goes on without a space
+            yield Finding(start, start + _BEGINS, Kind.NAME)
+        return
+    if _is_hangul(text[0]):
+        name = _KOREAN_ENDING.sub("", text)
+        if _is_korean(name) or (surely and len(name) <= _LONGEST_WHOLE):
+            yield Finding(start, start + len(name), Kind.NAME)
         return
     words = text.split(" ")
     is_closed = view.text[end : end + 1] in _CLOSING and len(words) <= _MOST_CLOSED
@@ -151,7 +172,8 @@ def _caseless_name(view: View, start: int, end: int, *, surely: bool) -> Iterato
         if word in _FUNCTION_WORDS:
             break
         is_joined = word.startswith(_ARTICLE) or words[place - 1] in _JOINING
-        if place and not is_closed and not is_joined and word not in GIVEN_NAMES:
+        is_surname = place == 1 and words[0] in GIVEN_NAMES
+        if place and not (is_closed or is_joined or is_surname or word in GIVEN_NAMES):
             break
         size += len(word) + 1
     is_known = any(word in GIVEN_NAMES for word in words[:2]) or _is_east_asian(text[: max(0, size - 1)])
@@ -212,6 +234,8 @@ _RANK = "\x84"
 _CLOSING = ("", ",", ".", ":", ";", "!", "\n", "\r", '"', "'", ")", "<", "|", "\x83")
 _MOST_CLOSED = 3
 _SHORTEST_KANA, _LONGEST_WHOLE, _LONGEST_IDEOGRAPHIC = 2, 4, 9
+_BEGINS = 3
+_KOREAN_ENDING = re.compile("(?<=..)(?:입니다|이에요|예요|이라고|에게|께서|은|는|이|가|을|를|의|께)$")
 _ARTICLE = "\u0627\u0644"
 _JOINING = word_set(
     "\u0639\u0628\u062f \u0628\u0646 \u0627\u0628\u0646 \u0628\u0646\u062a \u0623\u0628\u0648 "
@@ -259,7 +283,7 @@ _TITLE_WORDS = (
     r"|[Pp]rofessora?"
 )
 _TITLED = (
-    rf"\b(?:{_TITLES})\b\.?[ ](?:(?:Dr|Prof|med)\.?[ ])*({_ONE}|{_OTHERS})"
+    rf"\b(?:{_TITLES})\b\.?[ ](?:(?:Mr|Dr|Prof|med)\.?[ ])*({_ONE}|{_OTHERS})"
     r"|(?i:\b(?:my|his|her|their|whose|customer's|user's|patient's|guest's|caller's)[ ]"
     rf"(?:(?:full|first|last|sur|given)[ ]?)?name[ ](?:is|was)[ ])({_ONE})"
     rf"|(?i:\bname\?[ ]+)({_ONE})"
@@ -289,7 +313,7 @@ _SIGN_OFF = (
     r"|thank[ ]you(?:[ ]in[ ]advance)?|cheers|sincerely|yours(?:[ ](?:truly|sincerely|faithfully))?"
     r"|sincerely[ ]yours|respectfully|cordially|warmly|gratefully|with[ ](?:gratitude|love|thanks"
     r"|best[ ]wishes)"
-    r"|all[ ]the[ ]best|take[ ]care|best|love|xo+|talk[ ]soon|see[ ]you[ ]soon|speak[ ]soon|lg|vg"
+    r"|all[ ]the[ ]best|take[ ]care|best|love|kindly|xo+|xx+|talk[ ]soon|see[ ]you[ ]soon|speak[ ]soon|lg|vg"
     r"|sent[ ]from[ ]my[ ][a-z]+)"
 )
 _SIGNED = (
@@ -305,6 +329,10 @@ _SIGNED_CASELESS = (
 # A name before `\x83` or `\x84`: a suffix or title that is written behind it.
 _BEFORE_TITLE = r"((?:[\x81\x82]{1,8}|\x80+(?:[ ]\x80+)?))[ ]{0,2}[\x83\x84]"
 _ADDRESSED = rf"(?:^|\n)([\x81]{{2,4}}),?[ ]?Dear\b|\bDear,[ ]?({_OTHERS})[ ]?[,!.:\n]"
+_SPOKEN_OF = (
+    r"\b(?:recipient|spoke with|my name is|full name)\b[ ]?(?:[\x80\x82][ ]|\x82)?"
+    rf"({_OTHERS})"
+)
 _DONE = (
     r"(?i:approved|accepted|reported|requested|submitted|signed|written|authored|reviewed|created|assigned"
     r"|reassigned|transferred|escalated|forwarded|sent|raised|opened|filed|closed|handled|prescribed"
@@ -322,7 +350,8 @@ _TALK = (
     r"|worked|working|shared)[ ](?:with|to|from)"
     r"|according[ ]to|on[ ]behalf[ ]of|as[ ]told[ ]by|care[ ]of|c/o"
     r"|(?:note|letter|message|mail|e-?mail|call|reply|answer|complaint|request|review|feedback|voicemail"
-    r"|invoice|payment|refund|order|text|record|file|chart|account|profile|contract|statement|ticket|case"
+    r"|invoice|payment|refund|order|booking|reservation|room|table|parcel|package|text|record|file|chart"
+    r"|account|profile|contract|statement|ticket|case"
     r"|report|application)s?[ ](?:from|for|of|by|to|about)"
     r"|tell|ask|told|asked|contact|notify|email|mail|call|ping|remind|thank|thanks to|cc|bcc|attn|re|fao)"
 )
@@ -343,9 +372,23 @@ _SAYS = (
     r"|has[ ](?:not[ ]paid|asked|complained|called|moved|left)|of[ ](?:accounting|sales|finance|legal"
     r"|support|marketing)|aged?[ ]\d"
 )
+_MEETS = (
+    r"(?i:greet(?:s|ed)?|mentions|mentioned|quotes|quoted|thank(?:s|ed)|blame[sd]?|invite[sd]?|marr(?:ies"
+    r"|ied)"
+    r"|met|knows|knew|owes?|owed|refund(?:s|ed)|hired|fired|visit(?:s|ed)|misnamed|congratulate[sd]?"
+    r"|reassure[sd]?)"
+)
+_SUFFERS = (
+    r"(?:who\b|whose\b|(?:was|were|is|has[ ]been|got)[ ](?:charged|billed|refunded|greeted|born|hired|fired"
+    r"|told|asked"
+    r"|invited|promoted|admitted|discharged|misnamed|overcharged|locked[ ]out|transferred|diagnosed|arrested"
+    r"|late|sick"
+    r"|ill|angry|upset))"
+)
 _MENTIONED = (
-    rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off)[ ])?{_BY}[ ](?:(?:the|my|our|his|her|a"
-    rf"|an)[ ])?({FULL})"
+    rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off|it|this|that|them|these)[ ])?{_BY}[ ]"
+    rf"(?:(?:the|my|our|his|her|a|an)[ ])?({FULL})"
+    rf"|\b{_MEETS}[ ]({FULL})|({FULL}),?[ ]{_SUFFERS}\b|({FULL})[ ]<"
     rf"|\b{_TALK}[:,]?[ ](?:(?:the|my|our|his|her|a|an)[ ])?({FULL})"
     rf"|\b{_ROLE},?[ ]({FULL})\b"
     rf"|({FULL}),?[ ](?:{_SAYS})\b"
@@ -353,17 +396,18 @@ _MENTIONED = (
     rf"|this is|i am|i'm)[ ])({FULL})"
 )
 # The same with a single word, which has to be a given name.
-_GIVEN_NAME = (
+_MENTIONED_WORD = (
     rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off)[ ])?{_BY}[ ]({_W})\b"
     rf"|\b{_TALK}[:,]?[ ]({_W})\b|\b{_ROLE},?[ ]({_W})\b|\b({_W}),?[ ](?:{_SAYS})\b"
     r"|(?i:\b(?:said|says|asked|told|called|named|kid|user|name|with|from|by|and|for)[ ])"
     rf"({_W})(?:[.,;:!?)\n\"]|\z)"
+    rf"|(?i:\b(?:i'm|i[ ]am|my[ ]name[ ]is|this[ ]is|call[ ]me|spoke[ ]with)[ ])({_W})\b"
     rf"|\b({_W})'s[ ](?i:address|account|order|phone|e?mail|password|profile|name|card|file|record|ticket"
     r"|case|invoice|claim|request|calendar|laptop|desk|team|manager|birthday|salary|report|message|reply"
     r"|number)"
 )
 # Things have such fields as well: a given name or the ending of a surname shows that a person is meant.
-_NAMES_IN_FIELD = rf"{FULL}|{LAST_FIRST}|{_OTHERS}"
+_NAMES_IN_FIELD = rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_OTHERS}"
 _SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|,|[ ]is[ ])[\"']?"
 _VALUE = rf"{_SET_TO}(?:(?:{_TITLES})\.?[ ])?({_NAMES_IN_FIELD})"
 _IN_FIELD = (
@@ -371,7 +415,7 @@ _IN_FIELD = (
     r"|manager|maintainer"
     r"|agent|partner|team[ ]?lead|responsible)\b)" + _VALUE
 )
-_IN_FIELD_OF_PERSON = (
+_PERSON_FIELD = (
     r"(?i:\b(?:patient|employee|passenger|guest|tenant|student|applicant|candidate|subscriber"
     r"|card[ _-]?holder|travell?er|caller|sender|recipient|assignee|assigned[ _-]?to|reporter"
     r"|reported[ _-]?by|requester|requestor|requested[ _-]?by|approver|approved[ _-]?by|submitted[ _-]?by"
@@ -381,8 +425,9 @@ _IN_FIELD_OF_PERSON = (
     r"|contact[ _-]?person|next[ _-]?of[ _-]?kin|emergency[ _-]?contact|spouse|cc|bcc|attn|attention"
     r"|consignee|consignor|ship[ _-]?to|bill[ _-]?to|sold[ _-]?to|deliver[ _-]?to|signatory|interviewer"
     r"|interviewee|resident|donor|heir|guardian|mother|father|child|holder|handled[ _-]?by|sales[ _-]?rep"
-    r"|salesperson|cashier|driver|accountant|policy[ _-]?holder|spoke[ _-]?(?:to|with))\b)" + _VALUE
+    r"|salesperson|cashier|driver|accountant|policy[ _-]?holder|spoke[ _-]?(?:to|with))\b)"
 )
+_IN_FIELD_OF_PERSON = _PERSON_FIELD + _VALUE
 # Capitalised words behind such a field that are not names.
 _NO_NAMES = word_set(
     "access account agent api approval care center centre class code control data desk error experience "
@@ -393,6 +438,7 @@ _NO_NAMES = word_set(
 )
 _ANYWHERE = rf"\b({FULL})"
 _LISTED = rf"\b{LAST_FIRST}"
+_GIVEN_NAME = rf"{_MENTIONED_WORD}|{_PERSON_FIELD}{_SET_TO}({_W})\b"
 _INTRODUCED = (_NAME, _TITLED, _TITLED_WORD, _GREETED, _GREETED_TOO, _SIGNED)
 
 # --- given names, surnames, and words of things ---
@@ -402,6 +448,12 @@ _FILES = Path(__file__).parent
 _WRITTEN = word_set(unaccented((_FILES / "given_names.txt").read_text("utf-8")))
 GIVEN_NAMES = _WRITTEN | {folded(name) for name in _WRITTEN if folded(name[0]).isascii()}
 """Without those that are also places, months, products or things: Paris, April, Jackson, Max, Ruby."""
+_STEMS = frozenset(
+    re.sub("(?:ii|[aeios]{1,2})$", "", folded(name))
+    for name in _WRITTEN
+    if folded(name[0]).isascii() and not name.isascii()
+)
+"""Of names in languages that inflect them."""
 SURNAMES = word_set((_FILES / "surnames.txt").read_text("utf-8"))
 """Of China and Japan."""
 _CHINESE = frozenset(name for name in SURNAMES if len(name) == 1)
@@ -422,6 +474,15 @@ _BEFORE_PLACE = word_set(
     "san santa santo sao saint st los las lake mount port fort cape puerto costa villa rio apache amazon"
 )
 """Words before the given name in the name of a place or product."""
+_SURNAMES_TOO = word_set(
+    "baker ball banks bell bishop black bloom bright brooks brown carter church cook cooper cross field "
+    "fisher ford "
+    "gray green guest hall hand harder hatch hill hood hunter king lake law little lively love march mason "
+    "merchant miller north pace parker porter rich rivers sharp singleton smart snow stone street taylor "
+    "temple "
+    "turner walker wall weaver west white winter wood woods worth york young"
+)
+"""Words that are surnames as well, behind a word that is nothing else."""
 _ENDS_OF_PLACES = word_set(
     "city town county island islands valley bay beach river falls airport university college hospital street "
     "avenue bridge tower park province"
@@ -443,7 +504,8 @@ _SHORTEST_STEM = 3
 
 # Endings that surnames have and other words rarely do.
 SURNAME = re.compile(
-    r"(?:ez|ski|sky|ska|skii|skaa|skoi|cki|czyk|wicz|vich|vic|ovic|ov|ova|ovoi|ev|eva|evoi|enko|chuk|cuk|escu"
+    r"(?:ez|ski|sky|ska|skii|skaa|skoi|cki|czyk|wicz|vich|vic|ovic|ov|ova|ovoi|ovu|ovim|ovym|ev|eva|evoi|evu"
+    r"|evym|enko|chuk|cuk|escu"
     r"|oglu|nen|dottir|sson|sen|mann|berg|stein|bauer|meyer|maier|schmidt|schneider|quist|strom|lund|gaard"
     r"|dahl"
     r"|etti|elli|ini|eira|inho|kar|wala|pour|zadeh|yan|shvili|dze|opoulos|opoulou|idis|akis|kov|ngh|mba|nkwo"

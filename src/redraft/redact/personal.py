@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Finding, Kind
+from redraft.redact.letters import IDEOGRAPH
 from redraft.redact.names import FULL, LAST_FIRST, find_names, is_given_name, is_thing, names_person
 from redraft.redact.values import is_placeholder, word_set
 
@@ -40,6 +41,8 @@ def find_personal(view: View) -> Iterator[Finding]:
     for pattern, kind in _SIMPLE:
         for start, end in spans(pattern, view.data):
             value = text[start:end]
+            if pattern is _LIVES and IDEOGRAPH in view.plain[start:end] and not _DISTRICTS.search(value):
+                continue
             if not is_placeholder(value) and (kind is not Kind.PHONE or _is_phone(value)):
                 yield Finding(start, end, kind)
     for start, end in spans(_ON_FILE, view.data):
@@ -54,7 +57,7 @@ def _logins(view: View) -> Iterator[Finding]:
             text[start:end].replace("]\\[", "\\").strip("[]").replace("\\\\", "\\").rpartition("\\")
         )
         is_generic = domain.lower() in _SYSTEM_DOMAINS or user.lower() in _NOT_LOGINS or is_placeholder(user)
-        is_generic |= "\\" in text[max(0, start - _NEAR) : start].rpartition("\n")[2].rpartition('"')[2]
+        is_generic |= _IN_PATH.search(text[max(0, start - _NEAR) : start]) is not None
         if not is_generic and not _FILE.search(user) and not is_placeholder(domain or "x1"):
             yield Finding(start, end, Kind.USER)
     if not _IN_DIRECTORY.search(view.data):
@@ -92,6 +95,8 @@ def _places(view: View) -> Iterator[Finding]:
         for span in spans(pattern, view.data):
             yield Finding(*span, Kind.POSITION)
     for start, end in spans(_POSITION, view.data):
+        if _IN_VECTOR.search(view.plain[max(0, start - 3) : start]):
+            continue
         latitude, longitude = (abs(float(one)) for one in _DECIMAL.findall(view.plain[start:end]))
         if 1 < latitude <= _LARGEST_LATITUDE and 1 < longitude <= 2 * _LARGEST_LATITUDE:
             yield Finding(start, end, Kind.POSITION)
@@ -105,7 +110,11 @@ def _handles(view: View) -> Iterator[Finding]:
         line = text[text.rfind("\n", 0, start) + 1 : start], text[end : end + _NEAR].partition("\n")[0]
         is_said = _SAYS_HANDLE.search(line[0][-_NEAR:]) or _HANDLE_SAID.match(line[1])
         has_name = any(is_given_name(part) for part in _PARTS.split(handle)) and _PARTS.search(handle)
-        if (is_said or has_name) and not is_thing(handle) and line[1][:1] not in ("/", "("):
+        if (
+            (is_said or has_name)
+            and not all(map(is_thing, _PARTS.split(handle)))
+            and line[1][:1] not in ("/", "(")
+        ):
             yield Finding(start, end, Kind.USER)
     for start, end in spans(_CALLED, view.data):
         if not is_thing(text[start:end].lower()) and not is_placeholder(text[start:end]):
@@ -239,16 +248,18 @@ _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _OF = r"(?:(?:of|de|del)[ ])?"
 _DAY = (
     r"(?:\d{1,4}[./ -]{1,2}\d{1,2}[./ -]{1,2}\d{1,4}\.?"
-    rf"|\d{{1,2}}(?:st|nd|rd|th|\.)?[ ]{_OF}(?:[A-Za-z]{{3,12}}|\x80{{2,12}})\.?,?[ ]{_OF}\d{{4}}"
+    rf"|\d{{1,2}}(?:st|nd|rd|th|er|\.)?[ ]{_OF}(?:[A-Za-z]{{3,12}}|\x80{{2,12}})\.?,?[ ]{_OF}\d{{4}}"
     rf"|{_MONTH}[ ]\d{{1,2}}(?:st|nd|rd|th)?(?:,?[ ]\d{{4}})?|\d{{1,2}}(?:st|nd|rd|th)?[ ]{_OF}{_MONTH}"
+    rf"|\d{{1,2}}\.?[ ]{_OF}[A-Z][a-z]{{2,9}}\b"
     # with a character for year, month and day behind each, perhaps behind the name of an era
-    r"|[\x81]{0,2}\d{1,4}[\x80\x81][ ]?\d{1,2}[\x80\x81](?:[ ]?\d{1,2}[\x80\x81]?)?|\d{6}\b)"
+    r"|[\x81]{0,2}\d{1,4}[\x80\x81][ ]?\d{1,2}[\x80\x81](?:[ ]?\d{1,2}[\x80\x81]?)?|\d{6}(?:\d\d)?\b)"
 )
 _BIRTHDAY = (
     r"(?i:\b(?:date[ _]of[ _]birth|birth[ _-]?date|birthday|dob"
     r"|born)\b[\"']?[\x80-\x82]{0,3}[ \t]{0,3}[:=-]?[ \t]{0,3}"
     rf"(?:(?:is|was|on|the|in)[ \t]{{1,3}}){{0,2}}[\"']?)({_DAY})"
-    rf"|\bb\.[ ](\d{{1,2}}[ ]{_MONTH}[ ]\d{{4}})|({_DAY})[ ]{{0,2}}date of birth\b"
+    rf"|\bdate of birth\b[^\n\d.;]{{1,16}}({_DAY})|\bb\.[ ](\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{2,4}}"
+    rf"|\d{{1,2}}[ ]{_MONTH}[ ]\d{{4}})|({_DAY})[ ]{{0,2}}date of birth\b"
 )
 # --- where a person lives ---
 
@@ -264,48 +275,56 @@ _HOUSE = (
     r"(?:,?[ ](?:[A-Za-z]{1,6}|\x80{1,6})?[.:]?[ ]?\d{1,4}[A-Za-z]?\b)*"
 )
 _STREET = (
-    rf"(?:\b(?:Flat|Apt|Unit|Suite)[ ]\w{{1,5}},[ ])?\b\d{{1,5}}[A-Za-z]?[ ](?:[NSEW]\.?[ ])?"
+    rf"(?:\b(?:Flat|Apt|Unit"
+    rf"|Suite)[ ]\w{{1,5}},[ ])?(?:\b\d{{1,4}}/)?\b\d{{1,5}}[A-Za-z]?[ ](?:[NSEW]\.?[ ])?"
     rf"(?:[A-Z][\w'.-]{{1,20}}[ ]){{1,4}}{_STREETS}{_UNIT}|\bN(?:o"
     rf"|r)\.[ ]\d{{1,4}}[ ](?:[A-Z]\w{{2,20}}[ ]){{1,3}}{_STREETS}"
     r"|\b(?:[A-Z][a-z]{1,20}(?:stras?se|weg|platz|gasse|allee|gatan|vagen|veien|gade|vej|straat|laan|katu)"
     r"|[A-Z][a-z]{2,20}[ ](?:Stras?se|Str\.|Allee|Platz|Weg|Gasse|utca|katu))[ ]\d{1,4}[a-z]?\b"
     # `street` stands for the word of another language, which may come first, in the middle or last
     rf"|\bstreet\b[ .,]{{1,3}}(?:{_PLACE_NAME}[ ,.]{{1,3}}){{1,4}}{_HOUSE}"
-    rf"|\b\d{{1,5}}[a-z]?,?[ ](?:{_PLACE_NAME}[ ]){{0,3}}street(?:[ ]{_PLACE_NAME}){{0,4}}"
+    rf"|\b(?:\d{{1,4}}/)?\d{{1,5}}[a-z]?(?:[ ](?:bis"
+    rf"|ter))?,?[ ](?:{_PLACE_NAME}[ ]){{0,3}}street(?:[ ]{_PLACE_NAME}){{0,4}}"
     rf"|(?:\b[A-Z]\w+|\x80{{2,}})[ ]street,?[ ]{_HOUSE}"
     rf"|\bstreet[ ]\d{{1,5}}[, ]{{1,2}}(?:{_PLACE_NAME}[ ]){{1,3}}street\b"
     r"|(?i:\bP\.?[ ]?O\.?[ ]?Box[ ]\d{1,6})"
 )
-_LIVES = (
-    r"(?i:\b(?:(?:(?:home|shipping|billing|delivery|postal|street|mailing|residential)[ _-]?)?address"
-    r"[\"']?[\x80-\x82]{0,2}(?:[ ]?[:=]|[ ]is\b)|home[ ]address\b|(?:lives|resid(?:es|ing)|living)[ ](?:at"
+_ADDRESS_LABEL = (
+    r"(?i:\b(?:(?:(?:(?:home|shipping|billing|delivery|postal|street|mailing|residential)[ _-]?)?address"
+    r"|residence)"
+    r"[\"']?[\x80-\x82]{0,2}(?:[ ]?[:=]|[ ]is\b)|(?:lives|resid(?:es|ing)|living)[ ](?:at"
     r"|in)\b)[ ]{0,2}[\"']?)"
-    rf"(\d{{1,5}}[A-Za-z]?,?[ ](?:{_PLACE_NAME}[ ,]{{1,2}}){{0,4}}(?:[A-Z]\w+|\x80{{2,}}){_UNIT}"
-    rf"|(?:{_PLACE_NAME}[ ,.]{{1,3}}){{1,5}}{_HOUSE}"
+)
+_LIVES = (
+    rf"{_ADDRESS_LABEL}(\d{{1,5}}[A-Za-z]?(?:/\d{{1,4}})?,?[ ](?:{_PLACE_NAME}[ ,]{{1,2}}){{0,4}}"
+    rf"(?:[A-Z]\w+|\x80{{2,}}){_UNIT}|(?:{_PLACE_NAME}[ ,.]{{1,3}}){{1,5}}{_HOUSE}"
     r"|(?:\xbf?[ ]?\d{3}-\d{4}[ ]?)?[\x81\x82]{2,24}[ ]?\d{1,5}(?:[\x81\x82-]{1,6}\d{1,5}){0,6}[\x81]{0,2})"
 )
 # Chinese, Japanese and Korean addresses, whose words for districts and streets are checked in the text.
-_EAST_ASIAN_ADDRESS = r"(?:\xbf?\d{3}-\d{4}[ ]?)?[\x81]{3,24}\d{1,5}(?:[\x81-]{1,6}\d{1,5}){0,6}[\x81]{0,2}|(?:\x80{2,7}[ ]){2,5}\d{1,4}"
-_DISTRICTS = re.compile(
-    "[\u7701\u5e02\u533a\u5340\u53bf\u7e23\u90fd\u9053\u5e9c\u753a\u6751\u90e1\u8def\u8857\u6bb5\u5df7\u5f04]"
-    "|[\uc2dc\ub3c4\uad6c\uad70\uc74d\uba74\ub3d9\ub85c\uae38](?= )"
+_EAST_ASIAN_ADDRESS = (
+    r"(?:\xbf?\d{3}-\d{4}[ ]?)?[\x81]{3,24}\d{1,5}(?:[\x81-]{1,6}\d{1,5}){0,6}[\x81]{0,2}"
+    r"|(?:\x80{2,7}[ ]){2,5}\d{1,5}(?:-\d{1,4})?(?:\x80{2})?"
 )
-_HOUSE_NUMBERS = re.compile(
-    "\\d(?:[\u53f7\u865f\u756a\u5f04\u5df7\u6bb5]|\u4e01\u76ee|-\\d)|[\ub85c\uae38] \\d"
-)
+_DISTRICTS = re.compile("[省市区區县縣都道府町村郡路街段巷弄]|[시도구군읍면동로길](?= )")
+_HOUSE_NUMBERS = re.compile(r"\d(?:[号號番弄巷段]|丁目|-\d)|[로길동리] \d")
 
 # --- where a person is, and the name that they have there ---
 
 _NUMBER = r"-?\d{1,3}\.\d{3,}"
 _SAID_POSITION = (
     r"(?i:\b(?:lat(?:itude)?|lon(?:g(?:itude)?)?|lng)\b[\"']?[ ]?[:=][ ]?[\"']?)(-?\d{1,3}\.\d{2,})"
-    r"|(?i:\b(?:coordinates?|gps|geo|location|position|pin|located|seen|(?:ll|q)=)[^\n\d-]{0,24})"
+    r"|(?i:\b(?:coordinates?|gps|geo|location|position|pin|located|seen|point\(|(?:ll|q)=)[^\n\d-]{0,24})"
     rf"({_NUMBER}[ ]{{0,2}}[,;/ ][ ]?{_NUMBER})"
 )
-_ANGLE = r"\d{1,3}(?:\.\d{2,}[ ]?\xb0|[ ]?\xb0[ ]?\d{1,2}[ ]?'(?:[ ]?\d{1,2}(?:\.\d+)?[ ]?(?:\"|''))?)[ ]?[NSEWO]\b"
+_MINUTES = r"\d{1,2}[ ]?'(?:[ ]?\d{1,2}(?:\.\d+)?[ ]?(?:\"|''))?"
+_ANGLE = rf"\d{{1,3}}(?:\.\d{{2,}}[ ]?\xb0|[ ]?\xb0[ ]?{_MINUTES})[ ]?[NSEWO]\b"
 _DEGREES = rf"{_ANGLE}(?:[ ,;/]{{1,3}}{_ANGLE})?"
-_POSITION = r"(?:^|[^\w.,;-]|[A-Za-z\x80-\x82][,;:][ ]?)(-?\d{1,2}\.\d{4,}[ ]?[,;/][ ]?-?\d{1,3}\.\d{4,})(?:[^\w,;.-]|[.][^\d]|\z)"
+_POSITION = (
+    r"(?:^|[^\w.,;-]|[A-Za-z\x80-\x82][,;:][ ]?)(-?\d{1,2}\.\d{4,}[ ]?[,;/][ ]?-?\d{1,3}\.\d{4,})"
+    r"(?:[^\w,;.-]|[.][^\d]|\z)"
+)
 _SHORTEST_PLATE = 5
+_IN_VECTOR = re.compile(r"[\[(]$|\d[,;]? ?$")
 _DECIMAL = re.compile(r"-?\d+\.\d+")
 _LARGEST_LATITUDE = 90
 _PLATE_VALUE = r"[A-Z0-9\x80-\x82]{1,8}(?:[ \xb7.-]{1,2}(?:[A-Z0-9]{1,5}\b|[\x80-\x82]{1,2})){0,4}"
@@ -335,6 +354,9 @@ _CALLED = (
     rf"(?i:\b(?:handle|nick(?:name)?|screen[ ]?name|{_NETWORKS})(?:[ ](?:id|handle|account|name"
     rf"|user(?:name)?))?"
     r"(?:[ ]is[ ]|[ ]?[:=][ ]|[ ]?[:=](?:[\"']|@))[\"']?@?)([A-Za-z]\w*(?:[.:#_]\w+)+|[A-Za-z]+\d+)\b"
+    r"|(?i:\bhandle(?:[ ]is[ ]|:[ ]?)@?)([A-Za-z][\w.-]{2,30}\w)\b|(?i:\b(?:reddit|github|gitlab|x)[ ]user[ ]"
+    r"|(?:^|[ (])u/)"
+    r"([A-Za-z][\w-]{2,20})\b"
 )
 # Accounts of a domain, a directory, a realm.
 _DOMAIN_USER = (
@@ -352,6 +374,7 @@ _DOMAIN_USER = (
 _FILE = re.compile(
     r"(?i)\.(?:txt|md|py|js|ts|exe|dll|log|ini|bat|cmd|ps1|xml|json|ya?ml|csv|cfg|conf|h|c|cpp|cs|java|sys)$"
 )
+_IN_PATH = re.compile(r"(?:\b[A-Z]:|%\w+%|\$env:\w+)\\[^\"\n]*$")
 _SYSTEM_DOMAINS = word_set(
     "hklm hkcu hkcr hku hkcc hkey authority builtin service workgroup software system hardware security "
     "sam todo note error warning info debug regex latex text windows microsoft program users domain "

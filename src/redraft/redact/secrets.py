@@ -15,6 +15,7 @@ from redraft.redact.values import (
     is_code,
     is_path,
     is_placeholder,
+    is_requirement,
     is_url,
     is_wordy,
     looks_made_up,
@@ -135,7 +136,8 @@ _KEY_BODY = (
 )
 # Without header and footer: RSA, elliptic curve, PuTTY.
 _KEY_BARE = (
-    r"\b(?:MII[A-Za-z0-9+/]{3}IBA(?:AKC|DANBgkqhkiG9w0BAQEFAASC)|MHcCAQEEI|MIG[A-Za-z0-9+/]AgEAM|MC4CAQAwBQYDK2Vw)"
+    r"\b(?:MII[A-Za-z0-9+/]{3}IBA(?:AKC|DANBgkqhkiG9w0BAQEFAASC)|MHcCAQEEI|MIG[A-Za-z0-9+/]AgEAM"
+    r"|MC4CAQAwBQYDK2Vw)"
     r"[A-Za-z0-9+/=\\\s]{24,}"
     r"|\bPrivate-Lines: \d+\s+[A-Za-z0-9+/=\s]{40,}"
 )
@@ -186,7 +188,8 @@ _HEADER = (
     r"([A-Za-z0-9+/=._~-]{16,})"
 )
 _LINK = (
-    r"(?i:/(?:invite|invitation|join|share|login|signin|magic|magic-link|auth|token|reset|reset-password|recover"
+    r"(?i:/(?:invite|invitation|join|share|login|signin|magic|magic-link|auth|token|reset|reset-password"
+    r"|recover"
     r"|verify|confirm|activate|setup|t)/)([A-Za-z0-9_-]{20,})"
 )
 # An argument of a command line that is not an option.
@@ -236,7 +239,8 @@ _LOGIN_IN_PROSE = (
     r"(?i:(?:credentials?|creds|login|logged in|log in|signed in|sign in|authenticated?|account"
     r"|(?:auth|user|username|userpwd)[ \t]?[:=])(?:[ \t]{1,3}(?:as|with|using|are|were|is|was))?"
     r"[ \t:=]{1,3}[\"'`]?[A-Za-z][\w.-]{1,64}[ \t]?[:/][ \t]?([^\s\"'`:/@]{5,64}))"
-    r"|\b(?:user|username|admin|administrator|root|guest|postgres|deploy|sa):([^\s\"'`:/@]{6,64})@[A-Za-z][\w.-]{1,60}"
+    r"|\b(?:user|username|admin|administrator|root|guest|postgres|deploy"
+    r"|sa):([^\s\"'`:/@]{6,64})@[A-Za-z][\w.-]{1,60}"
 )
 _TRAILING = ".,;)'\""
 _COOKIE = r"(?i:\b(?:set-)?cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?([^\s=;\"']{1,64}=[^\r\n\"']+))"
@@ -532,7 +536,7 @@ def _likely(view: View) -> Iterator[Finding]:
 def _is_handed_key(text: str, start: int, end: int) -> bool:
     """Return whether a quoted text is a key passed to a call: `Client("eu", "...")`."""
     value, called = text[start:end], _CALL.search(text[max(0, start - _CALL_LENGTH) : start])
-    if called is None or is_placeholder(value) or is_path(value) or is_url(value) or is_code(value):
+    if called is None or is_placeholder(value) or is_path(value) or is_url(value) or is_requirement(value):
         return False
     parts = [part.lower() for part in _PART.findall(called[1])]
     if not parts or (parts[-1] not in _OF_KEYS and not _OF_NEITHER.isdisjoint(parts)):
@@ -543,7 +547,7 @@ def _is_handed_key(text: str, start: int, end: int) -> bool:
         is_made = re.split(r"[.>:]+", called[1])[-1][0].isupper()  # a class
         return is_made or not _OF_KEYS.isdisjoint(parts)
     is_phrase = is_wordy(value) and ("-" in value or "_" in value)
-    is_made_up = looks_made_up(value) and not is_phrase
+    is_made_up = looks_made_up(value) and not is_phrase and not is_code(value)
     return is_made_up and not _OF_PASSWORDS.isdisjoint(parts)
 
 

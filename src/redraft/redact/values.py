@@ -28,6 +28,11 @@ def is_code(value: str) -> bool:
     return _CODE.fullmatch(value) is not None
 
 
+def is_requirement(value: str) -> bool:
+    """Return whether a value is a package and its version: `httpx>=0.27`."""
+    return _REQUIREMENT.fullmatch(value) is not None
+
+
 def is_path(value: str) -> bool:
     """Return whether a value is a file path, rather than random text with slashes."""
     return _PATH.fullmatch(value) is not None and not any(
@@ -124,11 +129,11 @@ _PLACEHOLDER = re.compile(
 )
 _CODE = re.compile(
     r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)*(?:[(\[{].*|(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)"
-    r"|[A-Za-z][\w.\[\],-]*(?:[=<>~!]=|[<>])v?\d[\w.*+-]*"  # a package and its version
     r"|(?:Add|ConvertFrom|ConvertTo|Export|Get|Import|Invoke|New|Read|Remove|Set|Start|Stop)-[A-Z][A-Za-z]+"
     r"|[A-Za-z_]\w*\(.*|[A-Za-z_]\w*=[^=].*|[frbu]{1,2}[\"'].*|lambda\b.*|\*+\w+|[|&!]\w+|\[.*|\(.*|\{.*",
     re.DOTALL,
 )
+_REQUIREMENT = re.compile(r"[A-Za-z][\w.\[\],-]*(?:[=<>~!]=|[<>])v?\d[\w.*+-]*")
 _WORDS = re.compile(
     r"[A-Z]{2,}(?=[A-Z][a-z]|[^A-Za-z]|$)|[A-Z]?[a-z]{2,}|[A-Z]{1,2}(?![a-z])|[a-z]|\d+|[^A-Za-z\d]+"
 )
