@@ -1,4 +1,5 @@
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
@@ -7,10 +8,12 @@ from redraft.cycles.memory import Memory, MemoryChange, differences
 from redraft.cycles.records import (
     MEMORY,
     CycleRecord,
+    data_redactor,
     is_id,
     memory_at,
     memory_record,
     new_id,
+    redacted_cycle,
     stored_memory,
 )
 from redraft.cycles.reflect import next_memory
@@ -188,3 +191,16 @@ def test_differences_of_two_memories():
         MemoryChange("patterns", "b", item("b", n=1), item("b", n=2)),
         MemoryChange("patterns", "d", None, item("d")),
     )
+
+
+def test_a_name_in_one_part_of_a_cycle_is_withheld_in_all():
+    derived = {
+        "input": {"note": "Put Mbeki's plans in a folder."},
+        "reasoning": {"by": "approved by Thandeka Mbeki"},
+    }
+    cycle = CycleRecord(
+        1, datetime(2026, 1, 1, tzinfo=UTC), derived_data=derived, error="Mbeki was not found"
+    )
+    clean = redacted_cycle(cycle, data_redactor())
+    assert "Mbeki" not in repr(clean)
+    assert clean.error == "[withheld: name] was not found"

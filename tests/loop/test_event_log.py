@@ -48,6 +48,14 @@ def test_personal_data_is_redacted(tmp_path):
     assert not any(value in line for value in personal)
 
 
+def test_a_name_in_one_event_is_withheld_in_later_events(tmp_path):
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        log(RunStarted("r", Task("Approved by Thandeka Mbeki.")))
+        log(RunStarted("r", Task("Put the plans of Mbeki in a folder.")))
+    assert "Mbeki" not in path.read_text("utf-8")
+
+
 @pytest.mark.parametrize("text", ["a\nb", "\ud800", "a\u2028b", "</script>", "\x1b[31m"])
 def test_line_breaks_are_escaped(tmp_path, text):
     path = tmp_path / "events.jsonl"

@@ -645,6 +645,11 @@ def test_a_strategy_must_return_a_reflection(answer):
         storable(answer, ReflectionInput(PlainTask("d"), "out"))
 
 
+def test_a_name_in_one_text_of_a_note_is_withheld_in_all():
+    note = redacted(TaskReflection("Put Mbeki's plans in it", "", ("approved by Thandeka Mbeki",), ()))
+    assert note.refined_description == "Put [withheld: name]'s plans in it"
+
+
 def test_text_that_cannot_be_redacted_is_rejected_without_quoting_it(monkeypatch):
     monkeypatch.setattr("redraft.redact.redactor.Redactor.is_clean", lambda _self, text: "secret" not in text)
     with pytest.raises(OutputError, match="holds a secret that could not be withheld") as caught:

@@ -29,9 +29,8 @@ from redraft.cycles.spec import (
     substages_of,
 )
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
-from redraft.redact.data import redact_plain
 from redraft.redact.kinds import Category
-from redraft.redact.redactor import redactor_of_environment
+from redraft.redact.redactor import redact_record, redactor_of_environment
 from redraft.stores.base import Record
 from redraft.stores.run_index import CYCLE, Expense, spent
 from redraft.types import NOTHING_USED, TokenUsage
@@ -158,28 +157,29 @@ def listed_cycle(record: Record) -> CycleRecord:
 
 def redacted_cycle(cycle: CycleRecord, redact: Callable[[Any], Any]) -> CycleRecord:
     """Return a cycle as it may be stored or shown: without secrets, and bounded."""
-    return replace(
-        cycle,
-        derived_data=_redacted_derived(cycle.derived_data, redact),
-        sense_errors=tuple(redact(list(cycle.sense_errors))),
-        metrics=replace(cycle.metrics, failures=tuple(redact(list(cycle.metrics.failures)))),
-        error=redact(cycle.error),
-    )
-
-
-def _redacted_derived(derived: Mapping[str, Any], redact: Callable[[Any], Any]) -> dict[str, Any]:
-    clean = {key: redact(value) for key, value in derived.items() if key != EXECUTION}
+    derived = dict(cycle.derived_data)
+    keys: list[str] = []
     if EXECUTION in derived:
         # Idempotency keys are our own, and look so random that they take longest to redact.
         actions: list[dict[str, Any]] = derived[EXECUTION].get("actions", [])
         keys = [one["idempotencyKey"] for one in actions]
         bare = [{name: value for name, value in one.items() if name != "idempotencyKey"} for one in actions]
-        execution = redact({**derived[EXECUTION], "actions": bare})
-        execution["actions"] = [
-            one | {"idempotencyKey": key} for one, key in zip(execution["actions"], keys, strict=True)
+        derived[EXECUTION] = {**derived[EXECUTION], "actions": bare}
+    # At once: a name in one part is withheld in all.
+    failures = list(cycle.metrics.failures)
+    clean, sense_errors, failures, error = redact([derived, list(cycle.sense_errors), failures, cycle.error])
+    if EXECUTION in derived:
+        actions = clean[EXECUTION]["actions"]
+        clean[EXECUTION]["actions"] = [
+            one | {"idempotencyKey": key} for one, key in zip(actions, keys, strict=True)
         ]
-        clean[EXECUTION] = execution
-    return {key: _bounded(clean[key]) for key in derived}
+    return replace(
+        cycle,
+        derived_data={key: _bounded(clean[key]) for key in derived},
+        sense_errors=tuple(sense_errors),
+        metrics=replace(cycle.metrics, failures=tuple(failures)),
+        error=error,
+    )
 
 
 def _bounded(value: Any) -> Any:
@@ -202,18 +202,21 @@ def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable
     """
     redactor = redactor_of_environment(also=also)
 
-    def redact_text(text: str) -> str:
-        return redactor.redact(text).text
+    def read(text: str) -> tuple[str, frozenset[str]]:
+        names = set[str]()
+        return redactor.redact(text, names).text, frozenset(names)
 
-    cached = lru_cache(CACHED_TEXTS)(redact_text)
+    cached = lru_cache(CACHED_TEXTS)(read)
 
-    def redact_one(text: str) -> str:
+    def redact_one(text: str, names: set[str]) -> str:
         if _HARMLESS.fullmatch(text):
             return text
-        return cached(text) if len(text) <= CACHED_LENGTH else redact_text(text)
+        clean, found = cached(text) if len(text) <= CACHED_LENGTH else read(text)
+        names |= found
+        return clean
 
     def redact(value: Any) -> Any:
-        return redact_plain(value, redact_one)
+        return redact_record(value, redact_one)
 
     return redact
 

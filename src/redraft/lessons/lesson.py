@@ -223,23 +223,23 @@ def violation_in(lesson: Lesson) -> str:
     return next((what for what in violations_in(lesson) if what not in lesson.overrules.split("; ")), "")
 
 
-def checked_content(content: Content) -> Content:
+def checked_content(content: Content, cleaner: Cleaner | None = None) -> Content:
     """Withhold the secrets in content that a person or a program wrote.
 
     Raises `ConfigError` with the field and the reason for content that no lesson may contain.
     """
-    cleaner = Cleaner()
-    texts: dict[str, Any] = {}
-    for one in fields(content):
-        texts[one.name] = cleaner.redact(getattr(content, one.name))
-        if why := cleaner.refusal(texts[one.name]):
-            raise ConfigError(f"{type(content).__name__}.{one.name} can't be kept in a lesson: {why}.")
+    texts: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
+    cleaner = cleaner or Cleaner.of(*texts.values())
+    for name, text in texts.items():
+        texts[name] = cleaner.redact(text)
+        if why := cleaner.refusal(texts[name]):
+            raise ConfigError(f"{type(content).__name__}.{name} can't be kept in a lesson: {why}.")
     return replace(content, **texts)
 
 
-def checked_title(title: str) -> str:
+def checked_title(title: str, cleaner: Cleaner | None = None) -> str:
     """Withhold the secrets in a title; raises `ConfigError` for one that no lesson may have."""
-    cleaner = Cleaner()
+    cleaner = cleaner or Cleaner()
     clean = " ".join(cleaner.redact(title).split())
     if why := cleaner.refusal(clean):
         raise ConfigError(f"The title can't be kept in a lesson: {why}.")
@@ -248,9 +248,11 @@ def checked_title(title: str) -> str:
 
 def checked_lesson(lesson: Lesson) -> Lesson:
     """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
-    cleaner = Cleaner()
     names = ("task", "task_type", "error", "why")
-    texts: dict[str, Any] = {name: cleaner.redact(getattr(lesson, name)) for name in names}
-    texts |= {name: checked_title(getattr(lesson, name)) for name in ("title", "summary")}
+    texts: dict[str, Any] = {name: getattr(lesson, name) for name in (*names, "title", "summary")}
+    content = [getattr(lesson.content, one.name) for one in fields(lesson.content)]
+    cleaner = Cleaner.of(*texts.values(), *content, *lesson.tools)
+    texts = {name: cleaner.redact(texts[name]) for name in names}
+    texts |= {name: checked_title(getattr(lesson, name), cleaner) for name in ("title", "summary")}
     tools = tuple(map(cleaner.redact, lesson.tools))
-    return replace(lesson, content=checked_content(lesson.content), tools=tools, **texts)
+    return replace(lesson, content=checked_content(lesson.content, cleaner), tools=tools, **texts)

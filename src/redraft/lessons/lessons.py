@@ -631,7 +631,8 @@ class Lessons:
         return lesson
 
     def _lesson(self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool) -> Lesson:
-        cleaner, task = Cleaner(), outcome.task
+        task = outcome.task
+        cleaner = Cleaner.of(task.description, outcome.error)
         trust = "vouched" if by_hand else outcome.trust
         description = cleaner.redact(task.description)
         summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])

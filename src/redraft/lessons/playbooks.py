@@ -208,7 +208,7 @@ class Playbooks:
 
 
 def _checked(playbook: Playbook) -> Playbook:
-    cleaner = Cleaner()
+    cleaner = Cleaner.of(playbook.title, *playbook.steps, playbook.strategy)
     clean = replace(
         playbook,
         title=cleaner.redact(playbook.title),

@@ -49,6 +49,7 @@ class EventLog:
         self._name = str(target) if isinstance(target, str | Path) else "the stream"
         self._failed = False
         self._redactor = redactor_of_environment()
+        self._names = set[str]()
         if not isinstance(target, str | Path):
             self._stream = target
             return
@@ -62,7 +63,7 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         """Write an event."""
         try:
-            self._stream.write(f"{event_line(event, datetime.now(UTC), self._redactor)}\n")
+            self._stream.write(f"{event_line(event, datetime.now(UTC), self._redactor, self._names)}\n")
             self._stream.flush()
         except (OSError, ValueError) as error:  # a stream that was closed raises ValueError
             if not self._failed:
@@ -83,9 +84,12 @@ class EventLog:
         self.close()
 
 
-def event_line(event: Event, at: datetime, redactor: Redactor) -> str:
-    """Return an event as one line of JSON, with secrets redacted."""
-    fields = redactor.redact_json(to_json(event))
+def event_line(event: Event, at: datetime, redactor: Redactor, names: set[str] | None = None) -> str:
+    """Return an event as one line of JSON, with secrets redacted.
+
+    `names` are those of persons in earlier events, to which those in this one are added.
+    """
+    fields = redactor.redact_json(to_json(event), names)
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
     document = {"schema_version": fields.pop("schema_version"), "event": name, "at": at.isoformat(), **fields}
     return json.dumps(document, ensure_ascii=False)

@@ -54,13 +54,23 @@ def memory_redactor() -> Redactor:
 
 @dataclass(frozen=True, slots=True)
 class Cleaner:
-    """Redacts texts, and refuses or cuts out what no memory may contain."""
+    """Redacts the texts of one record, and refuses or cuts out what no memory may contain."""
 
     redactor: Redactor = field(default_factory=memory_redactor)
+    names: set[str] = field(default_factory=set[str])
+    """Names of persons in the texts so far, which are withheld in all texts from then on."""
+
+    @classmethod
+    def of(cls, *texts: str) -> Cleaner:
+        """Return a cleaner for a record with these texts: a name in one of them is withheld in all."""
+        cleaner = cls()
+        for text in texts:
+            cleaner.redact(text)
+        return cleaner
 
     def redact(self, text: str) -> str:
         """Return a text without its secrets and invisible characters."""
-        return self.redactor.redact(without_invisible(text)).text.strip()
+        return self.redactor.redact(without_invisible(text), self.names).text.strip()
 
     def refusal(self, text: str) -> str:
         """Return why a redacted text can't be stored; empty if it can."""

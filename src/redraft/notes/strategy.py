@@ -92,9 +92,14 @@ def redacted(reflection: TaskReflection) -> TaskReflection:
     Raises `OutputError` if something could not be withheld.
     """
     redactor = memory_redactor()
+    names = set[str]()  # a name in one text is withheld in all
+    for text in (reflection.refined_description, reflection.refined_expected_output):
+        redactor.redact(text, names)
+    for text in (*reflection.observations, *reflection.suggestions):
+        redactor.redact(text, names)
 
     def clean(text: str) -> str:
-        cleaned = redactor.redact(text).text
+        cleaned = redactor.redact(text, names).text
         if not redactor.is_clean(cleaned):
             raise OutputError("A text of the reflection holds a secret that could not be withheld.")
         return cleaned

@@ -12,7 +12,7 @@ from redraft.redact.letters import CASELESS, IDEOGRAPH, KANA, folded, is_latin, 
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from redraft.redact.canonical import View
 
@@ -44,6 +44,88 @@ def find_names(view: View) -> Iterator[Finding]:
             yield Finding(start, end, Kind.NAME)
 
 
+class NamesInRecord:
+    """Finds names that were recognised in one text of a record, in its other texts: whole, or a part of them.
+
+    Parts that are ordinary words are left: of `Grace Hopper`, the surname alone is withheld.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._words: set[str] = set()
+        self._stems: set[str] = set()
+        self._caseless: set[str] = set()
+        for name in names:
+            plain = folded(name)
+            if plain[0] in _CASELESS_LETTERS:
+                self._caseless.update(part for part in (name, *name.split()) if len(part) > 1)
+                continue
+            words = [word for word in _ASCII_WORD.findall(plain) if word[0].isupper()]
+            words = [word for word in words if len(word) >= _SHORTEST_STEM and not is_thing(word.lower())]
+            self._words.update(words)
+            if not is_latin(name[0]):
+                stems = ((word.rstrip("aeiou"), word) for word in words)
+                self._stems.update(stem if len(stem) >= _SHORTEST_STEM else word for stem, word in stems)
+        self._small = {word.lower() for word in self._words}
+        self._lengths = sorted({len(name) for name in self._caseless}, reverse=True)
+
+    def find(self, view: View) -> Iterator[Finding]:
+        """Yield where the names stand in a text."""
+        if self._words:
+            yield from self._in_cased_letters(view)
+        if self._caseless:
+            yield from self._in_other_letters(view)
+
+    def _in_cased_letters(self, view: View) -> Iterator[Finding]:
+        text = view.plain
+        spans: list[tuple[int, int]] = []
+        for match in _ASCII_WORD.finditer(text):
+            start, end = match.span()
+            if not self._is_named(view, match.group(), start, end):
+                continue
+            gap = text[spans[-1][1] : start] if spans else text
+            if gap in _BETWEEN_WORDS:
+                spans[-1] = spans[-1][0], end
+            else:
+                spans.append((start, end))
+        for span in spans:
+            yield Finding(*span, Kind.NAME)
+
+    def _is_named(self, view: View, word: str, start: int, end: int) -> bool:
+        if word in self._words or (word.isupper() and word.capitalize() in self._words):
+            return True
+        if word in self._small:  # in the name of a file or variable
+            behind = view.plain[end : end + 2]
+            is_joined = view.plain[start - 1 : start] in _JOINS or (
+                behind[:1] in _JOINS and behind[1:].isalnum()
+            )
+            return is_joined and (start > 0 or behind != "")
+        if not self._stems or is_latin(view.text[start]):
+            return False
+        return any(word[: len(word) - size] in self._stems for size in range(4))
+
+    def _in_other_letters(self, view: View) -> Iterator[Finding]:
+        text, done = view.text, 0
+        for match in _CASELESS_RUN.finditer(view.plain):
+            is_spaced = view.plain[match.start()] == CASELESS
+            # A short word may be written together with a name, and an ending, too.
+            for start in range(
+                match.start(), min(match.end(), match.start() + 3) if is_spaced else match.end()
+            ):
+                if start < done:
+                    continue
+                sizes = (size for size in self._lengths if text[start : start + size] in self._caseless)
+                if size := next(sizes, 0):
+                    done = start + size
+                    if not is_spaced or match.end() - done < _SHORTEST_STEM or size > match.end() - start:
+                        yield Finding(start, done, Kind.NAME)
+
+
+_ASCII_WORD = re.compile(r"[A-Za-z]+")
+_CASELESS_RUN = re.compile(r"\x80+|[\x81\x82]+")
+_JOINS = (".", "_", "-", "/")
+_BETWEEN_WORDS = (" ", "_", "-", ".", ". ")
+
+
 def names_person(name: str, *, surely: bool, inflected: bool = False) -> bool:
     """Return whether capitalised words, in ASCII letters, are a person's name.
 
@@ -53,7 +135,7 @@ def names_person(name: str, *, surely: bool, inflected: bool = False) -> bool:
     if _EXAMPLES.fullmatch(name.lower()):
         return False
     words = [word.lower() for word in _NAME_WORD.findall(name) if len(word) > 1 and word[0].isupper()]
-    known = [word for word in words if word in GIVEN_NAMES or (inflected and _is_inflected(word))]
+    known = [word for word in words if word in GIVEN_NAMES or (inflected and _has_stem(word))]
     rest = [word for word in words if word not in known]
     things = [word for word in rest if is_thing(word)]
     if surely and len(words) > 1 and things == words[-1:] and words[-1] in _SURNAMES_TOO:
@@ -67,7 +149,7 @@ def names_person(name: str, *, surely: bool, inflected: bool = False) -> bool:
     return surely or (len(words) > 1 and SURNAME.search(words[-1]) is not None)
 
 
-def _is_inflected(word: str) -> bool:
+def _has_stem(word: str) -> bool:
     return any(word[:-size] in _STEMS for size in range(1, 4))
 
 
@@ -289,7 +371,7 @@ _TITLED = (
     rf"|(?i:\bname\?[ ]+)({_ONE})"
 )
 _TITLED_WORD = rf"\b(?:{_TITLE_WORDS})\b\.?[ ]({_ONE})"
-_NAME_VALUE = r"[A-Z][\w'.-]{1,30}(?:[ ][A-Z][\w'.-]{0,30}){0,3}"
+_NAME_VALUE = r"[A-Z](?:[\w'-]{1,30}|\.)(?:[ ][A-Z](?:[\w'-]{1,30}|\.?)){0,3}"
 _NAME = (
     r"(?i:\b(?:(?:first|last|full|middle|sur|given|family|maiden|fore|legal|birth|customer|patient|client"
     r"|employee|passenger|card ?holder|account ?holder|contact|guest|tenant|student|driver|cardholder)"

@@ -107,13 +107,14 @@ def _handles(view: View) -> Iterator[Finding]:
     text = view.plain
     for start, end in spans(_HANDLE, view.data):
         handle = text[start + 1 : end].lower()
-        line = text[text.rfind("\n", 0, start) + 1 : start], text[end : end + _NEAR].partition("\n")[0]
-        is_said = _SAYS_HANDLE.search(line[0][-_NEAR:]) or _HANDLE_SAID.match(line[1])
+        before = text[max(0, start - _NEAR) : start].rpartition("\n")[2]
+        behind = text[end : end + _NEAR].partition("\n")[0]
+        is_said = _SAYS_HANDLE.search(before) or _HANDLE_SAID.match(behind)
         has_name = any(is_given_name(part) for part in _PARTS.split(handle)) and _PARTS.search(handle)
         if (
             (is_said or has_name)
             and not all(map(is_thing, _PARTS.split(handle)))
-            and line[1][:1] not in ("/", "(")
+            and behind[:1] not in ("/", "(")
         ):
             yield Finding(start, end, Kind.USER)
     for start, end in spans(_CALLED, view.data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._hints import keyword_hints
@@ -20,12 +21,13 @@ from redraft.redact.known import (
     machine_names_of,
     secrets_of,
 )
+from redraft.redact.names import NamesInRecord
 from redraft.redact.personal import find_personal
 from redraft.redact.secrets import find_secrets
 from redraft.settings import allowed_terms, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from redraft.redact.canonical import View
 
@@ -96,6 +98,10 @@ class Redactor:
     breaks. `machine_names` are names of this machine, each with its kind. The terms in `allow` are not
     withheld, except as secrets; they are found as whole words, in any case. Safe to share between threads.
 
+    A person's name that is recognised once is withheld wherever it stands in the same record: a text, or all
+    texts of an object. Where a record is redacted piece by piece, the pieces share a set of `names`, which
+    grows: those recognised in a later piece are withheld in an earlier one only if that is redacted again.
+
     Raises `ConfigError` for a term without a letter or digit.
     """
 
@@ -112,54 +118,59 @@ class Redactor:
         self._also = frozenset(also)
         self._allowed = AllowedTerms(_checked(allow))
 
-    def redact(self, text: str) -> Redacted:
+    def redact(self, text: str, names: set[str] | None = None) -> Redacted:
         """Return a text with a mark in place of each finding; the rest is unchanged.
 
         Redacting the result again changes nothing. Takes time in proportion to the length.
         """
         counts: Counter[str] = Counter()
+        names = set() if names is None else names
         for _ in range(_ROUNDS):
-            found = self._found(text)
+            found = self._found(text, names)
             if not found:
                 return Redacted(text, dict(counts))
             counts.update(str(one.kind) for one in found)
             text = _marked(text, found)
-        if not self._found(text):
+        if not self._found(text, names):
             return Redacted(text, dict(counts))
         counts[str(Kind.UNCLEAN)] += 1
         return Redacted(mark(Kind.UNCLEAN), dict(counts))
 
     def is_clean(self, text: str) -> bool:
         """Return whether a text has no findings."""
-        return not self._found(text)
+        return not self._found(text, set())
 
-    def redact_json(self, value: Any) -> Any:
+    def findings(self, text: str) -> list[Finding]:
+        """Return what would be withheld in a text, from left to right."""
+        return self._found(text, set())
+
+    def redact_json(self, value: Any, names: set[str] | None = None) -> Any:
         """Return plain JSON data of the same shape with all its texts redacted, keys included.
 
         Withholds whatever is under a secret-like key.
         """
-        return redact_plain(value, cached(self._text))
+        return redact_record(value, self._text, redact_plain, names)
 
     def redact_object(self, value: T, *, spared: tuple[type, ...] = ()) -> T:
         """Return a dataclass with all its texts redacted, except inside `spared` classes.
 
         Models in it become plain data: the result is for display.
         """
-        return redact_object(value, self._text, spared)
+        return redact_record(value, self._text, lambda one, redact: redact_object(one, redact, spared))
 
-    def _text(self, text: str) -> str:
-        return self.redact(text).text
+    def _text(self, text: str, names: set[str]) -> str:
+        return self.redact(text, names).text
 
-    def _found(self, text: str) -> list[Finding]:
-        """Return the findings from left to right, without overlaps."""
+    def _found(self, text: str, names: set[str]) -> list[Finding]:
+        """Return the findings from left to right, without overlaps; adds the names among them to `names`."""
         view = canonical(text)
-        found: list[Finding] = []
-        for layer in (view, *unescaped(view)):
-            found += [
-                Finding(*layer.origin(one.start, one.end), one.kind)
-                for one in self._found_in(layer)
-                if layer.text[one.start : one.end].strip(WITHHELD + " \t\n\"'`")
-            ]
+        layers = (view, *unescaped(view))
+        found = [one for layer in layers for one in _in_text(layer, self._found_in(layer))]
+        names |= {text[one.start : one.end] for one in found if one.kind is Kind.NAME}
+        if names:
+            named = _finder(frozenset(names))
+            for layer in layers:
+                found += _in_text(layer, self._allowed.spare(layer, named.find(layer)))
         return _merged(found)
 
     def _found_in(self, view: View) -> Iterator[Finding]:
@@ -173,6 +184,44 @@ class Redactor:
             yield from find_personal(view)
         if Category.INFRASTRUCTURE in self._also:
             yield from find_infrastructure(view)
+
+
+def redact_record(
+    value: Any,
+    redact: Callable[[str, set[str]], str],
+    walk: Callable[[Any, Callable[[str], str]], Any] = redact_plain,
+    names: set[str] | None = None,
+) -> Any:
+    """Return a value with all its texts redacted by `redact`, which adds the names that it finds to a set.
+
+    `walk` applies a function to each text of a value. A name that any text shows to be a person's is withheld
+    in all of them.
+    """
+    names = set() if names is None else names
+    clean = walk(value, cached(lambda text: redact(text, names)))
+    if not names:
+        return clean
+    named = _finder(frozenset(names))
+
+    def withhold(text: str) -> str:
+        view = canonical(text)
+        return _marked(text, _merged(_in_text(view, named.find(view))))
+
+    return walk(clean, cached(withhold))
+
+
+@lru_cache(maxsize=64)
+def _finder(names: frozenset[str]) -> NamesInRecord:
+    return NamesInRecord(names)
+
+
+def _in_text(layer: View, found: Iterable[Finding]) -> list[Finding]:
+    """Return findings in a view as findings in its text, without those of nothing but marks and spaces."""
+    return [
+        Finding(*layer.origin(one.start, one.end), one.kind)
+        for one in found
+        if layer.text[one.start : one.end].strip(WITHHELD + " \t\n\"'`")
+    ]
 
 
 def _merged(found: list[Finding]) -> list[Finding]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from redraft.redact.data import redact_object
-from redraft.redact.redactor import Redactor, redactor_of_environment
+from redraft.redact.redactor import Redactor, redact_record, redactor_of_environment
 from redraft.stores.base import Store
 from redraft.stores.location import project_place, required_project_store
 from redraft.web.rendering import LONGEST, clipped, cut_note
@@ -37,11 +37,12 @@ class Project:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the dashboard shuts down, so that streams end."""
     _shared: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    _redact_short: Callable[[str], str] = field(init=False)
+    _redact_short: Callable[[str], tuple[str, frozenset[str]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        def redact(text: str) -> str:
-            return self.redactor.redact(text).text
+        def redact(text: str) -> tuple[str, frozenset[str]]:
+            names = set[str]()
+            return self.redactor.redact(text, names).text, frozenset(names)
 
         object.__setattr__(self, "_redact_short", lru_cache(REMEMBERED)(redact))
 
@@ -77,17 +78,25 @@ class Project:
             allowing = replace(self, redactor=redactor_of_environment(allow=allow))
             return await allowing.redacted(value, full=full, spared=spared)
         text = self._redact if full else self._redact_and_cut
-        return await asyncio.to_thread(redact_object, value, text, spared)
+
+        def walk(value: Any, redact: Callable[[str], str]) -> Any:
+            return redact_object(value, redact, spared)
+
+        return await asyncio.to_thread(redact_record, value, text, walk)
 
     async def redacted_text(self, text: str) -> str:
         """Return a text, uncut, with the secrets in it withheld."""
-        return await asyncio.to_thread(self._redact, text)
+        return await asyncio.to_thread(self._redact, text, set())
 
-    def _redact(self, text: str) -> str:
-        return self._redact_short(text) if len(text) <= SHORT else self.redactor.redact(text).text
+    def _redact(self, text: str, names: set[str]) -> str:
+        if len(text) > SHORT:
+            return self.redactor.redact(text, names).text
+        clean, found = self._redact_short(text)
+        names |= found
+        return clean
 
-    def _redact_and_cut(self, text: str) -> str:
+    def _redact_and_cut(self, text: str, names: set[str]) -> str:
         if len(text) <= LONGEST + OVERLAP:
-            return clipped(self._redact(text))
-        head = self._redact(text[: LONGEST + OVERLAP])[:LONGEST]
+            return clipped(self._redact(text, names))
+        head = self._redact(text[: LONGEST + OVERLAP], names)[:LONGEST]
         return f"{head}{cut_note(len(text) - LONGEST)}"
