@@ -333,6 +333,41 @@ def test_what_is_withheld_is_said_before_it_is_written(project):
     assert KEY[:12] not in shown
 
 
+CONTACTS = """# Rules
+
+Use Laravel Dusk, and Redux Toolkit in Hong Kong.
+
+## Contacts
+
+- Pin scikit-learn==1.3.0.
+- Ask Thandeka Mbeki first.
+- The plans are in thandeka.md.
+"""
+
+
+def test_lines_of_which_something_is_withheld_are_shown_by_number(project):
+    (project / "AGENTS.md").write_text(CONTACTS)
+    rules, contacts = run(dry_run=True)
+    assert (rules.withheld, rules.why) == ((), "")
+    assert [(one.number, one.text) for one in contacts.withheld] == [
+        (8, "- Ask [withheld: name] first."),
+        (9, "- The plans are in [withheld: name].md."),
+    ]
+    shown = redraft("lessons", "import", "--agent", "clerk", "--dry-run")
+    assert "line 8: - Ask [withheld: name] first." in " ".join(shown.stdout.split())
+    assert "In 2 lines, shown above, something is withheld." in " ".join(shown.stderr.split())
+    listed = document(redraft("lessons", "import", "--agent", "clerk", "--dry-run", "--json"))
+    assert [one["line"] for one in listed["items"][1]["withheld"]] == [8, 9]
+
+
+def test_a_name_in_one_lesson_is_withheld_in_the_whole_export():
+    named = lesson(replace(DECISION, decision="Ask Thandeka Mbeki first."), id="a/one", title="First")
+    other = lesson(replace(DECISION, decision="Put Mbeki's plans in a folder."), id="a/two", title="Second")
+    body = export([named, other], {}).body
+    assert "Mbeki" not in body
+    assert "Put [withheld: name]'s plans in a folder." in body
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "shift-jis"])
 def test_a_file_in_another_encoding_is_refused_with_advice(project, encoding):
     (project / "AGENTS.md").write_bytes("# \u6587 \u201ca\u201d caf\u00e9".encode(encoding, "replace"))

@@ -840,6 +840,10 @@ def _imported(items: Sequence[ImportItem]) -> RenderableType:
         lines += [
             Padding(Text(visible(detail), QUIET), (0, 0, 0, 15)) for detail in (stored, one.why) if detail
         ]
+        for line in one.withheld:
+            place = f"line {line.number}" if line.number else "several lines"
+            shown = shortened(visible(line.text), LONGEST_SUMMARY)
+            lines.append(Padding(Text(f"{place}: {shown}", BAD), (0, 0, 0, 15)))
     return Group(*lines) if lines else Text("There is nothing to import.")
 
 
@@ -851,6 +855,11 @@ def _import_summary(items: Sequence[ImportItem], *, trusted: bool, dry_run: bool
         line += (
             f"\n{archived} of them went to the archive, since an agent keeps {MOST_LESSONS} of a status. "
             "Search still finds them, and `redraft lessons --archived` lists them."
+        )
+    if withheld := sum(len(one.withheld) for one in items):
+        line += (
+            f"\nIn {counted(withheld, 'line')}, shown above, something is withheld. Terms in the setting "
+            "redact_allow are kept, unless they are secrets."
         )
     if counts["added"] and not trusted:
         line += (
@@ -865,6 +874,7 @@ def _import_document(item: ImportItem) -> dict[str, Any]:
         "what": item.what,
         "why": item.why,
         "archived": item.is_archived,
+        "withheld": [{"line": one.number, "text": one.text} for one in item.withheld],
         "lesson": None if item.lesson is None else lesson_document(item.lesson),
     }
 

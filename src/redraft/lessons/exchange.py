@@ -125,6 +125,16 @@ _LONGEST_SUMMARY = 90
 
 
 @dataclass(frozen=True, slots=True)
+class WithheldLine:
+    """A line of an imported file of which something is withheld."""
+
+    text: str
+    """The line with a mark in place of what is withheld."""
+    number: int | None = None
+    """Its number in the file, from 1; None if what is withheld goes over several lines."""
+
+
+@dataclass(frozen=True, slots=True)
 class ImportItem:
     """A section of a file, or a part of it, and what an import makes of it."""
 
@@ -139,6 +149,7 @@ class ImportItem:
     """The reason, unless it is simply new."""
     is_archived: bool = False
     """A new lesson goes to the archive, since the agent has no room for it."""
+    withheld: tuple[WithheldLine, ...] = ()
 
 
 def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportItem]:
@@ -150,14 +161,14 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
     """
     items: list[ImportItem] = []
     seen: set[Path] = set()
-    clean = Cleaner().redact
+    cleaner = Cleaner()
     for path in _files_in(paths):
         target = Path(os.path.realpath(path))  # unlike `resolve`, it does not raise for links in a circle
         if target in seen:
             continue
         seen.add(target)
         name = os.path.relpath(path, project)
-        name = clean(path.name if name.startswith("..") else name)
+        name = cleaner.redact(path.name if name.startswith("..") else name)
         try:
             if not target.is_relative_to(path.parent.resolve()):
                 raise LessonFileError("This is a link that leads out of its folder.", file=name)
@@ -167,7 +178,10 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
             check_merged(lines_of(text), name)
             day = datetime.fromtimestamp(target.stat().st_mtime, UTC).date()
             block = ManagedBlock.find(text, name)
-            read = list(_items_in(clean(block.outside), name, agent, day))
+            in_file = Cleaner(cleaner.redactor)  # one record: a name in one section is withheld in all
+            read = list(
+                _items_in(in_file.redact(block.outside), name, agent, day, _withheld_in(text, in_file))
+            )
             if len(read) > MOST_SECTIONS:
                 raise LessonFileError(f"There are more than {MOST_SECTIONS} sections.", file=name)
             if block.body is not None:
@@ -176,8 +190,20 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
                 items.append(ImportItem(name, "left out", why="There is no text in this file."))
             items += read
         except (StoreError, ConfigError) as error:  # marks that don't match are a ConfigError
-            items.append(ImportItem(name, "refused", why=clean(str(error))))
+            items.append(ImportItem(name, "refused", why=cleaner.redact(str(error))))
     return items
+
+
+def _withheld_in(text: str, cleaner: Cleaner) -> dict[str, int]:
+    """Return the lines of a file of which something is withheld, as they become, with their numbers."""
+    lines = text.split("\n")
+    changed = ((number, line, cleaner.redact(line)) for number, line in enumerate(lines, 1) if line.strip())
+    return {_bare(after): number for number, line, after in changed if after != line.strip()}
+
+
+def _bare(line: str) -> str:
+    """Return a line without what makes it a heading or an item of a list."""
+    return line.strip().strip("#*-+ ")
 
 
 def _files_in(paths: Sequence[Path]) -> list[Path]:
@@ -203,8 +229,13 @@ _LESSON_TITLE = re.compile(r"(?:Reflection|Procedure): \d{4}-\d\d-\d\d\b")
 _REFERENCE = re.compile(r"\s*(?:[-*+]\s+)?@(\S+)\s*")
 
 
-def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportItem]:
-    """Yield an item for each section of a redacted text, or for each part of a long one."""
+def _items_in(
+    text: str, name: str, agent: str, day: date, numbers: Mapping[str, int] | None = None
+) -> Iterator[ImportItem]:
+    """Yield an item for each section of a redacted text, or for each part of a long one.
+
+    `numbers` are those of the lines of which something is withheld.
+    """
     front, text = _front_of(text)
     about, settings = _about(front)
     if settings:
@@ -250,7 +281,13 @@ def _items_in(text: str, name: str, agent: str, day: date) -> Iterator[ImportIte
             lesson, is_used = Lesson(content, agent, day, summary, task, source=source), True
             withheld = Counter(_WITHHELD.findall(f"{task}\n{part}"))
             names = ", ".join(f"{one} ({count})" if count > 1 else one for one, count in withheld.items())
-            yield ImportItem(source, "added", lesson, why=f"Withheld: {names}." if names else "")
+            shown = tuple(
+                WithheldLine(line.strip(), (numbers or {}).get(_bare(line)))
+                for line in f"{section.title}\n{part}".split("\n")
+                if _WITHHELD.search(line)
+            )
+            why = f"Withheld: {names}." if names else ""
+            yield ImportItem(source, "added", lesson, why=why, withheld=shown)
     if about and not is_used:
         why = f"There is no text below it: {about}"
         yield ImportItem(f"{name}: front matter", "left out", why=why)
@@ -558,7 +595,8 @@ def export(
     """
     check_count("max_tokens", max_tokens, 1)
     said = _said_in(outside)
-    cleaner = Cleaner()
+    lessons = list(lessons)
+    cleaner = Cleaner.of(*_texts_of(lessons, rules))  # a name in one of them is withheld in all
     left = max_tokens - estimate_tokens(_HEAD)
     ids, chosen, left_out = list[str](), dict[str, frozenset[str]](), list[tuple[str, str]]()
     for place, texts, words, refusal, item in (*_rules_in(rules, cleaner), *_lessons_in(lessons, cleaner)):
@@ -577,6 +615,14 @@ def export(
             ids += [] if place.endswith(f"/{RULES}") else [place]
     body = _HEAD + ("".join(chosen) or "None yet.\n")
     return Export(body, tuple(ids), len(chosen) - len(ids), tuple(left_out))
+
+
+def _texts_of(lessons: Iterable[Lesson], rules: Mapping[str, Sequence[Rule]]) -> Iterator[str]:
+    for lesson in lessons:
+        content = (str(getattr(lesson.content, name)) for name in _LABELS[lesson.kind])
+        yield "\n".join((lesson.name, lesson.task_type, *lesson.tools, *content))
+    for permanent in rules.values():
+        yield from (rule.text for rule in permanent)
 
 
 _BULLET = re.compile(r"\A\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s+)?")
