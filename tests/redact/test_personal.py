@@ -9,6 +9,13 @@ from redraft.redact.redactor import Redactor
 CARD = "4111 1111 " + "1111 1111"
 IBAN = "DE89 3704 0044 " + "0532 0130 00"
 PERSONAL = {
+    "reach me: roz [at] quillworks [dot] co": "reach me: [withheld: email address]",
+    "gwen at harbourinn dot ie": "[withheld: email address]",
+    "Last seen at 51.507351, -0.127758": "Last seen at [withheld: position]",
+    "plate LR19 KXT in bay 4": "plate [withheld: license plate] in bay 4",
+    "ping @okafor.j about it": "ping [withheld: user name] about it",
+    "lives at 14 Gooseberry Lane": "lives at [withheld: street address]",
+    "(b. 1964-11-12)": "(b. [withheld: date of birth])",
     "mail to ada.l@analytical.co.uk today": "mail to [withheld: email address] today",
     "mail bob@example.com, git@github.com:x/y.git": "mail bob@example.com, git@github.com:x/y.git",
     "call +49 221 4710-815 now": "call [withheld: phone number] now",
@@ -50,6 +57,13 @@ PERSONAL = {
 
 # Capitalised words that name no person.
 ORDINARY = """
+Use Laravel Dusk, and Redux Toolkit in Hong Kong and Puerto Rico.
+author: John Doe, name: Jane Doe
+Pin scikit-learn==1.3.0, session.add_packages("pandas", "scikit-learn==1.3.0")
+Look at the dot in the middle.
+vec = [12.34567, 45.67891, 3.4]
+Decorate it with @Component, from @angular/core.
+Restart nginx-1.25 after changes.
 - tone: Friendly Reminder
 conventional: Conventional Commits subject line.
 The subject line follows Conventional Commits, without a full stop.
@@ -78,6 +92,10 @@ the office in San Diego, not in Santa Barbara
 Use Apache Cassandra, and the model Claude Opus.
 """
 NAMES = {
+    "We owe Tadeusz an apology": "We owe [withheld: name] an apology",
+    "it greeted Beezis Thuheer twice": "it greeted [withheld: name] twice",
+    "Attendees: Ada Lovelace, Olumide Fashola": "Attendees: [withheld: name]",
+    "reviewed by Thandeka Wood": "reviewed by [withheld: name]",
     "Greet Anna": "Greet [withheld: name]",
     "Congratulate Akira on the release": "Congratulate [withheld: name] on the release",
     "yesterday Ada Lovelace, who": "yesterday [withheld: name], who",

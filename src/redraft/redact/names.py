@@ -29,7 +29,7 @@ def find_names(view: View) -> Iterator[Finding]:
                 yield from _name(view, start, end, surely=True)
     if has_any((_CASELESS_LETTER,), data):
         yield from _in_other_scripts(view)
-    if not has_any((_ANYWHERE, _LISTED, _GIVEN_NAME, _CASELESS_LETTER), data):
+    if not has_any((_ANYWHERE, _LISTED, _GIVEN_NAME, _ALONE, _CASELESS_LETTER), data):
         return
     for pattern, surely in (
         (_IN_FIELD_OF_PERSON, True),
@@ -41,6 +41,15 @@ def find_names(view: View) -> Iterator[Finding]:
             yield from _name(view, start, end, surely=surely, full=True)
     for start, end in spans(_GIVEN_NAME, data):
         if is_given_name(view.plain[start:end]):
+            yield Finding(start, end, Kind.NAME)
+    for start, end in spans(_ALONE, data):
+        name = view.plain[start:end]
+        is_other = name.lower() in _NOT_ALONE or _GOES_ON.match(view.plain, end)
+        if (
+            not is_other
+            and is_given_name(name)
+            and not _BEFORE_TOOL.search(view.plain[max(0, start - _NEAR) : start])
+        ):
             yield Finding(start, end, Kind.NAME)
 
 
@@ -488,6 +497,18 @@ _MENTIONED_WORD = (
     r"|case|invoice|claim|request|calendar|laptop|desk|team|manager|birthday|salary|report|message|reply"
     r"|number)"
 )
+# Within a sentence, a given name is a person's, unless it is part of a longer name.
+_ALONE = rf"[a-z,][ ]({_W})(?:[ ,;!?.]|'s\b|\z)"
+_GOES_ON = re.compile(r" [A-Z\d]|\.\w")
+_BEFORE_TOOL = re.compile(
+    r"(?:^|[\W_])(?:with|in|by|through|on|from|into|to|via|use[sd]?|using|is|are|was|and|or|not|than|over|of|for|the|an?"
+    r"|called|named|run|runs|prefer|install|called|like|as|at|under|inside|without),? $"
+)
+_NEAR = 16
+_NOT_ALONE = word_set(
+    "ada adam carlo cassandra claude dana jan jasmine jean juan julia kim lea linda maria martin milan"
+)
+"""Given names that are also an algorithm, a language, a model, a place, or half of another name."""
 # Things have such fields as well: a given name or the ending of a surname shows that a person is meant.
 _NAMES_IN_FIELD = rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_OTHERS}"
 _SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|,|[ ]is[ ])[\"']?"
