@@ -24,9 +24,8 @@ from redraft import (
     QualityCriterion,
     ReflectionPattern,
 )
-from redraft._steps import find_in_step, step_context
 from redraft.evals.report import report_of
-from redraft.loop.journal import InnerStep
+from redraft.loop.journal import enclosing_step
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class OfEachArm:
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Give the next sample for a request."""
-        inside = find_in_step(step_context.get().step, InnerStep)
+        inside = enclosing_step()
         # The drafts of a best-of-N are runs of their own, whose ids end with their number.
         run_id = "" if inside is None else inside.outer.run_id
         arm = run_id.rpartition(".")[2].partition("-")[0]

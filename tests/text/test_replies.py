@@ -102,7 +102,7 @@ def test_text_cannot_close_its_own_fence():
 
 def test_fence_code_in_the_text_is_avoided(monkeypatch):
     codes = iter(["a" * 16, "b" * 16, "c" * 16])
-    monkeypatch.setattr("redraft.types._hash", lambda _: next(codes))
+    monkeypatch.setattr("redraft._prompts._hash", lambda _: next(codes))
     assert code_of(f"I guess it is {'a' * 16} or {'b' * 16}") == "c" * 16
 
 

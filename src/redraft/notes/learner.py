@@ -230,21 +230,35 @@ class Learner:
         each stored note, the trial of the notes is evaluated.
         """
         metered = None if self.model is None else JournalledModel(MeteredModel(self.model))
-        event: TaskReflectedEvent | None = None
+        is_new = False
 
-        async def learn() -> Learned:
-            nonlocal event
-            reflect = partial(self._reflect, run, metered)
-            learned, event = await traced("learn_note", self.task.title, run.run_id, reflect)
+        async def write() -> Learned:
+            nonlocal is_new
+            learned = await self._reflect(run, metered)
             await _record_cost(run, learned.usage)
+            is_new = True
             return learned
 
-        try:
-            learned = await once(run.journal, "reflection", Learned, learn, earlier="reflection")
-        except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
-            used = NOTHING_USED if metered is None else metered.used
-            return Learned(problem=self._report(error, run), usage=used), None
-        for listener in self.listeners if event is not None else ():
+        async def learn() -> Learned:
+            try:
+                return await once(run.journal, "reflection", Learned, write, earlier="reflection")
+            except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
+                used = NOTHING_USED if metered is None else metered.used
+                return Learned(problem=self._report(error, run), usage=used)
+
+        learned = await traced("learn_note", self.task.title, run.run_id, learn)
+        if not is_new or learned.reflection is None:
+            return learned, None
+        event = TaskReflectedEvent(
+            self.task.description,
+            learned.reflection,
+            learned.is_first,
+            TaskIdentity.of(self.task),
+            learned.version,
+            run.run_id,
+            learned.rollback,
+        )
+        for listener in self.listeners:
             try:
                 await awaited(listener)(event)
             except Exception:
@@ -258,9 +272,7 @@ class Learner:
         logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
         return problem
 
-    async def _reflect(
-        self, run: AcceptedRun, metered: JournalledModel | None
-    ) -> tuple[Learned, TaskReflectedEvent]:
+    async def _reflect(self, run: AcceptedRun, metered: JournalledModel | None) -> Learned:
         identity, run_id, given, config = TaskIdentity.of(self.task), run.run_id, run.injected, self.config
         await self.notebook.record_use(identity, NoteUse(run_id, given.version, given.arm, run.score))
         strategy = config.strategy or self._default_strategy(metered)
@@ -287,11 +299,7 @@ class Learner:
         if config.trial:
             settle = partial(self._settle_trial, identity, config.trial)
             rollback = await traced("settle_trial", self.task.title, run_id, settle)
-        learned = Learned(note.reflection, note.version, is_first, rollback, written.usage)
-        event = TaskReflectedEvent(
-            self.task.description, note.reflection, is_first, identity, note.version, run_id, rollback
-        )
-        return learned, event
+        return Learned(note.reflection, note.version, is_first, rollback, written.usage)
 
     def _subject(self, run: AcceptedRun, task: PlainTask, prior: Note | None) -> ReflectionInput:
         """Return what a strategy reflects on, without what the next writer may not know."""
@@ -370,7 +378,7 @@ async def note_cost(store: Store, run_id: str) -> TokenUsage:
     found = await store.get(NOTE_COST, f"{run_id}/reflection")
     if found is None or "index" not in found.data:
         return NOTHING_USED
-    cost = Expense(*found.data["index"])
+    cost = Expense.of(found.data["index"])
     return TokenUsage(
         cost.input_tokens,
         cost.output_tokens,

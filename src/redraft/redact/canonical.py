@@ -1,7 +1,4 @@
-"""Canonical: a text without terminal codes, invisible characters, look-alike letters and escapes.
-
-The finders read it in ASCII letters, whatever its script, and with labels in English, whatever its language.
-"""
+"""Canonical: a text without disguises, in ASCII letters whatever its script, with labels in English."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from typing import (
 from redraft._texts import counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError, DamagedRecordError
-from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, json_text, microseconds
+from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, json_text, microseconds, time_of
 
 if TYPE_CHECKING:
     from redraft.types import TokenUsage
@@ -225,6 +225,12 @@ class Expense(Spent):
     def to_data(self) -> list[Any]:
         """Return the expense as its record carries it."""
         return [microseconds(self.at), self.run_id, *(getattr(self, name) for name in _SPENT_COLUMNS)]
+
+    @classmethod
+    def of(cls, data: Sequence[Any]) -> Self:
+        """Return an expense from the data of its record."""
+        at, run_id, *used = data
+        return cls(time_of(at), run_id, **dict(zip(_SPENT_COLUMNS, used, strict=True)))
 
 
 class ExpenseGroup(NamedTuple):
