@@ -389,9 +389,9 @@ def test_add_takes_a_lesson_from_a_file(seven):
         "lessons", "add", "--file", file, "--agent", "reviewer", "--strategy", "x", "--why-it-worked", "y"
     )
     assert "not both" in both.stderr
-    file.write_text("---\nauthor: Ada\n---\n### Strategy\nAsk twice.\n### Why it worked\nIt did.\n")
+    file.write_text("---\nteam: Docs\n---\n### Strategy\nAsk twice.\n### Why it worked\nIt did.\n")
     added = document(redraft("lessons", "add", "--file", file, "--agent", "a", "--json"))
-    assert added["others"] == '{"author": "Ada"}'
+    assert added["others"] == '{"team": "Docs"}'
 
 
 def test_add_takes_a_lesson_from_the_editor(seven, editor):
