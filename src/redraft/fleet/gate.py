@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LIMIT, SPENDING, KEY = "limit", "spending", "usd"
 """The kinds of the records; a limit's key is the pattern of its models, that of the spending is `KEY`."""
+LONGEST_PATTERN = 200
+"""Characters of a limit's pattern."""
 AHEAD = 1.0
 """Seconds of calls that a worker reserves at a time."""
 SHARE_FOR = 10.0
@@ -83,7 +85,7 @@ class Limit:
     at_once: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.models, str) or not self.models.strip() or len(self.models) > 200:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(self.models, str) or not self.models.strip() or len(self.models) > LONGEST_PATTERN:  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"Limit: models must be a pattern, such as 'openai:*', got {self.models!r}.")
         for name in ("requests_per_minute", "tokens_per_minute"):
             rate: object = getattr(self, name)

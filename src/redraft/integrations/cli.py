@@ -19,6 +19,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, run_async
 from redraft.terminal.console import CalmConsole, emit_untrusted
 from redraft.terminal.exits import ExitCode
+from redraft.terminal.input import confirm
 
 if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent
@@ -93,8 +94,7 @@ def accept() -> None:
     emit_untrusted(accepted.diff(changed))
     if not sys.stdin.isatty():
         raise ConfigError("Nothing was accepted: a person has to do that, at a terminal.")
-    typer.echo("Accept this? [y/N] ", nl=False, err=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not confirm("Accept this?", to="accept", done="accepted"):
         raise typer.Exit(ExitCode.NOT_MET)
     accept()
 

@@ -222,46 +222,48 @@ class Standard:
     """
 
     def __init__(self, sessions: Sessions, *, for_agent: bool) -> None:
-        self._sessions = sessions
-        self._accepted = sessions.accepted()
-        self._changed: Mapping[str, str | None] = {}
         self._project = project_folder()
-        if self._accepted is None:
+        self._accepted = sessions.accepted()
+        self.changed = {} if self._accepted is None else self._accepted.changed(self._project)
+        """The texts that differ from those accepted, by file name."""
+        self._applied: Accepted | None = None
+        """What was accepted, if it is applied in place of what is there now."""
+        if self._accepted is None or not self.changed:
             return
-        changed = self._accepted.changed(self._project)
-        if for_agent or sessions.has_open() or self._accepted.has_seen(changed):
-            self._changed = changed
-            if changed and self._accepted.see(changed):
+        if for_agent or sessions.has_open() or self._accepted.has_seen(self.changed):
+            self._applied = self._accepted
+            if self._accepted.see(self.changed):
                 sessions.accept(self._accepted)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is there now has been accepted."""
+        return self._accepted is not None and not self.changed
 
     @property
     def options(self) -> HookOptions:
         """The table `[hook]`."""
-        if self._accepted is None or not self._changed:
-            return HookOptions.load()
-        return HookOptions(**self._accepted.options)
+        return HookOptions.load() if self._applied is None else HookOptions(**self._applied.options)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a person should know of changes."""
-        return (self._accepted.remark(self._changed),) if self._accepted is not None and self._changed else ()
+        return () if self._applied is None else (self._applied.remark(self.changed),)
 
     @contextmanager
     def criteria(self) -> Generator[CriteriaFile]:
         """Yield the criteria; the files that they read are there within the block."""
-        if self._accepted is None or not self._changed:
+        if self._applied is None:
             yield _criteria(self.options)
             return
-        with self._accepted.restored(self._project) as path:
+        with self._applied.restored(self._project) as path:
             yield _criteria(self.options, path)
 
 
-def accept() -> Accepted:
+def accept() -> None:
     """Accept the settings and criteria as they are now; raises `ConfigError` for mistakes in them."""
-    options, project = HookOptions.load(), project_folder()
-    accepted = Accepted.now(asdict(options), _criteria(options), project)
-    Sessions().accept(accepted)
-    return accepted
+    options = HookOptions.load()
+    Sessions().accept(Accepted.now(asdict(options), _criteria(options), project_folder()))
 
 
 def _criteria(options: HookOptions, path: Path | None = None) -> CriteriaFile:
@@ -411,15 +413,16 @@ def _begun(sessions: Sessions) -> tuple[Standard, str]:
 
     What has not been accepted yet is accepted now, and so is what was changed while no agent was at work.
     """
-    accepted, note = sessions.accepted(), ""
-    if accepted is not None and (changed := accepted.changed(project_folder())):
-        if sessions.has_open() or accepted.has_seen(changed):
-            return Standard(sessions, for_agent=True), f"{accepted.remark(changed)}."
-        note = f"{listed(list(changed))} changed since the last session, and what is there now applies."
-        accepted = None
-    if accepted is None:
-        with suppress(ConfigError):  # the check at the end of the turn says so
-            accept()
+    standard = Standard(sessions, for_agent=False)
+    if standard.is_current or standard.remarks:
+        return standard, "".join(f"{remark}." for remark in standard.remarks)
+    note = ""
+    if standard.changed:
+        note = (
+            f"{listed(list(standard.changed))} changed since the last session, and what is there now applies."
+        )
+    with suppress(ConfigError):  # the check at the end of the turn says so
+        accept()
     return Standard(sessions, for_agent=True), note
 
 

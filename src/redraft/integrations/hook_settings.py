@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
@@ -122,17 +122,19 @@ class Accepted:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Accepted:
-        """Return what was stored by `stored`; raises `TypeError` or `KeyError` for other data."""
+        """Return what was stored as JSON data; raises `TypeError` or `KeyError` for other data."""
         return cls(**{name: dict(stored[name]) for name in ("options", "files", "programs", "seen")})
 
-    def stored(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return asdict(self)
+    @property
+    def texts(self) -> dict[str, str | None]:
+        """The texts of all files, by name."""
+        return {**self.files, **self.programs}
 
     def changed(self, project: Path) -> dict[str, str | None]:
         """Return the texts that differ from those accepted, by name."""
-        now = {name: _text(project / name) for name in (*self.files, *self.programs)}
-        return {name: text for name, text in now.items() if text != {**self.files, **self.programs}[name]}
+        before = self.texts
+        now = {name: _text(project / name) for name in before}
+        return {name: text for name, text in now.items() if text != before[name]}
 
     def see(self, changed: Mapping[str, str | None]) -> bool:
         """Note what files have become while an agent was at work; return whether that is new."""
@@ -160,7 +162,7 @@ class Accepted:
 
     def diff(self, changed: Mapping[str, str | None]) -> str:
         """Return the changes as unified diffs."""
-        before = {**self.files, **self.programs}
+        before = self.texts
         return "".join(
             f"{line.rstrip()}\n"
             for name, text in changed.items()
