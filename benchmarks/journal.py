@@ -25,7 +25,7 @@ from redraft._verdicts import evaluation_of
 from redraft.loop.journal import STEP, Journalled, StepRecords
 from redraft.stores.sqlite import SqliteStore
 from redraft.types import ReflectionEvaluation, TokenUsage
-from stores import raw_connection
+from stores import INSERT, raw_connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -83,9 +83,6 @@ async def steps_of_run(store: SqliteStore | None, run_id: str) -> None:
 
 async def many(store: SqliteStore, name: str) -> None:
     await asyncio.gather(*(run(store, f"{name}-{number}") for number in range(RUNS)))
-
-
-INSERT = "INSERT INTO records VALUES ('', 'step', ?, ?, 1, NULL, 0, 1, 1, 1)"
 
 
 def raw_inserts(folder: Path, records: list[Record]) -> tuple[float, float]:

@@ -58,6 +58,10 @@ async def cpu_ms(store: Store, count: int) -> tuple[float, float, float]:
     return alone / count * 1e3, many / count * 1e3, got / count * 1e3
 
 
+INSERT = "INSERT INTO records VALUES ('', 'step', ?, ?, 1, 1, 1, 1, 0)"
+"""A row of the store's table, by its key and its data."""
+
+
 def raw_connection(folder: str) -> sqlite3.Connection:
     """Return a plain connection to a database of the same form, as durable as the store's."""
     from redraft._sync import run_sync
@@ -75,8 +79,7 @@ def raw_connection(folder: str) -> sqlite3.Connection:
 def raw_insert(connection: sqlite3.Connection, keys: Iterable[str]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for key in keys:
-        values = (key, json.dumps(record(key).data))
-        connection.execute("INSERT INTO records VALUES ('', 'step', ?, ?, 1, 1, 1, 1, 0)", values)
+        connection.execute(INSERT, (key, json.dumps(record(key).data)))
     connection.execute("COMMIT")
 
 
