@@ -9,11 +9,12 @@ import note_runs
 import pytest
 import transfer
 from _arms import Replies
-from _memory import MemoryRun, Series, arms_table, pairs_table, run_all, runs_in
+from _memory import MemoryRun, Series, arms_table, pairs_table, run_all, runs_in, solves
+from environment_families import ENVIRONMENTS
 from families import FAMILIES
 from note_families import CONVERSIONS, FUNCTIONS, NOTE_FAMILIES
 
-from redraft import Lessons, ScriptedModel
+from redraft import Lessons, ReflectionPattern, ScriptedModel
 
 REFLECTION = {
     "what_happened": "A visitor was to be written down.",
@@ -77,6 +78,21 @@ def runs_of(module, families, arms, answer, seed=1, limit=None):
     """Run the first tasks of families in these arms."""
     series = [one for family in families for arm in arms for one in module.series(family, arm, seed)]
     return asyncio.run(run_all(series[:limit], Counting(answer)))
+
+
+@pytest.mark.parametrize("family", ENVIRONMENTS)
+def test_an_environment_is_solved_by_those_who_know_it(family):
+    async def scored(task, output):
+        evaluation = await ReflectionPattern(quality_criteria=task.criteria).reflect(output)
+        return await solves(task, output, met=evaluation.satisfactory)
+
+    async def check():
+        for each in ENVIRONMENTS[family]:
+            assert await scored(each.task, each.solution), each.task.name
+            assert not await scored(each.task, each.mistake), each.task.name
+
+    asyncio.run(check())
+    assert len({each.task.prompt for each in ENVIRONMENTS[family]}) == 20
 
 
 def test_transfer_shows_what_lessons_are_worth(monkeypatch):

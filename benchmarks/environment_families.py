@@ -1,0 +1,267 @@
+"""Three families of tasks whose answers depend on what no criterion says beforehand.
+
+Queries run on a database whose names only its errors tell. Functions follow the convention of a program that
+only its failing tests show. Notices follow the style of a person, who corrects what was written. The
+families were written before any model had seen them, and nothing may be tuned on them.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from _tasks import BenchTask, calls_criterion, passes, undescribed
+from small_tasks import lines_of
+
+from redraft import QualityCriterion
+
+if TYPE_CHECKING:
+    from small_tasks import Check
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentTask:
+    """A task, an answer that solves it, and the answer of somebody who doesn't know the environment."""
+
+    task: BenchTask
+    solution: str
+    mistake: str
+
+
+# --- queries: one SQLite database, whose names are not those of the questions -------------------------------
+
+_TABLES = """\
+CREATE TABLE im_hv (hv_no INTEGER, loc_nm TEXT, frm_ct INTEGER, qn_yr INTEGER, st TEXT);
+CREATE TABLE im_hvst (hv_no INTEGER, g_net INTEGER, jar_ct INTEGER, sort_cd TEXT, bkr TEXT);
+"""
+_KNOWN = "im_hv(hv_no, loc_nm, frm_ct, qn_yr, st) and im_hvst(hv_no, g_net, jar_ct, sort_cd, bkr)"
+_ROWS = (
+    """\
+INSERT INTO im_hv VALUES (1, 'Mill', 10, 2024, 'ok'), (2, 'Mill', 8, 2025, 'weak'),
+  (3, 'Orchard', 12, 2023, 'ok'), (4, 'Quarry', 9, 2025, 'ok'), (5, 'Orchard', 11, 2024, 'dead');
+INSERT INTO im_hvst VALUES (1, 9500, 19, 'lime', 'Ada'), (1, 4000, 8, 'rape', 'Ben'),
+  (3, 12000, 24, 'lime', 'Ada'), (4, 3500, 7, 'fir', 'Cleo'), (2, 1500, 3, 'rape', 'Ben');
+""",
+    """\
+INSERT INTO im_hv VALUES (11, 'Mill', 7, 2023, 'weak'), (12, 'Quarry', 13, 2025, 'ok'),
+  (13, 'Mill', 9, 2025, 'ok'), (14, 'Orchard', 6, 2022, 'weak');
+INSERT INTO im_hvst VALUES (12, 8000, 16, 'fir', 'Cleo'), (13, 500, 1, 'lime', 'Ben'),
+  (14, 6000, 12, 'rape', 'Ada');
+""",
+)
+"""The rows on which a query is tried, and those that score it."""
+
+
+def _answer(query: str, rows: str) -> list[tuple[Any, ...]]:
+    database = sqlite3.connect(":memory:")
+    try:
+        database.executescript(_TABLES + rows)
+        return sorted(database.execute(query).fetchall(), key=repr)
+    finally:
+        database.close()
+
+
+def query_in(output: str) -> str:
+    """Return the query of a reply, without a fence around it."""
+    fenced = re.search(r"```\w*\n(.*?)```", output, re.DOTALL)
+    return (fenced[1] if fenced else output).strip().rstrip(";")
+
+
+def query(name: str, ask: str, solution: str, mistake: str) -> EnvironmentTask:
+    """Ask for a query; the error of one that fails names what there is."""
+
+    def runs(output: str) -> Check:
+        try:
+            found = _answer(query_in(output), _ROWS[0])
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            return False, f"{error}. The tables are {_KNOWN}."
+        return found == _answer(solution, _ROWS[0]), "The query returns other rows than those asked for."
+
+    async def hidden(output: str) -> bool:
+        return _answer(query_in(output), _ROWS[1]) == _answer(solution, _ROWS[1])
+
+    criterion = QualityCriterion(
+        "query", threshold=1.0, evaluator="function", evaluator_config={"function": runs}
+    )
+    prompt = f"Write one SQLite query for the database of our beekeepers. {ask} Reply with the query alone."
+    return EnvironmentTask(BenchTask(f"query-{name}", prompt, (criterion,), hidden), solution, mistake)
+
+
+QUERIES = (
+    query("mill", "Which hives stand at Mill? Return their numbers.",
+          "SELECT hv_no FROM im_hv WHERE loc_nm = 'Mill'",
+          "SELECT number FROM hives WHERE location = 'Mill'"),
+    query("count", "How many hives are there?", "SELECT COUNT(*) FROM im_hv", "SELECT COUNT(*) FROM hives"),
+    query("places", "List the places where hives stand, each once.",
+          "SELECT DISTINCT loc_nm FROM im_hv", "SELECT DISTINCT place FROM hives"),
+    query("frames", "How many frames do all hives have together?",
+          "SELECT SUM(frm_ct) FROM im_hv", "SELECT SUM(frames) FROM hives"),
+    query("queens", "Return the numbers of the hives whose queen is of 2025.",
+          "SELECT hv_no FROM im_hv WHERE qn_yr = 2025", "SELECT id FROM hives WHERE queen_year = 2025"),
+    query("most", "What is the highest number of frames that a hive has?",
+          "SELECT MAX(frm_ct) FROM im_hv", "SELECT MAX(frame_count) FROM hives"),
+    query("weak", "Return the numbers of the hives whose status is 'weak'.",
+          "SELECT hv_no FROM im_hv WHERE st = 'weak'", "SELECT hive_id FROM hives WHERE status = 'weak'"),
+    query("jars", "How many jars were filled in all harvests together?",
+          "SELECT SUM(jar_ct) FROM im_hvst", "SELECT SUM(jars) FROM harvests"),
+    query("ada", "How many harvests did the beekeeper Ada bring in?",
+          "SELECT COUNT(*) FROM im_hvst WHERE bkr = 'Ada'",
+          "SELECT COUNT(*) FROM harvests WHERE beekeeper = 'Ada'"),
+    query("grams", "What is the net weight of all harvests together, in grams?",
+          "SELECT SUM(g_net) FROM im_hvst", "SELECT SUM(net_weight) FROM harvests"),
+    query("lime", "Return the hive numbers of the harvests of the sort 'lime'.",
+          "SELECT hv_no FROM im_hvst WHERE sort_cd = 'lime'",
+          "SELECT hive_id FROM harvests WHERE sort = 'lime'"),
+    query("sorts", "List the sorts of honey that were harvested, each once.",
+          "SELECT DISTINCT sort_cd FROM im_hvst", "SELECT DISTINCT sort FROM harvests"),
+    query("average", "What is the average number of frames of the hives?",
+          "SELECT AVG(frm_ct) FROM im_hv", "SELECT AVG(frames) FROM hives"),
+    query("smallest", "What is the lowest net weight of a harvest, in grams?",
+          "SELECT MIN(g_net) FROM im_hvst", "SELECT MIN(weight) FROM harvests"),
+    query("old", "Return the numbers of the hives whose queen is from before 2024.",
+          "SELECT hv_no FROM im_hv WHERE qn_yr < 2024", "SELECT id FROM hives WHERE queen_year < 2024"),
+    query("large", "How many hives have more than 9 frames?",
+          "SELECT COUNT(*) FROM im_hv WHERE frm_ct > 9", "SELECT COUNT(*) FROM hives WHERE frames > 9"),
+    query("keepers", "List the beekeepers who brought in a harvest, each once.",
+          "SELECT DISTINCT bkr FROM im_hvst", "SELECT DISTINCT beekeeper FROM harvests"),
+    query("ben", "How many jars did the beekeeper Ben fill in all?",
+          "SELECT SUM(jar_ct) FROM im_hvst WHERE bkr = 'Ben'",
+          "SELECT SUM(jars) FROM harvests WHERE keeper = 'Ben'"),
+    query("orchard", "How many hives stand at Orchard?",
+          "SELECT COUNT(*) FROM im_hv WHERE loc_nm = 'Orchard'",
+          "SELECT COUNT(*) FROM hives WHERE location = 'Orchard'"),
+    query("heavy", "Return the hive numbers of the harvests with a net weight of more than 5000 grams.",
+          "SELECT hv_no FROM im_hvst WHERE g_net > 5000", "SELECT hive_id FROM harvests WHERE weight > 5000"),
+)  # fmt: skip
+
+
+# --- functions of a program in which every function returns a pair ------------------------------------------
+
+
+def paired(name: str, parameters: str, what: str, expression: str, *calls: str) -> EnvironmentTask:
+    """Ask for a function of the program, which returns `(True, value)` as all its functions do.
+
+    The last of the calls, each given by its arguments, is hidden.
+    """
+    names = parameters.split(", ")
+    values = {
+        f"{name}({call})": (True, eval(expression, dict(zip(names, eval(f"({call},)"), strict=True))))  # noqa: S307 (written below)
+        for call in calls
+    }
+    seen = dict(list(values.items())[:-1])
+    ask = f"Write the Python function {name}({parameters}) of our stock program, {what}"
+    task = BenchTask(f"pair-{name}", ask, (calls_criterion(seen),), passes(calls_criterion(values)))
+    body = f"def {name}({parameters}):\n    return"
+    return EnvironmentTask(task, f"{body} (True, {expression})", f"{body} {expression}")
+
+
+PAIRS = (
+    paired("total", "price, count", "which multiplies a price by a count.", "price * count",
+           "3, 4", "5, 0", "7, 2"),
+    paired("label", "name", "which returns a name in upper case.", "name.upper()", "'oak'", "'Fir'", "'a b'"),
+    paired("shelf", "number", "which returns the text S followed by the number.", "f'S{number}'",
+           "3", "12", "0"),
+    paired("half", "amount", "which returns half of an amount, rounded down.", "amount // 2", "8", "5", "1"),
+    paired("joined", "first, second", "which joins two texts with a hyphen.", "f'{first}-{second}'",
+           "'a', 'b'", "'x', ''", "'no', 'on'"),
+    paired("is_low", "stock", "which says whether a stock is below 5.", "stock < 5", "4", "5", "0"),
+    paired("largest", "amounts", "which returns the largest of the amounts in a list.", "max(amounts)",
+           "[3, 9, 4]", "[1]", "[-2, -7]"),
+    paired("boxes", "items", "which returns how many boxes of 10 hold the items, rounded up.",
+           "-(-items // 10)", "25", "10", "1"),
+    paired("short", "text", "which returns the first 3 characters of a text.", "text[:3]",
+           "'plank'", "'ab'", "''"),
+    paired("left", "stock, sold", "which subtracts what was sold from a stock.", "stock - sold",
+           "9, 4", "3, 3", "10, 1"),
+    paired("sum_of", "amounts", "which adds up the amounts in a list.", "sum(amounts)",
+           "[1, 2, 3]", "[]", "[7]"),
+    paired("size", "items", "which returns how many items a list has.", "len(items)",
+           "[1, 2]", "[]", "['a']"),
+    paired("ordered", "codes", "which returns the codes of a list in alphabetical order.", "sorted(codes)",
+           "['b', 'a']", "[]", "['x', 'c', 'm']"),
+    paired("has", "codes, code", "which says whether a list of codes has a code.", "code in codes",
+           "['a', 'b'], 'b'", "[], 'a'", "['x'], 'y'"),
+    paired("double", "count", "which doubles a count.", "count * 2", "4", "0", "-3"),
+    paired("trimmed", "text", "which returns a text without the white space around it.", "text.strip()",
+           "' oak '", "'fir'", "'  '"),
+    paired("first_of", "items", "which returns the first item of a list.", "items[0]",
+           "[5, 6]", "['a']", "[0, 1]"),
+    paired("cents", "euros", "which converts whole euros to cents.", "euros * 100", "3", "0", "12"),
+    paired("flipped", "text", "which returns a text with its characters in reverse order.", "text[::-1]",
+           "'abc'", "''", "'oak'"),
+    paired("rest", "items, size", "which returns the remainder of items divided by a size.", "items % size",
+           "17, 5", "9, 3", "4, 7"),
+)  # fmt: skip
+
+
+# --- notices in the style of a person -----------------------------------------------------------------------
+
+SIGNATURE = "The caretaker, ext. 12"
+
+
+def styled(output: str) -> bool:
+    """Return whether a notice begins and ends as the caretaker wants it, without an exclamation mark."""
+    lines = lines_of(output) or [""]
+    return lines[0].startswith("NOTICE: ") and lines[-1] == SIGNATURE and "!" not in output
+
+
+def notice(name: str, what: str, heading: str, body: str) -> EnvironmentTask:
+    """Ask for a notice; no criterion asks for its style."""
+
+    async def hidden(output: str) -> bool:
+        return styled(output)
+
+    prompt = f"Write a short notice for the people in our house: {what}"
+    task = BenchTask(f"notice-{name}", prompt, (undescribed("length", "words", at_least=5),), hidden)
+    return EnvironmentTask(
+        task, f"NOTICE: {heading}\n{body}\n{SIGNATURE}", f"Dear residents,\n\n{body}\n\nThank you!"
+    )
+
+
+NOTICES = (
+    notice("lift", "the lift is out of order until Friday.", "Lift",
+           "The lift is out of order until Friday."),
+    notice("water", "there is no water on Monday from 8 to 10.", "Water",
+           "There is no water on Monday from 8 to 10."),
+    notice("bikes", "bicycles must not stand in the hall.", "Bicycles",
+           "Please keep bicycles out of the hall."),
+    notice("paint", "the stairs are painted on Tuesday.", "Stairs", "The stairs are painted on Tuesday."),
+    notice("keys", "a key was found in the yard.", "Key", "A key was found in the yard."),
+    notice("waste", "waste paper is now collected on Wednesdays.", "Waste paper",
+           "Waste paper is now collected on Wednesdays."),
+    notice("heating", "the heating is serviced on 4 October.", "Heating",
+           "The heating is serviced on 4 October."),
+    notice("parcel", "parcels are kept at the office until 6 pm.", "Parcels",
+           "Parcels are kept at the office until 6 pm."),
+    notice("door", "the front door must be locked at night.", "Front door",
+           "Please lock the front door at night."),
+    notice("party", "there is a summer party in the yard on 12 July.", "Summer party",
+           "There is a summer party in the yard on 12 July."),
+    notice("garage", "the garage is cleaned on Thursday; please move your car.", "Garage",
+           "The garage is cleaned on Thursday. Please move your car."),
+    notice("noise", "drilling is allowed until 7 pm only.", "Noise", "Drilling is allowed until 7 pm only."),
+    notice("lamp", "the lamp on floor 2 is broken and will be replaced.", "Lamp",
+           "The lamp on floor 2 is broken and will be replaced."),
+    notice("laundry", "the laundry room has a new dryer.", "Laundry room",
+           "The laundry room has a new dryer."),
+    notice("snow", "the way to the gate is slippery; please be careful.", "Snow",
+           "The way to the gate is slippery. Please be careful."),
+    notice("internet", "the internet is down on Sunday morning.", "Internet",
+           "The internet is down on Sunday morning."),
+    notice("meeting", "the meeting of the owners is on 3 May at 6 pm.", "Meeting",
+           "The meeting of the owners is on 3 May at 6 pm."),
+    notice("cat", "a grey cat is missing from floor 1.", "Cat", "A grey cat is missing from floor 1."),
+    notice("roof", "the roof is repaired next week; it may be loud.", "Roof",
+           "The roof is repaired next week. It may be loud."),
+    notice("mail", "the letter boxes get new locks on Monday.", "Letter boxes",
+           "The letter boxes get new locks on Monday."),
+)  # fmt: skip
+
+
+ENVIRONMENTS: dict[str, tuple[EnvironmentTask, ...]] = {
+    "queries": QUERIES,
+    "pairs": PAIRS,
+    "notices": NOTICES,
+}
