@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,14 +27,14 @@ WAIT = 0.02
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Stream a reply of as many tokens as the prompt's last word says, and note when it began."""
+    """Stream a reply of as many tokens as the prompt asks for, and note when it began."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         """Answer a request."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        count = int(body["messages"][-1]["content"].split()[-1])
+        count = int(re.findall(r"Write (\d+)", body["messages"][-1]["content"])[-1])
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
