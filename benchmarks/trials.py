@@ -1,7 +1,7 @@
 """Simulate trials: how often useless notes and lessons are taken out of use, and how soon harmful ones are.
 
 No model is needed. The first table calls the test directly, many times; the second one runs `Ensemble` and
-`Lessons` on it, with the same scores, a few times.
+`Lessons` on it, with the same scores, a few times. The third table is about lessons that are not obeyed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from _measure import options, publish, table
 
+from redraft.lessons.obedience import Obedience
 from redraft.memory.effects import control_share, payoff_of
 
 if TYPE_CHECKING:
@@ -175,6 +176,48 @@ def _row(name: str, end: str, found: list[int]) -> tuple[object, ...]:
     return name, end, f"{len(found)} of {THROUGH}", f"{median(found):g}" if found else "-"
 
 
+# --- lessons that are not obeyed ----------------------------------------------------------------------------
+
+LESSONS = 1000
+"""Simulated lessons a row."""
+OBEYED = {
+    "none": (0, 0),
+    "5 %": (0.05, 0.05),
+    "10 %": (0.1, 0.1),
+    "20 %": (0.2, 0.2),
+    "30 %": (0.3, 0.3),
+    "50 %": (0.5, 0.5),
+    "80 %": (0.8, 0.8),
+    "90 %, from run 60 on none": (0.9, 0),
+}
+"""The share of runs that obey a lesson which they are given: of the first 59, and of all later ones."""
+
+
+def stressed_and_retired_at(obeyed, seed, runs=200):
+    """Simulate runs with one lesson; return the runs at which it is stressed and retired, None if never."""
+    chance, history, stressed = Random(seed), [], None
+    for run in range(1, runs + 1):
+        history.append(chance.random() < obeyed[run >= 60])
+        now = Obedience.of(history)
+        if now.is_disobeyed and stressed is None:
+            stressed = run
+        if now.is_in_vain:
+            return stressed, run
+    return stressed, None
+
+
+def obedience():
+    """Run all rows of the third table."""
+    rows = []
+    for name, obeyed in OBEYED.items():
+        row = [name]
+        for ends in zip(*(stressed_and_retired_at(obeyed, seed) for seed in range(LESSONS)), strict=True):
+            found = [run for run in ends if run is not None]
+            row += [f"{100 * len(found) / LESSONS:.1f} %", f"{median(found):g}" if found else "-"]
+        rows.append(row)
+    return table(["runs that obey", "stressed", "median run", "retired", "median run"], rows)
+
+
 def main():
     given = options(__doc__).parse_args()
     rows = []
@@ -188,6 +231,7 @@ def main():
     head = ["note, scores", "rolled back", "median run", "share without it"]
     second = table(["run through, scores", "ended as", "tasks", "median run"], asyncio.run(through()))
     publish("trials", f"{table(head, rows)}\n\n{second}", write=given.write)
+    publish("obedience", obedience(), write=given.write)
 
 
 if __name__ == "__main__":

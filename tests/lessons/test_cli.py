@@ -39,6 +39,7 @@ from support.lessons import (
     PROCEDURE,
     REFUND,
     SEARCH,
+    disobey_flight,
     file_lesson,
     lesson,
 )
@@ -119,7 +120,7 @@ def test_json_has_all_fields_of_a_lesson(seven):
     row = found["lessons"][1]
     assert (row["id"], row["kind"], row["day"]) == (FLIGHT, "failure", "2026-05-04")
     assert row["content"]["rule"] == CHANGE.rule
-    assert row["counters"] == {"uses": 5, "helped": 2, "hurt": 0}
+    assert row["counters"] == {"uses": 5, "helped": 2, "hurt": 0, "obeyed": 0, "failed_again": 0}
     assert row["file"] == f"memory/reflections/{FLIGHT}.md"
 
 
@@ -211,6 +212,23 @@ def test_the_trust_in_a_lesson_is_shown(seven, monkeypatch):
     assert "\nApproved although it holds a command\n" in redraft("lessons", "show", FLIGHT).stdout
     found = document(redraft("lessons", "--json"))["lessons"]
     assert {one["trust"] for one in found} == {"vouched", "untrusted", "checked", ""}
+
+
+def test_a_disobeyed_lesson_is_shown_with_its_figures(seven, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    disobey_flight(project_store())
+    figures = "told in 5 runs, failed again in 5"
+    LessonFolder(Path("memory"), "booking").change(FLIGHT, disobeyed=figures)
+    [row] = [one for one in rows(redraft("lessons")) if one[0] == FLIGHT.partition("/")[2]]
+    assert " active, disobeyed " in " ".join(row)
+    assert " 5 of 6 " in " ".join(row)
+    shown = redraft("lessons", "show", FLIGHT).stdout
+    assert f"Active; stressed in prompts, since disobeyed: {figures}\n" in shown
+    assert "\nObeyed in 1 of 6 runs, failed again in 5 (95 % interval 33% to 100%)\n" in shown
+    assert f"{FLIGHT}: {figures}" in redraft("lessons", "doctor").stdout
+    found = document(redraft("lessons", "show", FLIGHT, "--json"))
+    assert (found["disobeyed"], found["counters"]["failed_again"]) == (figures, 5)
+    assert found["failure_rate"]["low"] < found["failure_rate"]["mean"] < found["failure_rate"]["high"]
 
 
 def test_search_lists_the_best_first_with_reasons(seven):
@@ -648,7 +666,7 @@ def test_waiving_a_reflection_that_is_not_due_is_an_error(owing, words, says):
 def test_a_lesson_is_rated(seven):
     assert redraft("lessons", "rate", FLIGHT, "--hurt").stdout == f"{FLIGHT}  helped 2, hurt 1\n"
     found = document(redraft("lessons", "rate", API, "--helped", "--json"))
-    assert found["counters"] == {"uses": 0, "helped": 1, "hurt": 0}
+    assert found["counters"] == {"uses": 0, "helped": 1, "hurt": 0, "obeyed": 0, "failed_again": 0}
 
 
 def test_a_lesson_is_superseded(seven):

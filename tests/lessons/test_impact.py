@@ -1,14 +1,19 @@
 """The impact of lessons: what counts as help and as harm, and what follows from it."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
+from random import Random
+from statistics import median
 
 import pytest
 
 from redraft import MemoryStore
 from redraft.lessons.impact import Counters, Impact, ScoredRun
+from redraft.lessons.obedience import Obedience, changes_after
 from support.learning_agents import OTHER, START, TASK, learning, run
 from support.lessons import FAILURE
+from support.lessons import lesson as made
 
 LESSON = "agent/2026-03-01-a-lesson"
 
@@ -77,7 +82,7 @@ def test_a_lesson_that_hurts_is_retired_and_listed(tmp_path):
                 lesson = await lessons.get(lesson.id)
                 assert lesson.status == ("active" if number < 3 else "retired")
             assert lesson.why.startswith("It hurt: runs with it scored 0.10 less than runs without")
-            assert await lessons.counters(lesson.id) == Counters(4, 0, 1)
+            assert await lessons.counters(lesson.id) == Counters(4, 0, 1, obeyed=4)
             assert (await run(lessons, 0.95, OTHER)).advice == ()
             assert [one.why for one in await lessons.problems() if one.id == lesson.id] == [
                 f"retired: {lesson.why}"
@@ -114,5 +119,100 @@ def test_runs_with_lessons_are_compared_with_those_without_by_task_type():
             [(False, 0.5), (True, 0.6), (False, 0.7), (True, 0.8)],
             [(False, 0.1)],
         ]
+
+    asyncio.run(main())
+
+
+# --- whether a lesson is obeyed ----------------------------------------------------------------------------
+
+
+def told(obeyed, runs=200, seed=0):
+    """Simulate runs that obey a lesson with a probability; return when it is stressed and retired."""
+    chance, history, stressed = Random(seed), [], None  # noqa: S311 (a simulation)
+    for number in range(1, runs + 1):
+        history.append(chance.random() < (obeyed(number) if callable(obeyed) else obeyed))
+        now = Obedience.of(history)
+        stressed = stressed or (number if now.is_disobeyed else None)
+        if now.is_in_vain:
+            return stressed, number
+    return stressed, None
+
+
+@pytest.mark.parametrize(
+    ("obeyed", "stressed_by", "retired_by", "share"),
+    [
+        pytest.param(0, 5, 13, 1, id="never"),
+        pytest.param(0.1, 6, 25, 1, id="by one run in ten"),
+        pytest.param(0.5, None, None, 0, id="by half of the runs"),
+        pytest.param(0.8, None, None, 0, id="by most runs"),
+        pytest.param(lambda run: 0.9 * (run < 60), 75, 80, 1, id="by none from run 60"),
+    ],
+)
+def test_a_lesson_is_stressed_and_retired_by_how_often_it_is_obeyed(obeyed, stressed_by, retired_by, share):
+    ends = [told(obeyed, seed=seed) for seed in range(100)]
+    retired = [run for _, run in ends if run is not None]
+    assert len(retired) == share * len(ends)
+    if retired:
+        assert median(run for run, _ in ends) <= stressed_by
+        assert median(retired) <= retired_by
+
+
+@pytest.mark.parametrize(
+    ("runs", "confidence", "disobeyed", "status"),
+    [
+        pytest.param("+", 0.7, "", "active", id="obeyed"),
+        pytest.param("?", 0.7, "", "active", id="unknown"),
+        pytest.param("-", 0.59, "", "active", id="failed again"),
+        pytest.param("-+", 0.69, "", "active", id="made up for"),
+        pytest.param("-++++", 0.69, "", "active", id="no more than it was"),
+        pytest.param("-----", 0.31, "told in 5 runs, failed again in 5", "active", id="in vain"),
+        pytest.param("--?---", 0.31, "told in 5 runs, failed again in 5", "active", id="unknown counts not"),
+        pytest.param("-----+++", 0.5, "told in 5 runs, failed again in 5", "active", id="obeyed again"),
+        pytest.param("-----+++++", 0.69, "", "active", id="obeyed as often"),
+        pytest.param("-" * 13, 0.14, "told in 13 runs, failed again in 13", "retired", id="still in vain"),
+    ],
+)
+def test_failing_again_takes_confidence_and_obeying_gives_it_back(runs, confidence, disobeyed, status):
+    async def main():
+        impact, filed = Impact(MemoryStore(), "agent"), made(id=LESSON)
+        for number, mark in enumerate(runs):
+            for _ in range(2):  # resumed: counts once
+                before = await impact.obedience(LESSON)
+                await impact.count(scored(number, None, LESSON), {LESSON: {"+": True, "-": False}.get(mark)})
+                changes = changes_after(filed, before, await impact.obedience(LESSON))
+                filed = made(**({"id": LESSON} | fields_of(filed) | changes))
+        assert (round(filed.confidence, 1), filed.disobeyed, filed.status) == (
+            round(confidence, 1),
+            disobeyed,
+            status,
+        )
+        expected = Counters(len(runs), obeyed=runs.count("+"), failed_again=runs.count("-"))
+        assert await impact.counters(LESSON) == expected
+        recurring = await impact.recurring()
+        assert set(recurring) == ({LESSON} if disobeyed and runs.count("-") > runs.count("+") + 3 else set())
+        if recurring:
+            failed = [f"r{number}" for number, mark in enumerate(runs) if mark == "-"]
+            assert recurring[LESSON] == tuple(reversed(failed))
+
+    asyncio.run(main())
+
+
+def fields_of(lesson):
+    return {name: getattr(lesson, name) for name in ("confidence", "disobeyed", "status", "why")}
+
+
+def test_uses_of_earlier_versions_say_nothing_about_obedience():
+    async def main():
+        store = MemoryStore()
+        impact = Impact(store, "agent")
+        await impact.count(scored(1, 0.5, LESSON))
+        record = await store.get("lesson_use", f"{LESSON}/r1")
+        await store.put(
+            replace(record, data={key: record.data[key] for key in set(record.data) - {"obeyed"}})
+        )
+        assert await impact.obedience(LESSON) == Obedience()
+        assert await impact.counters(LESSON) == Counters(1)
+        await impact.fail(LESSON, "r1", START)
+        assert await impact.obedience(LESSON) == Obedience(1, 1, 1)
 
     asyncio.run(main())

@@ -785,6 +785,87 @@ def test_a_rejected_lesson_comes_back_only_by_hand(tmp_path):
     asyncio.run(main())
 
 
+IN_DIGITS = QualityCriterion("in digits", evaluator="regex", evaluator_config={"pattern": r": \d+$"})
+
+
+async def order(lessons, number, output="tea: two", prompts=None):
+    """Write an order down, by default in words, as the check does not want it."""
+
+    def generate(prompt):
+        if prompts is not None:
+            prompts.append(prompt)
+        return output
+
+    pattern = ReflectionPattern(max_iterations=0, quality_criteria=[IN_DIGITS], advisors=[lessons])
+    task = PlainTask(f"Write down order {number}.", task_type="orders")
+    lessons.clock.pass_time(minutes=1)
+    return await reflect(task, generate=generate, pattern=pattern)
+
+
+def test_a_lesson_told_in_vain_is_stressed_then_retired_and_comes_back_only_by_a_person(tmp_path):
+    replies = [REPLY]
+    model = ScriptedModel(lambda _request: replies[-1])
+
+    @in_lessons(tmp_path, model=model, trusted=True)
+    async def _(lessons):
+        prompts = []
+        for number in range(24):
+            result = await order(lessons, number, prompts=prompts)
+            [lesson] = await lessons.find()
+            if number == 5:
+                assert (lesson.status, lesson.disobeyed) == ("active", "told in 5 runs, failed again in 5")
+                assert lesson.confidence < 0.4
+            if number == 6:
+                assert result.advice[0].reason.endswith("disobeyed: told in 5 runs, failed again in 5")
+            assert (lesson.status == "retired") == (number >= 13)
+        assert lesson.why == "It was told in vain: told in 13 runs, failed again in 13."
+        counters = await lessons.counters(lesson.id)
+        assert (counters.uses, counters.obeyed, counters.failed_again) == (13, 0, 13)
+        stress = "Earlier runs were told this and made the same mistake again."
+        assert [stress in prompt for prompt in prompts] == [False] * 6 + [True] * 8 + [False] * 10
+
+        replies.append(REPLY | {name: f"Count in {name} the packs anew, again." for name in FIELDS})
+        await order(lessons, 24)  # the same failure in other words
+        [other] = [one for one in await lessons.find() if one.id != lesson.id]
+        assert other.status == "quarantined"
+        assert other.why.startswith(
+            f"the lesson {lesson.id} about the same failure was of no use: told in 13"
+        )
+        await lessons.retire(other.id, "It says no more.")
+
+        approved = await lessons.approve(lesson.id)
+        assert (approved.status, approved.disobeyed) == ("active", "")
+        for number in range(25, 30):
+            await order(lessons, number)
+            assert (await lessons.get(lesson.id)).status == "active"  # judged anew
+        assert (await lessons.get(lesson.id)).disobeyed == "told in 5 runs, failed again in 5"
+        for number in range(30, 35):
+            await order(lessons, number, "tea: 2")
+        assert (await lessons.get(lesson.id)).disobeyed == ""
+
+
+def test_only_a_run_that_was_not_told_confirms_a_lesson(tmp_path):
+    @in_lessons(tmp_path, model=writer())
+    async def _(lessons):
+        first = await lessons.reflect_on(replace(FAILED, trusted=True))
+        told = replace(FAILED, trusted=True, run_id="r2", told=(first.id,))
+        again = await lessons.reflect_on(told)
+        assert (again.id, round(again.confidence, 2)) == (first.id, round(0.85 * first.confidence, 2))
+        assert (await lessons.counters(first.id)).failed_again == 1
+        assert await lessons.reflect_on(told) == again  # once a run
+        untold = await lessons.reflect_on(replace(told, run_id="r3", told=()))
+        assert untold.confidence == round(again.confidence + 0.1, 2)
+
+
+def test_a_run_that_raises_the_error_of_a_lesson_that_it_was_told_failed_again(tmp_path):
+    @in_lessons(tmp_path, model=writer(), trusted=True)
+    async def _(lessons):
+        for expected in (0, 1, 2):
+            await failing(lessons, OSError(f"no answer within {expected} s"))
+            [lesson] = await lessons.find()
+            assert (await lessons.counters(lesson.id)).failed_again == expected
+
+
 def test_empty_fields_are_not_recalled(tmp_path):
     async def main():
         model = ScriptedModel([ModelError("away")])

@@ -1,12 +1,13 @@
 """The pages of lessons: the list, each lesson, and the changes that a person can make."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from redraft.lessons.documents import ARCHIVE, REFLECTIONS
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.impact import Impact
+from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.rules import Rules
 from redraft.lessons.web import PAGE_SIZE
 from redraft.stores.sqlite import MemoryStore
@@ -47,6 +48,9 @@ def test_the_list_shows_counters_and_why_lessons_are_hidden(memory):
     assert f"/lessons/{filed['waiting'].id}" in seen.links
 
 
+UNKNOWN = {"obeyed": 0, "failed_again": 0}
+
+
 def test_the_list_as_json(memory):
     filed, store = lessons_of(memory), MemoryStore()
     rules_and_playbooks(memory, filed["active"])
@@ -55,13 +59,31 @@ def test_the_list_as_json(memory):
     rows = {row["id"]: row for row in document["lessons"]}
     assert set(rows) == {one.id for one in filed.values()}
     active = rows[filed["active"].id]
-    assert (active["kind"], active["counters"]) == ("failure", {"uses": 5, "helped": 2, "hurt": 0})
+    assert (active["kind"], active["counters"]) == ("failure", {"uses": 5, "helped": 2, "hurt": 0, **UNKNOWN})
     assert active["content"]["why"] == "The reply's next_cursor was not looked at."
     double = rows[filed["double"].id]
     assert double["duplicate"] == f"A near-duplicate of {double['duplicate_of']}."
     assert double["duplicate_of"] in rows
     assert [rule["source"] for rule in document["rules"]] == [filed["active"].id]
     assert [one["outcome"] for one in document["playbooks"]] == ["success"]
+
+
+def test_the_pages_show_that_a_lesson_is_disobeyed(memory):
+    of, store = lessons_of(memory)["active"], MemoryStore()
+    figures = "told in 5 runs, failed again in 5"
+    LessonFolder(memory, AGENT).change(of.id, disobeyed=figures)
+    for number in range(6):
+        at = datetime(2026, 11, 21, number, tzinfo=UTC)
+        scored = ScoredRun(f"run-{number}", AGENT, at, 0.5, "", (of.id,))
+        asyncio.run(Impact(store, AGENT).count(scored, {of.id: number == 0}))
+    assert f"Disobeyed: {figures}" in Seen(read(store=store).text).words
+    assert "✓ active, disobeyed" in Seen(read(store=store).text).words
+    words = Seen(read_one(of, store).text).words
+    assert f"Disobeyed: {figures}. It is stressed in prompts" in words
+    assert words.count("✗ failed again") == 5
+    document = read_one(of, store, ".json").json()
+    assert (document["counters"]["obeyed"], document["counters"]["failed_again"]) == (1, 5)
+    assert 0 < document["failure_rate"]["low"] < document["failure_rate"]["mean"]
 
 
 def test_a_lesson_with_a_title_in_another_script_has_a_page(memory):
@@ -270,7 +292,7 @@ def test_a_lesson_as_json(memory):
     used(store, filed["active"], ratings=(False,))
     document = read_one(filed["active"], store, ".json").json()
     assert document["content"]["rule"].startswith("IF a reply")
-    assert document["counters"] == {"uses": 5, "helped": 2, "hurt": 1}
+    assert document["counters"] == {"uses": 5, "helped": 2, "hurt": 1, **UNKNOWN}
     assert [use["run_id"] for use in document["latest_uses"]] == [
         *("run-16", ""),
         *(f"run-{number}" for number in (15, 14, 13, 12)),
@@ -361,7 +383,7 @@ def test_ratings_are_counted_at_once(memory):
     counters = asyncio.run(Impact(store, AGENT).counters(of.id))
     assert (counters.uses, counters.helped, counters.hurt) == (0, 2, 1)
     document = client.get(f"/lessons/{of.id}.json", headers=BEARER).json()
-    assert document["counters"] == {"uses": 0, "helped": 2, "hurt": 1}
+    assert document["counters"] == {"uses": 0, "helped": 2, "hurt": 1, **UNKNOWN}
 
 
 def test_a_lesson_is_edited(memory):

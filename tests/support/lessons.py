@@ -1,5 +1,6 @@
 """Lessons for tests: contents of each kind, and seven files of three agents."""
 
+import asyncio
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,18 @@ def file_seven() -> None:
     file_lesson(
         DECISION, "reviewer", "Which linter", date(2026, 6, 1), status="superseded", superseded_by=SEARCH
     )
+
+
+def disobey_flight(store: Store) -> None:
+    """Count six runs of an agent that were given the lesson on flights: the first one alone obeyed."""
+
+    async def main() -> None:
+        for number in range(6):
+            at = datetime(2026, 5, 11, number, tzinfo=UTC)
+            run = ScoredRun(f"told-{number}", "booking", at, None, "airline", (FLIGHT,))
+            await Impact(store, "booking").count(run, {FLIGHT: number == 0})
+
+    asyncio.run(main())
 
 
 async def count_flight(store: Store) -> None:

@@ -42,6 +42,8 @@ def advice_of(
 ) -> list[Advice]:
     """Return lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
 
+    Lessons that earlier runs disobeyed come before all others, and say so.
+
     A piece that does not fit is left out; a shorter one after it may still fit. The reason of the last piece
     says how many were left out. No sentence is told twice. `own_rules` are told as the agent's own, and find
     room first; all else is quoted as data in one fence, whose tokens count with its first piece.
@@ -56,8 +58,8 @@ def advice_of(
     told = {key for text in (*stated, *(rule.text for rule in own_rules)) for key in _keys(text)}
     room = max_tokens - sum(one.tokens + _WRAPPER_TOKENS["rule"] for one in own) - _WRAPPER_TOKENS["quoted"]
     pieces: list[Advice] = []
-    for found in lessons:
-        required = _required_by(found.lesson, (*requirements, *stated))
+    for found in sorted(map(_stressed, lessons), key=lambda one: not one.is_disobeyed):
+        required = required_by(found.lesson, (*requirements, *stated))
         if untold := [one for one in required if not told.issuperset(_keys(one))]:
             pieces.append(_required_advice(found, untold))
             told = told.union(*map(_keys, untold))
@@ -113,14 +115,26 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
 """The fields of a lesson that help in another run, and their labels."""
 
 
+DISOBEYED = "Earlier runs were told this and made the same mistake again."
+"""Stresses a lesson that is disobeyed, in the program's own words."""
+
+
+def _stressed(found: FoundLesson) -> FoundLesson:
+    """Name the figures in the reason of a lesson that is disobeyed."""
+    if not found.is_disobeyed:
+        return found
+    return replace(found, reason=f"{found.reason}; stressed, since disobeyed: {found.lesson.disobeyed}")
+
+
 def _lesson_advice(found: FoundLesson, fields: Mapping[str, str]) -> Advice:
     lesson = found.lesson
-    lines = [f"{_ABOUT[lesson.kind]} ({lesson.day}): {_indented(lesson.summary)}"]
+    lines = [DISOBEYED] if found.is_disobeyed else []
+    lines += [f"{_ABOUT[lesson.kind]} ({lesson.day}): {_indented(lesson.summary)}"]
     lines += [f"{label}: {_indented(text)}" for label, text in fields.items()]
     return _advice("\n".join(lines), lesson.id, found.reason)
 
 
-def _required_by(lesson: Lesson, requirements: Sequence[str]) -> list[str]:
+def required_by(lesson: Lesson, requirements: Sequence[str]) -> list[str]:
     """Return the requirements that a lesson names."""
     said = {key for text in _fields(lesson.content).values() for key in _keys(text)}
     return [one for one in requirements if said.issuperset(_keys(one))]
@@ -131,7 +145,8 @@ def _is_guess(lesson: Lesson, task: str) -> bool:
 
 
 def _required_advice(found: FoundLesson, required: Sequence[str]) -> Advice:
-    text = "\n".join(f"- {_indented(one)}" for one in required)
+    stress = f" ({DISOBEYED})" if found.is_disobeyed else ""
+    text = "\n".join(f"- {_indented(one)}{stress}" for one in required)
     return _advice(text, found.lesson.id, found.reason, kind="requirement")
 
 

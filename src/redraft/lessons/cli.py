@@ -634,7 +634,7 @@ LONGEST_SUMMARY = 90
 SHORTEST_SUMMARY = 20
 MOST_NAMED = 5
 """Lessons that are named for each reason why they are left out."""
-OPTIONAL_COLUMNS = ("day", "summary", "kind", "agent", "task type", "trust")
+OPTIONAL_COLUMNS = ("day", "summary", "kind", "agent", "task type", "failed again", "trust")
 """Columns that are dropped on a narrow terminal, in this order; an id contains day and summary."""
 INDENT = (0, 0, 0, 2)
 
@@ -645,6 +645,7 @@ def _document(found: LessonDetails) -> dict[str, Any]:
         "archived": found.archived,
         "file": found.file,
         "counters": found.counters,
+        "failure_rate": found.counters.failure_rate,
     }
 
 
@@ -673,26 +674,30 @@ def _table(found: Sequence[LessonDetails]) -> PlainTable:
     """Render lessons as rows; ids are never cut, because other commands take them."""
     short_ids = {one.lesson.id.partition("/")[2] for one in found}
     has_agents = len({one.lesson.agent for one in found}) > 1
+    is_known = any(one.counters.obedience for one in found)
 
     def row(one: LessonDetails) -> dict[str, str | Text]:
         lesson, archived = one.lesson, " (archived)" if one.archived else ""
         agent = {"agent": lesson.agent} if has_agents else {}
+        is_stressed = lesson.disobeyed and lesson.status in ("active", "quarantined")
+        disobeyed = ", disobeyed" if is_stressed else ""
         return {
             "id": lesson.id.partition("/")[2] if len(short_ids) == len(found) else lesson.id,
             **agent,
             "kind": lesson.kind,
-            "status": Text(f"{lesson.status}{archived}", STYLES[lesson.status]),
+            "status": Text(f"{lesson.status}{disobeyed}{archived}", STYLES[lesson.status]),
             "trust": lesson.trust or "-",
             "day": str(lesson.day),
             "task type": lesson.task_type,
             "used": _used(one.counters),
+            **({"failed again": _failed_again(one.counters)} if is_known else {}),
             "conf": f"{lesson.confidence:.2f}",
             "summary": lesson.name,
         }
 
     return PlainTable(
         map(row, found),
-        right=("used", "conf"),
+        right=("used", "failed again", "conf"),
         wrap=("id",),
         drop=OPTIONAL_COLUMNS,
         fill="summary",
@@ -705,6 +710,12 @@ def _used(counters: Counters) -> str:
     if counters == type(counters)():
         return "-"
     return f"{counters.uses} +{counters.helped} -{counters.hurt}"
+
+
+def _failed_again(counters: Counters) -> str:
+    """Render in how many runs that were given a lesson its failure occurred again, of those known."""
+    known = counters.obeyed + counters.failed_again
+    return f"{counters.failed_again} of {known}" if known else "-"
 
 
 MOST_PROBLEMS = 5
@@ -742,6 +753,8 @@ def _details(found: LessonDetails) -> RenderableType:
     else:
         uses = counted(counters.uses, "run")
         lines.append(Text(f"Used in {uses}: helped {counters.helped}, hurt {counters.hurt}"))
+    if counters.obedience:
+        lines.append(Text(f"{counters.obedience.capitalize()}"))
     if section := section_of(lesson):
         lines.append(Text(f"From {visible(section)}"))
     elif source := visible(lesson.source):
@@ -762,6 +775,8 @@ def _status(lesson: Lesson, *, archived: bool = False) -> Text:
         line.append(f" by {visible(lesson.superseded_by)}" + (f": {why}" if why else ""), "")
     elif why:
         line.append(f": {why}", "")
+    if lesson.disobeyed and lesson.status in ("active", "quarantined"):
+        line.append(f"; stressed in prompts, since disobeyed: {visible(lesson.disobeyed)}", BAD)
     return line.append(" (archived)" if archived else "", QUIET)
 
 
@@ -778,6 +793,7 @@ def _problems(problems: Sequence[Problem]) -> RenderableType:
     titles = {
         "broken": ("Broken: ignored until the file is fixed", BAD),
         "ignored": ("Ignored: entries that have no meaning", QUIET),
+        "disobeyed": ("Disobeyed: stressed in prompts, and retired if that does not help", BAD),
         "duplicate": ("Near-duplicates: `redraft lessons merge` merges them", ""),
         "hidden": ("Hidden: not used", QUIET),
     }

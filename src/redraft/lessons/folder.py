@@ -17,7 +17,7 @@ from redraft.text.characters import without_invisible
 from redraft.types import overlap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from datetime import date
     from pathlib import Path
 
@@ -48,16 +48,24 @@ class LessonFolder:
         self.name = folder_name(agent)
         self.documents = documents_at(place)
 
-    def file(self, lesson: Lesson, *, by_hand: bool = False, by_advice: bool = False) -> tuple[Lesson, bool]:
+    def file(
+        self,
+        lesson: Lesson,
+        *,
+        by_hand: bool = False,
+        by_advice: bool = False,
+        told: Collection[str] = (),
+    ) -> tuple[Lesson, bool]:
         """Write a lesson unless it is known; return it or the known one, and whether it is new.
 
         A run leaves one lesson of a kind. A near-duplicate of a lesson of the same kind and status raises
         that lesson's confidence by 0.1. With `by_advice`, so does a lesson whose whole advice others of its
-        status give, whatever their kind. Retired and superseded lessons are not learned again, except
-        `by_hand`. The oldest lessons beyond 30 move to the archive.
+        status give, whatever their kind. Lessons that its run was `told`, by their ids, gain nothing.
+        Retired and superseded lessons are not learned again, except `by_hand`. The oldest lessons beyond 30
+        move to the archive.
         """
         with self.documents.locked(self.name):
-            if known := self._known(lesson, by_hand=by_hand, by_advice=by_advice):
+            if known := self._known(lesson, by_hand=by_hand, by_advice=by_advice, told=told):
                 return known, False
             new = self.add(lesson)
             self.archive()
@@ -159,7 +167,9 @@ class LessonFolder:
                     moved.append(entry.id)
         return moved
 
-    def _known(self, lesson: Lesson, *, by_hand: bool, by_advice: bool) -> Lesson | None:
+    def _known(
+        self, lesson: Lesson, *, by_hand: bool, by_advice: bool, told: Collection[str]
+    ) -> Lesson | None:
         """Return the filed lesson that a new one would repeat, with its confidence raised if need be."""
         filed = list(self.lessons())
         alike = [one for one in filed if one.kind == lesson.kind]
@@ -174,7 +184,7 @@ class LessonFolder:
             current = _givers(lesson, [one for one in filed if one.status == lesson.status]) or current
             # Advice that is partly rejected, and otherwise given already, is not new either.
             known += _givers(lesson, [one for one in filed if one.status in (lesson.status, *REJECTED)])
-        if confirmed := [self._confirmed(one) for one in current]:
+        if confirmed := [one if one.id in told else self._confirmed(one) for one in current]:
             return confirmed[0]
         return None if by_hand else next(iter(known), None)
 

@@ -113,6 +113,11 @@ class FoundLesson:
     score: float
     reason: str
 
+    @property
+    def is_disobeyed(self) -> bool:
+        """Whether runs keep failing at it although they are told, so that it is to be stressed."""
+        return bool(self.lesson.disobeyed)
+
 
 class FoundLessons(list[FoundLesson]):
     """Lessons, best first; `near_misses` counts others that are almost similar enough to be among them."""

@@ -127,11 +127,15 @@ class Lesson:
 
     `id` is `<agent>/<file name without .md>`, empty until the lesson has a file. `summary` is the task in a
     few words, `title` the lesson itself, after which its file is named; it may be empty. A lesson is found by
-    its `task`, `task_type`, `tools` and `error`. `confidence` (0..1) says how well it is supported; each time
-    that it is learned again adds 0.1. An `active` lesson is recalled for any similar task. A `quarantined`
-    one is recalled for the task that taught it, and tried in some runs of similar tasks, until it has helped
-    or hurt, or a person approves it. A `superseded` one names its successor in `superseded_by`. `why` is the
-    reason for the status. `source` is the id of the run that taught it.
+    its `task`, `task_type`, `tools` and `error`. `confidence` (0..1) says how well it is supported: it rises
+    by 0.1 when a run that was not told learns it again, and falls when a run that was told fails again. An
+    `active` lesson is recalled for any similar task. A `quarantined` one is recalled for the task that taught
+    it, and tried in some runs of similar tasks, until it has helped or hurt, or a person approves it. A
+    `superseded` one names its successor in `superseded_by`. `why` is the reason for the status. `source` is
+    the id of the run that taught it.
+
+    `disobeyed` says how many runs were told and failed at it again, such as "told in 5 runs, failed again in
+    5": such a lesson is stressed where it is told. It is empty for all others.
 
     `trust` says where it comes from: `vouched` if a person or the program wrote or approved it, `checked` if
     checks or the program showed the outcome of a run without texts from tools, `untrusted` otherwise, and
@@ -151,6 +155,7 @@ class Lesson:
     trust: Trust = ""
     overrules: str = ""
     why: str = ""
+    disobeyed: str = ""
     superseded_by: str = ""
     source: str = ""
     title: str = ""

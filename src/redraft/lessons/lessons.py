@@ -8,7 +8,6 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ from redraft.lessons.lesson import (
     violations_in,
 )
 from redraft.lessons.markdown import parse, render
+from redraft.lessons.obedience import RunFailures, as_stored, changes_after
 from redraft.lessons.outcome import (
     CONTENT_TYPES,
     Outcome,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from redraft.lessons.impact import Counters
     from redraft.lessons.lesson import LessonKind, Status
+    from redraft.lessons.obedience import Obedience
     from redraft.lessons.outcome import Ended
     from redraft.memory.effects import Payoff
 
@@ -163,8 +164,8 @@ class Lessons:
         """
         other = copy(self)
         asked = [one for criterion in criteria for one in requirements_of(criterion)]
-        other.requirements = tuple(_as_kept(one.text) for one in asked if one.is_test)
-        other.stated = tuple(_as_kept(one.text) for one in asked if not one.is_test)
+        other.requirements = tuple(as_stored(one.text) for one in asked if one.is_test)
+        other.stated = tuple(as_stored(one.text) for one in asked if not one.is_test)
         return other
 
     # --- before a run --------------------------------------------------------------------------------------
@@ -264,10 +265,12 @@ class Lessons:
 
         After a `ModelError`, the reflection waits until before the next run. A `ConfigError` teaches nothing.
         """
-        outcome, model = failure_of(task, run_id, error, trusted=self.trusted), self._auto_model()
+        outcome, model = failure_of(task, run_id, error, advice, trusted=self.trusted), self._auto_model()
         if outcome is None:
             return
         outcome = await self._doubted(outcome, advice)
+        lessons = await asyncio.to_thread(self._lessons_of, advice)
+        await self._count_run(run_id, task, None, lessons, RunFailures.of_error(error))
         self._raised.add(outcome)
         await self._due.add(outcome)
         if model is not None and not isinstance(error, ModelError):
@@ -389,7 +392,7 @@ class Lessons:
         if overrules:
             logger.warning("The lesson %s is approved although it holds %s.", lesson_id, overrules)
         why = why or (lesson.why if lesson.status == "active" else "")
-        changed = {"status": "active", "why": why, "superseded_by": ""}
+        changed = {"status": "active", "why": why, "superseded_by": "", "disobeyed": ""}
         return await self._set_status_and_wait(lesson_id, **changed, trust="vouched", overrules=overrules)
 
     async def release(self, lesson_id: str, why: str) -> Lesson:
@@ -610,8 +613,14 @@ class Lessons:
         """
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
         lesson, is_new = await asyncio.to_thread(
-            self._files.file, lesson, by_hand=by_hand, by_advice=reflection.names_requirements
+            self._files.file,
+            lesson,
+            by_hand=by_hand,
+            by_advice=reflection.names_requirements,
+            told=outcome.told,
         )
+        if not is_new and outcome.is_mandatory and lesson.id in outcome.told:
+            lesson = await self._failed_again(lesson, outcome.run_id)
         is_same = lesson.content == reflection.content and lesson.status == "active"
         # A process that died may have written the file, but not its rule and its playbook.
         is_repeated = bool(outcome.run_id) and lesson.source == outcome.run_id and not by_hand
@@ -635,6 +644,9 @@ class Lessons:
         cleaner = Cleaner.of(task.description, outcome.error)
         trust = "vouched" if by_hand else outcome.trust
         description = cleaner.redact(task.description)
+        doubt = (outcome.doubt or "") if trust == "untrusted" else ""
+        if not by_hand and (vain := self._told_in_vain(outcome)) is not None:
+            doubt = f"the lesson {vain.id} about the same failure was of no use: {vain.disobeyed}"
         summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
         return Lesson(
             reflection.content,
@@ -646,12 +658,18 @@ class Lessons:
             tools=tuple(map(cleaner.redact, outcome.tools or task.tools)),
             error=without_middle(cleaner.redact(outcome.error), LONGEST_EXCERPT),
             confidence=reflection.confidence,
-            status=QUARANTINED if trust == "untrusted" else "active",
+            status=QUARANTINED if trust == "untrusted" or doubt else "active",
             trust=trust,
-            why=(outcome.doubt or "") if trust == "untrusted" else "",
+            why=doubt,
             source=outcome.run_id,
             title=reflection.title,
         )
+
+    def _told_in_vain(self, outcome: Outcome) -> Lesson | None:
+        """Return the lesson that was retired because runs were told it in vain and failed in the same way."""
+        failures = RunFailures.of_outcome(outcome)
+        retired = (one for one in self._files.lessons() if one.status == "retired" and one.disobeyed)
+        return next(filter(failures.include, retired), None)
 
     # --- what lessons did for runs -------------------------------------------------------------------------
 
@@ -660,13 +678,12 @@ class Lessons:
         if result.task is None:
             return
         score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result.advice)
-        ids = tuple(lesson.id for lesson in lessons)
-        run = ScoredRun(result.run_id, self._folder, self.clock(), score, result.task.task_type, ids)
-        payoffs = await self._impact.count(run)
+        failures = RunFailures.of(result, outcome)
+        at, payoffs = await self._count_run(result.run_id, result.task, score, lessons, failures)
         taught_here = await self._guidance.quarantined(result.task) if lessons else []
         for lesson in lessons:
             if lesson.status != QUARANTINED or lesson.id not in taught_here:
-                await self._act_on(lesson, payoffs[lesson.id], run.at)
+                await self._act_on(lesson, payoffs[lesson.id], at)
             elif lesson.source != result.run_id:
                 before = await self._impact.score(lesson.source) if lesson.source else None
                 scored_more = score is not None and before is not None and score > before
@@ -674,6 +691,43 @@ class Lessons:
                 # A lesson of a success has to beat that success.
                 if scored_more or (succeeded and lesson.kind in ("failure", "partial")):
                     await self.release(lesson.id, f"The attempt {result.run_id} with it did better.")
+
+    async def _count_run(
+        self,
+        run_id: str,
+        task: PlainTask,
+        score: float | None,
+        lessons: Sequence[Lesson],
+        failures: RunFailures,
+    ) -> tuple[datetime, dict[str, Payoff]]:
+        """Record a run and what it did with its lessons; return its time, and whether each lesson helps."""
+        ids = tuple(lesson.id for lesson in lessons)
+        run = ScoredRun(run_id, self._folder, self.clock(), score, task.task_type, ids)
+        obeyed = {lesson.id: failures.obeyed(lesson) for lesson in lessons}
+        before = {one: await self._impact.obedience(one) for one in ids}
+        payoffs = await self._impact.count(run, obeyed)
+        for lesson in lessons:
+            await self._heed(lesson, before[lesson.id], run.at)
+        return run.at, payoffs
+
+    async def _failed_again(self, lesson: Lesson, run_id: str) -> Lesson:
+        """Count a run for a lesson that it was given, and that it taught once more."""
+        before, at = await self._impact.obedience(lesson.id), self.clock()
+        await self._impact.fail(lesson.id, run_id, at)
+        return await self._heed(lesson, before, at)
+
+    async def _heed(self, lesson: Lesson, before: Obedience, at: datetime) -> Lesson:
+        """Change a lesson as the latest runs that were given it show; return it."""
+        if lesson.status not in ("active", QUARANTINED):
+            return lesson
+        changes = changes_after(lesson, before, await self._impact.obedience(lesson.id))
+        if "status" in changes:
+            lesson = await self._set_status(lesson.id, **changes)
+            await self._impact.judged(lesson.id, at)
+        elif changes:
+            lesson = await self._change(lesson.id, **changes)
+            self._backlog.begin()
+        return lesson
 
     async def _act_on(self, lesson: Lesson, payoff: Payoff, at: datetime) -> None:
         """Retire a lesson that hurts, and release a quarantined one that helps."""
@@ -803,9 +857,3 @@ def _reflection_of(content: Content, title: str = "") -> LessonReflection:
 def _excerpt(description: str) -> str:
     """Return a redacted description as a lesson keeps it."""
     return without_middle(description, LONGEST_EXCERPT)
-
-
-@lru_cache(maxsize=512)
-def _as_kept(requirement: str) -> str:
-    """Return a requirement as lessons keep it; all runs of an agent ask for the same ones."""
-    return Cleaner().clean(requirement)

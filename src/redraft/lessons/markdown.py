@@ -173,6 +173,7 @@ _TEXTS = (
     "trust",
     "overrules",
     "why",
+    "disobeyed",
     "superseded_by",
     "task_type",
     "task",

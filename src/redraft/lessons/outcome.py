@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from redraft.lessons.lesson import Trust
-    from redraft.types import Conversation, Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion
+    from redraft.types import (
+        Advice,
+        Conversation,
+        Issue,
+        ReflectionEvaluation,
+        ReflectionResult,
+        ReflectionVersion,
+    )
 
 Ended = Literal["failed", "partial", "success", "decision"]
 
@@ -41,7 +48,8 @@ class Outcome:
     remembering, whatever its result. `output` is the result, `error` what went wrong in the program's words,
     `transcript` what was done, step by step, `issues` what was found to be wrong with the output. If a
     success took a revision, `failed_output` is the output before it, and `issues` and `error` are about that.
-    `requirements` say what the failed criteria ask for, without data of the run.
+    `requirements` say what the failed criteria ask for, without data of the run. `told` are the sources of
+    the advice that the run was given, such as the ids of lessons.
     `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
     it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
     unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
@@ -60,6 +68,7 @@ class Outcome:
     issues: tuple[str, ...] = ()
     failed_output: str = ""
     requirements: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
@@ -124,6 +133,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         issues=issue_lines(judged),
         failed_output="" if failed is None else as_text(failed.output),
         requirements=tuple(missed_requirements(result.criteria, judged.issues)),
+        told=_sources_of(result.advice),
     )
 
 
@@ -209,7 +219,9 @@ def _choices_in(result: ReflectionResult) -> Iterator[str]:
                         yield found[0].strip()
 
 
-def failure_of(task: PlainTask, run_id: str, error: Exception, *, trusted: bool = False) -> Outcome | None:
+def failure_of(
+    task: PlainTask, run_id: str, error: Exception, advice: Sequence[Advice] = (), *, trusted: bool = False
+) -> Outcome | None:
     """Return the outcome of a run that raised an error before it had any output.
 
     Returns None for errors that no lesson can prevent: a wrong configuration, and a due reflection.
@@ -226,7 +238,12 @@ def failure_of(task: PlainTask, run_id: str, error: Exception, *, trusted: bool 
         run_id=run_id,
         trusted=trusted,
         doubt=TOOLS_ANSWERED if _may_hold_tool_output(task, [talk]) else "",
+        told=_sources_of(advice),
     )
+
+
+def _sources_of(advice: Sequence[Advice]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.source for one in advice if not one.is_note))
 
 
 TOOLS_ANSWERED = "its run had tools, whose results may come from anywhere"
@@ -312,6 +329,19 @@ def _conversation_lines(conversation: Conversation) -> Iterator[str]:
                 yield f"said: {_short(content)}"
             case _:  # the prompt is in the task, and thoughts are not steps
                 continue
+
+
+_ERROR = re.compile(r"\W*(?:\w*(?:Error|Exception)|error|Traceback)\b")
+
+
+def tool_errors(result: ReflectionResult) -> Iterator[tuple[str, str]]:
+    """Yield the errors that tools answered with in a run, each with the name of the tool."""
+    for version in result.history.versions:
+        for part in _parts_of(version.conversation) if version.conversation is not None else ():
+            content, tool = as_text(part.get("content")), part.get("tool_name")
+            failed = part.get("part_kind") == "retry-prompt" or part.get("outcome") in ("failed", "denied")
+            if tool and _is_tool_output(part) and (failed or _ERROR.match(content)):
+                yield str(tool), _short(content)
 
 
 def _parts_of(conversation: Conversation) -> Iterator[dict[str, Any]]:

@@ -27,12 +27,12 @@ class Problem:
     """A lesson that a person should look at, and why.
 
     `broken`: its file can't be parsed. `duplicate`: it nearly repeats the lesson `other`. `hidden`: it is not
-    used, because it is quarantined, retired or superseded, or says what no lesson may. `ignored`: its front
-    matter has a key without a meaning.
+    used, because it is quarantined, retired or superseded, or says what no lesson may. `disobeyed`: runs keep
+    failing at it although they are told. `ignored`: its front matter has a key without a meaning.
     """
 
     id: str
-    what: Literal["broken", "duplicate", "hidden", "ignored"]
+    what: Literal["broken", "duplicate", "hidden", "disobeyed", "ignored"]
     why: str
     other: str = ""
 
@@ -101,7 +101,7 @@ class Overview:
 
 
 def _problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
-    """Yield the lessons that are not used, and the active ones that nearly repeat an earlier one."""
+    """Yield lessons that are not used, and active ones that are disobeyed or nearly repeat an earlier one."""
     active = [lesson for lesson in lessons if lesson.status == "active"]
     for lesson in lessons:
         yield from (Problem(lesson.id, "ignored", why) for why in unknown_keys(lesson))
@@ -112,6 +112,8 @@ def _problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
     for lesson in active:
         if what := violation_in(lesson):
             yield Problem(lesson.id, "hidden", f"it holds {what}")
+        if lesson.disobeyed:
+            yield Problem(lesson.id, "disobeyed", lesson.disobeyed)
     words = [words_of(lesson.content) for lesson in active]
     for number, lesson in enumerate(active):
         for other, others in zip(active[:number], words, strict=False):

@@ -188,11 +188,13 @@ async def lesson(request: PageRequest) -> dict[str, Any]:
     )
     texts: Iterable[str] = [] if found is None else to_json(found.content).values()
     is_whole = found is not None and shown is not None and shown.content == found.content
+    counters = await impact.counters(entry.id)
     return {
         **(broken if shown is None else lesson_document(shown)),
         "file": place,
         "archived": entry.archived,
-        "counters": await impact.counters(entry.id),
+        "counters": counters,
+        "failure_rate": counters.failure_rate,
         "latest_uses": uses,
         "stored_runs": sorted(await project.stored_runs(runs)),
         **_duplicate(duplicate),

@@ -391,12 +391,12 @@ _SCHEMAS: dict[str, Mapping[str, Any]] = {
 
 _FACTUAL = ("what_happened", "what_went_wrong")
 _ADVICE = ("do_differently", "rule", "strategy")
-_FAILED_WITH = "It failed with: "
+FAILED_WITH = "It failed with: "
 _LONGEST_FACT = 600
 _MOST_FACTS = 1_200
 _FEWEST_WORDS = 4
 """Words from which a part of another text counts as its repetition."""
-_MENDED_IT = "An output failed before this one passed. "
+FAILED_BEFORE = "An output failed before this one passed. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,14 +416,14 @@ class Facts:
         """Return the issues, the error unless they tell it, and the first step with an error."""
         issues = tuple(without_middle(cleaner.clean(one_line(one)), MOST_ISSUE) for one in outcome.issues)
         is_told = words_in(outcome.error) <= words_in(" ".join(outcome.issues))
-        error = () if is_told else (f"{_FAILED_WITH}{_fact(cleaner.clean(outcome.error))}",)
+        error = () if is_told else (f"{FAILED_WITH}{_fact(cleaner.clean(outcome.error))}",)
         required = tuple(map(cleaner.clean, outcome.requirements))
         return cls(outcome, (*issues, *error), required, _fact(first_error(numbered(outcome.transcript))))
 
     @property
     def title(self) -> str:
         """What is required, or else what was wrong, as a heading; empty if neither is known."""
-        facts = (*self.required, *(one.removeprefix(_FAILED_WITH) for one in self.lines))
+        facts = (*self.required, *(one.removeprefix(FAILED_WITH) for one in self.lines))
         return next((_heading(one) for one in facts if not is_empty(one)), "")
 
     def quoted_in(self, content: Content) -> Content:
@@ -439,7 +439,7 @@ class Facts:
                 return replace(
                     content,
                     strategy=_after(self.required, content.strategy),
-                    why_it_worked=f"{_MENDED_IT}{_after(self.lines, content.why_it_worked)}",
+                    why_it_worked=f"{FAILED_BEFORE}{_after(self.lines, content.why_it_worked)}",
                 )
             case _:
                 return content
@@ -449,7 +449,7 @@ class Facts:
         outcome = self.outcome
         how = "failed" if outcome.status == "failed" else "was done in part"
         wrong = list(self.lines) + ([f"The first step with an error was {self.step}"] if self.step else [])
-        cause = self.lines[0].removeprefix(_FAILED_WITH) if self.lines else self.step
+        cause = self.lines[0].removeprefix(FAILED_WITH) if self.lines else self.step
         cause = cause or _fact(as_text(outcome.output))
         if self.required:
             correction = "\n".join(self.required)
@@ -479,13 +479,13 @@ _TO_AUTHOR = "it speaks to the author of the task"
 def _after(facts: tuple[str, ...], text: str) -> str:
     """Return a text after the facts that it does not quote, or only the facts if it says no more."""
     said = _plain(text)
-    missing = [one for one in facts if _plain(one.removeprefix(_FAILED_WITH)) not in said]
+    missing = [one for one in facts if _plain(one.removeprefix(FAILED_WITH)) not in said]
     if not missing:
         return text
     shown = without_middle("\n".join(missing), _MOST_FACTS)
     if any(_repeats(text, one) for one in facts):
         return shown
-    room = LONGEST - len(_MENDED_IT) - len(shown) - CUT_NOTICE
+    room = LONGEST - len(FAILED_BEFORE) - len(shown) - CUT_NOTICE
     return f"{shown}\n{without_middle(text, room)}"
 
 
