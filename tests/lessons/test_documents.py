@@ -153,7 +153,7 @@ def test_lessons_rules_and_playbooks_are_the_same_in_both(documents):
     rules = Rules(documents, AGENT, today=lambda: DAY)
     rules.add("Ask for `next_cursor` first.", first.id)
     rules.add("Read the status before the body.")
-    assert [rule.source for rule in rules.active()] == [first.id, ""]
+    assert [rule.source for rule in rules.active()] == ["", first.id]
     assert [rule.source for rule in rules.drop(first.id)] == [first.id]
     playbooks = Playbooks(documents, AGENT, today=lambda: DAY)
     filed = playbooks.add(

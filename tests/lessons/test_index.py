@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import product
 from pathlib import Path
 
@@ -467,8 +467,8 @@ def test_a_lesson_from_the_future_is_as_new_as_one_of_today(tmp_path):
     def found(query):
         return summaries(run(tmp_path, lambda index: index.search(query, effects))[0])
 
-    assert found(wanted) == ["future", "proven"]
-    assert found(replace(wanted, today=date(2026, 11, 22))) == ["proven", "future"]
+    assert found(replace(wanted, now=datetime(2029, 2, 1, tzinfo=UTC))) == ["future", "proven"]
+    assert found(replace(wanted, now=datetime(2026, 11, 22, tzinfo=UTC))) == ["proven", "future"]
 
 
 def test_the_newest_lessons_are_embedded_first(tmp_path):
@@ -567,8 +567,9 @@ def rows(path):
     connection = sqlite3.connect(database)
     connection.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, 'instance')")
     lessons = connection.execute(
-        "SELECT folder, id, size, documents.digest, problem, status, kind, day, task_type, tools, length, "
-        "content, searched, meaning, lessons.digest FROM documents JOIN agents ON agent = number >> 24 "
+        "SELECT folder, id, size, documents.digest, problem, status, kind, written, task_type, tools, "
+        "length, content, searched, meaning, lessons.digest "
+        "FROM documents JOIN agents ON agent = number >> 24 "
         "LEFT JOIN lessons USING (number) LEFT JOIN words ON words.rowid = number ORDER BY id"
     ).fetchall()
     words = connection.execute(

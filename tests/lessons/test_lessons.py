@@ -5,7 +5,7 @@ import json
 import os
 import re
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -864,6 +864,23 @@ def test_a_run_that_raises_the_error_of_a_lesson_that_it_was_told_failed_again(t
             await failing(lessons, OSError(f"no answer within {expected} s"))
             [lesson] = await lessons.find()
             assert (await lessons.counters(lesson.id)).failed_again == expected
+
+
+def test_of_equally_relevant_lessons_the_newest_to_the_second_comes_first(tmp_path):
+    @in_lessons(tmp_path, trusted=True, embedder="none")
+    async def _(lessons):
+        filed = []
+        for word in ("pears", "plums", "figs"):
+            lessons.clock.pass_time(seconds=1)
+            content = Partial(f"Some {word}.", f"No {word} {word}.", f"Count {word} first.")
+            filed.append(await lessons.record(content, PlainTask(f"Sell {word}.", task_type="fruit")))
+        newest = [one.id for one in reversed(filed)]
+        task = PlainTask("Buy something.", task_type="fruit")
+        assert [one.source for one in await lessons.recall(task)] == newest
+        assert [one.id for one in await lessons.find()] == newest[::-1]
+        await lessons.edit(filed[0].id, replace(filed[0].content, what_happened="It was edited later."))
+        assert [one.source for one in await lessons.recall(task)] == newest
+        assert (await lessons.get(filed[0].id)).at == filed[0].at == lessons.clock() - timedelta(seconds=2)
 
 
 def test_empty_fields_are_not_recalled(tmp_path):

@@ -1,6 +1,6 @@
 import json
 from dataclasses import fields, replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import product
 
 import pytest
@@ -203,3 +203,35 @@ def test_a_draft_needs_only_the_headings():
 def test_an_invalid_draft_is_refused_with_the_line(text, says):
     with pytest.raises(LessonFileError, match=says):
         parse_draft(text, "mine.md", "clerk")
+
+
+AT = datetime(2026, 3, 1, 10, 15, 30, 123000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("changed", "written", "at"),
+    [
+        pytest.param({}, None, None, id="only a day"),
+        pytest.param({}, AT, AT, id="a file of that day"),
+        pytest.param({}, AT + timedelta(days=3), None, id="a file that was edited later"),
+        pytest.param({"at": AT}, AT + timedelta(hours=3), AT, id="a time of its own"),
+        pytest.param({"at": AT - timedelta(days=3)}, AT, AT, id="a time of another day than the title says"),
+    ],
+)
+def test_a_lesson_has_the_time_at_which_it_was_written(changed, written, at):
+    found = parse(render(lesson(**changed)), "researcher-agent/2026-03-01-x", "researcher-agent", written)
+    assert found.at == at
+    assert parse(render(found), found.id, found.agent) == found
+
+
+def test_lessons_of_one_name_and_day_are_as_new_as_their_numbers():
+    names = [f"researcher-agent/2026-03-01-x{end}" for end in ("", "-2", "-3", "-10")]
+    recency = [parse(render(lesson()), name, "researcher-agent").recency for name in names]
+    assert recency == sorted(set(recency))
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2026-03-01T10:15:00", "12"])
+def test_a_time_that_is_none_is_refused_with_its_line(at):
+    text = render(lesson(at=AT)).replace(AT.isoformat(timespec="milliseconds"), at)
+    with pytest.raises(LessonFileError, match="line 6: at must be a time with its zone"):
+        parse(text, "researcher-agent/2026-03-01-x", "researcher-agent")

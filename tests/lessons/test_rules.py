@@ -104,7 +104,7 @@ def test_the_oldest_rule_makes_room_for_the_newest(tmp_path):
     for number, tool in enumerate(TOOLS):
         clock.day = START + timedelta(days=number)
         rules.add(rule(tool), is_needed=lambda one: "read_csv" in one.text)
-    assert texts(rules.active()) == [rule(tool) for tool in TOOLS[3:]]
+    assert texts(rules.active()) == [rule(tool) for tool in reversed(TOOLS[3:])]
     assert texts(rules.proposed()) == [rule("read_csv")]
 
 
@@ -205,9 +205,9 @@ def test_edits_by_hand_are_read_and_preserved(tmp_path):
     assert texts(rules.active()) == [
         "Always greet the user by name.",
         "IF a fare is basic economy THEN refuse to change its flights.",
-        "IF http_get answers E4031 THEN ask for `cursor` first.",
-        "IF read_csv finds no header THEN name the columns by hand",
         "remember the milk",
+        "IF read_csv finds no header THEN name the columns by hand",
+        "IF http_get answers E4031 THEN ask for `cursor` first.",
     ]
     assert [str(one) for one in rules.broken()] == [
         "researcher-agent/rules.md, line 15: '2026-02-31' is not a day (YYYY-MM-DD).",

@@ -228,7 +228,7 @@ HOSTILE = {
     "up": {"memory/../../../evil.md": b"x"},
     "absolute": {"/evil.md": b"x"},
     "elsewhere": {".git/hooks/pre-commit": b"x"},
-    "index": {"memory/.index/lessons-2.db": b"x"},
+    "index": {"memory/.index/lessons-3.db": b"x"},
     "git": {"memory/.git/hooks/post-commit": b"x"},
     "no folder": {"memory": b"x"},
     "twice": {"memory/./a.md": b"x"},

@@ -75,9 +75,14 @@ class Entry:
         return self.file or f"record {self.id}"
 
     @property
+    def written(self) -> datetime:
+        """When it was created or, for a file, last changed: the time of a lesson without one of its own."""
+        return self.created_at or datetime.fromtimestamp(self.changed_ns // 1_000_000 / 1e3, UTC)
+
+    @property
     def day(self) -> date:
-        """The day of the last change, which counts for a lesson without a day of its own."""
-        return datetime.fromtimestamp(self.changed_ns / 1e9, UTC).date()
+        """The day of `written`."""
+        return self.written.date()
 
     @property
     def stem(self) -> str:

@@ -517,7 +517,7 @@ def _copied(agent: str, entry: Entry, text: str | StoreError, target: Documents,
         if entry.id.count("/") > 1:
             parse_playbook(text, entry.id, agent)
         elif entry.stem != RULES:
-            lesson = parse(text, entry.id, agent, entry.day)
+            lesson = parse(text, entry.id, agent, entry.written)
         there = target.entry(entry.id)
         if there is not None and text_of(target, there, of="a lesson") != text:
             raise LessonFileError("Another version is stored already; merge the two by hand.", file=entry.id)
@@ -652,7 +652,7 @@ def _rules_in(rules: Mapping[str, Sequence[Rule]], cleaner: Cleaner) -> Iterator
 
 def _lessons_in(lessons: Iterable[Lesson], cleaner: Cleaner) -> Iterator[_Candidate]:
     """Yield the active lessons that say something, best first."""
-    for lesson in sorted(lessons, key=lambda one: (one.confidence, one.day, one.id), reverse=True):
+    for lesson in sorted(lessons, key=lambda one: (one.confidence, one.recency, one.id), reverse=True):
         fields = {label: str(getattr(lesson.content, name)) for name, label in _LABELS[lesson.kind].items()}
         fields = {label: text for label, text in fields.items() if not is_empty(text)}
         if lesson.status != "active" or not fields:

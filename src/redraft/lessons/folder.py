@@ -103,7 +103,7 @@ class LessonFolder:
 
     def read_entry(self, entry: Entry) -> Lesson:
         """Return the lesson of a document."""
-        return parse(self.text_of(entry), entry.id, self.agent, entry.day)
+        return parse(self.text_of(entry), entry.id, self.agent, entry.written)
 
     def text_of(self, entry: Entry) -> str:
         """Return the text of a document."""
@@ -114,7 +114,7 @@ class LessonFolder:
         return parsed(
             self.documents,
             entries,
-            lambda text, entry: parse(text, entry.id, self.agent, entry.day),
+            lambda text, entry: parse(text, entry.id, self.agent, entry.written),
             of="a lesson",
         )
 
@@ -161,6 +161,7 @@ class LessonFolder:
                 by_status.setdefault(group, []).append((lesson.day, entry))
         moved: list[str] = []
         for group in by_status.values():
+            # Of one day, those that were confirmed last stay.
             group.sort(key=lambda one: (one[0], one[1].changed_ns))
             for day, entry in group[: max(0, len(group) - keep)]:
                 if self.documents.archive(entry, day.year):

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-FILE = "lessons-2.db"
+FILE = "lessons-3.db"
 """Its number is raised with each change of the schema, so that processes of two versions each have a file."""
 AGENT_BITS = 24
 """A document's number is its agent's number shifted by so many bits, plus a number of its own.
@@ -69,7 +69,8 @@ CREATE TABLE documents (
     problem TEXT NOT NULL         -- why the document is not a lesson
 );
 CREATE TABLE lessons (            -- that may be found
-    number INTEGER PRIMARY KEY, status TEXT NOT NULL, kind TEXT NOT NULL, day INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY, status TEXT NOT NULL, kind TEXT NOT NULL,
+    written INTEGER NOT NULL,     -- its `Lesson.recency`
     task_type TEXT NOT NULL, tools TEXT NOT NULL, confidence REAL NOT NULL,
     length INTEGER NOT NULL,      -- in words
     content TEXT NOT NULL,        -- the fields of its content
@@ -150,7 +151,7 @@ class LessonIndex:
         found = await index.search(LessonQuery("Fetch the price list", agent="researcher"))
 
     `place` is where the documents of all agents are; a path is that of a folder such as `memory`. The index
-    is `memory/.index/lessons-2.db`, which only its owner can read and git ignores. Each use follows the
+    is `memory/.index/lessons-3.db`, which only its owner can read and git ignores. Each use follows the
     documents. If the file is missing or damaged, that use makes it anew, while other processes wait; if it
     can't be written, the lessons are indexed in memory. It never changes a document, and it redacts texts
     before it writes them.
@@ -336,7 +337,7 @@ class LessonIndex:
                 if before is not None and before.digest == document.digest:
                     yield document._replace(problem=before.problem), None
                 else:
-                    yield document, _row_of(parse(text, entry.id, agent, entry.day), redactor)
+                    yield document, _row_of(parse(text, entry.id, agent, entry.written), redactor)
             except StoreError as error:
                 # A document that was removed just now is noticed by the next use.
                 if isinstance(error, LessonFileError) or self._documents.entry(entry.id) is not None:
@@ -396,7 +397,7 @@ class LessonIndex:
             text = text_of(self._documents, entry, of="a lesson")
             if _digest_of(text) != best.digest:
                 return None
-            return parse(text, best.id, best.id.partition("/")[0], entry.day)
+            return parse(text, best.id, best.id.partition("/")[0], entry.written)
         except StoreError:
             return None
 
@@ -416,7 +417,7 @@ class LessonIndex:
                     SELECT digest FROM vectors
                     WHERE embedder = :embedder AND :bytes IN (0, length(vector))
                 )
-                ORDER BY state < 0 DESC, state DESC, day DESC LIMIT :most
+                ORDER BY state < 0 DESC, state DESC, written DESC LIMIT :most
                 """,  # noqa: S608 (a constant)
                 {
                     "folder": folder,
@@ -461,7 +462,7 @@ class _Row(NamedTuple):
 
     status: str
     kind: str
-    day: int
+    written: int
     task_type: str
     tools: str
     confidence: float
@@ -493,7 +494,7 @@ def _row_of(lesson: Lesson, redactor: Redactor) -> _Row | None:
     return _Row(
         status=lesson.status,
         kind=lesson.kind,
-        day=lesson.day.toordinal(),
+        written=lesson.recency,
         task_type=normalized(task_type),
         tools="\n".join(sorted(map(normalized, tools))),
         confidence=lesson.confidence,

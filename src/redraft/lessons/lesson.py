@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields, replace
-from datetime import date
+from datetime import UTC, date, datetime, time
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from redraft._codec import to_json
@@ -160,6 +160,8 @@ class Lesson:
     source: str = ""
     title: str = ""
     id: str = ""
+    at: datetime | None = None
+    """When it was written, to the millisecond; None if only its day is known."""
     others: str = ""
     """A JSON object with the entries of the front matter that have no meaning here; they stay in the file."""
 
@@ -173,6 +175,18 @@ class Lesson:
         """Its title, or else the task that taught it, in a few words."""
         return self.title or self.summary
 
+    @property
+    def recency(self) -> int:
+        """Milliseconds from 1970 until it was written; until its day began if only that is known.
+
+        Files of one name are numbered as they are written, so each number counts as a millisecond more.
+        """
+        written = self.at or datetime.combine(self.day, time(), UTC)
+        numbered = _NUMBERED.search(self.id)
+        return int(written.timestamp() * 1000) + (int(numbered[1]) if numbered else 0)
+
+
+_NUMBERED = re.compile(r"-([0-9]{1,4})$")
 
 NEAR_DUPLICATE = 0.8
 """The `overlap` from which two lessons count as the same."""

@@ -223,7 +223,7 @@ class Lessons:
                 agent,
                 k,
                 requirements=self.requirements,
-                today=self._today(),
+                now=self.clock(),
             ),
             {one: its.effect for one, its in (await self._impact.all_counters()).items() if its.effect},
         )
@@ -379,7 +379,7 @@ class Lessons:
         """Return the agent's lessons, oldest first; broken files are left out (see `problems`)."""
         lessons = await asyncio.to_thread(lambda: list(self._files.lessons(archived=archived)))
         found = [one for one in lessons if status in (None, one.status) and kind in (None, one.kind)]
-        return sorted(found, key=lambda one: (one.day, one.id))
+        return sorted(found, key=lambda one: (one.recency, one.id))
 
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Start using a quarantined, retired or superseded lesson, with its rule and playbook.
@@ -427,7 +427,7 @@ class Lessons:
         lessons = {one: await self.get(one) for one in ids}
         best = max(
             (lesson for one, lesson in lessons.items() if keep in (None, one)),
-            key=lambda one: (one.status == "active", one.confidence, one.day, one.id),
+            key=lambda one: (one.status == "active", one.confidence, one.recency, one.id),
         )
         tools = tuple(dict.fromkeys(tool for one in (best, *lessons.values()) for tool in one.tools))
         confidence = round(1 - prod(1 - one.confidence for one in lessons.values()), 2)
@@ -455,7 +455,8 @@ class Lessons:
         folder = self._folder_of(lesson_id)
 
         def write() -> Lesson:
-            lesson = checked_lesson(parse(text, lesson_id, folder.agent, folder.entry_of(lesson_id).day))
+            written = folder.entry_of(lesson_id).written
+            lesson = checked_lesson(parse(text, lesson_id, folder.agent, written))
             with self._documents.locked(folder.name):
                 entry = folder.entry_of(lesson_id)
                 if folder.text_of(entry) != before:
@@ -540,7 +541,7 @@ class Lessons:
             None,
             QUARANTINED,
             self.requirements,
-            self._today(),
+            self.clock(),
         )
         for found in await self._index.search(query):
             if await self._impact.takes_trial(task.task_type):
@@ -648,10 +649,11 @@ class Lessons:
         if not by_hand and (vain := self._told_in_vain(outcome)) is not None:
             doubt = f"the lesson {vain.id} about the same failure was of no use: {vain.disobeyed}"
         summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
+        now = self.clock()
         return Lesson(
             reflection.content,
             self.agent,
-            self._today(),
+            now.date(),
             shortened(cleaner.clean(summary), LONGEST_SUMMARY) if summary else "untitled",
             task=_excerpt(description),
             task_type=cleaner.redact(task.task_type),
@@ -663,6 +665,7 @@ class Lessons:
             why=doubt,
             source=outcome.run_id,
             title=reflection.title,
+            at=now.replace(microsecond=now.microsecond // 1000 * 1000),
         )
 
     def _told_in_vain(self, outcome: Outcome) -> Lesson | None:

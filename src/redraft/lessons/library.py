@@ -183,7 +183,7 @@ class LessonLibrary:
         if reference in entries:
             return entries[reference]
         if reference == "last" and entries:
-            return max(entries.values(), key=_age)
+            return self._newest(entries.values())
         part = reference.casefold()
         found = [entry for entry in entries.values() if part and _matches(entry.id.casefold(), part)]
         found = [entry for entry in found if _stem(entry.id) == reference] or found
@@ -191,6 +191,19 @@ class LessonLibrary:
         if entry is None:
             raise ConfigError(self._not_found(reference, list(entries)))
         return entry
+
+    def _newest(self, entries: Collection[Entry]) -> Entry:
+        """Return the lesson that was written last; of those of one day, a broken one counts least."""
+        last = max(map(_day, entries))
+        newest = [entry for entry in entries if _day(entry) == last]
+
+        def recency(entry: Entry) -> tuple[int, str]:
+            try:
+                return self._folder_of(entry.id).read_entry(entry).recency, entry.id
+            except StoreError:
+                return 0, entry.id
+
+        return max(newest, key=recency)
 
     def _not_found(self, reference: str, known: Sequence[str]) -> str:
         if not known:
@@ -245,7 +258,7 @@ class LessonLibrary:
                     if wanted and task_type in (None, lesson.task_type):
                         counted = counters.get(lesson.id, Counters())
                         found.append(LessonDetails(lesson, _relative(entry), entry.archived, counted))
-            found.sort(key=lambda one: (one.lesson.day, one.lesson.id), reverse=True)
+            found.sort(key=lambda one: (one.lesson.recency, one.lesson.id), reverse=True)
             return Listing(found, len(problems), archived, tuple(problems))
 
         return await asyncio.to_thread(read)
@@ -546,7 +559,7 @@ def _stem(lesson_id: str) -> str:
     return lesson_id.partition("/")[2]
 
 
-def _age(entry: Entry) -> tuple[str, int, str]:
-    """Return a sort key: the day in the name or else of the last change, then the time of the change."""
+def _day(entry: Entry) -> str:
+    """Return the day in the name of a document, or else that of its last change."""
     stem = _stem(entry.id)
-    return stem[:10] if stem[:4].isdecimal() else str(entry.day), entry.changed_ns, entry.id
+    return stem[:10] if stem[:4].isdecimal() else str(entry.day)

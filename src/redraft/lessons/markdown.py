@@ -181,7 +181,9 @@ _TEXTS = (
     "source",
     "agent",
 )
-_KEYS = ("kind", "status", "outcome", "confidence", "tools", "hash", *_TEXTS)
+AT = "at"
+"""The key of the time at which a lesson was written."""
+_KEYS = ("kind", "status", "outcome", "confidence", "tools", "hash", AT, *_TEXTS)
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:-|$)")
 _TITLE = re.compile(r"# (?:Reflection|Procedure): (\d{4}-\d{2}-\d{2}) - (.+)")
 _HEADINGS = {heading.casefold() for kind in KINDS.values() for heading in headings_of(kind).values()}
@@ -199,6 +201,7 @@ def render(lesson: Lesson) -> str:
         "status": lesson.status,
         "outcome": OUTCOMES[lesson.kind],
         "confidence": lesson.confidence,
+        AT: "" if lesson.at is None else lesson.at.isoformat(timespec="milliseconds"),
         "tools": list(lesson.tools),
         **{name: getattr(lesson, name) for name in _TEXTS},
         "hash": hash_of(body),
@@ -231,11 +234,12 @@ def hash_of(body: str) -> str:
 
 
 @lru_cache(512)  # the same few files are read before and after every run
-def parse(text: str, lesson_id: str, agent: str, written: date | None = None) -> Lesson:
+def parse(text: str, lesson_id: str, agent: str, written: datetime | None = None) -> Lesson:
     """Return the lesson in the text of a file.
 
     A file needs no more than the headings: the kind follows from them, the day from the file name or else
-    from `written`, and the lesson is active. Raises `LessonFileError` with the line if the text is invalid.
+    from `written`, and the lesson is active. A file without a time, which earlier versions wrote, has that of
+    `written` if it is of the same day. Raises `LessonFileError` with the line if the text is invalid.
     """
     lines = lines_of(text)
     front, start = front_of(lines, lesson_id, _problem)
@@ -246,7 +250,10 @@ def parse(text: str, lesson_id: str, agent: str, written: date | None = None) ->
     is_dated = _DATED.match(stem) is not None
     if found or is_dated or written is None:
         where = "the title" if found else "the name of the file"
-        written = _day(found[1] if found else stem[:10], where, lesson_id, start + 1)
+        day = _day(found[1] if found else stem[:10], where, lesson_id, start + 1)
+    else:
+        day = written.date()
+    times = (None if AT not in front else datetime.fromisoformat(str(front[AT])), written)
     agent = front.get("agent", agent)
     summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
     named = stem[11:] if is_dated else stem
@@ -254,12 +261,14 @@ def parse(text: str, lesson_id: str, agent: str, written: date | None = None) ->
     return Lesson(
         content=content,
         agent=agent,
-        day=written,
+        day=day,
         summary=summary or named.replace("-", " "),
         tools=tuple(front.get("tools", ())),
         confidence=front.get("confidence", CONFIDENCE),
         status=front.get("status", "active"),
         id=lesson_id,
+        # A person who changes the day in the title makes the time that goes with the old day void.
+        at=next((at for at in times if at is not None and at.date() == day), None),
         others=json.dumps(others, ensure_ascii=False, default=str) if others else "",
         **{name: front[name] for name in _TEXTS if name in front and name != "agent"},
     )
@@ -279,6 +288,8 @@ def _problem(key: Any, value: Any) -> str:
     choices = {"kind": tuple(KINDS), "status": STATUSES, "trust": TRUSTS}.get(key)
     if choices is not None and value not in choices:
         return f"Unknown {key} {value!r}; {nearest(str(value), choices)}"
+    if key == AT and not _is_time(value):
+        return f"at must be a time with its zone, such as 2026-03-01T10:15:00+00:00, got {value!r}."
     if key == "confidence" and (not is_number(value) or not 0 <= value <= 1):
         return f"confidence must be a number in 0..1, got {value!r}."
     if key == "tools":
@@ -286,6 +297,13 @@ def _problem(key: Any, value: Any) -> str:
     if key in _TEXTS and not isinstance(value, str):
         return f"{key} must be a text, got {value!r}; put it in quotes."
     return ""
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return datetime.fromisoformat(str(value)).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Content:
@@ -341,7 +359,7 @@ def parse_draft(text: str, file: str, agent: str) -> Lesson:
         for one in fields(form):
             body = body.replace(f"> {one.metadata['says']}\n", "\n")
     # Comments in place of empty entries, so that line numbers stay the same.
-    lesson = parse(_EMPTY_ENTRY.sub("#\n", front) + body, file, agent, datetime.now(UTC).date())
+    lesson = parse(_EMPTY_ENTRY.sub("#\n", front) + body, file, agent, datetime.now(UTC))
     if TITLE in lesson.summary:
         raise LessonFileError(f"The title still says {TITLE!r}.", file=file)
     return lesson

@@ -72,7 +72,7 @@ class Overview:
                 problems.append(_broken(lesson, entry.id))
             else:
                 lessons.append(lesson)
-        lessons.sort(key=lambda one: (one.id not in archived_ids, one.day, one.id), reverse=True)
+        lessons.sort(key=lambda one: (one.id not in archived_ids, one.recency, one.id), reverse=True)
         rules, playbooks = Rules(folder.documents, agent), Playbooks(folder.documents, agent)
         for files, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
             try:

@@ -6,7 +6,7 @@ from array import array
 from collections import ChainMap, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import UTC, datetime
 from functools import cache
 from heapq import nlargest
 from importlib import import_module
@@ -46,8 +46,8 @@ class LessonQuery:
     of the run ask for (`requirements_of`). Of an `agent`'s lessons, those about the same type of task come
     first, then those about its tools, then those that name one of the requirements, then the nearest in
     meaning. Without an agent, the lessons of all agents are searched by meaning. `kinds` limits the search to
-    some kinds of lessons, `status` to active or to quarantined ones. A lesson of a day after `today` counts
-    as written today, since its clock was wrong.
+    some kinds of lessons, `status` to active or to quarantined ones. A lesson that was written after `now`
+    counts as written now, since its clock was wrong.
     """
 
     task: str
@@ -59,7 +59,7 @@ class LessonQuery:
     kinds: Collection[LessonKind] | None = None
     status: Literal["active", "quarantined"] = "active"
     requirements: tuple[str, ...] = ()
-    today: date | None = None
+    now: datetime | None = None
 
     def __post_init__(self) -> None:
         check_count("k", self.k, 1)
@@ -83,7 +83,7 @@ class _Features(NamedTuple):
 
     id: str
     kind: str
-    day: int
+    written: int
     confidence: float
 
 
@@ -106,7 +106,7 @@ class AgentLessons:
         self.by_status = {status: _Lessons() for status in SEARCHED}
         rows = connection.execute(
             """
-            SELECT number, status, vector, id, kind, day, confidence, task_type, tools, length
+            SELECT number, status, vector, id, kind, written, confidence, task_type, tools, length
             FROM lessons JOIN documents USING (number) LEFT JOIN vectors
             ON embedder = ? AND vectors.digest = lessons.digest AND length(vector) = ?
             WHERE number BETWEEN ? AND ?
@@ -244,12 +244,12 @@ class Search:
         return chain.from_iterable(map(self._ranking.ordered, chain(groups, [others])))
 
     def _candidates(self, numbers: Iterable[int]) -> list[Candidate]:
-        latest = (self._query.today or date.max).toordinal()
+        latest = int((self._query.now or datetime.now(UTC)).timestamp() * 1000)
         kinds, lessons = self._query.kinds or KINDS, self._lessons
         return [
             Candidate(
                 number,
-                min(features.day, latest),
+                min(features.written, latest),
                 number in self._same_type,
                 self._tools.get(number, ()),
                 self._similarities.get(number),
@@ -366,14 +366,14 @@ both together match 22 of 28 that are similar even without the task's text (0.9)
 class Candidate(NamedTuple):
     """What a lesson is ranked by.
 
-    `number` identifies it in the index. `day` is its day as an ordinal. `tools` are the tools in the question
-    that it is about. `similarity` is its cosine with the question, None without a vector; `text` is its share
-    (0..1) of the best full-text score. `effect` (-1..1) is how often it helped rather than hurt. `required`
-    says that it names a requirement in the question.
+    `number` identifies it in the index. `written` is its `Lesson.recency`. `tools` are the tools in the
+    question that it is about. `similarity` is its cosine with the question, None without a vector; `text` is
+    its share (0..1) of the best full-text score. `effect` (-1..1) is how often it helped rather than hurt.
+    `required` says that it names a requirement in the question.
     """
 
     number: int
-    day: int
+    written: int
     same_type: bool = False
     tools: tuple[str, ...] = ()
     similarity: float | None = None
@@ -448,7 +448,7 @@ class Ranking:
     def _key(self, one: Candidate) -> tuple[float, int, float]:
         rank = self.score(one) + SAME_TYPE * one.same_type + SAME_TOOL * bool(one.tools)
         rank += SAME_REQUIREMENT * one.required
-        return -round(rank, 2), -one.day, -rank
+        return -round(rank, 2), -one.written, -rank
 
 
 def reason_for(one: Candidate, task_type: str, names: Sequence[str]) -> str:

@@ -68,9 +68,10 @@ class Rules:
         return self._read().rules("permanent")
 
     def active(self) -> list[Rule]:
-        """Return the rules in force: the permanent ones, then the tactical ones, oldest first."""
+        """Return the rules in force: the permanent ones, then the tactical ones, newest first."""
         file = self._read()
-        unexpired = [rule for rule in file.rules("tactical") if not self._has_expired(rule)]
+        unexpired = [rule for rule in reversed(file.rules("tactical")) if not self._has_expired(rule)]
+        unexpired.sort(key=lambda rule: rule.day or self._today(), reverse=True)
         return [*file.rules("permanent"), *unexpired]
 
     def proposed(self) -> list[Rule]:
