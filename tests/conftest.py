@@ -11,6 +11,7 @@ import certifi
 import pytest
 from _pytest.runner import runtestprotocol
 
+from redraft.loop.ways import forget
 from support.commands import THREE_A
 from support.postgres_server import GIVEN, CannotRunError, Place, Server
 
@@ -117,6 +118,7 @@ def _no_settings_of_this_machine(monkeypatch, tmp_path_factory):
     for name in ("COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("REDRAFT_HOME", "")  # a test that keeps runs says where
+    forget()  # what revisions of earlier tests have shown
 
 
 @pytest.fixture(scope="session")

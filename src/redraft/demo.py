@@ -85,7 +85,7 @@ def demo(
     stdout.quiet = as_json
     stdout.show(opening(player, tasks))
     load(player, stderr)
-    runner = Runner("demo", player.name, keep=not no_keep)
+    runner = Runner("demo", player.name, keep=not no_keep, learns=False)  # the tasks have nothing in common
     finished: list[DemoRun] = []
     interrupted = False
     try:

@@ -18,6 +18,7 @@ from redraft.types import (
     ReflectionEvaluation,
     ReflectionVersion,
     TokenUsage,
+    Way,
 )
 
 if TYPE_CHECKING:
@@ -321,6 +322,8 @@ class Attempt:
     """The iteration that `previous` comes from."""
     candidate: int = 1
     """Its 1-based number among the attempts at the same version, which run in parallel."""
+    way: Way | None = None
+    """The way that was chosen among several, which is its `strategy`, too."""
 
 
 FIRST_ATTEMPT = Attempt()

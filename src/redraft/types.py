@@ -793,6 +793,24 @@ class Draft(Generic[OutputT]):
         return replace(self, output=convert(self.output), choice=choice)
 
 
+FailureKind: TypeAlias = Literal["check", "judge"]
+LengthClass: TypeAlias = Literal["short", "long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way in which a version was to be revised: a revision strategy, or `revise` for a function of yours.
+
+    `failure` says whether checks alone had found it wrong or a judge, and `length` how long its output was.
+    `reason` says what the choice stands on, if earlier revisions decided it.
+    """
+
+    name: str
+    failure: FailureKind
+    length: LengthClass
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class Choice:
     """Why a draft was chosen from several candidates, and the others."""
@@ -846,6 +864,8 @@ class ReflectionVersion(Generic[OutputT]):
     candidate: int | None = None
     """The 1-based number of a rejected candidate; its iteration is that of the chosen draft."""
     model: str = ""
+    way: Way | None = None
+    """How it was to be revised, if a model had the choice among several ways."""
 
     def __post_init__(self) -> None:
         if self.improvements_applied is not NO_ITEMS:

@@ -332,7 +332,7 @@ def test_prompts_are_shown_verbatim(revised):
     assert "=== reply\na\\x1b[31maa" in shown
     steps = document(redraft("show", "last", "--prompts", "--json"))["steps"]
     assert [step["name"].split()[0] for step in steps if "/" not in step["place"]] == [
-        *("evaluate", "revise", "evaluate", "revise", "evaluate")
+        *("evaluate", "evidence", "revise", "evaluate", "revise", "evaluate")
     ]
     assert "steps" not in document(redraft("show", "last", "--json"))
 
@@ -551,6 +551,7 @@ def test_export_as_json_includes_all_steps_and_versions(revised):
     found = document(redraft("export", "last", "--json"))
     assert [step["name"] for step in found["steps"] if "/" not in step["place"]] == [
         "evaluate",
+        "evidence",
         "revise",
         "evaluate",
     ]

@@ -271,6 +271,21 @@ def test_shares_are_summed_by_role_and_by_model(store):
     assert summed(store, "role", since=datetime.now(UTC) + timedelta(minutes=1)) == {}
 
 
+def test_the_shares_of_the_latest_runs_come_newest_first(store):
+    first, second = Share("way", "001 one", input_tokens=3, output_tokens=1), Share("way", "002 two")
+    for run_id, agent in (("a", "writer"), ("b", HOSTILE), ("c", "writer"), ("d", "writer")):
+        asyncio.run(keep(store, record(row(run_id, agent=agent), second, first, Share("role", "writing"))))
+    asyncio.run(keep(store, record(row("e", agent="writer"))))  # no revision
+
+    def latest(runs, **where):
+        return asyncio.run(run_index(store).shares_of_latest("way", RunQuery(where), runs))
+
+    assert [share.value for share in latest(9)] == ["002 two", "001 one"] * 4
+    assert [share.value for share in latest(2, agent="writer")] == ["002 two", "001 one"]
+    assert latest(9, agent=HOSTILE)[1] == (HOSTILE, row("b").model, "001 one", 3, 1)
+    assert latest(9, agent="nobody") == []
+
+
 def test_an_unknown_column_is_named(store):
     for ask in (lambda: found(store, {"agnet": "x"}), lambda: summed(store, "agent", {"agnet": "x"})):
         with pytest.raises(ConfigError, match="Runs have no column 'agnet'; did you mean 'agent'"):

@@ -7,6 +7,7 @@ import re
 from itertools import count
 
 from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft.loop.ways import forget
 from redraft.protocols import ChatReply
 from support.pages import ROOT
 from support.tool_agents import Actor, call
@@ -56,6 +57,7 @@ class Run:
 
     def __init__(self, replies, criteria, evaluate=judged, **options):
         self.requests = []
+        forget()  # each page shows the prompts of an agent without earlier runs
         replies = iter(replies)
 
         def answer(request):

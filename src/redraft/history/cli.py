@@ -35,6 +35,7 @@ from redraft.loop.cli import (
     state_text,
     write_output,
 )
+from redraft.loop.evidence import AgentWay, ways_of
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
@@ -135,6 +136,9 @@ async def runs(
     criteria: Annotated[
         bool, typer.Option("--criteria", help="Measure the five success criteria on these runs instead.")
     ] = False,
+    ways: Annotated[
+        bool, typer.Option("--ways", help="Show instead which ways to revise were gains, by agent and model.")
+    ] = False,
     judge_again: Annotated[
         int,
         typer.Option(
@@ -180,6 +184,13 @@ async def runs(
         document = {"database": str(project_place()), **to_json(measured.document())}
         deliver(success_view(measured), withheld(document), as_json=as_json)
         return
+    if ways:
+        filters = {"agent": name, "status": status, "reason": reason}
+        where = {column: value for column, value in filters.items() if value}
+        records = await ways_of(required_project_store("runs"), where, limit or NEWEST)
+        document = {"database": str(project_place()), "ways": [one.document() for one in records]}
+        deliver(ways_view(records), document, as_json=as_json)
+        return
     limit = limit or LISTED
     found = await _read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
     # Only loops have a reason for stopping.
@@ -199,6 +210,31 @@ async def runs(
     console.show(run_table(newest, is_utf8=console.is_utf8))
     if len(newest) == limit:
         CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
+
+
+def ways_view(records: Sequence[AgentWay]) -> RenderableType:
+    """Render which ways to revise were gains, in a table for each agent and model."""
+    if not records:
+        return Text("No stored run has a revision for which a model had the choice among several ways.")
+    parts: list[RenderableType] = []
+    for agent, model in dict.fromkeys((one.agent, one.model) for one in records):
+        of_agent = [one for one in records if (one.agent, one.model) == (agent, model)]
+        rows = [
+            {
+                "after": f"a failed {one.failure}" if one.failure == "check" else "a judge's verdict",
+                "output": one.length,
+                "way": one.way.replace("_", " "),
+                "tried": f"{one.tried:,}",
+                "gains": f"{one.gains:,}",
+                "95 %": "" if one.share is None else f"{one.share.low:.2f} to {one.share.high:.2f}",
+                "tokens": f"{one.tokens:,}",
+            }
+            for one in of_agent
+        ]
+        title = Text.assemble((visible(agent), "bold"), (f"  {visible(model)}", QUIET))
+        parts += ["", title, PlainTable(rows, right=("tried", "gains", "tokens"), fill="way")]
+    note = "Tokens are the mean of a revision. The next one is made in the way with the most gains a token."
+    return Group(*parts[1:], "", Text(note, QUIET))
 
 
 def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:
@@ -643,6 +679,11 @@ def _why_view(run: StoredRun) -> RenderableType:
         Padding(Text(f"Version {one.iteration}: {visible(one.choice.detail)}"), INDENT)
         for one in record.versions
         if one.choice is not None
+    ]
+    parts += [
+        Padding(Text(f"Version {one.iteration}: {visible(one.way.reason)}"), INDENT)
+        for one in record.versions
+        if one.way is not None and one.way.reason
     ]
     if best is not None:
         parts += ["", _returned(run)]

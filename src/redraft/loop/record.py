@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from redraft._codec import to_record
 from redraft._texts import short_repr
 from redraft.errors import ChangedRunError, ConfigError, StoreError
+from redraft.loop.evidence import way_shares
 from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.stores.run_index import RUN, RunRow, Share, spent
@@ -421,6 +422,7 @@ def row_of(record: RunRecord) -> RunRow:
         models.setdefault(judges if role in JUDGED else origin.model, []).append(used)
     later = _after_best(record)
     shares = [Share("role", role, **spent([used])) for role, used in usage.items()]
+    shares += way_shares(record.versions)
     shares += [Share("role_model", model, **spent(used)) for model, used in models.items()]
     return RunRow(
         record.run_id,

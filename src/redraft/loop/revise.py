@@ -15,7 +15,7 @@ from redraft._steps import answer
 from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
 from redraft.loop.output_type import OutputType
-from redraft.loop.strategy import FROM_SCRATCH, choose_strategy, from_scratch
+from redraft.loop.strategy import FROM_SCRATCH, from_scratch, way_of_hybrid
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.characters import is_inside_word
 from redraft.text.replies import json_of
@@ -45,8 +45,9 @@ class ModelGenerator:
 
         A reply that is not of the output type is the draft as it is, with a note that says so.
         """
-        evaluation = run.attempt.evaluation
-        strategy = from_scratch(evaluation, run.versions) if run.attempt.mode == "fresh" else "draft"
+        attempt, evaluation, strategy = run.attempt, run.attempt.evaluation, "draft"
+        if attempt.mode == "fresh":
+            strategy = attempt.strategy if attempt.way else from_scratch(evaluation, run.versions)
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
         request = _request(opening(self.system_prompt, prompt), run, "generation")
@@ -96,12 +97,8 @@ class ModelReviser:
         """Return the strategy of the attempt; that of `hybrid` is chosen here."""
         if run.attempt.strategy != "hybrid":
             return run.attempt.strategy
-        if self.output_type is not None and isinstance(output, str):
-            return "full_rewrite"  # a reply that is not of the type may need little
-        strategy = choose_strategy(output, evaluation, run.versions)
-        # Outside of a run there are no versions, and the text is the caller's, which is never discarded.
-        is_given = not run.versions or run.versions[0].strategy == "given"
-        return "full_rewrite" if strategy in FROM_SCRATCH and is_given else strategy
+        is_misfit = self.output_type is not None and isinstance(output, str)
+        return way_of_hybrid(output, evaluation, run.versions, is_misfit=is_misfit)
 
     def _revision_prompt(
         self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, strategy: str

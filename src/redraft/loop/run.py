@@ -36,7 +36,19 @@ from redraft.loop.steps import Steps
 from redraft.loop.stop import after
 from redraft.loop.strategy import next_attempt
 from redraft.loop.triggers import NO_TRIGGERS, LiveRun, reflecting_generator, reflecting_reviser
+from redraft.loop.ways import (
+    RevisionEvidence,
+    attempt_in,
+    choose_way,
+    possible_ways,
+    remember,
+    remembered,
+    revisions_of,
+    situation_of,
+    usual_way,
+)
 from redraft.protocols import (
+    Attempt,
     ChatModel,
     CriteriaAdvisor,
     Evaluator,
@@ -60,6 +72,7 @@ from redraft.types import (
     ReflectionResult,
     ReflectionVersion,
     Stop,
+    Way,
     replaces,
 )
 
@@ -98,7 +111,8 @@ class Verbs:
 
     Without `generate`, `revise` also makes fresh starts. The drafts are read into the `output_type`, if there
     is one. `reflector` is the model that reflects in the middle of the run, if a trigger needs it. `live` is
-    the state of a run that a program holds before it begins.
+    the state of a run that a program holds before it begins. `ways` are those in which a model can revise,
+    between which the run chooses by what earlier runs show.
     """
 
     generate: Generator | None
@@ -107,14 +121,16 @@ class Verbs:
     output_type: OutputType[Any] | None = None
     reflector: ChatModel | None = None
     live: LiveRun | None = None
+    ways: tuple[str, ...] = ()
 
 
 class Run:
     """A run in progress: its `versions` so far, and its `result` once it has ended with at least one.
 
-    `name` is what traces call it. `advice` and `diagnostics` are there from the start, before any advisor is
-    asked. Models stream only if there is an `on_token`. `within` is the budget of a workflow in which the run
-    is a step; a budget that several runs share bounds the run in any case. `journal` is the one in the step.
+    `name` is what traces call it; with `model`, it also names the evidence on revisions. `advice` and
+    `diagnostics` are there from the start, before any advisor is asked. Models stream only if there is an
+    `on_token`. `within` is the budget of a workflow in which the run is a step; a budget that several runs
+    share bounds the run in any case. `journal` is the one in the step.
     """
 
     def __init__(
@@ -130,10 +146,14 @@ class Run:
         on_token: Callable[[TokenEvent], None] | None = None,
         within: StepBudget | None = None,
         journal: Journalled | None = None,
+        model: str = "",
     ) -> None:
         self.pattern = pattern
         self.task = task
         self.name = name
+        self.model = model
+        self.ways = verbs.ways
+        self.evidence: RevisionEvidence | None = None
         self.judges = judges = verbs.judges
         self.generate, self.revise, self.evaluate = verbs.generate, verbs.revise, judges.evaluate
         accept, self.output_type = judges.accept, verbs.output_type
@@ -248,6 +268,8 @@ class Run:
             criteria=self.judges.criteria if self.output_type is None else (),
             max_tokens=self.tally.revision_tokens_left(),
         )
+        if self.ways:
+            attempt = await self._in_best_way(attempt, base)
         self.context = RunContext(
             self.task,
             self.run_id,
@@ -265,6 +287,38 @@ class Run:
             "revise", Draft, self.revise, attempt.previous, base.evaluation, self.context
         )
         return await self._record(draft, base)
+
+    async def _in_best_way(self, attempt: Attempt, base: ReflectionVersion) -> Attempt:
+        """Return the attempt in the way that earlier revisions favour, or in the usual one without evidence.
+
+        A strategy that the pattern names stays, and so does the only way that is possible.
+        """
+        is_misfit = self.output_type is not None and isinstance(base.output, str)
+        usual = usual_way(attempt, base, self.shown, self.ways, is_misfit=is_misfit)
+        way = Way(usual, *situation_of(self.versions[base.iteration - 1], self.judges.criteria))
+        if self.pattern.revision_strategy == "hybrid":
+            possible = possible_ways(
+                self.ways, way, self.versions, is_repeat=self.is_repeat, is_misfit=is_misfit
+            )
+            earlier = await self._evidence()
+            if earlier.of(way.failure, way.length):
+                evidence = earlier.plus(revisions_of(self.versions))
+                way = choose_way(evidence, way, possible, f"{self.task.description}/{attempt.number}")
+        return attempt_in(attempt, way, base, self.ways)
+
+    async def _evidence(self) -> RevisionEvidence:
+        """Return what earlier runs of this agent and model show; a resumed run goes by the same."""
+        if self.evidence is None:
+            journal, self.evidence = self.steps.journal, remembered(self.name, self.model)
+            if journal is not None and not journal.is_closed:
+                from redraft.loop.evidence import stored_evidence  # noqa: PLC0415 (stored runs)
+
+                read = partial(stored_evidence, journal.store, self.name, self.model)
+                try:
+                    self.evidence = await journal.outside("evidence", RevisionEvidence, read)
+                except StoreError as error:
+                    logger.warning("The run %s does without earlier revisions: %s", self.run_id, error)
+        return self.evidence
 
     async def _record(self, draft: Draft, base: ReflectionVersion | None) -> Draft:
         """Record a draft that was just made, and tell the callbacks."""
@@ -336,6 +390,7 @@ class Run:
             memo=draft.memo,
             choice=draft.choice,
             model=draft.model,
+            way=attempt.way,
         )
         self.pending = None
         shown = version.for_writer()
@@ -418,6 +473,8 @@ class Run:
 
     async def _finish(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         result = self._make_result(stop, error)
+        if self.ways:
+            remember(self.name, self.model, self.versions)
         for advisor in self.pattern.advisors:
             try:
                 await self.steps.once(OBSERVE, type(None), advisor.observe, result)
@@ -596,6 +653,7 @@ async def run_and_store(
             on_token=on_token,
             within=within,
             journal=journal,
+            model=origin.model,
         )
 
     journal = journal_in(step)

@@ -131,6 +131,25 @@ def choose_strategy(
     return "targeted_edit" if len(issues) <= 3 else "incremental"  # noqa: PLR2004 (a handful of edits)
 
 
+def way_of_hybrid(
+    output: Output,
+    evaluation: ReflectionEvaluation,
+    versions: Sequence[ReflectionVersion],
+    *,
+    is_misfit: bool = False,
+) -> str:
+    """Choose the strategy of `hybrid` for a model: a text that the caller gave is never thrown away.
+
+    `is_misfit` means that the output is not of the type that was asked for, and may need little.
+    """
+    if is_misfit:
+        return "full_rewrite"
+    strategy = choose_strategy(output, evaluation, versions)
+    # Outside of a run there are no versions, and the text is the caller's.
+    is_given = not versions or versions[0].strategy == "given"
+    return "full_rewrite" if strategy in FROM_SCRATCH and is_given else strategy
+
+
 def from_scratch(evaluation: ReflectionEvaluation | None, versions: Sequence[ReflectionVersion]) -> str:
     """Choose how to start from scratch: in a way not yet tried in this run, or in the one that did better.
 

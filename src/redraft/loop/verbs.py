@@ -17,6 +17,7 @@ from redraft.loop.diagnose import NO_JUDGE, Signals
 from redraft.loop.revise import ModelGenerator, ModelReviser
 from redraft.loop.run import Judges, Verbs
 from redraft.loop.triggers import NO_TRIGGERS
+from redraft.loop.ways import MODEL_WAYS, OWN_WAYS
 from redraft.models.names import model_of
 from redraft.settings import load_settings
 
@@ -67,6 +68,7 @@ def function_verbs(
         )
     model: ChatModel | None = None
     generator: Generator | None = None
+    ways: tuple[str, ...] = ()
     if generate is not None:
         generator = adapt.generator(generate)
         reviser = adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
@@ -78,6 +80,7 @@ def function_verbs(
         schema = None if evaluate else answer_schema(criteria_of(pattern.quality_criteria, task_type))
         generator = ModelGenerator(model, schema=schema)
         reviser = model_reviser(pattern, model, schema=schema) if revise is None else adapt.reviser(revise)
+        ways = _ways(model) if revise is None else OWN_WAYS
     if evaluate is not None:
         evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
         accept = _preference(pattern, model, (), hint)
@@ -86,7 +89,8 @@ def function_verbs(
         judges = judges_of(pattern, model, task_type, hint)
     if pattern.budget_usd is not None:
         check_prices(model, judge_of(pattern, model) if judges.signals.judged else None)
-    return Verbs(generator, judges, reviser, reflector=reflector_of(pattern, model, "a plain function"))
+    reflector = reflector_of(pattern, model, "a plain function")
+    return Verbs(generator, judges, reviser, reflector=reflector, ways=ways)
 
 
 def model_verbs(
@@ -103,7 +107,13 @@ def model_verbs(
         system_prompt, schema = output_type.prompt(system_prompt), output_type.reply_schema
     generate = ModelGenerator(model, system_prompt, output_type, schema)
     revise = model_reviser(pattern, model, system_prompt, output_type, schema)
-    return Verbs(generate, judges, revise, output_type, reflector_of(pattern, model, "a text agent"))
+    reflector = reflector_of(pattern, model, "a text agent")
+    return Verbs(generate, judges, revise, output_type, reflector, ways=_ways(model))
+
+
+def _ways(model: ChatModel) -> tuple[str, ...]:
+    """Return the ways in which a model can revise; a recording has replies to those of one run alone."""
+    return () if getattr(model, "is_recorded", False) else MODEL_WAYS
 
 
 def judging_verbs(

@@ -71,10 +71,24 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Share(Spent):
-    """What one role used of a run (`facet` is `role`), or all roles of one model (`role_model`)."""
+    """What one role used of a run (`facet` is `role`), all roles of one model, or one revision.
+
+    Of a model (`role_model`), the value is its name; of a revision (`way`), its number, how it was made, and
+    whether it was a gain.
+    """
 
     facet: str
     value: str
+
+
+class RunShare(NamedTuple):
+    """A share with the agent and the model of its run."""
+
+    agent: str
+    model: str
+    value: str
+    input_tokens: int
+    output_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +331,17 @@ class RunIndex:
         """
         groups = await self._groups(by, query, _SPENT if by in get_args(Facet) else f"{_SPENT}, {_LATER}")
         return {value: Totals(*columns) for value, columns in groups.items()}
+
+    async def shares_of_latest(self, facet: str, query: RunQuery, runs: int) -> list[RunShare]:
+        """Return the shares with a facet in the latest runs, at most so many, the newest run first."""
+        condition, values = self._condition(query)
+        found = await self._ask(_LATEST_SHARES.format(condition), values | {"limit": runs, "facet": facet})
+        kinds = ("str", "str", "str", "int", "int")
+
+        def share(row: Sequence[Any]) -> RunShare:
+            return RunShare(*map(_from_column, row, kinds))
+
+        return _readable(share, found, "run_shares")
 
     async def uses(
         self, kind: str, subject: str, *, outcome: str | None = None, limit: int | None = None
@@ -651,6 +676,12 @@ _PUT_RUN = (
     f"{', '.join(f'{name} = excluded.{name}' for name in RUN_COLUMNS if name != 'run_id')}"
 )
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
+_LATEST_SHARES = """
+SELECT agent, model, value, part.input_tokens, part.output_tokens
+FROM (SELECT space AS in_space, run_id AS of_run, created_at AS began, agent, model FROM runs
+      WHERE {} ORDER BY created_at DESC, run_id DESC LIMIT :limit) AS latest
+JOIN run_shares AS part ON part.space = in_space AND part.run_id = of_run AND facet = :facet
+ORDER BY began DESC, of_run DESC, value DESC"""
 _WITHOUT_COLUMNS = """
 SELECT count(*) FROM records WHERE space = :space AND kind = :run
     AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.space = records.space AND runs.run_id = records.key)"""
