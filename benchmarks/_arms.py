@@ -40,7 +40,7 @@ FIX = (
     "Your answer fails this check:\n{issues}\n\n"
     "Fix it. Reply with the whole corrected answer and nothing else."
 )
-ARMS_VERSION = 2
+ARMS_VERSION = 3
 """To be raised when an arm, a task or a check below changes what it does."""
 
 

@@ -1,9 +1,10 @@
 """The default loop on a real model, beside a single answer, best of three and a chat that is told what fails.
 
-Every arm answers every task with five seeds, from the same first drafts. `--tasks small` runs our own small
-tasks, `--tasks humaneval` HumanEval's. `--out` gets a row as each run of an arm ends, and the replies go to a
-file beside it. So a benchmark of many hours can be stopped at any time; the same command continues it.
-`--report` makes the tables of the rows that are there, without a model.
+Every arm answers every task with five seeds, from the same first drafts; the loop carries from task to task
+which revisions were gains. `--tasks small` runs our own small tasks, `--tasks humaneval` HumanEval's. `--out`
+gets a row as each run of an arm ends, and the replies go to a file beside it. So a benchmark of many hours
+can be stopped at any time; the same command continues it. `--report` makes the tables of the rows that are
+there, without a model.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from small_tasks import TASKS
 from tuning_tasks import TUNING_TASKS
 
 from redraft import ConfigError
+from redraft.loop.ways import forget
 from redraft.models.local import LocalModel
 from redraft.models.names import model_named
 
@@ -57,17 +59,24 @@ async def run(
 ) -> list[Outcome]:
     """Run the arms on the tasks, each outcome handed to `keep` as it comes; return all outcomes.
 
-    What is `done` is not run again. A first draft is drawn once, however many arms and seeds begin with it.
+    The seed decides the order of the tasks. What is `done` is not handed over again. A first draft is drawn
+    once, however many arms and seeds begin with it.
     """
     known = {outcome.key for outcome in done}
     outcomes = list(done)
-    for seed, task, name in product(seeds, tasks, arms):
-        if (task.name, name, seed, model, version) in known:
-            continue
-        outcome = await arm_named(name)(task, Samples(replies, seed))
-        tries = [replace(each, solved=await _solves(task, each)) for each in outcome.tries]
-        outcomes.append(replace(outcome, tries=tries, seed=seed, model=model, version=version))
-        keep(outcomes[-1])
+    for seed, name in product(seeds, arms):
+        forget()
+        in_order = Random(seed).sample(tasks, len(tasks))
+        missing = {task.name for task in tasks if (task.name, name, seed, model, version) not in known}
+        for task in in_order if missing else ():
+            if task.name not in missing and not name.startswith("loop"):
+                continue
+            # A loop learns from task to task, so that it begins with the first one again.
+            outcome = await arm_named(name)(task, Samples(replies, seed))
+            if task.name in missing:
+                tries = [replace(each, solved=await _solves(task, each)) for each in outcome.tries]
+                outcomes.append(replace(outcome, tries=tries, seed=seed, model=model, version=version))
+                keep(outcomes[-1])
     return outcomes
 
 
