@@ -1,9 +1,10 @@
 """Lessons beside none: similar tasks in which one mistake repeats, one after the other.
 
-A run makes one draft, so that only a lesson can tell it what an earlier run did wrong. Every failure is
-reflected on, by the same model, and nobody approves a lesson. Resampling may ask as often as a run with
-lessons may call the model in all: a draft, a reflection, and a second one if the first can't be used.
-Seeds decide the order of the tasks.
+With `lessons`, a run makes one draft, so that only a lesson can tell it what an earlier run did wrong. With
+`loop`, it revises, and is told what fails; with `loop+lessons`, lessons come at the start and when it fails.
+Every failure is reflected on, by the same model, and nobody approves a lesson. Resampling may ask as often as
+a run with lessons may call the model in all: a draft, a reflection, and a second one if the first can't be
+used. Seeds decide the order of the tasks.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ from _memory import (
     solves,
 )
 from _rows import code_version
+from environment_families import ENVIRONMENTS
 from families import FAMILIES
 
 from redraft import Agent, Lessons, ReflectionPattern
+from redraft.loop.ways import forget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from _tasks import BenchTask
 
-VERSION = 2
+VERSION = 3
 """To be raised when an arm, a task or a check changes what it does."""
 CALLS = 3
+ALL_FAMILIES = FAMILIES | ENVIRONMENTS
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 
 
@@ -56,18 +60,20 @@ async def without_lessons(
 async def by_agent(
     family: str, arm: str, seed: int, tasks: Sequence[BenchTask], replies: Replies
 ) -> AsyncIterator[MemoryRun]:
-    """Answer the tasks as one agent that learns from its failures."""
+    """Answer the tasks as one agent that learns from its failures, or revises, or both."""
+    forget()
+    revisions = CALLS - 1 if "loop" in arm else 0
     with TemporaryDirectory() as folder:
         lessons = Lessons(folder, agent=family, store=False, clock=lambda: START)
         try:
             for place, task in enumerate(tasks, 1):
                 model = Metered(Samples(replies, seed))
-                pattern = ReflectionPattern(max_iterations=0, quality_criteria=task.criteria)
+                pattern = ReflectionPattern(max_iterations=revisions, quality_criteria=task.criteria)
                 agent = Agent(
                     model,
                     pattern=pattern,
                     system_prompt=SYSTEM,
-                    lessons=lessons,
+                    lessons=lessons if "lessons" in arm else None,
                     keep=False,
                 )
                 result = await agent.run(task.prompt)
@@ -90,8 +96,8 @@ async def by_agent(
 
 def series(family: str, arm: str, seed: int) -> list[Series]:
     """Return the tasks of a family in the order of a seed, as one series."""
-    tasks = [each.task for each in in_order_of(seed, FAMILIES[family])]
-    if arm == "lessons":
+    tasks = [each.task for each in in_order_of(seed, ALL_FAMILIES[family])]
+    if arm in ("lessons", "loop", "loop+lessons"):
         start = partial(by_agent, family, arm, seed, tasks)
     else:
         start = partial(without_lessons, family, arm, seed, tasks, 1 if arm == "without" else CALLS)
@@ -106,8 +112,8 @@ def report(runs: Sequence[MemoryRun]) -> str:
 BENCHMARK = Benchmark(
     __doc__,
     "transfer",
-    tuple(FAMILIES),
-    ("without", "resampling", "lessons"),
+    tuple(ALL_FAMILIES),
+    ("without", "resampling", "lessons", "loop", "loop+lessons"),
     lambda: code_version(VERSION, also=["lessons"]),
     series,
     report,

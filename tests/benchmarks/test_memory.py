@@ -96,7 +96,7 @@ def test_an_environment_is_solved_by_those_who_know_it(family):
 
 
 def test_transfer_shows_what_lessons_are_worth(monkeypatch):
-    monkeypatch.setitem(FAMILIES, "records", FAMILIES["records"][2:6])  # one of which is told
+    monkeypatch.setitem(transfer.ALL_FAMILIES, "records", FAMILIES["records"][2:6])  # one of which is told
     monkeypatch.setattr(transfer, "Lessons", partial(Lessons, trusted=True))
     arms = ["without", "resampling", "lessons"]
     runs = runs_of(transfer, ["records"], arms, learns)
@@ -190,7 +190,7 @@ def command(monkeypatch, module, *arguments):
 
 
 def test_rows_and_replies_outlive_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(FAMILIES, "records", FAMILIES["records"][:3])
+    monkeypatch.setitem(transfer.ALL_FAMILIES, "records", FAMILIES["records"][:3])
     monkeypatch.setattr("_memory.model_of", lambda name, threads: lambda seed: ScriptedModel(learns))
     out = tmp_path / "rows.jsonl"
     chosen = ["--families", "records", "--seeds", "1", "--out", out, "--model", "scripted"]
