@@ -14,6 +14,10 @@ TOLD = (
     *("--families", "orders,headlines,repairs,errands,flights,invoices,shifts"),
     *("--arms", "withheld,stated"),
 )
+RECORDED_FAMILIES = (
+    *("--families", "records,functions", "--arms", "without,resampling,lessons"),
+    *("--seeds", "1"),
+)
 BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("start",),
     ("overhead",),
@@ -36,7 +40,7 @@ BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("trials",),
     ("replay",),
     ("acceptance",),
-    ("transfer", "--families", "records,functions", "--seeds", "1", *LARGER, "--replay"),
+    ("transfer", *RECORDED_FAMILIES, *LARGER, "--replay"),
     ("first_drafts", *SMALL, "--replay"),
     ("first_drafts", *LARGER, *TOLD, "--replay"),
     ("note_runs", *SMALL, "--families", "functions", "--replay"),

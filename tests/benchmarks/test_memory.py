@@ -197,7 +197,7 @@ def test_rows_and_replies_outlive_the_command(tmp_path, monkeypatch, capsys):
     command(monkeypatch, transfer, *chosen)
     table = capsys.readouterr().out
     assert table.startswith("scripted\n\n| family | arm |")
-    assert len(runs_in(out)) == 9
+    assert len(runs_in(out)) == 15
     command(monkeypatch, transfer, *chosen, "--report")
     assert capsys.readouterr().out == table
     out.unlink()  # the replies alone give the same rows
