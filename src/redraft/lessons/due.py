@@ -285,6 +285,7 @@ def _bounded(outcome: Outcome) -> Outcome:
         error=without_middle(outcome.error, MOST_READ),
         transcript=without_middle(outcome.transcript, MOST_READ),
         failed_output=without_middle(outcome.failed_output, MOST_READ),
+        heard=without_middle(outcome.heard, MOST_READ),
     )
     clean = Cleaner().redactor.redact_object(read)
     return replace(

@@ -48,7 +48,7 @@ from redraft.lessons.outcome import (
 )
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
-from redraft.lessons.writer import LessonReflection, write_reflection
+from redraft.lessons.writer import LessonReflection, repeated_source, write_reflection
 from redraft.memory.safety import LONGEST, Cleaner
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
@@ -612,6 +612,8 @@ class Lessons:
 
         `taught_by` is the digest of the task if the outcome has it with its secrets withheld.
         """
+        if not by_hand and repeated_source(reflection.principle, outcome):
+            reflection = replace(reflection, principle="")
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
         lesson, is_new = await asyncio.to_thread(
             self._files.file,

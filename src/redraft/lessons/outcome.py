@@ -49,7 +49,8 @@ class Outcome:
     `transcript` what was done, step by step, `issues` what was found to be wrong with the output. If a
     success took a revision, `failed_output` is the output before it, and `issues` and `error` are about that.
     `requirements` say what the failed criteria ask for, without data of the run. `told` are the sources of
-    the advice that the run was given, such as the ids of lessons.
+    the advice that the run was given, such as the ids of lessons. `heard` are answers of tools that are too
+    long for the transcript; they are not shown to the model that reflects.
     `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
     it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
     unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
@@ -69,6 +70,7 @@ class Outcome:
     failed_output: str = ""
     requirements: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    heard: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
@@ -134,6 +136,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         failed_output="" if failed is None else as_text(failed.output),
         requirements=tuple(missed_requirements(result.criteria, judged.issues)),
         told=_sources_of(result.advice),
+        heard="\n".join(_long_answers(result)),
     )
 
 
@@ -342,6 +345,15 @@ def tool_errors(result: ReflectionResult) -> Iterator[tuple[str, str]]:
             failed = part.get("part_kind") == "retry-prompt" or part.get("outcome") in ("failed", "denied")
             if tool and _is_tool_output(part) and (failed or _ERROR.match(content)):
                 yield str(tool), _short(content)
+
+
+def _long_answers(result: ReflectionResult) -> Iterator[str]:
+    """Yield the answers of tools that a transcript cuts."""
+    for version in result.history.versions:
+        for part in _parts_of(version.conversation) if version.conversation is not None else ():
+            text = as_text(part.get("content")) if _is_tool_output(part) else ""
+            if len(text) > _SHOWN:
+                yield text
 
 
 def _parts_of(conversation: Conversation) -> Iterator[dict[str, Any]]:

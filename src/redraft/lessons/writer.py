@@ -23,6 +23,7 @@ from redraft.lessons.lesson import (
 from redraft.lessons.markdown import one_line
 from redraft.lessons.outcome import ONLY_JUDGED, Outcome
 from redraft.lessons.rules import refusal
+from redraft.memory.provenance import repeats
 from redraft.memory.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
@@ -244,21 +245,13 @@ class _Form:
     def _principle(self, principle: Any) -> tuple[str, str]:
         """Return the principle in a reply, or why it is refused.
 
-        A sentence of the task, of its transcript or of its output is no principle.
+        A sentence of the task, of a tool, of an error or of an output is no principle, however it is worded.
         """
         if not isinstance(principle, str) or not principle.strip() or is_empty(principle):
             return "", ""
         text = self.cleaner.redact(one_line(principle))
-        outcome = self.outcome
-        sources = {
-            "the task": f"{outcome.task.description}\n{outcome.task.expected_output}",
-            "the transcript": outcome.transcript,
-            "the output": f"{as_text(outcome.output)}\n{as_text(outcome.failed_output)}",
-        }
         why = refusal(text) or self.cleaner.refusal(text)
-        why = why or next(
-            (f"it repeats {what}" for what, said in sources.items() if _quotes(principle, said)), ""
-        )
+        why = why or repeated_source(principle, self.outcome) or repeated_source(text, self.outcome)
         why = why or (_TO_AUTHOR if speaks_to_author(text.rpartition("THEN")[2]) else "")
         return ("", why) if why else (text, "")
 
@@ -317,6 +310,8 @@ class _Form:
             found = [what for what, said in sources.items() if any(_repeats(text, one) for one in said)]
             if found and name not in _FACTUAL:
                 repeated[name] = f"it repeats {found[0]}"
+            elif name == "rule" and (why := repeated_source(text, outcome)):
+                repeated[name] = why
             elif name in _ADVICE and speaks_to_author(text):
                 repeated[name] = _TO_AUTHOR
             if name != "do_differently":
@@ -336,6 +331,26 @@ class _Form:
     def _withheld(self, text: str) -> str:
         """Cut a text that is too long to size; withhold any other."""
         return self.cleaner.clean(text) if len(text) > LONGEST else WITHHELD
+
+
+def repeated_source(text: str, outcome: Outcome) -> str:
+    """Say what of an outcome a text repeats that is no instruction of the program; empty if nothing.
+
+    What the checks of the program say does not count.
+    """
+    task = outcome.task
+    of_check = bool(outcome.issues) and outcome.error.partition("; ")[0] in outcome.issues[0]
+    conversation = [as_text(one.content) for one in task.messages]
+    sources = {
+        "the task": [task.description, task.expected_output, task.context, *conversation],
+        "the transcript": [outcome.transcript, outcome.heard],
+        "the output": [as_text(outcome.output), as_text(outcome.failed_output)],
+        "the error": [] if of_check else [outcome.error],
+    }
+    for what, texts in sources.items():
+        if any(repeats(text, without_middle(said, MOST_READ)) for said in texts):
+            return f"it repeats {what}"
+    return ""
 
 
 # --- the question ------------------------------------------------------------------------------------------

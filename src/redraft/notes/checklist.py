@@ -12,7 +12,16 @@ from redraft.errors import ModelError, OutputError
 from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.requirements import requirements_of
 from redraft.notes.note import TaskReflection
-from redraft.notes.strategy import MOST_OUTPUT, NOT_GIVEN, WORD, excerpt, is_advice, judged_text, words_of
+from redraft.notes.strategy import (
+    MOST_OUTPUT,
+    NOT_GIVEN,
+    WORD,
+    excerpt,
+    is_advice,
+    judged_text,
+    quotes_output,
+    words_of,
+)
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.redact.redactor import redact
@@ -236,6 +245,8 @@ def holds_data(text: str, subject: ReflectionInput) -> bool:
     A quotation is a number, a name (a capital inside a sentence), a value of a structured output, or four
     words in a row, unless the definition of the task has it, too.
     """
+    if quotes_output(text, subject):
+        return True
     definition = f"{subject.task.description}\n{subject.task.expected_output}"
     known = words_of("\n".join([definition, *(f"{one.name} {one.description}" for one in subject.criteria)]))
     for data in (subject.task_output, *_issues(subject)):

@@ -12,6 +12,7 @@ from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft.errors import ModelError, OutputError
+from redraft.memory.provenance import repeats
 from redraft.memory.safety import memory_redactor
 from redraft.notes.note import TaskReflection, placeholders_of, size_of
 from redraft.protocols import ChatModel, ChatRequest, Message
@@ -64,12 +65,40 @@ def _reflection_of(reply: str, subject: ReflectionInput, cut_off: bool) -> TaskR
     found = sections_of(reply, output=subject.task_output, cut_off=cut_off)
     definition = f"{subject.task.description}\n{subject.task.expected_output}"
     return TaskReflection(
-        found.description,
-        found.expected_output,
-        tuple(item for item in found.observations if is_advice(item, definition)),
-        tuple(item for item in found.suggestions if is_advice(item, definition)),
+        _unquoted(found.description, subject),
+        _unquoted(found.expected_output, subject),
+        tuple(item for item in found.observations if _is_own(item, definition, subject)),
+        tuple(item for item in found.suggestions if _is_own(item, definition, subject)),
         run_count=1 if subject.prior_reflection is None else subject.prior_reflection.run_count + 1,
     )
+
+
+def _is_own(item: str, definition: str, subject: ReflectionInput) -> bool:
+    return is_advice(item, definition) and not quotes_output(item, subject)
+
+
+def quotes_output(text: str, subject: ReflectionInput) -> bool:
+    """Return whether a text repeats a sentence of the output, in which a page or a tool may speak.
+
+    What the definition of the task says, too, is no such sentence.
+    """
+    definition = f"{subject.task.description}\n{subject.task.expected_output}"
+    output = without_middle(subject.task_output, MOST_OUTPUT)  # as the model was shown it
+    return repeats(text, output) and not repeats(text, definition)
+
+
+def _unquoted(text: str, subject: ReflectionInput) -> str:
+    """Return a refined text without the sentences that it quotes from the output."""
+    lines = text.split("\n")
+    own = {line: line for line in lines}
+    for line in own:
+        if quotes_output(line, subject):
+            sentences = _SENTENCE_END.split(line)
+            own[line] = " ".join(one for one in sentences if not quotes_output(one, subject))
+    return "\n".join(own[line] for line in lines).strip()
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+")
 
 
 def storable(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
