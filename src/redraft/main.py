@@ -25,6 +25,7 @@ SECTIONS = {
         "demo": ("redraft.demo", "Show Redraft at work, offline."),
         "check": ("redraft.loop.cli", "Judge a draft by criteria."),
         "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
+        "criteria": ("redraft.proposals.cli", "Draft criteria from a task and from examples."),
     },
     "Runs": {
         "runs": ("redraft.history.cli", "List runs and workflows, newest first."),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from mimetypes import guess_extension, guess_type
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
-
-import yaml
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
@@ -21,11 +17,11 @@ from redraft._texts import as_text, shortened
 from redraft._validation import check_choice, check_share, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, OutputError
-from redraft.loop.criteria_file import CriteriaReader, modules_in
+from redraft.loop.criteria_file import CriteriaReader, criterion_entry, modules_in
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
-from redraft.text.json import load_json
 from redraft.text.replies import json_of, unfenced
-from redraft.text.yaml import KeyPath, load_yaml
+from redraft.text.rows import ROW_FILES, rows_of
+from redraft.text.yaml import KeyPath, dump_yaml, load_yaml
 from redraft.types import Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
 
 if TYPE_CHECKING:
@@ -133,7 +129,7 @@ class EvalCase:
             entries["images"] = [place_of(one, images) for one in task.images]
         for name in ("criteria", "hidden"):
             if found := getattr(self, name):
-                entries[name] = [_criterion_document(one) for one in found]
+                entries[name] = [one["name"] if len(one) == 1 else one for one in map(criterion_entry, found)]
         for name in ("wrong", *PLAIN):
             value = getattr(self, name)
             if value not in (None, "", (), {}, False):
@@ -182,16 +178,6 @@ def place_of(image: Image, folder: str) -> str:
 def _message_document(message: Message, images: str) -> dict[str, Any]:
     shown = [place_of(one, images) for one in images_in((message,))]
     return {"role": message.role, "content": message.content, **({"images": shown} if shown else {})}
-
-
-def _criterion_document(criterion: QualityCriterion) -> Any:
-    """Return a criterion as it stands in a file."""
-    plain, entries = QualityCriterion(criterion.name), {"name": criterion.name}
-    for name in (one.name for one in fields(criterion)):
-        value = getattr(criterion, name)
-        if value != getattr(plain, name):
-            entries["config" if name == "evaluator_config" else name] = to_json(value)
-    return criterion.name if len(entries) == 1 else entries
 
 
 def case_id(text: str) -> str:
@@ -461,7 +447,7 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     if not added:
         return []
     folder = path.with_suffix(".images")
-    new = _dumped([case.document(folder.name) for case in added])
+    new = "\n".join(dump_yaml([case.document(folder.name)]) for case in added)
     if not text.strip():
         text = "cases:\n"
     elif not _ends_with_cases(text):
@@ -503,30 +489,6 @@ def _ends_with_cases(text: str) -> bool:
 def _indent_of(text: str) -> str:
     found = re.search(r"^cases:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*( *)- ", text, re.MULTILINE)
     return found[1] if found else "  "
-
-
-class _Dumper(yaml.SafeDumper):
-    """Write texts of several lines as blocks, which can be edited."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    lines = text.split("\n")
-    if any(len(line.splitlines()) > 1 for line in lines):  # only quotation marks preserve U+0085 and U+2028
-        style = '"'
-    else:
-        style = "|" if len(lines) > 1 and all(line == line.rstrip() for line in lines) else None
-    return cast("Any", dumper).represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-
-
-def _dumped(entries: list[dict[str, Any]]) -> str:
-    parts = (
-        cast("Any", yaml).dump([one], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-        for one in entries
-    )
-    return "\n".join(parts)
 
 
 # --- rows -----------------------------------------------------------------------------------------------
@@ -654,37 +616,9 @@ def _conversation(task: Any, place: str) -> tuple[str, tuple[Message, ...]]:
     return messages[-1].content, tuple(messages[:-1])
 
 
-def _csv_cases(text: str, source: str) -> list[EvalCase]:
-    reader = csv.DictReader(io.StringIO(text), strict=True)
-    rows: list[dict[str, Any]] = []
-    try:
-        header = list(reader.fieldnames or ())
-        if twice := next((name for name in header if header.count(name) > 1), None):
-            raise ConfigError(f"{source}: the column {twice!r} is there twice.")
-        for row in reader:
-            if None in row or None in row.values():
-                raise ConfigError(
-                    f"{source}, line {reader.line_num}: expected {len(header)} cells, as in the first line."
-                )
-            rows.append(row)
-    except csv.Error as error:
-        raise ConfigError(f"{source}, line {reader.line_num}: this is not CSV: {error}.") from error
-    return cases_of_rows(rows, source=source)
+def _cases_of_text(text: str, source: str) -> list[EvalCase]:
+    return cases_of_rows(rows_of(text, source), source=source)
 
 
-def _json_lines_cases(text: str, source: str) -> list[EvalCase]:
-    rows: list[Any] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                rows.append(load_json(line, repeats_keys=False))
-            except (ValueError, RecursionError) as error:
-                raise ConfigError(f"{source}, line {number}: this is not JSON: {error}.") from error
-    return cases_of_rows(rows, source=source)
-
-
-READERS: Mapping[str, Callable[[str, str], list[EvalCase]]] = {
-    ".csv": _csv_cases,
-    ".jsonl": _json_lines_cases,
-}
+READERS: Mapping[str, Callable[[str, str], list[EvalCase]]] = dict.fromkeys(ROW_FILES, _cases_of_text)
 """The readers of rows, by the ending of a file's name."""

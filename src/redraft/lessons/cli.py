@@ -36,10 +36,15 @@ from redraft.lessons.lesson import (
 from redraft.lessons.lessons import approval
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import parse_draft, template
+from redraft.loop.criteria_file import add_criteria
 from redraft.memory.safety import memory_redactor
+from redraft.models.names import model_of
+from redraft.proposals.cli import CRITERIA, proposals_view, written
+from redraft.proposals.proposals import FEWEST_RUNS, as_python
+from redraft.settings import load_settings
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json, withheld
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.input import confirm, edited, read_text
 from redraft.terminal.tables import PlainTable
@@ -627,6 +632,84 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
     deliver(_rebuilt(rebuilt), document, as_json=as_json, soft_wrap=True)
 
 
+# --- checks for what keeps failing -------------------------------------------------------------------------
+
+
+@lessons.command()
+@handles_errors
+async def propose(
+    agent: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="Consider only this agent.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="Have this model draft, too. Default: rules alone."
+        ),
+    ] = None,
+    weaker: Annotated[
+        bool, typer.Option("--all", help="List weaker checks, too, with what speaks against each.")
+    ] = False,
+    path: Folder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Propose checks for what keeps failing, each tried on stored runs; `accept` makes one a criterion."""
+    drafter = None if model is None else model_of(model, load_settings())
+    async with _library(path, agent) as library:
+        found = await library.propose(drafter, weaker=weaker)
+    if as_json:
+        emit_json({"proposals": [withheld(one.document()) for one in found]})
+        return
+    if not found:
+        nothing = (
+            f"No check is proposed: nothing has failed in {FEWEST_RUNS} runs in a way that a check can tell."
+        )
+        CalmConsole().say(nothing if weaker else f"{nothing} --all lists weaker ones.")
+        return
+    CalmConsole().show(proposals_view(found))
+    CalmConsole(stderr=True).say("`redraft lessons accept ID` adds one to your criteria.")
+
+
+@lessons.command()
+@handles_errors
+async def accept(
+    reference: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a proposal, or its beginning.", show_default=False)
+    ],
+    criteria: Annotated[
+        Path, typer.Option("--criteria", "-c", metavar="YAML", help="The criteria file to append it to.")
+    ] = CRITERIA,
+    python: Annotated[bool, typer.Option("--python", help="Print it as Python, and write no file.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    agent: Agent = None,
+    path: Folder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Accept a proposed check: it becomes one of your criteria, and stands for the lessons about it.
+
+    It is tried on the stored runs once more, and shown, before anything is written.
+    """
+    if python and as_json:
+        raise ConfigError("Give either --python or --json, not both.")
+    async with _library(path, agent) as library:
+        proposal = await library.proposal(reference)
+        CalmConsole(stderr=True).show(proposals_view([proposal]))
+        where = "in your program" if python else visible(str(criteria))
+        if not (yes or confirm(f"Make it one of the criteria ({where})?")):
+            CalmConsole(stderr=True).say("Nothing was written.")
+            raise typer.Exit(ExitCode.NOT_MET)
+        added = [proposal.criterion] if python else add_criteria(criteria, [proposal.criterion])
+        changed = await library.accepted(proposal, added[0].name if added else proposal.criterion.name)
+    if as_json:
+        file = None if python else str(criteria)
+        more = {"file": file, "added": bool(added), "changed_lessons": changed}
+        emit_json({**withheld(proposal.document()), **more})
+    elif python:
+        emit(as_python(added))
+    else:
+        CalmConsole().say(written(criteria, [one.name for one in added]))
+
+
 # --- what is printed ---------------------------------------------------------------------------------------
 
 STYLES: dict[Status, str] = {"active": GOOD, "quarantined": BAD, "retired": QUIET, "superseded": QUIET}
@@ -748,6 +831,9 @@ def _details(found: LessonDetails) -> RenderableType:
     lines.append(Text(f"Trust: {lesson.trust or 'unknown'} ({TRUST_MEANS[lesson.trust]})"))
     if lesson.overrules:
         lines.append(Text(f"Approved although it holds {visible(lesson.overrules)}"))
+    if lesson.check:
+        check = f"The criterion {visible(lesson.check)!r} stands for it"
+        lines.append(Text(f"{check}: runs that are judged by it are not told the lesson"))
     if counters == type(counters)():
         lines.append(Text("Not used in any run yet"))
     else:

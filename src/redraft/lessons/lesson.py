@@ -159,6 +159,8 @@ class Lesson:
     superseded_by: str = ""
     source: str = ""
     title: str = ""
+    check: str = ""
+    """The name of the criterion that stands for it: a run that is judged by it is not told the lesson."""
     id: str = ""
     at: datetime | None = None
     """When it was written, to the millisecond; None if only its day is known."""

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import LessonKind, Status
     from redraft.lessons.obedience import Obedience
     from redraft.lessons.outcome import Ended
+    from redraft.lessons.rules import Rule
     from redraft.memory.effects import Payoff
 
 QUARANTINED = "quarantined"
@@ -145,6 +146,7 @@ class Lessons:
             self._documents, self.agent, store, self._impact, self._today, trusted=self.trusted
         )
         self._raised = RaisedErrors()
+        self.checked: frozenset[str] = frozenset()
         self.requirements: tuple[str, ...] = ()
         self.stated: tuple[str, ...] = ()
 
@@ -160,9 +162,10 @@ class Lessons:
         """Return these lessons for a run that is judged by some criteria.
 
         A lesson about something that one of them asks for, too, is relevant whatever the task is. What the
-        prompt of the run states anyway is not repeated.
+        prompt of the run states anyway is not repeated; a lesson that one of them replaces is not told.
         """
         other = copy(self)
+        other.checked = frozenset(one.name for one in criteria if requirements_of(one))
         asked = [one for criterion in criteria for one in requirements_of(criterion)]
         other.requirements = tuple(as_stored(one.text) for one in asked if one.is_test)
         other.stated = tuple(as_stored(one.text) for one in asked if not one.is_test)
@@ -185,7 +188,9 @@ class Lessons:
         lessons = await self._quarantined_of(task, k)
         if len(lessons) < k:
             found = await self.search(task, k - len(lessons))
-            lessons += found
+            if replaced := sum(one.lesson.check in self.checked for one in found):
+                found = await self.search(task, k - len(lessons) + replaced)
+            lessons += [one for one in found if one.lesson.check not in self.checked]
             if found.near_misses and lessons:
                 near = f"{counted(found.near_misses, 'other lesson')} nearly similar enough"
                 lessons[-1] = replace(lessons[-1], reason=f"{lessons[-1].reason}; {near}")
@@ -193,7 +198,7 @@ class Lessons:
                 logger.info("No lesson fits the task; %d are nearly similar enough.", found.near_misses)
         if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in _ids_of(lessons):
             lessons = [*lessons[: max(k - 1, 0)], tried]
-        own_rules, rules = await asyncio.to_thread(self._guidance.rules)
+        own_rules, rules = await asyncio.to_thread(self._untold_rules)
         return advice_of(
             self._folder,
             self.max_tokens,
@@ -522,12 +527,29 @@ class Lessons:
                 lesson = await self.get(lesson_id)
             except LessonFileError:  # a person deleted it
                 continue
+            if lesson.check in self.checked:
+                continue
             if lesson.status != "quarantined":  # a person has edited the file
                 await self._follow(lesson)
             elif len(found) < k and not violation_in(lesson):
                 reason = "learned in an earlier attempt at this very task, and not approved yet"
                 found.append(FoundLesson(lesson, 1.0, reason))
         return found
+
+    def _untold_rules(self) -> tuple[list[Rule], list[Rule]]:
+        """Return the agent's own rules and all others, without those that a criterion of the run replaces."""
+        own, others = self._guidance.rules()
+        if not self.checked:
+            return own, others
+
+        def is_told(rule: Rule) -> bool:
+            if not rule.source:  # a person wrote it
+                return True
+            with suppress(LessonFileError):  # a person deleted the lesson
+                return self._folder_of(rule.source).read(rule.source).check not in self.checked
+            return True
+
+        return [one for one in own if is_told(one)], [one for one in others if is_told(one)]
 
     async def _on_trial(self, task: PlainTask) -> FoundLesson | None:
         """Return the quarantined lesson to be tried in a run of a task, in at most one run of four."""
@@ -544,7 +566,7 @@ class Lessons:
             self.clock(),
         )
         for found in await self._index.search(query):
-            if await self._impact.takes_trial(task.task_type):
+            if found.lesson.check not in self.checked and await self._impact.takes_trial(task.task_type):
                 return replace(found, reason=f"{found.reason}; on trial: {_doubt_of(found.lesson)}")
         return None
 

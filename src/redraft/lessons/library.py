@@ -29,6 +29,7 @@ from redraft.lessons.exchange import (
     export,
     read_items,
 )
+from redraft.lessons.failure_history import proposals_of_runs, runs_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.index import FoundLessons, LessonIndex, Refreshed
@@ -41,20 +42,25 @@ from redraft.lessons.rules import Rules
 from redraft.memory.effects import payoff_of
 from redraft.memory.safety import Cleaner
 from redraft.models.embed import embedder_of
+from redraft.proposals.drafts import drafted_by
+from redraft.proposals.proposals import PROPOSED, from_data, to_data
 from redraft.settings import load_settings, project_folder
-from redraft.stores.base import listed
+from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store
 from redraft.stores.run_index import RUN
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from redraft.lessons.documents import Entry
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.rules import Rule
     from redraft.memory.effects import History, Payoff
+    from redraft.proposals.proposals import Proposal, RecurringFailure
+    from redraft.protocols import ChatModel
     from redraft.stores.base import Store
+    from redraft.types import QualityCriterion
 
 EMBEDDED_PER_STEP = 256
 MOST_SUGGESTED = 1_000
@@ -527,6 +533,90 @@ class LessonLibrary:
         if trusted:
             lesson = await self.lessons_of(folder.name).approve(lesson.id, VOUCHED)
         return replace(item, lesson=lesson)
+
+    # --- checks for what keeps failing ---------------------------------------------------------------------
+
+    async def propose(self, model: ChatModel | None = None, *, weaker: bool = False) -> list[Proposal]:
+        """Return checks for what keeps failing in stored runs, each tried on all of their outputs.
+
+        They are drafted by rule, and also by a `model` if there is one. Nothing changes but that the project
+        remembers the checks until one is accepted. With `weaker`, checks that refuse a good output or rest on
+        too few runs are returned, too, for failures that have no other.
+        """
+        store = self._required_store()
+        found: list[Proposal] = []
+
+        async def draft(failure: RecurringFailure) -> Sequence[QualityCriterion]:
+            return () if model is None else (await drafted_by(model, failure)).checks
+
+        for agent in await asyncio.to_thread(self._agents):
+            found += await self._proposed(agent, draft, weaker=weaker)
+        for one in found:
+            await store.put(Record(PROPOSED, f"{one.agent}/{one.id}", to_data(one)))
+        return found
+
+    async def proposal(self, reference: str) -> Proposal:
+        """Return a check that was proposed, by its id or the beginning of it, tried again on stored runs.
+
+        Raises `ConfigError` if there is none, and if the runs do not suggest it any more.
+        """
+        store = self._required_store()
+        prefix = "" if self.agent is None else f"{folder_name(self.agent)}/"
+        known = intact(await store.find(PROPOSED, prefix=prefix))
+        those = [one for one in known if one.key.rpartition("/")[2].startswith(reference) and reference]
+        record = only(those, reference, "proposals", lambda one: one.key)
+        if record is None:
+            raise ConfigError(f"There is no proposal {reference!r}; `redraft lessons propose` lists them.")
+        proposal = from_data(record.data)
+
+        async def draft(_failure: RecurringFailure) -> Sequence[QualityCriterion]:
+            return (proposal.criterion,)
+
+        found = await self._proposed(proposal.agent, draft, weaker=True)
+        if (current := next((one for one in found if one.id == proposal.id), None)) is None:
+            raise ConfigError(
+                f"The stored runs do not suggest the check {reference!r} any more; `redraft lessons propose` "
+                "lists those that they do."
+            )
+        return replace(current, drafter=proposal.drafter)
+
+    async def accepted(self, proposal: Proposal, name: str) -> tuple[str, ...]:
+        """Record that a criterion of this name stands for the lessons of a proposal; return their ids."""
+        changed: list[str] = []
+        for lesson_id in proposal.lessons:
+            with suppress(LessonFileError):  # deleted meanwhile
+                folder = self._folder_of(lesson_id)
+                await asyncio.to_thread(lambda: folder.change(lesson_id, check=name))  # noqa: B023 (awaited here)
+                changed.append(lesson_id)
+        await self._required_store().delete(PROPOSED, f"{proposal.agent}/{proposal.id}")
+        return tuple(changed)
+
+    async def _proposed(
+        self,
+        agent: str,
+        draft: Callable[[RecurringFailure], Awaitable[Sequence[QualityCriterion]]],
+        *,
+        weaker: bool,
+    ) -> list[Proposal]:
+        folder = LessonFolder(self.documents, agent)
+        lessons = await asyncio.to_thread(lambda: list(folder.lessons(archived=True)))
+        records = await runs_of(self._required_store(), agent)
+        open_lessons = [one for one in lessons if not one.check]
+        found = await proposals_of_runs(records, open_lessons, draft=draft, weaker=weaker)
+        return [replace(one, agent=agent) for one in found]
+
+    def _agents(self) -> list[str]:
+        """Return the agents whose runs are looked through: the chosen one, else all that have lessons."""
+        if self.agent is not None:
+            return [folder_name(self.agent)]
+        return [folder.name for folder in self.folders()]
+
+    def _required_store(self) -> Store:
+        if self._store is None:
+            raise ConfigError(
+                "Checks are proposed from stored runs, and this project stores none: its `home` is empty."
+            )
+        return self._store
 
     # --- helpers -------------------------------------------------------------------------------------------
 

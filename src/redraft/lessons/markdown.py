@@ -179,6 +179,7 @@ _TEXTS = (
     "task",
     "error",
     "source",
+    "check",
     "agent",
 )
 AT = "at"

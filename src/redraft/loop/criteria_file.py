@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from redraft._codec import to_json
+from redraft._files import replace_file
+from redraft._locks import check_regular
 from redraft._validation import nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
 from redraft.evaluate.panel import panel
-from redraft.text.yaml import KeyPath, line_of, load_yaml
+from redraft.text.yaml import KeyPath, dump_yaml, end_of_list, line_of, load_yaml
 from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
     from pathlib import Path
 
     from redraft.loop.output_type import OutputType  # noqa: TC004 (for type checkers: it takes long to load)
@@ -298,3 +302,96 @@ def try_out(criterion: QualityCriterion) -> None:
 
     if not needs_model(criterion):
         panel((replace(criterion, weight=1.0),), run_command=ProcessJail())
+
+
+# --- adding criteria to a file -----------------------------------------------------------------------------
+
+
+def criterion_entry(criterion: QualityCriterion) -> dict[str, Any]:
+    """Return a criterion as it is written in a file: its name, and what is not left at its default."""
+    plain, entries = QualityCriterion(criterion.name), {"name": criterion.name}
+    for one in fields(criterion):
+        value = getattr(criterion, one.name)
+        if value != getattr(plain, one.name):
+            entries["config" if one.name == "evaluator_config" else one.name] = to_json(value)
+    return entries
+
+
+def criteria_yaml(criteria: Sequence[QualityCriterion]) -> str:
+    """Return criteria as the items of a YAML list."""
+    return dump_yaml([criterion_entry(one) for one in criteria])
+
+
+def add_criteria(path: Path, criteria: Sequence[QualityCriterion]) -> list[QualityCriterion]:
+    """Append criteria to a criteria file, or write a new one; return those that it did not have.
+
+    The file keeps its order, its comments and its line ends. A criterion that checks the same as one in the
+    file is left out, and a name that is taken gets a number. Raises `ConfigError`, and changes nothing, for a
+    file that is not one of criteria, that has the default criteria of its `task_type`, or to whose list
+    nothing can be appended; the message then has what to add by hand.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8") if check_regular(path) else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
+    known = read_criteria(path, text.removeprefix("\ufeff")).criteria if text.strip() else ()
+    checks = [(one.evaluator, to_json(one.evaluator_config)) for one in known if one.evaluator != "llm"]
+    names = {one.name for one in known}
+    added: list[QualityCriterion] = []
+    for one in criteria:
+        if (one.evaluator, to_json(one.evaluator_config)) not in checks and one not in known:
+            name, number = one.name, 1
+            while name in names:
+                number += 1
+                name = f"{one.name} ({number})"
+            names.add(name)
+            added.append(replace(one, name=name))
+    if not added:
+        return []
+    whole = _with_criteria(path, text, added)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, whole.encode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"The criteria file {str(path)!r} can't be written: {error.strerror}.") from error
+    return added
+
+
+def _with_criteria(path: Path, text: str, added: Sequence[QualityCriterion]) -> str:
+    """Return the text of a criteria file with more criteria in its list."""
+    if not text.strip():
+        return "criteria:\n" + "".join(f"  {line}\n" for line in _lines(added))
+    mark, end = "\ufeff" if text.startswith("\ufeff") else "", "\r\n" if "\r\n" in text else "\n"
+    plain = text.removeprefix(mark).replace("\r\n", "\n")
+    before: Any = load_yaml(plain, str(path))
+    way: KeyPath = () if isinstance(before, list) else ("criteria",)
+    if way and "criteria" not in before:
+        raise ConfigError(
+            f"{str(path)!r} has the default criteria of its task_type, which a list would replace: "
+            f"add 'criteria' with those that you want. {_by_hand(added)}"
+        )
+    place = end_of_list(plain, way)
+    if place is None:
+        whole = ""
+    elif place.is_flow:
+        items = ", ".join(json.dumps(criterion_entry(one), ensure_ascii=False) for one in added)
+        whole = f"{plain[: place.at]}{', ' if place.has_items else ''}{items}{plain[place.at :]}"
+    else:
+        lines = "".join(f"{' ' * place.indent}{line}\n" for line in _lines(added))
+        gap = "" if plain[: place.at].endswith("\n") else "\n"
+        whole = f"{plain[: place.at]}{gap}{lines}{plain[place.at :]}"
+    wanted: Any = load_yaml(plain, str(path))
+    cast("list[Any]", wanted["criteria"] if way else wanted).extend(map(criterion_entry, added))
+    if not whole or load_yaml(whole, str(path)) != wanted:
+        raise ConfigError(
+            f"{str(path)!r}: nothing can be appended to its list of criteria. {_by_hand(added)}"
+        )
+    return mark + whole.replace("\n", end)
+
+
+def _lines(added: Sequence[QualityCriterion]) -> list[str]:
+    return criteria_yaml(added).rstrip("\n").split("\n")
+
+
+def _by_hand(added: Sequence[QualityCriterion]) -> str:
+    return f"Add this by hand:\n{criteria_yaml(added)}"

@@ -30,6 +30,7 @@ from redraft.loop.journal import CLAIM, STEP, VOID
 from redraft.loop.labels import LABEL
 from redraft.loop.record import IMAGE, Process
 from redraft.notes.store import CURRENT, NOTE, NOTED_TASK
+from redraft.proposals.proposals import PROPOSED
 from redraft.stores.base import ManagedStore, json_text
 from redraft.stores.run_index import LESSON_USE, NOTE_COST, NOTE_USE, RUN
 from redraft.text.search import has_text
@@ -97,10 +98,11 @@ NAMES = {
     TRACE: "model call trace",
     JOURNAL: "cycle journal",
     CARD: "agent card",
+    PROPOSED: "proposed criterion",
 }
 """What people call the records of a kind, where it is not the kind itself."""
 
-KNOWN = (*NAMED, *INSIDE, *BESIDE, *ABOUT, *ABOUT_LESSONS, IMAGE, NOTE, NOTED_TASK, TRIAL, PERSON)
+KNOWN = (*NAMED, *INSIDE, *BESIDE, *ABOUT, *ABOUT_LESSONS, IMAGE, NOTE, NOTED_TASK, TRIAL, PERSON, PROPOSED)
 """What is looked through in a store of a user's own, which does not list its kinds."""
 PAGE = 500
 

@@ -1,10 +1,10 @@
-"""Load YAML safely: no objects, no bombs, no surprising types."""
+"""Load and write YAML safely: no objects, no bombs, no surprising types."""
 
 from __future__ import annotations
 
 import re
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import yaml
 from yaml import events
@@ -77,6 +77,35 @@ def _nodes_at(text: str, path: KeyPath) -> tuple[Any, Any]:
             return found, None
         found, node = entries[part]
     return found, node
+
+
+class ListEnd(NamedTuple):
+    """Where an item can be appended to a list in a text."""
+
+    at: int
+    """The place in the text: after the last line of the last item, or before the closing bracket."""
+    indent: int
+    is_flow: bool
+    has_items: bool
+
+
+def end_of_list(text: str, path: KeyPath) -> ListEnd | None:
+    """Return where an item can be appended to the list at `path` of a valid text; None if there is none."""
+    _, node = (
+        _nodes_at(text, path) if path else (None, cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader))
+    )
+    if not isinstance(node, yaml.SequenceNode):
+        return None
+    if node.flow_style:
+        return ListEnd(node.end_mark.index - 1, 0, is_flow=True, has_items=bool(node.value))
+    last: Any = node.value[-1]
+    while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
+        last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+    line = last.end_mark.line if last.end_mark.column else last.end_mark.line - 1
+    lines = text.split("\n")
+    return ListEnd(
+        sum(map(len, lines[: line + 1])) + line + 1, node.start_mark.column, is_flow=False, has_items=True
+    )
 
 
 ADVICE = {
@@ -286,3 +315,27 @@ class YamlReader:
 
     def _error(self, event: Any, what: str) -> ConfigError:
         return ConfigError(f"{self._source}, line {event.start_mark.line + 1}: {what}.")
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Write texts of several lines as blocks, which can be edited."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    lines = text.split("\n")
+    if any(len(line.splitlines()) > 1 for line in lines):  # only quotation marks preserve U+0085 and U+2028
+        style = '"'
+    else:
+        style = "|" if len(lines) > 1 and all(line == line.rstrip() for line in lines) else None
+    return cast("Any", dumper).represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump_yaml(value: Any) -> str:
+    """Return plain data as YAML that people can edit; any text comes back as it is."""
+    return cast("Any", yaml).dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

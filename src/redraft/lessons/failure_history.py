@@ -1,0 +1,228 @@
+"""Failure history: what keeps failing in an agent's stored runs, and the checks that would have caught it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from redraft._texts import shortened
+from redraft.lessons.impact import SCORED_RUN
+from redraft.loop.runs import Runs
+from redraft.proposals.proposals import FEWEST_RUNS, Proposal, RecurringFailure, proposals_for, verdicts
+from redraft.proposals.separation import Sample
+from redraft.stores.base import intact
+from redraft.types import COUNTS, NOT_JUDGED, overlap, words_in
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from redraft.lessons.lesson import Lesson
+    from redraft.loop.record import RunRecord
+    from redraft.stores.base import Store
+    from redraft.types import QualityCriterion, ReflectionEvaluation
+
+NEWEST = 300
+"""The newest runs of an agent that are looked through."""
+CHECKED = frozenset({"regex", "schema", *COUNTS, "command", "generated_tests", "compare"})
+"""Evaluators whose failures need no check: it is there, or is a test of what no text shows."""
+SIMILAR = 0.5
+"""The overlap from which two issues say that the same is wrong."""
+ABOUT = 0.6
+"""The share of an issue's words that a lesson about it has."""
+LONGEST_TITLE = 120
+MOST_SAID = 20
+
+
+async def runs_of(store: Store, agent: str) -> list[RunRecord]:
+    """Return the newest runs that an agent learned from, or that ran under its name, oldest first."""
+    runs = Runs(store)
+    scored = await store.find(SCORED_RUN, where={"agent": agent}, newest_first=True, limit=NEWEST)
+    ids = {str(one.data["run_id"]) for one in intact(scored)}
+    ids |= {row.run_id for row in await runs.rows(name=agent, inner=True, limit=NEWEST)}
+    rows = [row for run_id in ids if (row := await runs.row(run_id)) is not None]
+    rows.sort(key=lambda one: (one.created_at, one.run_id), reverse=True)
+    records = await runs.read_rows(rows[:NEWEST])
+    return sorted(records, key=lambda one: (one.started_at, one.run_id))
+
+
+async def proposals_of_runs(
+    records: Sequence[RunRecord],
+    lessons: Sequence[Lesson] = (),
+    *,
+    draft: Callable[[RecurringFailure], Awaitable[Sequence[QualityCriterion]]] | None = None,
+    weaker: bool = False,
+) -> list[Proposal]:
+    """Return the checks that runs suggest, each tried on all their outputs.
+
+    What failed is told by similar issues, then by criteria, then by failed outputs as a whole; an output that
+    a check catches needs no other one. `draft` has a model draft further checks.
+    """
+    outputs = _Outputs(records)
+    found: dict[str, Proposal] = {}
+    caught: set[int] = set()
+    for group in outputs.groups():
+        left = [one for one in group.bad if id(one) not in caught]
+        failure = outputs.failure(replace(group, bad=left), lessons)
+        if failure.runs < FEWEST_RUNS:
+            continue
+        drafts = () if draft is None else await draft(failure)
+        for one in await proposals_for(failure, drafts, weaker=weaker):
+            found.setdefault(one.id, one)
+            if not one.trial.weakness:
+                passed = await verdicts(one.criterion, left)
+                caught |= {id(sample) for sample, is_met in zip(left, passed, strict=True) if is_met is False}
+    strong = [one for one in found.values() if not one.trial.weakness]
+    return sorted(strong, key=lambda one: -one.trial.bad_runs) + [
+        one for one in found.values() if one.trial.weakness
+    ]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Failed outputs of which something similar was said."""
+
+    title: str
+    criterion: str = ""
+    words: frozenset[str] = frozenset()
+    bad: list[Sample] = field(default_factory=list[Sample])
+    said: list[str] = field(default_factory=list[str])
+
+
+class _Outputs:
+    """The outputs of runs, and what was said of them."""
+
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self.good: list[Sample] = []
+        self.met: dict[str, list[Sample]] = {}
+        """The outputs that met each criterion, but not all others."""
+        self.advised: dict[str, set[str]] = {}
+        """The sources of the advice that each run was given."""
+        self.descriptions: dict[str, str] = {}
+        self._issues: list[tuple[Sample, str, str]] = []
+        for record in records:
+            self.advised[record.run_id] = {one.source for one in record.advice}
+            self._read(record)
+
+    def _read(self, record: RunRecord) -> None:
+        criteria = cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
+        checked = {one["name"] for one in criteria if one.get("evaluator", "llm") in CHECKED}
+        thresholds = {one["name"]: one.get("threshold", 0.7) for one in criteria}
+        self.descriptions |= {one["name"]: one.get("description", "") for one in criteria}
+        for version in record.all_versions:
+            if version.repeats is not None:
+                continue
+            sample = Sample(version.output, record.run_id, record.task.description)
+            if version.accepted or (
+                version.evaluation.satisfactory and version.evaluation.overall_score is not None
+            ):
+                self.good.append(sample)
+                continue
+            # A check for a criterion that the writer is not wholly shown would disclose it.
+            left_out = checked.union(version.evaluation.shown or ())
+            for criterion, text in _issues(version.evaluation, thresholds):
+                if criterion not in left_out:
+                    self._issues.append((sample, criterion, text))
+            for name, score in version.evaluation.criteria_scores.items():
+                if score is not None and score >= thresholds.get(name, 1.0):
+                    self.met.setdefault(name, []).append(sample)
+
+    def groups(self) -> Iterator[_Group]:
+        """Yield failures from specific to general: by issue, by criterion, and all together."""
+        similar: list[_Group] = []
+        criteria: dict[str, _Group] = {}
+        every = _Group("The output was not satisfactory.")
+        for sample, criterion, text in self._issues:
+            words = _telling(text)
+            group = next(
+                (
+                    one
+                    for one in similar
+                    if one.criterion == criterion and overlap(one.words, words) >= SIMILAR
+                ),
+                None,
+            )
+            if group is None:
+                group = _Group(_title(criterion, text), criterion, words)
+                similar.append(group)
+            own = criteria.setdefault(criterion, _Group(criterion or every.title, criterion))
+            for one in (group, own, every):
+                if not any(sample is other for other in one.bad):
+                    one.bad.append(sample)
+                one.said.append(text)
+        similar.sort(key=lambda one: -len(one.bad))
+        yield from similar
+        yield from (one for name, one in criteria.items() if name)
+        yield every
+
+    def failure(self, group: _Group, lessons: Sequence[Lesson]) -> RecurringFailure:
+        """Return a group as a failure, with the good outputs and the lessons about it."""
+        good = self.good
+        if len({one.run for one in good}) < FEWEST_RUNS:
+            good = [*good, *self.met.get(group.criterion, ())]
+        runs = {one.run for one in group.bad}
+        about = [one for one in lessons if _is_about(one, group, runs)]
+        ids = tuple(one.id for one in about)
+        told = sum(not self.advised[run].isdisjoint(ids) for run in runs)
+        said = [*Counter(group.said)][:MOST_SAID]
+        texts = (
+            *said,
+            self.descriptions.get(group.criterion, ""),
+            *map(_advice_in, about),
+            _shared_numbers(group.bad),
+        )
+        return RecurringFailure(group.title, group.bad, good, texts, ids, told)
+
+
+def _issues(evaluation: ReflectionEvaluation, thresholds: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with an output that is not satisfactory, each with its criterion, if it has one."""
+    scores = evaluation.criteria_scores
+    named: set[str] = set()
+    for issue in evaluation.issues:
+        name = issue.criterion or ""
+        score = scores.get(name)
+        is_met = score is not None and score >= thresholds.get(name, 1.0)
+        if not issue.startswith(NOT_JUDGED) and not is_met:
+            named.add(name)
+            yield name, issue.message
+    for name, score in scores.items():
+        if score is not None and score < thresholds.get(name, 0.0) and name not in named:
+            yield name, name
+    if not scores and not evaluation.issues and evaluation.overall_score is not None:
+        yield "", "The output was not satisfactory."
+
+
+_QUOTED = re.compile(r"\"[^\"\n]*\"|'[^'\n]{2,}'|`[^`\n]*`|\u201c[^\u201d\n]*\u201d|\d+")
+
+
+def _telling(text: str) -> frozenset[str]:
+    """Return the words of an issue without what it quotes from one output."""
+    return words_in(_QUOTED.sub(" ", text)) or words_in(text)
+
+
+def _title(criterion: str, text: str) -> str:
+    if not criterion or criterion.rstrip(".") in text:
+        return shortened(text, LONGEST_TITLE)
+    return shortened(f"{criterion.rstrip('.')}: {text}", LONGEST_TITLE)
+
+
+def _is_about(lesson: Lesson, group: _Group, runs: set[str]) -> bool:
+    """Return whether a lesson is about a failure: it has most of what was said, or its run failed so."""
+    content = " ".join(str(getattr(lesson.content, one.name)) for one in fields(lesson.content))
+    words = words_in(f"{content} {lesson.error} {lesson.title}")
+    wanted = group.words or _telling(group.title)
+    if len(wanted & words) >= ABOUT * len(wanted):
+        return True
+    return lesson.source in runs and bool(group.criterion) and words_in(group.criterion) <= words
+
+
+def _advice_in(lesson: Lesson) -> str:
+    texts = [getattr(lesson.content, name, "") for name in ("do_differently", "rule", "strategy")]
+    return "\n".join(filter(None, texts))
+
+
+def _shared_numbers(samples: Sequence[Sample]) -> str:
+    """Return the numbers that the tasks of most failed outputs say, such as a limit."""
+    counts = Counter(number for one in samples for number in set(re.findall(r"\d+", one.task)))
+    return " ".join(number for number, count in counts.items() if count * 2 > len(samples))

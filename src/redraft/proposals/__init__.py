@@ -1,0 +1,1 @@
+"""Proposals: checks that stored outputs suggest, for a person to accept."""

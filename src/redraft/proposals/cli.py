@@ -1,0 +1,260 @@
+"""`redraft criteria`: draft criteria from a task and from good and bad examples; how proposals are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from redraft._texts import as_text, counted, shortened
+from redraft.errors import ConfigError
+from redraft.loop.criteria_file import add_criteria
+from redraft.models.names import model_of
+from redraft.proposals.drafts import drafted_by, drafts_of_task
+from redraft.proposals.proposals import Proposal, RecurringFailure, as_python, proposals_for, tried
+from redraft.proposals.separation import Sample
+from redraft.settings import load_settings
+from redraft.terminal import options
+from redraft.terminal.commands import command_group, handles_errors
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
+from redraft.terminal.input import confirm, read_text
+from redraft.terminal.tables import PlainTable
+from redraft.text.characters import visible
+from redraft.text.json import load_json
+from redraft.text.rows import ROW_FILES, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from redraft.protocols import ChatModel
+    from redraft.stats import Effect
+
+CRITERIA = Path("criteria.yaml")
+OUTPUTS = ("output", "answer", "text", "reference", "expected", "target")
+TASKS = ("task", "input", "prompt", "question", "query")
+"""The columns of a row that may hold an output, and the task that it answers."""
+LONGEST_EXAMPLE = 100
+
+criteria = command_group(
+    default="propose", help="Draft criteria from a task and from examples, checks before judges."
+)
+
+
+@criteria.callback()
+def _group() -> None:
+    """Keep Typer from making the only command the group itself."""
+
+
+@criteria.command()
+@handles_errors
+async def propose(
+    task: Annotated[str, typer.Option("--task", metavar="TEXT", help="The task that outputs answer.")] = "",
+    good: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--good", metavar="FILE", help="A good output, or a CSV or JSON-lines file of them; repeatable."
+        ),
+    ] = None,
+    bad: Annotated[
+        list[str] | None, typer.Option("--bad", metavar="FILE", help="As --good, for outputs to be refused.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="Have this model draft, too. Default: rules alone."
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="YAML", help="Append them to this criteria file, after a question."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    python: Annotated[bool, typer.Option("--python", help="Print them as Python.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Draft criteria (the default): checks that the bad outputs do not pass and all good ones do.
+
+    Nothing is written without --write.
+    """
+    if not task.strip() and not bad:
+        raise ConfigError("Give --task, what outputs answer, or --bad and --good, files with outputs.")
+    if bad and not good:
+        raise ConfigError(
+            "Give --good, too: a check must not refuse good outputs, so some are needed to try it on."
+        )
+    if python and as_json:
+        raise ConfigError("Give either --python or --json, not both.")
+    drafter = None if model is None else model_of(model, load_settings())
+    failure = RecurringFailure(
+        "",
+        samples_in(bad or (), task),
+        samples_in(good or (), task),
+        (task,) if task else (),
+    )
+    found = await proposals_of_examples(failure, task, drafter)
+    if as_json:
+        emit_json({"criteria": [withheld(one.document()) for one in found]})
+    elif python:
+        emit(as_python([one.criterion for one in found]))
+    else:
+        CalmConsole().show(proposals_view(found) if found else Text(nothing_found(failure, drafter)))
+    if write is not None and found:
+        if yes or confirm(f"Append {'it' if len(found) == 1 else 'all of them'} to {visible(str(write))}?"):
+            added = add_criteria(write, [one.criterion for one in found])
+            CalmConsole(stderr=True).say(written(write, [one.name for one in added]))
+        else:
+            CalmConsole(stderr=True).say("Nothing was written.")
+
+
+def nothing_found(failure: RecurringFailure, drafter: ChatModel | None) -> str:
+    """Say that nothing is proposed, and what may help."""
+    tried_on = "" if not failure.bad else " No check refuses bad outputs and passes all good ones."
+    hint = "" if drafter else " --model has a model draft, too, also questions for a judge."
+    return f"No criterion is proposed.{tried_on}{hint}"
+
+
+def written(path: Path, names: Sequence[str]) -> str:
+    """Say what was written into a criteria file."""
+    if not names:
+        return f"{visible(str(path))} checks that already; nothing was written."
+    listed = "; ".join(visible(one) for one in names)
+    return f"Written into {visible(str(path))}: {listed}."
+
+
+async def proposals_of_examples(
+    failure: RecurringFailure, task: str, model: ChatModel | None = None
+) -> list[Proposal]:
+    """Return criteria from a task and from examples: checks first, then what only a model can judge.
+
+    What refuses a good example is left out.
+    """
+    found: dict[str, Proposal] = {}
+    for criterion in drafts_of_task(task):
+        trial = await tried(criterion, failure.bad, failure.good)
+        if not trial.refused and not trial.unknown:
+            one = Proposal(criterion, trial, drafter="task")
+            found.setdefault(one.id, one)
+    drafts = None if model is None else await drafted_by(model, failure, task=task, questions=True)
+    checks = () if drafts is None else drafts.checks
+    if failure.bad:
+        for one in await proposals_for(failure, checks, few=True):
+            found.setdefault(one.id, one)
+    else:
+        for criterion in checks:
+            one = Proposal(criterion, await tried(criterion, (), failure.good), drafter="model")
+            if not one.trial.refused and not one.trial.unknown:
+                found.setdefault(one.id, one)
+    for criterion in () if drafts is None else drafts.questions:
+        trial = await tried(criterion, failure.bad[:JUDGED], failure.good[:JUDGED], model=model)
+        if not trial.refused:
+            one = Proposal(criterion, trial, drafter="model")
+            found.setdefault(one.id, one)
+    return list(found.values())
+
+
+JUDGED = 5
+"""Outputs of each side on which a question for a judge is tried, each of which takes a call."""
+
+
+# --- examples ----------------------------------------------------------------------------------------------
+
+
+def samples_in(files: Sequence[str], task: str = "") -> list[Sample]:
+    """Return the outputs in files: each row of a CSV or JSON-lines file, and any other file as a whole.
+
+    Raises `ConfigError` with the place of a row without an output.
+    """
+    samples: list[Sample] = []
+    for file in files:
+        text = read_text(file).removeprefix("\ufeff")
+        if not file.casefold().endswith(ROW_FILES):
+            samples.append(Sample(_output(text) if file.casefold().endswith(".json") else text, file, task))
+            continue
+        for number, row in enumerate(rows_of(text, file), 1):
+            place = f"{file}, row {number}"
+            output, asked = (
+                _parts(cast("Mapping[str, Any]", row), place) if isinstance(row, dict) else (row, "")
+            )
+            samples.append(Sample(output, place, asked or task))
+    return samples
+
+
+def _output(text: str) -> Any:
+    try:
+        return load_json(text)
+    except (ValueError, RecursionError):  # a bad example may be no JSON
+        return text
+
+
+def _parts(row: Mapping[str, Any], place: str) -> tuple[Any, str]:
+    """Return the output in a row and its task, which may be missing."""
+    outputs = [name for name in OUTPUTS if row.get(name) not in (None, "")]
+    if len(outputs) != 1:
+        which = (
+            f"both {outputs[0]!r} and {outputs[1]!r} may be the output" if outputs else "there is no output"
+        )
+        raise ConfigError(f"{place}: {which}; expected one of the columns {', '.join(OUTPUTS)}.")
+    asked = next((as_text(row[name]) for name in TASKS if row.get(name)), "")
+    return row[outputs[0]], asked
+
+
+# --- what is printed ---------------------------------------------------------------------------------------
+
+
+def proposals_view(proposals: Sequence[Proposal]) -> RenderableType:
+    """Render proposals: a table of what each would have done, then one example of each."""
+    rows = [
+        {
+            "id": one.id,
+            "check": visible(one.says),
+            "caught": _counted(one.trial.caught, one.trial.bad, one.trial.caught_share),
+            "wrongly refused": _counted(one.trial.refused, one.trial.good, one.trial.refused_share),
+            "runs": str(one.trial.bad_runs + one.trial.good_runs),
+        }
+        for one in proposals
+    ]
+    table = PlainTable(rows, wrap=("id", "check"), right=("runs",), drop=("runs",))
+    parts: list[RenderableType] = [table]
+    for one in proposals:
+        parts += ["", *_details(one)]
+    return Group(*parts)
+
+
+def _counted(count: int, of: int, share: Effect | None) -> str:
+    if not of:
+        return "-"
+    figures = "" if share is None else f" ({share.low:.0%} to {share.high:.0%})"
+    return f"{count} of {of}{figures}"
+
+
+def _details(one: Proposal) -> list[RenderableType]:
+    """Render why a check is proposed, and examples; texts from outputs are quoted."""
+    trial = one.trial
+    lines: list[tuple[str, str, str]] = []
+    if one.failure:
+        lines.append(("fails", withheld(one.failure), ""))
+    if one.lessons:
+        told = f"; told in vain in {counted(one.told, 'run')}" if one.told else ""
+        lines.append(("lessons", f"{', '.join(one.lessons)}{told}", ""))
+    if trial.held_out is not None:
+        held = trial.held_out
+        said = f"caught {held.caught} of {held.bad}, wrongly refused {held.refused} of {held.good}"
+        lines.append(("held out", f"{said} (drafted from one half of the runs, tried on the other)", QUIET))
+    for label, text, style in (
+        ("refuses", trial.caught_output, BAD),
+        ("passes", trial.passed_output, GOOD),
+        ("wrongly", trial.refused_output, BAD),
+    ):
+        if text:
+            lines.append((label, repr(shortened(withheld(text), LONGEST_EXAMPLE)), style))
+    if (trial.bad or trial.good) and trial.weakness:
+        lines.append(("weak", f"{trial.weakness}", BAD))
+    heading = Text.assemble((one.id, "bold"), f"  {visible(one.says)}")
+    shown = (Text.assemble((f"{label:<9}", QUIET), (visible(text), style)) for label, text, style in lines)
+    return [heading, *(Padding(line, (0, 0, 0, 2)) for line in shown)]
