@@ -158,10 +158,11 @@ class StreamingModel(ChatModel, Protocol):
 class Embedder(Protocol):
     """Embed texts as vectors of unit length, one row for each text; similar meanings give near vectors.
 
+    A row may be None: the text is in a language that the embedder does not know, so that its words decide.
     Raises `ModelError` if a provider fails, and `OutputError` for rows that cannot be used.
     """
 
-    async def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]: ...
+    async def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[float] | None]: ...
 
 
 class Advisor(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, Ty
 
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, check_share, is_number, nearest
+from redraft._words import overlap, words_in
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -499,16 +499,6 @@ def similar_words(one: str, other: str) -> bool:
     """Return whether two messages share most of their words."""
     words, others = words_in(one), words_in(other)
     return bool(words or others) and overlap(words, others) >= SAME_ISSUE
-
-
-def words_in(text: str) -> frozenset[str]:
-    """The words of a text, regardless of case."""
-    return frozenset(re.findall(r"\w+", text.casefold()))
-
-
-def overlap(words: frozenset[str], others: frozenset[str]) -> float:
-    """The share (0..1) of all their words that two texts have in common."""
-    return len(words & others) / len(words | others) if words or others else 1.0
 
 
 @keyword_hints()

@@ -1,5 +1,5 @@
+from redraft._words import overlap
 from redraft.lessons.lesson import words_of
-from redraft.types import overlap
 from support.lessons import PARTIAL
 
 

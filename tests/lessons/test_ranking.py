@@ -189,8 +189,9 @@ def test_the_threshold_is_what_stands_out_among_the_lessons(matches, threshold):
     assert threshold_of(matches) == pytest.approx(threshold, abs=1e-3)
 
 
-def test_the_threshold_is_higher_if_the_best_lesson_gets_a_boost_for_names():
-    assert threshold_of([0.9] * 20, has_names=True) == pytest.approx(SURELY_RELEVANT + 0.15)
+def test_the_range_of_the_threshold_can_be_another():
+    assert threshold_of([0.9] * 20, most=0.55) == pytest.approx(0.55)
+    assert threshold_of([0.0] * 20, least=0.05) == pytest.approx(0.05)
 
 
 def test_a_near_miss_is_just_below_the_threshold():

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import TypeAlias
 
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
@@ -10,13 +11,15 @@ from redraft.lessons.lesson import Lesson, Procedure
 from redraft.lessons.ranking import LessonQuery
 from redraft.models.embed import NamedEmbedder
 
+Line: TypeAlias = tuple[str, str, str]
+"""A lesson's task, what it says, and a later task."""
 FOLDER = Path(__file__).parent
 LINES, HELD_OUT, NAMES = "recall_lines.txt", "recall_held_out.txt", "recall_names.txt"
 
 
-def recall_lines(file: str) -> dict[str, list[tuple[str, str, str]]]:
-    """The lines of a file by language: a lesson's task, what it says, and a later task."""
-    lines: dict[str, list[tuple[str, str, str]]] = {}
+def recall_lines(file: str) -> dict[str, list[Line]]:
+    """The lines of a file by language."""
+    lines: dict[str, list[Line]] = {}
     language = ""
     for line in (FOLDER / file).read_text("utf-8").splitlines():
         if line.startswith("["):
@@ -41,7 +44,9 @@ class Recalled:
     """For each task, the lessons that were given when its own was missing."""
 
 
-async def recalled(path: Path, lines: list[tuple[str, str, str]], embedder: NamedEmbedder | None) -> Recalled:
+async def recalled(
+    path: Path, lines: list[Line], embedder: NamedEmbedder | None, *, count_unrelated: bool = True
+) -> Recalled:
     """Recall lessons for the later task of each line, with and without the lesson of that line."""
     first, wrong, unrelated = 0, list[int](), list[int]()
     everything = await _index(path / "all", lines, embedder)
@@ -50,13 +55,14 @@ async def recalled(path: Path, lines: list[tuple[str, str, str]], embedder: Name
         summaries = [one.lesson.summary for one in found]
         first += summaries[:1] == [str(number)]
         wrong.append(len(summaries) - (str(number) in summaries))
-        others = await _index(path / str(number), lines, embedder, without=number)
-        unrelated.append(len(await others.search(LessonQuery(later, agent="clerk"))))
+        if count_unrelated:
+            others = await _index(path / str(number), lines, embedder, without=number)
+            unrelated.append(len(await others.search(LessonQuery(later, agent="clerk"))))
     return Recalled(first, len(lines), wrong, unrelated)
 
 
 async def _index(
-    path: Path, lines: list[tuple[str, str, str]], embedder: NamedEmbedder | None, without: int = -1
+    path: Path, lines: list[Line], embedder: NamedEmbedder | None, without: int = -1
 ) -> LessonIndex:
     folder = LessonFolder(path, "clerk")
     for number, (task, says, _) in enumerate(lines):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 from redraft._prompts import advice_text
 from redraft._texts import estimate_tokens
+from redraft._words import words_in
 from redraft.lessons.lesson import Content, LessonKind, is_empty
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
-from redraft.types import Advice, words_in
+from redraft.types import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ SEPARATOR_TOKENS = 2
 """Tokens of the separator between two pieces of advice in a prompt."""
 _TELLING = re.compile(r"\w+|[=!<>]=|[=<>+/%&|^~]|-(?=\w)")
 """Words and operators: `x == 5` and `x != 5` are not the same sentence."""
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u0964\u3002\uff01\uff1f])\s*|\n+")
 
 
 def advice_of(

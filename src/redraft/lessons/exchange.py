@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from redraft._files import replace_file
 from redraft._texts import estimate_tokens, shortened
 from redraft._validation import check_count
+from redraft._words import overlap, words_in
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.documents import PLAYBOOKS, RULES, read_text, text_of
 from redraft.lessons.folder import MOST_LESSONS, REJECTED, folder_name
@@ -35,7 +36,6 @@ from redraft.lessons.rules import key_of
 from redraft.memory.safety import LONGEST, Cleaner, memory_redactor, violation
 from redraft.settings import project_folder
 from redraft.text.yaml import load_yaml
-from redraft.types import overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

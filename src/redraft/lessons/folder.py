@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from redraft._words import overlap
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.documents import documents_at, parsed, text_of
 from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, advice_lines, words_of
 from redraft.lessons.markdown import parse, render
 from redraft.text.characters import without_invisible
-from redraft.types import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

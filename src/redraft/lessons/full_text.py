@@ -1,4 +1,4 @@
-"""Full-text search for short texts full of identifiers, on SQLite's FTS5."""
+"""Full-text search for short texts full of identifiers, in any script, on SQLite's FTS5."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 from sqlite3 import Connection
+from typing import NamedTuple
+
+from redraft._words import is_latin, words_of
 
 MOST_WORDS = 48
 """Words of a question that are looked up, names first."""
@@ -14,6 +17,8 @@ NAME_WEIGHT = 2.0
 """The weight of a whole name, relative to that of a word."""
 MOST_ROWS = 5_000
 """Rows that are found by common words alone."""
+INFLECTED, ENDING = 6, 2
+"""Letters of the shortest word that is also looked up without its ending, and letters of the ending."""
 
 
 def damping(words: int) -> float:
@@ -22,6 +27,15 @@ def damping(words: int) -> float:
     The fourth root, the weight of names and `ranking.NAME_BOOST` did best on recorded reflections.
     """
     return words**0.25
+
+
+class TextMatch(NamedTuple):
+    """How well a row matches a text, by the words that both have."""
+
+    share: float
+    """Of the best score (0..1), where long rows score less."""
+    coverage: float
+    """The share (0..1) of the text that the row has, by the weights of its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,66 +54,68 @@ class FullText:
     common: int
     searched: Mapping[int, float]
 
-    def shares(self, text: str) -> dict[int, float]:
-        """Return, for each row that has words of a text, its share (0..1) of the best score."""
-        dampings = self.searched
-        scores = {row: score / dampings[row] for row, score in self._scores(text).items()}
+    def matches(self, text: str) -> dict[int, TextMatch]:
+        """Return how well each row that has words of a text matches it."""
+        coverages = self._coverages(text)
+        scores = {row: coverage / self.searched[row] for row, coverage in coverages.items()}
         best = max(scores.values(), default=0.0)
-        return {row: score / best for row, score in scores.items()} if best > 0 else {}
+        return {row: TextMatch(scores[row] / best, coverage) for row, coverage in coverages.items()}
 
     def rows_with_name(self, name: str) -> list[int]:
         """Return the rows that contain a name as a whole."""
-        return [row for token in tokens_of(name)[:1] for row in self._rows_with(token)]
+        return [row for token in tokens_of(name)[:1] for row in self._rows_with(f'"{token}"')]
 
     def rows_with_sentence(self, sentence: str) -> list[int]:
         """Return the rows that contain the words of a sentence one after the other."""
-        return self._rows_with(sentence.replace('"', " "))
+        return self._rows_with(f'"{" ".join(stems_of(sentence))}"')
 
-    def _scores(self, text: str) -> dict[int, float]:
-        """Sum up the weights of a text's words in each row.
+    def _coverages(self, text: str) -> dict[int, float]:
+        """Return the share of the weight of a text's words that each row has.
 
-        If no row has a rare word, the rows that have all of the common ones score 1.
+        A word in Latin letters that no row has is looked up by its beginning: most languages inflect it at
+        the end. If no row has a rare word, the rows that have all of the common ones score 1.
         """
-        scores: dict[int, float] = {}
+        weights: dict[int, float] = {}
         common: list[str] = []
-        count = len(self.searched)
+        count, total = len(self.searched), 0.0
         names = {tokens_of(name)[0] for name in names_in(text) if not name.isdecimal()}
         for word in search_words(text):
-            rows = self._rows_with(word, self.common + 1)
+            rows = self._rows_with(f'"{word}"', self.common + 1)
+            if not rows and len(word) >= INFLECTED and word.isalpha() and is_latin(word):
+                rows = self._rows_with(f'"{word[:-ENDING]}" *', self.common + 1)
             if len(rows) > self.common:
                 common.append(word)
                 continue
             weight = log(1 + (count - len(rows) + 0.5) / (len(rows) + 0.5))
+            weight *= NAME_WEIGHT if word in names else 1.0
+            total += weight
             for row in rows:
-                scores[row] = scores.get(row, 0.0) + weight * (NAME_WEIGHT if word in names else 1)
-        if not scores and common:
-            scores = dict.fromkeys(self._rows_with('" AND "'.join(common), MOST_ROWS), 1.0)
-        return scores
+                weights[row] = weights.get(row, 0.0) + weight
+        if not weights and common:
+            every = " AND ".join(f'"{word}"' for word in common)
+            return dict.fromkeys(self._rows_with(every, MOST_ROWS), 1.0)
+        return {row: weight / total for row, weight in weights.items()}
 
-    def _rows_with(self, words: str, limit: int = -1) -> list[int]:
+    def _rows_with(self, expression: str, limit: int = -1) -> list[int]:
         found = self.connection.execute(
             "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?",
-            (f'"{words}"', self.first, self.last, limit),
+            (expression, self.first, self.last, limit),
         )
         return [row for (row,) in found if row in self.searched]
 
 
 # --- words and names ---------------------------------------------------------------------------------------
 
-_NAME = re.compile(r"(?<!\w)(?:--\w[\w-]*|[./~]*\w+(?:[./:\\-]+\w+)*)")
+# Identifiers are in Latin letters, whatever the script of the text around them.
+_LETTER = r"[0-9A-Za-z_\u00c0-\u024f]"
+_NAME = re.compile(
+    rf"(?<!{_LETTER})(?:--{_LETTER}+(?:-+{_LETTER}+)*|[./~]*{_LETTER}+(?:[./:\\-]+{_LETTER}+)*)"
+)
 # A name has a digit, `_`, `/`, `--`, a dot inside, or a capital inside a word.
 _TELLING = re.compile(r"\d|_|/|\\|^--|\w\.\w|::|[a-z][A-Z]|[A-Z]{2}[a-z]")
-_WORD = re.compile(r"\w+")
 _PATH_SEPARATORS = re.compile(r"[/\\:]+")
-_JOINTS = re.compile(r"\W+")
+_JOINTS = re.compile(r"(?<=[^\W_])[\W_]+(?=[^\W_])")
 _EDGES = re.compile(r"^\W+|\W+$")
-_STOP_WORDS = frozenset(
-    _WORD.findall(
-        "a an and are as at be been but by can could did do does for from had has have how i if in into is "
-        "it its me my no not of on or our should so such than that the their them then there these they this "
-        "to up was we were what when where which who why will with would you your",
-    )
-)
 
 
 def names_in(text: str) -> list[str]:
@@ -110,22 +126,85 @@ def names_in(text: str) -> list[str]:
 
 
 def tokens_of(name: str) -> list[str]:
-    """Return the token for a whole name, then those for the parts of a path."""
+    """Return the token for a whole name, then those for the parts of a path.
+
+    It is the same for `order_total`, `order-total` and `orderTotal`: programs spell a name in several ways.
+    """
     parts = [part for part in _PATH_SEPARATORS.split(name) if part]
-    joined = (
-        _JOINTS.sub("_", _EDGES.sub("", one)).lower() for one in (name, *(parts if len(parts) > 1 else ()))
-    )
+    texts = (name, *(parts if len(parts) > 1 else ()))
+    joined = (_JOINTS.sub("", _EDGES.sub("", text)).lower() for text in texts)
     return list(dict.fromkeys(filter(None, joined)))
 
 
 def searchable(text: str) -> str:
-    """Return a text followed by the tokens of its names, which FTS5 would take apart."""
-    tokens = (token for name in names_in(text) if _JOINTS.search(name) for token in tokens_of(name))
-    return " ".join([text, *dict.fromkeys(tokens)])
+    """Return the stems of a text in order, then the tokens of its names, which FTS5 would take apart."""
+    names = (token for name in names_in(text) for token in tokens_of(name))
+    return " ".join([*stems_of(text), *dict.fromkeys(names)])
 
 
 def search_words(text: str) -> list[str]:
     """Return the words of a question to look up, each once: its names, then the rest."""
     names = (token for name in names_in(text) for token in tokens_of(name))
-    others = (word for word in _WORD.findall(text.lower()) if word not in _STOP_WORDS)
-    return list(dict.fromkeys([*names, *others]))[:MOST_WORDS]
+    stems = stems_of(text)
+    others = [stem for stem in stems if not (stem in _STOP_WORDS or _STOP_PAIR.fullmatch(stem))]
+    return list(dict.fromkeys([*names, *(others or stems)]))[:MOST_WORDS]
+
+
+# --- stems -------------------------------------------------------------------------------------------------
+
+_STEM = 5
+"""Letters of a Greek, Cyrillic, Armenian or Georgian word that are looked up: the others inflect it."""
+# Conjunctions, prepositions and articles, which are written together with the word, and endings.
+_ARABIC_PREFIX = re.compile("^(?:[وفبكل]?ال|لل|[وفبكل])(?=.{3})")
+_ARABIC_ENDING = re.compile("(?<=.{3})(?:ها|ان|ات|ون|ين|يه|ه|ي)$")
+_HEBREW_PREFIX = re.compile("^[והבכלמש]{1,3}(?=.{3})")
+_HEBREW_ENDING = re.compile("(?<=.{3})(?:ים|ות|[התי])$")
+
+
+def stems_of(text: str) -> list[str]:
+    """Return the words of a text in order, without what inflects them; FTS5 does so for English."""
+    words = words_of(text)
+    return words if text.isascii() else [_stem(word) for word in words]
+
+
+def _stem(word: str) -> str:
+    first = word[0]
+    if "\u0370" <= first < "\u0590" or "\u10a0" <= first < "\u1100":
+        return word[:_STEM]
+    if "\u0590" <= first < "\u0600":
+        return _HEBREW_PREFIX.sub("", _HEBREW_ENDING.sub("", word))
+    if "\u0600" <= first < "\u0780":
+        return _ARABIC_ENDING.sub("", _ARABIC_PREFIX.sub("", word))
+    return word
+
+
+# --- stop words --------------------------------------------------------------------------------------------
+
+# ruff: noqa: RUF001, E501 (letters of other scripts)
+# Words that say nothing about a task, unless they say something in English ("die", "war").
+_STOP_WORDS = frozenset(
+    stems_of(
+        "a an and are as at be been but by can could did do does for from had has have how i if in into is "
+        "it its me my no not of on or our should so such than that the their them then there these they this "
+        "to up was we were what when where which who why will with would you your "
+        "aber als am auf aus bei das dass dem den der des durch ein eine einem einen einer es für ich im ist "
+        "kein keine mit nach nicht oder sein sich sie sind um und uns vom von werden wie wir wird zu zum zur "
+        "au aux avec ce ces cette dans de des du elle en est et être il je la le les leur mais ne nous ou par "
+        "pas pour que qui sa se ses son sont sur un une vous "
+        "al como con del el es esta este la las lo los más ni para pero por se sin sobre su sus un una y "
+        "che da dal dei della delle di gli ho il la le nel nella non per più si sono sulla un una "
+        "ao aos com da das do dos e em foi mas na nas no nos não o os ou para pela pelo que se sem um uma "
+        "aan bij dat de dit een en er het hij met naar niet nog om ook te uit van voor wij zijn "
+        "без был бы в во вы для до его её если же за и из или их к как ко ли мне мы на над не но о об он она "
+        "они от по под при с со так то у что чтобы эта это этот я "
+        "από αν αυτό για δεν είναι ένα ένας εγώ ή θα και κατά με μη μια μία να ο η οι όπως που προς σας σε στα "
+        "στη στην στις στο στον στους τα τη την της τι τις το τον του τους των ως "
+        "إلى أن أو إذا التي الذي أنا عن على في قد كان لا لم لن ما مع من هذا هذه هل هو هي و "
+        "אבל או אם אני את הוא היא זה זו יש כי כל כמו לא לי מה מי עם על של שלא "
+        "और का कि की के को क्या जो तो था थे न नहीं ने पर भी में यह या वह से हम है हैं हो"
+    )
+)
+_STOP_PAIR = re.compile(
+    "[\u3040-\u309f]+|[的了是在和与及把被请这那个们着过吗呢吧].?|.[的了是们着过吗呢吧]|一."
+)
+"""Pairs of characters that are grammar: all in Hiragana, or with a Chinese particle."""

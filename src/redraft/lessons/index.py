@@ -78,7 +78,7 @@ CREATE TABLE lessons (            -- that may be found
 );
 CREATE INDEX lessons_by_digest ON lessons (digest);
 CREATE VIRTUAL TABLE words USING fts5(
-    searched, columnsize = 0, tokenize = "porter unicode61 tokenchars '_'"
+    searched, columnsize = 0, tokenize = "porter unicode61 categories 'L* M* N* Co' tokenchars '_'"
 );
 CREATE TABLE IF NOT EXISTS vectors (
     embedder TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (embedder, digest)
@@ -169,7 +169,7 @@ class LessonIndex:
         self._embedder = embedder
         self._embedder_name = "" if embedder is None else embedder.name
         self._dimension = 0  # until something was embedded
-        self._questions: dict[str, Sequence[float]] = {}
+        self._questions: dict[str, Sequence[float] | None] = {}
         self._agents: dict[str, AgentLessons] = {}
 
     async def search(
@@ -201,7 +201,7 @@ class LessonIndex:
         texts = iter(missing.items())
         while batch := dict(islice(texts, BATCH)):
             vectors = await self._embedder(list(batch.values()))
-            self._dimension = len(vectors[0])
+            self._dimension = next((len(each) for each in vectors if each), self._dimension)
             await self._file.use(self._add_vectors, dict(zip(batch, vectors, strict=True)))
         return len(missing)
 
@@ -224,8 +224,7 @@ class LessonIndex:
         """Return the vector of a question; if the embedder fails, log a warning and return None."""
         if self._embedder is None or not text:
             return None
-        vector = self._questions.get(text)
-        if vector is None:
+        if text not in self._questions:
             try:
                 [vector] = await self._embedder([text])
             except (ModelError, OutputError) as error:
@@ -234,8 +233,9 @@ class LessonIndex:
             if len(self._questions) >= QUESTIONS:
                 self._questions.clear()
             self._questions[text] = vector
-        self._dimension = len(vector)
-        return vector
+            if vector is not None:
+                self._dimension = len(vector)
+        return self._questions[text]
 
     # --- following the documents ---------------------------------------------------------------------------
 
@@ -357,7 +357,9 @@ class LessonIndex:
         for _ in range(ATTEMPTS):
             with self._followed(folder) as connection:
                 connection.execute("BEGIN")  # the state of one moment
-                search = Search(connection, query, vector, self._loaded(connection, folder, vector), effects)
+                lessons_of = self._loaded(connection, folder, vector)
+                by_meaning = self._embedder is not None
+                search = Search(connection, query, vector, lessons_of, effects, by_meaning=by_meaning)
                 best = list(search.best())
             lessons = {each.id: self._lesson(each) for each in best}
             found = FoundLessons(
@@ -415,7 +417,7 @@ class LessonIndex:
                 SELECT digest, meaning FROM lessons JOIN agents ON agent = number >> {AGENT_BITS}
                 WHERE (:folder IS NULL OR folder = :folder) AND digest NOT IN (
                     SELECT digest FROM vectors
-                    WHERE embedder = :embedder AND :bytes IN (0, length(vector))
+                    WHERE embedder = :embedder AND (length(vector) = 0 OR :bytes IN (0, length(vector)))
                 )
                 ORDER BY state < 0 DESC, state DESC, written DESC LIMIT :most
                 """,  # noqa: S608 (a constant)
@@ -428,13 +430,13 @@ class LessonIndex:
             )
             return dict(rows.fetchall())
 
-    def _add_vectors(self, vectors: Mapping[bytes, Sequence[float]]) -> None:
+    def _add_vectors(self, vectors: Mapping[bytes, Sequence[float] | None]) -> None:
         with self._file.writing() as connection, connection:
             connection.execute("BEGIN IMMEDIATE")
             for digest, vector in vectors.items():
                 connection.execute(
                     "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
-                    (self._embedder_name, digest, packed(vector)),
+                    (self._embedder_name, digest, packed(vector or ())),
                 )
                 connection.execute(
                     "UPDATE agents SET revision = randomblob(8) "

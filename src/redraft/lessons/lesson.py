@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
+from redraft._words import words_in
 from redraft.errors import ConfigError
 from redraft.memory.safety import Cleaner, violations_of
-from redraft.types import words_in
 
 # "None: what is known does not tell", but not "None of the pages may be left out".
 _NOTHING = re.compile(

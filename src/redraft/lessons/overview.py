@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from redraft._words import overlap
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.documents import PLAYBOOKS, RULES
 from redraft.lessons.folder import LessonFolder
@@ -13,7 +14,6 @@ from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, violation_in, words_o
 from redraft.lessons.markdown import unknown_keys
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules
-from redraft.types import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

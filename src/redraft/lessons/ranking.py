@@ -17,10 +17,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from redraft._validation import check_count
+from redraft._words import is_latin, overlap, words_in
 from redraft.lessons.full_text import FullText, damping, names_in, tokens_of
 from redraft.lessons.lesson import CONFIDENCE, KINDS, NEAR_DUPLICATE, LessonKind, Status
 from redraft.text.characters import without_invisible
-from redraft.types import overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -168,6 +168,8 @@ class Search:
         vector: Sequence[float] | None,
         agents: Collection[AgentLessons],
         effects: Mapping[str, float],
+        *,
+        by_meaning: bool,
     ) -> None:
         has_names = any(not name.isdecimal() for name in names_in(query.text))
         self.near_misses = 0
@@ -198,9 +200,15 @@ class Search:
         self._shares: dict[int, float] = {}
         # Words count where the question has names, or where a lesson has no vector.
         if has_names or len(self._similarities) < total:
-            self._shares = full_text.shares(query.text)
+            matches = full_text.matches(query.text)
+            least = 0.0
+            if vector is None and (by_meaning or not is_latin(query.text)):
+                coverages = [one.coverage for one in matches.values()]
+                least = threshold_of([*coverages, *[0.0] * (total - len(coverages))], LEAST_COVERED, 1.0)
+            self._shares = {number: one.share for number, one in matches.items() if one.coverage >= least}
         if self._similarities:
-            threshold = threshold_of(self._matches(), has_names=has_names)
+            most = SURELY_RELEVANT + (NAME_BOOST / 2 if has_names else 0.0)
+            threshold = threshold_of(self._matches(), LEAST_RELEVANT, most)
             self._ranking = replace(self._ranking, threshold=threshold)
 
     def best(self) -> Iterator[BestLesson]:
@@ -339,6 +347,8 @@ RELEVANT = 0.3
 """The score of a relevant lesson where nothing is known of the others."""
 LEAST_RELEVANT, SURELY_RELEVANT = 0.2, 0.4
 """The range of the threshold; a lesson in the range is relevant if it stands out among the others."""
+LEAST_COVERED = 0.05
+"""The least share of a question that a lesson has to cover where words decide alone, if it stands out."""
 STANDS_OUT = 1.2
 """By how much more a lesson has to stand out than the best of as many random ones would.
 
@@ -383,20 +393,21 @@ class Candidate(NamedTuple):
     required: bool = False
 
 
-def threshold_of(matches: Sequence[float], *, has_names: bool = False) -> float:
+def threshold_of(
+    matches: Sequence[float], least: float = LEAST_RELEVANT, most: float = SURELY_RELEVANT
+) -> float:
     """Return the score from which a lesson is relevant, by how well all lessons match the question.
 
     How similar lessons are that have nothing to do with the question differs from field to field: a threshold
     that fits errands lets in every lesson about code. So a lesson has to stand out: to match better than the
-    best of as many random ones. If the question has names, the best of all gets the boost for them, whether
-    it fits or not, and the range ends higher.
+    best of as many random ones. The threshold is in the range from `least` to `most`. That range ends higher
+    if the question has names: then the best lesson gets the boost for them, whether it fits or not.
     """
     count = len(matches)
     mean = sum(matches) / count
     deviation = sqrt(max(0.0, sum(map(mul, matches, matches)) / count - mean * mean))
     best_of_random = NormalDist().inv_cdf(1 - 1 / max(count, 2))
-    most = SURELY_RELEVANT + (NAME_BOOST / 2 if has_names else 0.0)
-    return min(most, max(LEAST_RELEVANT, mean + STANDS_OUT * best_of_random * deviation))
+    return min(most, max(least, mean + STANDS_OUT * best_of_random * deviation))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._texts import as_text
+from redraft._words import overlap, words_in, words_of
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.ask import Answer, ask
 from redraft.lessons.lesson import (
@@ -28,7 +29,7 @@ from redraft.memory.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced, json_of, speaks_to_author
-from redraft.types import NOTHING_USED, TokenUsage, overlap, words_in
+from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -526,7 +527,7 @@ def _fact(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.casefold()))
+    return " ".join(words_of(text))
 
 
 def _repeats(text: str, other: str) -> bool:

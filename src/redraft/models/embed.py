@@ -74,20 +74,20 @@ def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> Named
     return ProviderEmbedder(full)
 
 
-def unit_rows(source: str, vectors: Any, count: int) -> list[list[float]]:
-    """Normalize vectors, given as lists or arrays, to lists of floats of unit length.
+def unit_rows(source: str, vectors: Any, count: int) -> list[list[float] | None]:
+    """Normalize vectors, given as lists or arrays, to lists of floats of unit length; None stays None.
 
-    Raises `OutputError`, naming the `source`, unless there are `count` rows of equal length (at least 1), all
-    of finite numbers, and none all zeros.
+    Raises `OutputError`, naming the `source`, unless there are `count` rows. Those that are not None must
+    have one length (at least 1) and finite numbers, not all zeros.
     """
-    rows = [_row(source, row) for row in _items(source, vectors)]
+    rows = [None if row is None else _row(source, row) for row in _items(source, vectors)]
     if len(rows) != count:
         raise OutputError(f"{source} returned {len(rows)} vectors for {count} texts; expected one per text.")
-    for row in rows:
-        if len(row) != len(rows[0]):
-            raise OutputError(
-                f"{source} returned vectors of {len(rows[0])} and {len(row)} numbers; expected equal lengths."
-            )
+    lengths = list(dict.fromkeys(len(row) for row in rows if row is not None))
+    if len(lengths) > 1:
+        raise OutputError(
+            f"{source} returned vectors of {lengths[0]} and {lengths[1]} numbers; expected equal lengths."
+        )
     return rows
 
 
@@ -120,7 +120,8 @@ class FunctionEmbedder:
     defined, which can't tell two lambdas of a module apart.
 
     Raises `ConfigError` for what can't be called. A call raises `OutputError` unless it gets a vector for
-    each text, of finite numbers, not all zeros, and of the same dimension as in earlier calls.
+    each text, of finite numbers, not all zeros, and of the same dimension as in earlier calls; or None for a
+    text in a language that it does not know.
     """
 
     def __init__(self, function: Callable[[list[str]], Any], name: str | None = None) -> None:
@@ -132,13 +133,13 @@ class FunctionEmbedder:
         self._function = awaited(function)
         self._dimension: int | None = None
 
-    async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
-        """Return the unit vectors of `texts`."""
+    async def __call__(self, texts: Sequence[str], /) -> list[list[float] | None]:
+        """Return the unit vectors of `texts`, None where the function does."""
         if not texts:
             return []
         source = f"The embedder {self.name!r}"
         rows = unit_rows(source, await self._function(list(texts)), len(texts))
-        dimension = len(rows[0])
+        dimension = next((len(row) for row in rows if row is not None), self._dimension)
         if dimension != (self._dimension or dimension):
             raise OutputError(
                 f"{source} returned vectors of {dimension} numbers, but of {self._dimension} before."
@@ -179,7 +180,7 @@ class ProviderEmbedder:
         else:
             self.name, self._given, self._fresh = f"{model.system}:{model.model_name}", model, None
 
-    async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
+    async def __call__(self, texts: Sequence[str], /) -> list[list[float] | None]:
         """Return the unit vectors of `texts`."""
         rows: list[Any] = []
         for start in range(0, len(texts), AT_ONCE):
@@ -241,7 +242,7 @@ class ScriptedEmbedder:
         self.texts: list[str] = []
         self._dimensions = dimensions
 
-    async def __call__(self, texts: Sequence[str], /) -> list[list[float]]:
+    async def __call__(self, texts: Sequence[str], /) -> list[list[float] | None]:
         """Return the unit vectors of `texts`."""
         self.texts += texts
         return unit_rows(self.name, [self._counts(text) for text in texts], len(texts))

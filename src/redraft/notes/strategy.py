@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
+from redraft._words import words_in
 from redraft.errors import ModelError, OutputError
 from redraft.memory.provenance import repeats
 from redraft.memory.safety import memory_redactor
@@ -462,8 +463,9 @@ def is_advice(item: str, said: str) -> bool:
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a text, in lower case."""
-    return {word.casefold() for word in WORD.findall(text)}
+    """Return the words of a text, folded; hyphenated words in Latin letters stay together."""
+    words = WORD.findall(text)
+    return {part for word in words for part in ((word.lower(),) if word.isascii() else words_in(word))}
 
 
 # Bounding a note.
