@@ -1,8 +1,11 @@
 """Every block of docs/criteria.md runs, and prints what the page says."""
 
+import json
 import linecache
 import runpy
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +53,20 @@ def test_the_commands_print_the_console_block(monkeypatch, folder):
     assert model.requests == []  # the gate kept it from being asked
     revised = redraft("revise", "offer.md", "-c", "criteria.yaml", "-m", "any:model", "-o", "better.md")
     assert (revised.exit_code, (folder / "better.md").read_text()) == (0, "A tea set, 40 euros.")
+
+
+def test_the_commands_that_draft_criteria(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, end in (("good", "fine"), ("bad", "cheap")):
+        rows = [{"task": "Praise it.", "output": f"Tea {number} is {end}."} for number in range(9)]
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    _, commands = PAGE.blocks("sh")
+    of_task, of_examples = (shlex.split(line)[1:] for line in commands.splitlines())
+    drafted = redraft(*of_task)
+    assert drafted.exit_code == 0
+    assert "Has at most 60 words" in drafted.stdout
+    assert redraft(*of_examples, "--yes").exit_code == 0
+    assert [one.evaluator for one in read_criteria(Path("criteria.yaml")).criteria] == ["regex"]
 
 
 @pytest.mark.parametrize(("draft", "code"), [(MEDIAN, 0), (MEDIAN.replace("sorted", "list"), 1)])

@@ -16,6 +16,7 @@ from redraft.types import Issue, ReflectionEvaluation, ReflectionVersion
 from support.commands import document, redraft
 from support.kept_runs import record
 from support.lessons import lesson
+from support.pages import Page
 from support.recurring import LEARNED, dated, history, samples
 
 CHECKS = {
@@ -50,6 +51,9 @@ def test_three_recurring_failures_become_checks_that_a_person_accepts(project, m
         assert 0 < one["caught"]["low"] <= one["caught"]["high"] <= 1
     path = project / "criteria.yaml"
     assert not path.exists()
+    monkeypatch.setenv("COLUMNS", "100")
+    _, *promised = Page("docs/lessons.md").blocks("console")[0].splitlines()
+    assert redraft("lessons", "propose", "clerk").stdout.splitlines()[: len(promised)] == promised
 
     dates = next(one for one in found if "YYYY" in one["check"])
     refused = redraft("lessons", "accept", dates["id"])

@@ -36,8 +36,8 @@ def test_a_table_with_an_example_of_each(rows, monkeypatch):
     shown = redraft("criteria", "--good", "good.jsonl", "--bad", "bad.jsonl").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert "10 of 10" in shown
-    assert "refuses  'Order of" in shown
-    assert "passes   'Order of" in shown
+    assert "refuses   'Order of" in shown
+    assert "passes    'Order of" in shown
 
 
 def test_texts_of_examples_can_not_steer_a_terminal(project):

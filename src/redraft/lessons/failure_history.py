@@ -165,14 +165,16 @@ class _Outputs:
         about = [one for one in lessons if _is_about(one, group, runs)]
         ids = tuple(one.id for one in about)
         told = sum(not self.advised[run].isdisjoint(ids) for run in runs)
-        said = [*Counter(group.said)][:MOST_SAID]
+        counts = Counter(group.said).most_common(MOST_SAID)
+        said = [text for text, _ in counts]
+        title = _title(group.criterion, said[0]) if group.words else group.title
         texts = (
             *said,
             self.descriptions.get(group.criterion, ""),
             *map(_advice_in, about),
             _shared_numbers(group.bad),
         )
-        return RecurringFailure(group.title, group.bad, good, texts, ids, told)
+        return RecurringFailure(title, group.bad, good, texts, ids, told)
 
 
 def _issues(evaluation: ReflectionEvaluation, thresholds: Mapping[str, float]) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Group
-from rich.padding import Padding
 from rich.text import Text
 
 from redraft._texts import as_text, counted, shortened
@@ -22,7 +21,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
 from redraft.terminal.input import confirm, read_text
-from redraft.terminal.tables import PlainTable
+from redraft.terminal.tables import PlainTable, bare_table
 from redraft.text.characters import visible
 from redraft.text.json import load_json
 from redraft.text.rows import ROW_FILES, rows_of
@@ -208,21 +207,19 @@ def _parts(row: Mapping[str, Any], place: str) -> tuple[Any, str]:
 
 
 def proposals_view(proposals: Sequence[Proposal]) -> RenderableType:
-    """Render proposals: a table of what each would have done, then one example of each."""
+    """Render proposals: a table of what each would have done, then why, with an example of each kind."""
     rows = [
         {
             "id": one.id,
             "check": visible(one.says),
             "caught": _counted(one.trial.caught, one.trial.bad, one.trial.caught_share),
             "wrongly refused": _counted(one.trial.refused, one.trial.good, one.trial.refused_share),
-            "runs": str(one.trial.bad_runs + one.trial.good_runs),
         }
         for one in proposals
     ]
-    table = PlainTable(rows, wrap=("id", "check"), right=("runs",), drop=("runs",))
-    parts: list[RenderableType] = [table]
+    parts: list[RenderableType] = [PlainTable(rows, wrap=("id", "check"))]
     for one in proposals:
-        parts += ["", *_details(one)]
+        parts += ["", Text.assemble((one.id, "bold"), f"  {visible(one.says)}"), _details(one)]
     return Group(*parts)
 
 
@@ -233,28 +230,37 @@ def _counted(count: int, of: int, share: Effect | None) -> str:
     return f"{count} of {of}{figures}"
 
 
-def _details(one: Proposal) -> list[RenderableType]:
-    """Render why a check is proposed, and examples; texts from outputs are quoted."""
-    trial = one.trial
+def _details(one: Proposal) -> RenderableType:
+    """Render why a check is proposed, and examples; texts of runs are quoted."""
+    trial, held_out = one.trial, one.trial.held_out
+    table = bare_table()
+    table.show_header = False
+    table.add_column(no_wrap=True, style=QUIET)
+    table.add_column(overflow="fold")
+
+    def quoted(text: str) -> str:
+        return visible(repr(shortened(withheld(text), LONGEST_EXAMPLE)))
+
     lines: list[tuple[str, str, str]] = []
     if one.failure:
-        lines.append(("fails", withheld(one.failure), ""))
+        lines.append(("failed", f"in {counted(trial.bad_runs, 'run')}, such as {quoted(one.failure)}", ""))
     if one.lessons:
         told = f"; told in vain in {counted(one.told, 'run')}" if one.told else ""
-        lines.append(("lessons", f"{', '.join(one.lessons)}{told}", ""))
-    if trial.held_out is not None:
-        held = trial.held_out
-        said = f"caught {held.caught} of {held.bad}, wrongly refused {held.refused} of {held.good}"
-        lines.append(("held out", f"{said} (drafted from one half of the runs, tried on the other)", QUIET))
+        lines.append(("lessons", visible(f"{', '.join(one.lessons)}{told}"), ""))
+    if held_out is not None:
+        caught = f"caught {held_out.caught} of {held_out.bad}"
+        refused = f"wrongly refused {held_out.refused} of {held_out.good}"
+        how = "drafted from one half of the runs and tried on the other"
+        lines.append(("held out", f"{caught}, {refused}, {how}", ""))
     for label, text, style in (
         ("refuses", trial.caught_output, BAD),
         ("passes", trial.passed_output, GOOD),
         ("wrongly", trial.refused_output, BAD),
     ):
         if text:
-            lines.append((label, repr(shortened(withheld(text), LONGEST_EXAMPLE)), style))
+            lines.append((label, quoted(text), style))
     if (trial.bad or trial.good) and trial.weakness:
-        lines.append(("weak", f"{trial.weakness}", BAD))
-    heading = Text.assemble((one.id, "bold"), f"  {visible(one.says)}")
-    shown = (Text.assemble((f"{label:<9}", QUIET), (visible(text), style)) for label, text, style in lines)
-    return [heading, *(Padding(line, (0, 0, 0, 2)) for line in shown)]
+        lines.append(("weak", trial.weakness, BAD))
+    for label, text, style in lines:
+        table.add_row(f"  {label}", Text(text, style))
+    return table
