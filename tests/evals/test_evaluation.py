@@ -57,6 +57,25 @@ def revising(calls=None):
     )
 
 
+def test_tries_of_a_case_are_compared_with_each_other():
+    endings = {"0": [1, 1, 1], "1": [1, 0, 1], "2": [0, 0, 0]}
+    left = {number: iter(each) for number, each in endings.items()}
+
+    def answer(prompt):
+        return "good" if next(left[prompt.split()[-1].strip(".")]) else "bad"
+
+    found = [EvalCase(f"case-{number}", PlainTask(f"Write {number}"), criteria=(GOOD,)) for number in endings]
+    report = Evaluation(found, answer, n=3, at_once=1, store=MemoryStore()).run_sync()
+    (figures,) = report.figures
+    assert figures.passed_all == pytest.approx(1 / 3)
+    assert figures.flips == pytest.approx((2 / 3) / 3)
+    assert "| all 3 tries |" in report.markdown()
+    assert any("end differently in 22 %." in remark for remark in report.remarks())
+    once = Evaluation(cases(3), revising(), store=MemoryStore()).run_sync()
+    assert once.figures[0].passed_all is once.figures[0].flips is None
+    assert "all 1" not in once.markdown()
+
+
 def test_what_is_returned_is_compared_with_the_first_draft():
     report = Evaluation(cases(20), revising(), store=MemoryStore()).run_sync()
     returned, first = report.figures

@@ -29,7 +29,7 @@ from redraft.stores.base import Record
 from redraft.types import NOT_JUDGED, NOTHING_USED, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from redraft.stores.base import Store
     from redraft.types import ReflectionEvaluation
@@ -197,6 +197,11 @@ class Figures:
     """The tries that could not be judged."""
     failed: int
     """The tries in which the agent failed."""
+    tries_of_case: int = 1
+    passed_all: float | None = None
+    """The share of cases that passed in all tries (pass^k); None if no case was tried more than once."""
+    flips: float | None = None
+    """How often two tries of the same case end differently: the arm compared with itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +346,9 @@ class EvaluationReport:
     def _figures(self, side: Side) -> Figures:
         tries = self._tries_of(side)
         answers = [(attempt, side.answer(attempt)) for attempt in tries]
+        by_case: dict[str, list[tuple[Try, GradedAnswer | None]]] = {}
+        for attempt, answer in answers:
+            by_case.setdefault(attempt.case, []).append((attempt, answer))
         passed = [METRICS["passed"](*one) for one in answers]
         of_cases = {name: list(self._of_cases(side, name).values()) for name in METRICS}
         tokens = sum(answer.usage.total_tokens for _, answer in answers if answer is not None)
@@ -369,6 +377,8 @@ class EvaluationReport:
             tokens / passed.count(1.0) if passed.count(1.0) else None,
             passed.count(None),
             sum(bool(attempt.error) and not attempt.unknown for attempt in tries),
+            self.evaluated.n,
+            *_repeated([METRICS["passed"](*one) for one in of_case] for of_case in by_case.values()),
         )
 
     def _difference(self, ours: Side, theirs: Side) -> Difference:
@@ -490,9 +500,11 @@ class EvaluationReport:
     def remarks(self) -> list[str]:
         """Return what a reader should know besides the figures."""
         found = [one.power() for one in self.differences[:1] if one.passed.verdict == "not distinguishable"]
+        main = self.figures[0]
+        if main.flips is not None:
+            found.append(f"Two tries of a case by {main.side} end differently in {100 * main.flips:.0f} %.")
         if self.spoiled:
             found.append(f"Spoiled control cases, right without reflection: {', '.join(self.spoiled)}.")
-        main = self.figures[0]
         if main.unknown:
             why = self._why_unknown(self.sides[0])
             found.append(f"{main.unknown} of {main.tries} tries could not be judged, and are left out. {why}")
@@ -579,6 +591,18 @@ def report_of(evaluated: Evaluated, tries: Iterable[Try]) -> EvaluationReport:
     )
 
 
+def _repeated(passed: Iterable[Sequence[float | None]]) -> tuple[float | None, float | None]:
+    """Return the share of cases that passed in all tries, and how often two tries of a case end differently.
+
+    `passed` has the tries of each case; those that are not known are left out, and cases with a single one.
+    """
+    tries = [known for of_case in passed if len(known := [one for one in of_case if one is not None]) > 1]
+    if not tries:
+        return None, None
+    differing = [2 * sum(one) * (len(one) - sum(one)) / (len(one) * (len(one) - 1)) for one in tries]
+    return fmean(all(one) for one in tries), fmean(differing)
+
+
 def within_bounds(effect: Effect | None) -> Effect | None:
     """Return an interval of scores without what is below 0 or above 1."""
     return None if effect is None else Effect(effect.mean, max(0.0, effect.low), min(1.0, effect.high))
@@ -596,10 +620,12 @@ def row(figures: Figures) -> dict[str, str]:
         return f" ({format(effect.low * scale, form)} to {format(effect.high * scale, form)})"
 
     share = "?" if figures.mean_passed is None else f"{100 * figures.mean_passed:.0f} %"
+    every = "?" if figures.passed_all is None else f"{100 * figures.passed_all:.0f} %"
     return {
         "arm": figures.side,
         "cases": str(figures.cases),
         "passed (95 %)": f"{share}{spread(figures.passed, 100, '.0f')}",
+        **({f"all {figures.tries_of_case} tries": every} if figures.tries_of_case > 1 else {}),
         "score (95 %)": f"{number(figures.mean_score, '.2f')}{spread(figures.score, 1, '.2f')}",
         "calls": number(figures.calls, ".1f"),
         "tokens": number(figures.tokens, ",.0f"),
