@@ -327,3 +327,32 @@ def test_a_check_without_a_reason_is_named_once():
     pattern = ReflectionPattern(quality_criteria=[check], max_iterations=0)
     result = reflect_sync(TASK, generate=lambda p: "x", pattern=pattern)
     assert outcome_of(result).issues == ("conventional scored 0.00, needs 0.70",)
+
+
+def calls(*made):
+    """Return a conversation of calls, each with its answer."""
+    messages = []
+    for number, (tool, args, answer) in enumerate(made):
+        called = {"part_kind": "tool-call", "tool_name": tool, "args": args, "tool_call_id": f"c{number}"}
+        messages.append({"parts": [called]})
+        messages.append({"parts": [called | {"part_kind": "tool-return", "content": answer}]})
+    return Conversation(messages)
+
+
+def test_the_steps_after_a_failure_are_the_calls_that_the_passing_version_made_without_an_error():
+    first = calls(("get", "page=3", "HTTPError: E4031"))
+    second = calls(("get", "page=3", "HTTPError: E4031"), ("get", "cursor=a", "more"), ("put", "x", "ok"))
+    drafts = [Draft("page 3", conversation=first), Draft("a cursor", conversation=second)]
+
+    def run(passes):
+        outputs = iter(drafts)
+        return reflect_sync(
+            PlainTask("Fetch the list."),
+            generate=lambda _prompt: next(outputs),
+            evaluate=lambda output: (output == passes, "no cursor"),
+            pattern=ReflectionPattern(max_iterations=1),
+        )
+
+    assert outcome_of(run("a cursor")).steps == ("Call get with cursor=a", "Call put with x")
+    assert outcome_of(run("neither")).steps == ()
+    assert outcome_of(run("page 3")).steps == ()

@@ -50,7 +50,8 @@ class Outcome:
     success took a revision, `failed_output` is the output before it, and `issues` and `error` are about that.
     `requirements` say what the failed criteria ask for, without data of the run. `told` are the sources of
     the advice that the run was given, such as the ids of lessons. `heard` are answers of tools that are too
-    long for the transcript; they are not shown to the model that reflects.
+    long for the transcript; they are not shown to the model that reflects. `steps` are the calls of tools
+    with which the output was made, if a revision made a success of it; those that failed are left out.
     `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
     it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
     unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
@@ -71,6 +72,7 @@ class Outcome:
     requirements: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     heard: str = ""
+    steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
@@ -137,6 +139,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         requirements=tuple(missed_requirements(result.criteria, judged.issues)),
         told=_sources_of(result.advice),
         heard="\n".join(_long_answers(result)),
+        steps=() if failed is None else tuple(_steps_of(result.history.best_version)),
     )
 
 
@@ -341,10 +344,23 @@ def tool_errors(result: ReflectionResult) -> Iterator[tuple[str, str]]:
     """Yield the errors that tools answered with in a run, each with the name of the tool."""
     for version in result.history.versions:
         for part in _parts_of(version.conversation) if version.conversation is not None else ():
-            content, tool = as_text(part.get("content")), part.get("tool_name")
-            failed = part.get("part_kind") == "retry-prompt" or part.get("outcome") in ("failed", "denied")
-            if tool and _is_tool_output(part) and (failed or _ERROR.match(content)):
-                yield str(tool), _short(content)
+            tool = part.get("tool_name")
+            if tool and _is_tool_output(part) and _has_failed(part):
+                yield str(tool), _short(part.get("content"))
+
+
+def _steps_of(version: ReflectionVersion) -> Iterator[str]:
+    """Yield the calls of tools by which a version was made, without those that failed."""
+    parts = [] if version.conversation is None else list(_parts_of(version.conversation))
+    failed = {part.get("tool_call_id") for part in parts if _is_tool_output(part) and _has_failed(part)}
+    for part in parts:
+        if part.get("part_kind") == "tool-call" and part.get("tool_call_id") not in failed - {None}:
+            yield f"Call {part.get('tool_name')} with {_short(part.get('args'))}"
+
+
+def _has_failed(part: Mapping[str, Any]) -> bool:
+    is_failure = part.get("part_kind") == "retry-prompt" or part.get("outcome") in ("failed", "denied")
+    return is_failure or _ERROR.match(as_text(part.get("content"))) is not None
 
 
 def _long_answers(result: ReflectionResult) -> Iterator[str]:

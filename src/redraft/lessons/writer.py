@@ -257,7 +257,12 @@ class _Form:
         return ("", why) if why else (text, "")
 
     def _replay(self, steps: Any, strategy: Any) -> tuple[Replay | None, str]:
-        """Return the steps in a reply, or why they are refused."""
+        """Return the steps to replay, or why they are refused.
+
+        After a failure in the same run, those are the recorded steps that passed, never a model's words.
+        """
+        if self.outcome.is_mended:
+            steps = list(self.outcome.steps)
         if not self.has_steps or not isinstance(steps, list) or not isinstance(strategy, str):
             return None, ""
         texts = [one for one in cast("list[Any]", steps) if isinstance(one, str)]
