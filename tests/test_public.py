@@ -56,8 +56,8 @@ NAMES = {
     """,
     "redraft.protocols": """
         Advisor AgentLike AgentPattern Attempt ChatModel ChatReply ChatRequest CriteriaAdvisor
-        Embedder Evaluator FailureObserver Generator LearningAdvisor Preference ReflectionCallbacks
-        ReflectionDecision Reviser RunContext Step Stopper StreamingModel TextListener
+        Embedder Evaluator FailureObserver Generator LearningAdvisor Mistake MistakeAdvisor Preference
+        ReflectionCallbacks ReflectionDecision Reviser RunContext Step Stopper StreamingModel TextListener
     """,
     "redraft.redact": "Category Kind Redacted Redactor redact redactor_of_environment",
     "redraft.retention": "Backup Forgotten ProjectData Pruned back_up restore",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redraft._prompts import mistake_text
 from redraft._texts import as_text, is_short
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def render_feedback(attempt: Attempt) -> str:
         parts.append("Start anew: an earlier attempt failed in these ways, and changing it led nowhere.")
     elif attempt.temperature is not None:
         parts.append("The last revision changed nothing.")
+    parts.append(mistake_text(attempt.advice))
     return "\n\n".join(part for part in parts if part)
 
 

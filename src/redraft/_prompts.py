@@ -71,6 +71,14 @@ def advice_text(advice: Sequence[Advice]) -> str:
     return "\n\n".join(parts)
 
 
+AGAIN = "This has failed before."
+
+
+def mistake_text(advice: Sequence[Advice]) -> str:
+    """Render advice on what has just failed; empty without any."""
+    return f"{AGAIN}\n{advice_text(advice)}" if advice else ""
+
+
 def _required_text(requirements: list[str]) -> str:
     return "\n".join(["The answer must also meet this:", *requirements])
 

@@ -42,6 +42,8 @@ __all__ = [
     "FailureObserver",
     "Generator",
     "LearningAdvisor",
+    "Mistake",
+    "MistakeAdvisor",
     "Preference",
     "ReflectionCallbacks",
     "ReflectionDecision",
@@ -195,6 +197,31 @@ class CriteriaAdvisor(Advisor, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What has just failed in a run, as far as its writer may know it."""
+
+    errors: tuple[str, ...]
+    """What went wrong, in the words of checks, a judge or a tool."""
+    criteria: tuple[str, ...] = ()
+    """The names of the criteria that were not met."""
+    requirements: tuple[str, ...] = ()
+    """What these criteria ask for, in words."""
+    tool: str = ""
+    """The tool that failed, if it was a tool."""
+    stated: tuple[str, ...] = ()
+    """What the prompt or the conversation says already."""
+
+
+@runtime_checkable
+class MistakeAdvisor(Advisor, Protocol):
+    """An advisor that also gives advice when something has failed in a run."""
+
+    async def advise_on(self, task: PlainTask, mistake: Mistake, /) -> list[Advice]:
+        """Return advice on a mistake, which goes into the next prompt, or an empty list."""
+        ...
+
+
 @runtime_checkable
 class FailureObserver(Advisor, Protocol):
     """An advisor that also learns from runs that raised before they had a result.
@@ -325,6 +352,8 @@ class Attempt:
     """Its 1-based number among the attempts at the same version, which run in parallel."""
     way: Way | None = None
     """The way that was chosen among several, which is its `strategy`, too."""
+    advice: tuple[Advice, ...] = ()
+    """Advice on what failed before."""
 
 
 FIRST_ATTEMPT = Attempt()

@@ -131,6 +131,8 @@ class Advice:
     tokens: int = 0
     is_note: bool = False
     kind: Literal["information", "rule", "requirement", "quoted"] = "information"
+    after: str = ""
+    """What had failed when it was given, such as "version 1"; empty for advice from the start."""
 
 
 def images_in(messages: Iterable[Message]) -> tuple[Image, ...]:
@@ -143,6 +145,8 @@ def with_images(content: str, images: tuple[Image, ...]) -> Message:
     return ImageMessage("user", content, images) if images else Message("user", content)
 
 
+VERSION = "version "
+"""How `Advice.after` begins if a version had failed."""
 COUNTS = ("words", "characters", "lines", "bullets")
 NOT_JUDGED = "Not judged: "
 """How an issue begins that says why a criterion has no score."""
@@ -771,6 +775,8 @@ class Draft(Generic[OutputT]):
     """Why it was chosen from several candidates."""
     model: str = ""
     """The name of the model that wrote it, if that is known."""
+    advice: tuple[Advice, ...] = ()
+    """The advice on what had failed that its writer was given."""
 
     def usage_by_role(self, role: str) -> Mapping[str, TokenUsage]:
         """Return its usage as that of `role`, with what the choice and the other candidates used."""

@@ -579,7 +579,8 @@ def _advice(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for advice in run.record.advice:
         why_chosen = f", {visible(advice.reason)}" if advice.reason else ""
-        source = Text(f"{visible(advice.source)}{why_chosen}, {advice.tokens} tokens", QUIET)
+        after = f", after {visible(advice.after)}" if advice.after else ""
+        source = Text(f"{visible(advice.source)}{why_chosen}{after}, {advice.tokens} tokens", QUIET)
         parts += [source, Padding(Text(visible(advice.text)), INDENT)]
     return ["", Text("Advice", "bold"), *parts] if parts else []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from redraft._prompts import advice_text
-from redraft._texts import estimate_tokens
+from redraft._texts import estimate_tokens, shortened
 from redraft._words import words_in
 from redraft.lessons.lesson import Content, LessonKind, is_empty
 from redraft.redact.log import logger
@@ -95,6 +95,47 @@ def advice_of(
     return chosen
 
 
+def advice_on_mistake(lessons: Sequence[FoundLesson], stated: Sequence[str], max_tokens: int) -> list[Advice]:
+    """Return lessons about a mistake as quoted advice of at most `max_tokens` in total, best first.
+
+    A sentence that is `stated` already, or that an earlier lesson says, is left out, and so is a lesson of
+    which nothing else is left. If a lesson finds no room, what matters least in it is left out first.
+    """
+    said = [_spoken(text) for text in stated]
+    left = max_tokens - _WRAPPER_TOKENS["quoted"]
+    chosen: list[Advice] = []
+    for found in lessons:
+        # Not compared sentence by sentence: a prompt may name a field before its text.
+        texts: dict[str, str] = {}
+        for label, text in _fields(found.lesson.content).items():
+            new = [one for one in _sentences(text) if not any(_spoken(one) in known for known in said)]
+            if new:
+                texts[label] = text if len(new) == len(_sentences(text)) else " ".join(new)
+        piece = _fitting(found, texts, left) if texts else None
+        if piece is not None:
+            said.append(_spoken(piece.text))
+            left -= piece.tokens
+            around = 0 if chosen else _WRAPPER_TOKENS["quoted"]
+            chosen.append(replace(piece, tokens=piece.tokens + around))
+    return chosen
+
+
+def _fitting(found: FoundLesson, texts: Mapping[str, str], max_tokens: int) -> Advice | None:
+    """Return a lesson with as many of its fields as find room, the last of them shortened if need be."""
+    needed = sorted(texts, key=lambda label: _LEAST_NEEDED.index(label) if label in _LEAST_NEEDED else -1)
+    for count in range(len(needed), 0, -1):
+        piece = _lesson_advice(found, {label: texts[label] for label in texts if label in needed[:count]})
+        if piece.tokens <= max_tokens:
+            return piece
+    label = needed[0]
+    room = max_tokens - _lesson_advice(found, {label: ""}).tokens - SEPARATOR_TOKENS
+    if room < _FEWEST_TOKENS:
+        return None
+    most = room * 3 if texts[label].isascii() else room
+    piece = _lesson_advice(found, {label: shortened(texts[label], most)})
+    return piece if piece.tokens <= max_tokens else None
+
+
 _ABOUT: dict[LessonKind, str] = {
     "failure": "A task that failed",
     "partial": "A task that was done in part",
@@ -114,6 +155,10 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "decision": {"decision": "Decision", "why": "Why"},
 }
 """The fields of a lesson that help in another run, and their labels."""
+_FEWEST_TOKENS = 20
+"""Of a field that is shortened; less would say nothing."""
+_LEAST_NEEDED = ("Rule", _WHAT_WENT_WRONG, "Why it worked", "Why")
+"""The fields that are left out where there is little room, the last first."""
 
 
 DISOBEYED = "Earlier runs were told this and made the same mistake again."
@@ -174,6 +219,11 @@ def _untold(fields: Mapping[str, str], told: set[str], required: Sequence[str]) 
 
 def _sentences(text: str) -> list[str]:
     return [one.strip() for one in _SENTENCE_END.split(text) if words_in(one)]
+
+
+def _spoken(text: str) -> str:
+    """Return the words and operators of a text, regardless of case, between spaces."""
+    return f" {' '.join(_TELLING.findall(text.casefold()))} "
 
 
 def _keys(text: str) -> list[str]:

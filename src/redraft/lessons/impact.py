@@ -41,7 +41,7 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
-    """An agent's run with its score (0..1, None if not judged) and the lessons that it was given."""
+    """An agent's run with its score (0..1, None if not judged) and the lessons that it was given at first."""
 
     run_id: str
     agent: str
@@ -124,8 +124,9 @@ class Impact:
     ) -> dict[str, Payoff]:
         """Record a run, replacing an earlier record of it, and the uses of its lessons.
 
-        `obeyed` says of each lesson whether the run avoided its failure, if known. Returns for each lesson
-        whether it helps, as the latest runs show.
+        `obeyed` says of each lesson whether the run avoided its failure, if known; it may have more lessons
+        than the run began with, which count as used and are not compared. Returns for each lesson whether it
+        helps, as the latest runs show.
         """
         await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
         runs = await self._runs(run.task_type) if run.lessons else []
@@ -134,6 +135,8 @@ class Impact:
             helped = None if run.score is None else {"helps": True, "hurts": False}.get(payoff.verdict)
             use = Use(lesson, run.run_id, run.at, helped, obeyed=obeyed.get(lesson))
             await self._store.put(use.record())
+        for lesson in obeyed.keys() - payoffs.keys():
+            await self._store.put(Use(lesson, run.run_id, run.at, obeyed=obeyed[lesson]).record())
         return payoffs
 
     async def fail(self, lesson: str, run_id: str, at: datetime) -> None:

@@ -173,11 +173,16 @@ class LessonIndex:
         self._agents: dict[str, AgentLessons] = {}
 
     async def search(
-        self, query: LessonQuery, effects: Mapping[str, float] = MappingProxyType({})
+        self,
+        query: LessonQuery,
+        effects: Mapping[str, float] = MappingProxyType({}),
+        *,
+        by_words: bool = False,
     ) -> FoundLessons:
         """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
 
-        `effects` (-1..1) tell by the ids of lessons how often each helped rather than hurt.
+        `effects` (-1..1) tell by the ids of lessons how often each helped rather than hurt. With `by_words`,
+        nothing is embedded, and full text alone is searched.
 
         Only lessons of the query's status are found, archived ones included, and one of several
         near-duplicates. If the embedder fails, a warning is logged and full text alone is searched.
@@ -186,7 +191,7 @@ class LessonIndex:
         modification times of the agents' folders; a file edited in place, when its lesson is found, or by
         `refresh`.
         """
-        vector = await self._question(query.text)
+        vector = None if by_words else await self._question(query.text)
         return await self._file.use(self._search, query, vector, effects, in_memory=True)
 
     async def fill(self, most: int | None = None, agent: str | None = None) -> int:
@@ -385,7 +390,9 @@ class LessonIndex:
         agents: list[AgentLessons] = []
         for name, agent, revision in rows:
             lessons = self._agents.get(name)
-            if lessons is None or (lessons.revision, lessons.dimension) != (revision, dimension):
+            is_current = lessons is not None and lessons.revision == revision
+            # A search without a vector leaves those of another dimension alone.
+            if lessons is None or not is_current or dimension not in (0, lessons.dimension):
                 lessons = AgentLessons(connection, _numbers(agent), revision, self._embedder_name, dimension)
                 self._agents[name] = lessons
             agents.append(lessons)

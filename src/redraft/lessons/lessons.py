@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
@@ -17,7 +17,7 @@ from redraft._texts import counted, shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.evaluate.requirements import requirements_of
-from redraft.lessons.advice import advice_of
+from redraft.lessons.advice import advice_of, advice_on_mistake
 from redraft.lessons.documents import documents_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.folder import LessonFolder
@@ -35,7 +35,7 @@ from redraft.lessons.lesson import (
     violations_in,
 )
 from redraft.lessons.markdown import parse, render
-from redraft.lessons.obedience import RunFailures, as_stored, changes_after
+from redraft.lessons.obedience import RunFailures, as_stored, changes_after, later_advice
 from redraft.lessons.outcome import (
     CONTENT_TYPES,
     Outcome,
@@ -48,11 +48,12 @@ from redraft.lessons.outcome import (
 )
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
+from redraft.lessons.recurrence import CANDIDATES, matching_lessons, query_of
 from redraft.lessons.writer import LessonReflection, repeated_source, write_reflection
 from redraft.memory.safety import LONGEST, Cleaner
 from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
-from redraft.protocols import ChatModel, Embedder, ModelChoice
+from redraft.protocols import ChatModel, Embedder, Mistake, ModelChoice
 from redraft.redact.log import logger
 from redraft.settings import load_settings
 from redraft.stores.base import Store
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
 QUARANTINED = "quarantined"
 RECALLED = 3
 MAX_TOKENS = 800
+MISTAKE_TOKENS = 240
+"""Tokens of advice on what has just failed, at most."""
 SUMMARY_WORDS = 8
 LONGEST_SUMMARY = 200
 LONGEST_EXCERPT = 1_000
@@ -233,6 +236,22 @@ class Lessons:
             {one: its.effect for one, its in (await self._impact.all_counters()).items() if its.effect},
         )
 
+    async def advise_on(self, task: str | PlainTask, mistake: Mistake, /) -> list[Advice]:
+        """Return advice on what has just failed: the lessons whose failure matches it, best first.
+
+        A lesson matches by a requirement or a criterion that was missed, by the tool that failed, or by the
+        identifiers and the words of the error; never by the task alone. It is quoted as data, without what
+        the prompt says already (`stated`), in at most `MISTAKE_TOKENS` tokens. A quarantined lesson is found
+        for the very task that taught it alone.
+        """
+        agent = None if self.semantic else self.agent
+        found = await self._index.search(query_of(mistake, agent, self.clock()), by_words=True)
+        waiting = await self._quarantined_of(_as_task(task), CANDIDATES)
+        matching = await asyncio.to_thread(matching_lessons, mistake, [*waiting, *found])
+        return advice_on_mistake(
+            matching, (*mistake.stated, *mistake.errors), min(self.max_tokens, MISTAKE_TOKENS)
+        )
+
     # --- after a run ---------------------------------------------------------------------------------------
 
     async def observe(self, result: ReflectionResult) -> None:
@@ -275,7 +294,9 @@ class Lessons:
             return
         outcome = await self._doubted(outcome, advice)
         lessons = await asyncio.to_thread(self._lessons_of, advice)
-        await self._count_run(run_id, task, None, lessons, RunFailures.of_error(error))
+        failures = RunFailures.of_error(error)
+        obeyed = {lesson.id: failures.obeyed(lesson) for lesson in lessons}
+        await self._count_run(run_id, task, None, lessons, obeyed, list(obeyed))
         self._raised.add(outcome)
         await self._due.add(outcome)
         if model is not None and not isinstance(error, ModelError):
@@ -706,11 +727,20 @@ class Lessons:
             return
         score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result.advice)
         failures = RunFailures.of(result, outcome)
-        at, payoffs = await self._count_run(result.run_id, result.task, score, lessons, failures)
+        obeyed = {lesson.id: failures.obeyed(lesson) for lesson in lessons}
+        # What is given after a failure caused neither that nor the score: all such runs have failed once.
+        later = later_advice(result.advice)
+        afterwards = RunFailures.of(result, outcome, later=True) if later else failures
+        for lesson in lessons:
+            if lesson.id in later:
+                obeyed[lesson.id] = afterwards.obeyed(lesson) if later[lesson.id] else None
+        first = [one.id for one in lessons if one.id not in later]
+        at, payoffs = await self._count_run(result.run_id, result.task, score, lessons, obeyed, first)
         taught_here = await self._guidance.quarantined(result.task) if lessons else []
         for lesson in lessons:
             if lesson.status != QUARANTINED or lesson.id not in taught_here:
-                await self._act_on(lesson, payoffs[lesson.id], at)
+                if lesson.id in payoffs:
+                    await self._act_on(lesson, payoffs[lesson.id], at)
             elif lesson.source != result.run_id:
                 before = await self._impact.score(lesson.source) if lesson.source else None
                 scored_more = score is not None and before is not None and score > before
@@ -725,13 +755,15 @@ class Lessons:
         task: PlainTask,
         score: float | None,
         lessons: Sequence[Lesson],
-        failures: RunFailures,
+        obeyed: Mapping[str, bool | None],
+        first: Sequence[str],
     ) -> tuple[datetime, dict[str, Payoff]]:
-        """Record a run and what it did with its lessons; return its time, and whether each lesson helps."""
-        ids = tuple(lesson.id for lesson in lessons)
-        run = ScoredRun(run_id, self._folder, self.clock(), score, task.task_type, ids)
-        obeyed = {lesson.id: failures.obeyed(lesson) for lesson in lessons}
-        before = {one: await self._impact.obedience(one) for one in ids}
+        """Record a run and what it did with its lessons; return its time, and whether each lesson helps.
+
+        `first` are the lessons that it was given at its start, which alone are compared.
+        """
+        run = ScoredRun(run_id, self._folder, self.clock(), score, task.task_type, tuple(first))
+        before = {one.id: await self._impact.obedience(one.id) for one in lessons}
         payoffs = await self._impact.count(run, obeyed)
         for lesson in lessons:
             await self._heed(lesson, before[lesson.id], run.at)

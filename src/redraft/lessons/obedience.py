@@ -17,13 +17,13 @@ from redraft.lessons.outcome import tool_errors
 from redraft.lessons.ranking import normalized
 from redraft.lessons.writer import FAILED_BEFORE, FAILED_WITH
 from redraft.memory.safety import Cleaner
-from redraft.types import NOT_MET, overlap, words_in
+from redraft.types import NOT_MET, VERSION, overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.lessons.outcome import Outcome
-    from redraft.types import ReflectionResult
+    from redraft.types import Advice, ReflectionResult
 
 SAME_PROBLEM = 0.5
 """The `overlap` from which two messages of one check, error class or tool are about the same problem."""
@@ -81,13 +81,18 @@ class RunFailures:
     is_judged: bool = False
 
     @classmethod
-    def of(cls, result: ReflectionResult, outcome: Outcome | None) -> RunFailures:
-        """Collect what went wrong in a finished run, as far as its writer may know it."""
+    def of(cls, result: ReflectionResult, outcome: Outcome | None, *, later: bool = False) -> RunFailures:
+        """Collect what went wrong in a finished run, as far as its writer may know it.
+
+        With `later`, in its last version alone: for lessons that it was given once something had failed.
+        """
         versions = result.history.versions
         judged = [versions[0], result.history.best_version] if versions else []
         criteria = {one.name: one for one in result.criteria}
         requirements: list[str] = []
         problems = [RunProblem(_clean(text), tool=tool) for tool, text in tool_errors(result)]
+        if later:
+            judged, problems = list(versions[-1:]), []
         issues = dict.fromkeys(one for each in judged for one in each.evaluation.for_writer().issues)
         for issue in issues:
             criterion = criteria.get(issue.criterion or "")
@@ -132,6 +137,15 @@ class RunFailures:
             return False
         is_named = bool(required_by(lesson, self.requirements))
         return is_named or any(one.is_in(lesson, facts) for one in self.problems)
+
+
+def later_advice(advice: Sequence[Advice]) -> dict[str, bool]:
+    """Return the lessons that a run was not given at its start, and whether a version had failed by then.
+
+    Otherwise it was a tool: nothing says whether it failed again after that.
+    """
+    first = {one.source for one in advice if not one.after}
+    return {one.source: one.after.startswith(VERSION) for one in advice if one.source not in first}
 
 
 @lru_cache(maxsize=512)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 from redraft._calls import awaited
 from redraft._critique import render_critique
 from redraft._hints import keyword_hints
+from redraft._prompts import mistake_text
 from redraft._texts import as_text
 from redraft._validation import check_count, check_flag
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, EscalationError, ModelError
+from redraft.evaluate.requirements import missed_requirements
 from redraft.lessons.lesson import Content, Lesson, headings_of, is_empty
 from redraft.lessons.outcome import Outcome, issue_lines, outcome_of, score_of
-from redraft.protocols import FRESH_TEMPERATURE
+from redraft.protocols import FRESH_TEMPERATURE, Mistake, MistakeAdvisor
 from redraft.redact.log import logger
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced
@@ -69,7 +71,8 @@ async def retry_with_lessons(
     be async or not.
 
     An attempt gets all lessons of the chain, quarantined ones included; a lesson with which an attempt does
-    better is approved. If a reflection fails, this is logged, and the next attempt gets the error alone.
+    better is approved. It also gets earlier lessons about what has just failed, as `Lessons.advise_on` finds
+    them. If a reflection fails, this is logged, and the next attempt gets the error alone.
     After `max_retries` retries, an `EscalationError` is raised, or passed to `on_escalate`, whose value is
     returned. A `ConfigError` is raised at once, since no lesson can help.
 
@@ -88,7 +91,7 @@ async def retry_with_lessons(
         is_told = number > 1 and not (resample and is_resampled_next(chain.attempts))
         if is_told:
             await chain.reflect()
-        attempt = await _attempt(call, number, feedback_on(chain.attempts) if is_told else "", succeeded)
+        attempt = await _attempt(call, number, await chain.feedback() if is_told else "", succeeded)
         if is_told:
             await chain.approve_what_helped(attempt)
         if attempt.succeeded:
@@ -190,6 +193,19 @@ class _Attempt:
     def result(self) -> ReflectionResult | None:
         """What it returned, if that is the result of a run."""
         return _result_in(self.value)
+
+    def mistake(self, feedback: str) -> Mistake:
+        """Return what failed, for lessons about it to be found; `feedback` says so already."""
+        result = self.result
+        if self.verdict is None or (result is not None and result.error is not None):
+            raised = self.error or (result and result.error)
+            return Mistake((f"{type(raised).__name__}: {raised}",), stated=(feedback,))
+        shown = self.verdict.for_writer()
+        named = (*(shown.unmet or ()), *(one.criterion for one in shown.issues if one.criterion))
+        required = () if result is None else missed_requirements(result.criteria, shown.issues)
+        return Mistake(
+            tuple(map(str, shown.issues)), tuple(dict.fromkeys(named)), tuple(required), stated=(feedback,)
+        )
 
     def outcome(self, task: PlainTask) -> Outcome:
         ended = outcome_of(self.result) if self.result is not None else None
@@ -294,6 +310,22 @@ class _Chain:
                     logger.warning(
                         "The lesson %r stays in quarantine: %s: %s", lesson.id, type(error).__name__, error
                     )
+
+    async def feedback(self) -> str:
+        """Return what failed and was learned, in this chain and earlier where the same failed."""
+        feedback, last = feedback_on(self.attempts), self.attempts[-1]
+        if not isinstance(self.lessons, MistakeAdvisor):
+            return feedback
+        # Those of the chain are in the feedback, and a run is given at its start what it was given before.
+        known = {one.lesson.id for one in self.attempts if one.lesson is not None}
+        known.update(one.source for one in (last.result.advice if last.result else ()) if not one.after)
+        try:
+            advice = await self.lessons.advise_on(self.task.plain(), last.mistake(feedback))
+        except Exception as error:  # noqa: BLE001 (the next attempt gets the feedback alone)
+            logger.warning("No lesson on what failed was found: %s: %s", type(error).__name__, error)
+            return feedback
+        advice = [one for one in advice if one.source not in known]
+        return f"{feedback}\n\n{mistake_text(advice)}" if advice else feedback
 
     def escalation(self) -> EscalationError:
         """Return the error for a task that is given up, with all that was tried."""

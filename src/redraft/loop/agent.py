@@ -32,7 +32,7 @@ from redraft.loop.stream import RunStream
 from redraft.loop.triggers import LiveRun
 from redraft.loop.verbs import judge_of, judges_of, model_verbs
 from redraft.models.names import label_of_model, model_of
-from redraft.protocols import Advisor, LearningAdvisor
+from redraft.protocols import Advisor, LearningAdvisor, MistakeAdvisor
 from redraft.settings import load_settings
 from redraft.types import OutputT
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from redraft.loop.stream import StreamEvent
     from redraft.loop.tool_agent import ToolAgent
     from redraft.models.content import Query
-    from redraft.protocols import ChatModel, ModelChoice, RunContext, Step
+    from redraft.protocols import ChatModel, Mistake, ModelChoice, RunContext, Step
     from redraft.stores.base import Store
     from redraft.types import Advice, Draft, Output, PlainTask, QualityCriterion, ReflectionResult
 
@@ -392,7 +392,9 @@ class Agent(Generic[OutputT]):
 
     def _verbs(self, pattern: ReflectionPattern, judges: Judges) -> Verbs:
         if self._tool_agent is not None:
-            return conversation_verbs(pattern, self._tool_agent, self._model, judges, self._output_type)
+            return conversation_verbs(
+                pattern, self._tool_agent, self._model, judges, self._output_type, self._system_prompt
+            )
         if self._model is None:
             raise AssertionError("an agent without tools has a model")
         return model_verbs(pattern, self._model, judges, self._system_prompt, self._output_type)
@@ -407,6 +409,11 @@ class RecallOnly:
     async def recall(self, task: PlainTask, /) -> list[Advice]:
         """Return the other's advice."""
         return await self.advisor.recall(task)
+
+    async def advise_on(self, task: PlainTask, mistake: Mistake, /) -> list[Advice]:
+        """Return the other's advice on a mistake."""
+        other = self.advisor
+        return await other.advise_on(task, mistake) if isinstance(other, MistakeAdvisor) else []
 
     async def observe(self, result: ReflectionResult, /) -> None:
         """Ignore the result."""

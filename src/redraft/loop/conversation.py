@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from redraft._critique import render_feedback, render_retry
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.loop.revise import EXTEND, fresh_prompt, improvements_asked, rewriting
+from redraft.loop.revise import EXTEND, advised, fresh_prompt, improvements_asked, rewriting
 from redraft.loop.run import Verbs
 from redraft.loop.strategy import choose_strategy
 from redraft.loop.verbs import reflector_of
@@ -74,11 +74,16 @@ def conversation_verbs(
     model: ChatModel | None,
     judges: Judges,
     output_type: OutputType[Any] | None = None,
+    system_prompt: str = "",
 ) -> Verbs:
-    """Return the verbs of a run that an agent drafts and revises; `model` reflects in between."""
+    """Return the verbs of a run that an agent drafts and revises; `model` reflects in between.
+
+    `system_prompt` is that of the agent, as far as it is known.
+    """
     check_triggers(agent, pattern.triggers)
     reflector = reflector_of(pattern, model)
-    return Verbs(ConversationGenerator(agent), judges, ConversationReviser(agent), output_type, reflector)
+    generate, revise = ConversationGenerator(agent), ConversationReviser(agent)
+    return Verbs(generate, judges, revise, output_type, reflector, system_prompt)
 
 
 KEEP_THE_REST = "Change only what is named here, and keep everything else as it is."
@@ -99,7 +104,7 @@ class ConversationGenerator:
         evaluation = run.attempt.evaluation
         if run.attempt.mode != "fresh" or evaluation is None:
             return await self.agent.complete(prompt, None, run)
-        draft = await self.agent.complete(fresh_prompt(prompt, evaluation), None, run)
+        draft = await self.agent.complete(advised(fresh_prompt(prompt, evaluation), run), None, run)
         return replace(draft, strategy="fresh", improvements=improvements_asked(evaluation))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_json, is_record
 from redraft._critique import ASKED, SHOWN_ISSUES, render_critique, render_failure, render_issue
-from redraft._prompts import asked_by_task
+from redraft._prompts import asked_by_task, mistake_text
 from redraft._steps import answer
 from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
@@ -50,7 +50,7 @@ class ModelGenerator:
             strategy = attempt.strategy if attempt.way else from_scratch(evaluation, run.versions)
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
-        request = _request(opening(self.system_prompt, prompt), run, "generation")
+        request = _request(opening(self.system_prompt, advised(prompt, run)), run, "generation")
         reply = await _answer(self.model, _asking(request, self.schema))
         output, notes = _as_type(self.output_type, reply.text)
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
@@ -84,8 +84,10 @@ class ModelReviser:
         strategy, prompt = self._strategy(output, evaluation, run), run.prompt
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
+        from_critique = strategy not in FROM_SCRATCH
+        prompt = prompt if from_critique else advised(prompt, run)
         turns, temperature = opening(self.system_prompt, prompt), FRESH_TEMPERATURE
-        if strategy not in FROM_SCRATCH:
+        if from_critique:
             critique = Message("user", self._revision_prompt(output, evaluation, run, strategy))
             turns, temperature = (*turns, Message("assistant", as_text(output)), critique), None
         request = _request(turns, run, "revision", temperature)
@@ -110,6 +112,8 @@ class ModelReviser:
             parts.append(f"What was said about earlier versions:\n{earlier}")
         if self.show_versions and (shown := _versions(run.versions, output)):
             parts.append(f"Earlier versions, for reference only:\n\n{shown}")
+        if run.attempt.advice:
+            parts.append(mistake_text(run.attempt.advice))
         parts.append(instruction(strategy, output))
         return "\n\n".join(parts)
 
@@ -302,6 +306,11 @@ def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
         advice = "\n".join(f"- {text}" for text in evaluation.suggestions)
         parts.append(f"{ADVISED}\n{advice}")
     return "\n\n".join(parts)
+
+
+def advised(prompt: str, run: RunContext) -> str:
+    """Add the advice on what failed to the prompt of a draft from scratch."""
+    return f"{prompt}\n\n{mistake_text(run.attempt.advice)}" if run.attempt.advice else prompt
 
 
 def instruction(strategy: str, output: Output) -> str:

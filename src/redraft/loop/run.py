@@ -30,6 +30,7 @@ from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
 from redraft.loop.event_log import emitter, is_logging, log_event
 from redraft.loop.journal import OUTSIDE, STEP, journal_in
+from redraft.loop.mistakes import MistakeAdvice, ignored
 from redraft.loop.output_type import OutputType
 from redraft.loop.select import Peaks, comparing, first_best_last, select
 from redraft.loop.steps import Steps
@@ -54,6 +55,7 @@ from redraft.protocols import (
     Evaluator,
     FailureObserver,
     Generator,
+    MistakeAdvisor,
     Preference,
     ReflectionDecision,
     Reviser,
@@ -110,9 +112,10 @@ class Verbs:
     """The verbs of a run: generate, evaluate, revise.
 
     Without `generate`, `revise` also makes fresh starts. The drafts are read into the `output_type`, if there
-    is one. `reflector` is the model that reflects in the middle of the run, if a trigger needs it. `live` is
-    the state of a run that a program holds before it begins. `ways` are those in which a model can revise,
-    between which the run chooses by what earlier runs show.
+    is one. `reflector` is the model that reflects in the middle of the run, if a trigger needs it.
+    `system_prompt` is what the writer is told besides, as far as it is known. `live` is the state of a run
+    that a program holds before it begins. `ways` are those in which a model can revise, between which the run
+    chooses by what earlier runs show.
     """
 
     generate: Generator | None
@@ -120,6 +123,7 @@ class Verbs:
     revise: Reviser
     output_type: OutputType[Any] | None = None
     reflector: ChatModel | None = None
+    system_prompt: str = ""
     live: LiveRun | None = None
     ways: tuple[str, ...] = ()
 
@@ -176,6 +180,7 @@ class Run:
         self.stop_by = pattern.rules_for(judges.criteria)
         self.doing = "recall"
         self.pending: Draft | None = None
+        self.given: tuple[Advice, ...] = ()
         self.peaks = Peaks()
         self.judged: dict[object, ReflectionVersion] = {}
         self.is_repeat = False
@@ -201,6 +206,16 @@ class Run:
             self.revise = reflecting_reviser(self.revise)
         if pattern.candidates > 1 and self.generate is not None:
             self.generate = best_of(pattern.candidates, self.generate, self.evaluate)
+        advisors = [one for one in pattern.advisors if isinstance(one, MistakeAdvisor)]
+        self.mistakes = (
+            MistakeAdvice(advisors, judges.criteria, verbs.system_prompt, self.steps, self.notes)
+            if advisors
+            else None
+        )
+        if self.mistakes is not None:
+            self.live.mistakes = self.mistakes
+            self.generate = self.generate and self.mistakes.generator(self.generate)
+            self.revise = self.mistakes.reviser(self.revise)
         if accept is not None:
             steps = self.steps
             on_failure = partial(steps.count_failure, "evaluate")  # the comparison is part of this step
@@ -332,6 +347,9 @@ class Run:
                 draft = replace(draft, choice=replace(draft.choice, rejected=()))
         if draft.conversation is not None:
             self.live.keep(draft.conversation.reflections)
+        # A piece that is given again with another version is listed once.
+        given = {(one.source, one.text) for one in self.given}
+        self.given += tuple(one for one in draft.advice if (one.source, one.text) not in given)
         if self.pattern.callbacks is not None:
             await self._call_back("on_generation", copy_of(draft.output), number)
             if base is not None:
@@ -509,7 +527,7 @@ class Run:
             run_id=self.run_id,
             usage_by_role=self.tally.by_role,
             diagnostics=found | self.notes | self.tally.diagnostics(),
-            advice=self.context.advice,
+            advice=(*self.context.advice, *self.given),
             error=error,
             reflections=self.live.reflections,
             task=self.task,
@@ -582,8 +600,7 @@ class Run:
                     _log_ignored(advisor, failure)
 
     def _ignore(self, kind: str, name: str, why: str) -> None:
-        logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
-        self._note(f"{kind}_failed", f"The {kind} {name} failed and was ignored: {why}.")
+        ignored(self.notes, kind, name, why)
 
     def _note_draft(self, iteration: int, texts: tuple[str, ...]) -> None:
         """Add what is to be known of a draft to the diagnostics, each sentence once for all its versions."""
@@ -593,10 +610,6 @@ class Run:
             f"Version{'s' if len(versions) > 1 else ''} {listed(versions)}: {text}"
             for text, versions in self.draft_notes.items()
         )
-
-    def _note(self, name: str, text: str) -> None:
-        """Add a sentence to the diagnostics."""
-        self.notes[name] = f"{self.notes[name]} {text}" if name in self.notes else text
 
 
 def _log_ignored(advisor: object, error: Exception) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +49,7 @@ from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
 
 from redraft._codec import to_json
+from redraft._prompts import mistake_text
 from redraft._steps import IMAGE_TOKENS, OutgoingCall, estimated_usage, gated, name_of_model, step_context
 from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText
@@ -83,7 +85,7 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
     from redraft.protocols import ChatModel, ModelCall, ModelRole, RunContext, TextListener
-    from redraft.types import ConvergenceReason, Reflection
+    from redraft.types import Advice, ConvergenceReason, Reflection
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,12 @@ class ToolAgent:
                 note = f"The reply is not a valid {self.output_type.name}: {error}"
                 conversation = steps.conversation()
                 return Draft(
-                    steps.answer, steps.used, conversation=conversation, notes=(note,), model=steps.model
+                    steps.answer,
+                    steps.used,
+                    conversation=conversation,
+                    notes=(note,),
+                    model=steps.model,
+                    advice=tuple(steps.advice),
                 )
             raise _unfinished(error, steps) from error
         output = result.output
@@ -204,7 +211,8 @@ class ToolAgent:
         if self.output_type is not None:
             self.output_type.remember_reply(output, steps.answer)
         conversation = steps.conversation(result.all_messages())
-        return Draft(output, steps.used, conversation=conversation, model=steps.model)
+        advice = tuple(steps.advice)
+        return Draft(output, steps.used, conversation=conversation, model=steps.model, advice=advice)
 
     async def _run(self, prompt: str, history: list[ModelMessage], steps: AgentSteps) -> AgentRunResult[Any]:
         model: Model | None = None
@@ -303,6 +311,7 @@ class AgentSteps:
         self.provider: ProviderModel | FallbackModel | None = None
         self.model = ""
         self.reflections: list[Reflection] = []
+        self.advice: list[Advice] = []
         self._prompt_at = prompt_at
         self._images = [image_content(image) for image in run.task.images]
         self._responses_before = count_responses(history)
@@ -332,6 +341,7 @@ class AgentSteps:
         """Check the budget, and reflect first if a trigger fires."""
         self.messages = agent.messages
         self._check_budget()
+        await self._advise(agent)
         step = count_responses(agent.messages) - self._responses_before
         trigger = await self._trigger(step, unanswered(agent.messages))
         if trigger is None:
@@ -343,6 +353,28 @@ class AgentSteps:
         if reflection.text:
             agent.enqueue(note(reflection.text))
         self._check_budget()
+
+    async def _advise(self, agent: AgentContext[Any]) -> None:
+        """Add advice on the tools that have just failed to the conversation, after their answers."""
+        mistakes = self.live.mistakes
+        if mistakes is None or self._requests == 0:
+            return
+        parts = [part for request in unanswered(agent.messages) for part in request.parts]
+        answers = [part for part in parts if isinstance(part, ToolReturnPart)]
+        failed = [(part.tool_name, error) for part in answers if (error := error_in(part))]
+        if not failed:
+            return
+        said = [
+            as_text(part.content)
+            for message in agent.messages
+            for part in message.parts
+            if isinstance(part, UserPromptPart)
+        ]
+        for tool, error in dict.fromkeys(failed):
+            if advice := await mistakes.on_tool(self.run, tool, error, said):
+                self.advice += advice
+                said.append(text := mistake_text(advice))
+                agent.enqueue(text)
 
     async def _trigger(self, step: int, requests: Sequence[ModelRequest]) -> str | None:
         if step > 0 and await self.live.is_requested(step):
@@ -673,6 +705,21 @@ def _recordable(value: ToolReturn[Any]) -> ToolReturn[Any]:
 
 LONGEST_ENTRY = 1_500
 """The most characters shown of one entry of a transcript."""
+
+
+_ERROR = re.compile(r"\s*(?:error\b|[\w.]*(?:Error|Exception)\s*:)", re.IGNORECASE)
+"""How a tool begins that returns its error as a text."""
+
+
+def error_in(part: ToolReturnPart) -> str:
+    """Return the error in a tool's answer to the model; empty if it is none."""
+    if part.outcome in ("failed", "retried"):
+        return part.model_response_str()
+    content: Any = part.content
+    if isinstance(content, Mapping):
+        error = cast("Mapping[str, Any]", content).get("error")
+        return as_text(error) if error else ""
+    return content if isinstance(content, str) and _ERROR.match(content) else ""
 
 
 def transcript(messages: Sequence[ModelMessage]) -> str:

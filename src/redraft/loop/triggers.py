@@ -23,6 +23,7 @@ from redraft.types import NOTHING_USED, ConvergenceReason, Conversation, Reflect
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from redraft.loop.mistakes import MistakeAdvice
     from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext
     from redraft.types import Draft, Output, PlainTask, ReflectionEvaluation, ReflectionVersion
 
@@ -165,6 +166,8 @@ class LiveRun:
         self.triggers = triggers
         self.steps: Steps
         """The steps of the run, which know its budget and its listener."""
+        self.mistakes: MistakeAdvice | None = None
+        """The advice on what fails in the run, if an advisor gives any."""
         self._model: ChatModel | None = None
         self._notes: dict[str, str] = {}
         self._reflections: dict[tuple[int, int, str], Reflection] = {}

@@ -108,7 +108,7 @@ def model_verbs(
     generate = ModelGenerator(model, system_prompt, output_type, schema)
     revise = model_reviser(pattern, model, system_prompt, output_type, schema)
     reflector = reflector_of(pattern, model, "a text agent")
-    return Verbs(generate, judges, revise, output_type, reflector, ways=_ways(model))
+    return Verbs(generate, judges, revise, output_type, reflector, system_prompt, ways=_ways(model))
 
 
 def _ways(model: ChatModel) -> tuple[str, ...]:

@@ -1,0 +1,177 @@
+"""Recurrence: which lessons are about what has just failed."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from redraft.lessons.full_text import names_in, tokens_of
+from redraft.lessons.lesson import headings_of
+from redraft.lessons.ranking import LessonQuery, normalized
+from redraft.text.characters import without_invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from redraft.lessons.index import FoundLesson
+    from redraft.lessons.lesson import Lesson
+    from redraft.protocols import Mistake
+
+CANDIDATES = 8
+"""Lessons that share words with a mistake, of which those that match it are chosen."""
+MOST_MATCHING = 2
+SAME_ERROR, FEWEST_WORDS = 0.6, 3
+"""The share of the words of the shorter of two errors from which they are the same error, and how many."""
+SHARED_NAMES = 2
+"""Identifiers in common by which errors match on their own; with fewer, their words count, too."""
+RELATED = 0.25
+"""The share of words by which errors match that have one identifier in common."""
+
+
+def query_of(mistake: Mistake, agent: str | None, now: datetime) -> LessonQuery:
+    """Return the query for the lessons that may be about a mistake."""
+    return LessonQuery(
+        "",
+        tools=(mistake.tool,) if mistake.tool else (),
+        error=" ".join((*mistake.errors, *mistake.criteria)),
+        agent=agent,
+        k=CANDIDATES,
+        requirements=mistake.requirements,
+        now=now,
+    )
+
+
+def matching_lessons(mistake: Mistake, candidates: Iterable[FoundLesson]) -> list[FoundLesson]:
+    """Return the lessons that are about a mistake, best first, each with the reason why it matches."""
+    errors = [ErrorText(error) for error in mistake.errors]
+    matching: list[tuple[int, FoundLesson]] = []
+    for found in candidates:
+        if found.lesson.kind == "decision":  # no failure taught it
+            continue
+        rank, reason = _match(mistake, errors, found.lesson)
+        if reason:
+            doubt = f"; {found.reason}" if found.lesson.status != "active" else ""
+            matching.append((rank, replace(found, reason=f"{reason}{doubt}")))
+    matching.sort(key=lambda one: -one[0])
+    return [found for _, found in matching[:MOST_MATCHING]]
+
+
+def _match(mistake: Mistake, errors: Sequence[ErrorText], lesson: Lesson) -> tuple[int, str]:
+    """Return how closely a lesson matches a mistake, and by what; an empty reason if it does not."""
+    content = [str(getattr(lesson.content, name)) for name in headings_of(type(lesson.content))]
+    said = ErrorText("\n".join([lesson.error, *content]))
+    reasons: list[str] = []
+    rank = 0
+    if names := next((names for one in errors if (names := one.shared_names(said))), ()):
+        reasons.append(f"names {', '.join(names[:3])}")
+        rank += 2
+    if any(one.is_same(ErrorText(lesson.error)) for one in errors):
+        reasons.append("same error")
+        rank += 2
+    if any(one.phrase in said.phrase for text in mistake.requirements if (one := ErrorText(text)).phrase):
+        reasons.append("same requirement")
+        rank += 1
+    elif criterion := next((one for one in mistake.criteria if said.names_criterion(one)), ""):
+        reasons.append(f"same criterion {criterion!r}")
+        rank += 1
+    if mistake.tool and _is_about_tool(lesson, said, mistake.tool):
+        reasons.append(f"tool {mistake.tool}")
+        rank += 1
+    elif mistake.tool and lesson.tools and normalized(mistake.tool) not in map(normalized, lesson.tools):
+        return 0, ""  # the error of another tool, whatever it says
+    return rank, "; ".join(reasons)
+
+
+def _is_about_tool(lesson: Lesson, said: ErrorText, tool: str) -> bool:
+    """Return whether a lesson is about a tool: its only one, or one that it names by an identifier."""
+    if [normalized(one) for one in lesson.tools] == [normalized(tool)]:
+        return True
+    return bool(names_in(tool)) and tokens_of(tool)[0] in said.words
+
+
+# --- the words of an error ----------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W\d]\w+")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{2,}")
+"""Scripts without spaces, whose pairs of characters stand for words."""
+_COMMON = frozenset(
+    _WORD.findall(
+        "and are but by can could did does for from had has have how if in into is it its must no not of on "
+        "or should so such than that the their them then there these they this to was were what when where "
+        "which while who why will with would you your error failed found expected got met missing"
+    )
+)
+_GENERAL = frozenset(name.lower() for name in vars(builtins)) | {"traceback", "stdin", "stdout", "stderr"}
+"""Names that any error may have."""
+_TYPE = re.compile(r"(?:error|exception|warning)$")
+"""The end of the name of a type of error, which many unlike errors share."""
+_QUOTES = "`'\""
+
+
+@dataclass(frozen=True)
+class ErrorText:
+    """The text of an error or a lesson, by its words and its identifiers."""
+
+    text: str
+
+    @cached_property
+    def _visible(self) -> str:
+        return without_invisible(self.text)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words, with the tokens of identifiers, and pairs of characters where a script has no spaces."""
+        words = {
+            word
+            for word in _WORD.findall(self._visible.casefold())
+            if word not in _COMMON and not _TYPE.search(word)
+        }
+        for run in _UNSPACED.findall(self._visible):
+            words.update(map("".join, pairwise(run)))
+        return frozenset(words | self.names)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Its identifiers, without those that any error may have, such as `ValueError`."""
+        tokens = {tokens_of(name)[0] for name in names_in(self._visible) if tokens_of(name)}
+        return frozenset(
+            one
+            for one in tokens
+            if not one.replace("_", "").isdecimal() and one not in _GENERAL and not _TYPE.search(one)
+        )
+
+    @cached_property
+    def phrase(self) -> str:
+        """Its words in order, between spaces."""
+        words = " ".join(re.findall(r"\w+", self._visible.casefold()))
+        return f" {words} " if words else ""
+
+    def shared_names(self, other: ErrorText) -> tuple[str, ...]:
+        """Return the identifiers that two texts share, if they are enough for them to be about the same."""
+        shared = self.names & other.names
+        if len(shared) >= min(SHARED_NAMES, len(self.names)) or self._overlap(other) >= RELATED:
+            return tuple(sorted(shared))
+        return ()
+
+    def is_same(self, other: ErrorText) -> bool:
+        """Return whether two errors have most words in common, whatever values they name."""
+        return len(self.words & other.words) >= FEWEST_WORDS and self._overlap(other) >= SAME_ERROR
+
+    def _overlap(self, other: ErrorText) -> float:
+        shorter = min(len(self.words), len(other.words))
+        return len(self.words & other.words) / shorter if shorter else 0.0
+
+    def names_criterion(self, criterion: str) -> bool:
+        """Return whether the text names a criterion: before a colon, in quotes, or by a name of its own."""
+        name = " ".join(criterion.split())
+        if not name:
+            return False
+        if len(name.split()) > 1 or names_in(name):
+            return ErrorText(name).phrase in self.phrase
+        quoted = rf"[{_QUOTES}]{re.escape(name)}[{_QUOTES}]|(?:^|[\n;])[\s-]*{re.escape(name)}\s*:"
+        return re.search(quoted, self._visible, re.IGNORECASE) is not None
