@@ -8,7 +8,9 @@ import sys
 def main() -> None:
     """Run the command line; what a coding agent calls is answered without loading the other commands."""
     match sys.argv[1:]:
-        case ["hook", "start" | "stop" | "end" as command, *words] if not {"-h", "--help"} & {*words}:
+        case ["hook", "start" | "before" | "stop" | "end" as command, *words] if not {"-h", "--help"} & {
+            *words
+        }:
             from redraft.integrations.hook_answer import answer  # noqa: PLC0415 (agents wait for it on every turn)
 
             sys.exit(answer(command, words))

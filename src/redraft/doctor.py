@@ -20,12 +20,21 @@ from rich.text import Text
 from redraft._codec import to_json
 from redraft.errors import ConfigError, ModelError, SandboxError, StoreError
 from redraft.execution import Command
+from redraft.integrations.coding_agents import AGENTS
+from redraft.integrations.hook_install import missing_events
 from redraft.loop.cli import ask_one_token
 from redraft.loop.record import RUN
 from redraft.models.names import KEYS, known_models, model_named
 from redraft.retention.checkup import DataFinding, check_data
 from redraft.sandbox.jail import ProcessJail
-from redraft.settings import SETTINGS_FILE, Settings, in_environment, load_settings, without_password
+from redraft.settings import (
+    SETTINGS_FILE,
+    Settings,
+    in_environment,
+    load_settings,
+    project_folder,
+    without_password,
+)
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import handles_errors, run_async
@@ -200,6 +209,30 @@ class JailFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class HookFinding:
+    """Whether a coding agent that calls `redraft hook` does so on all events, and what to do if not."""
+
+    agent: str
+    is_complete: bool
+    why: str
+
+
+def hook_findings() -> list[HookFinding]:
+    """Look at the configuration of each coding agent that calls `redraft hook` in this project."""
+    found: list[HookFinding] = []
+    for agent in AGENTS.values():
+        try:
+            missing = missing_events(agent, project_folder())
+        except ConfigError as error:
+            found.append(HookFinding(agent.name, is_complete=False, why=str(error)))
+            continue
+        if missing is not None:
+            why = f"not on {', '.join(missing)}: redraft hook install {agent.name}" if missing else ""
+            found.append(HookFinding(agent.name, is_complete=not missing, why=why))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """What an examination found; `keys` says only whether the variable of a provider's key is set."""
 
@@ -213,6 +246,7 @@ class Findings:
     data: list[DataFinding]
     settings: list[SettingInForce]
     keys: dict[str, bool]
+    hooks: list[HookFinding]
     probe_failed: bool = False
 
     def as_document(self) -> dict[str, Any]:
@@ -247,6 +281,7 @@ def examine(*, probe: bool, data: bool = False) -> Findings:
         store=store_finding() if all(one.name != "schema" or one.is_fine for one in stored) else None,
         settings=settings_in_force(),
         keys={key: bool(os.environ.get(key)) for keys in KEYS.values() for key in keys},
+        hooks=hook_findings(),
         probe_failed=failed,
     )
 
@@ -309,6 +344,7 @@ def findings_text(found: Findings) -> RenderableType:
     keys = [(name, is_set, "") for name, is_set in found.keys.items()]
     store = found.store
     data = [(one.name, one.is_fine, one.says) for one in found.data]
+    hooks = [(one.agent, one.is_complete, one.why) for one in found.hooks]
     stored = ("nowhere", False, "the setting `home` is empty")
     if store is not None:
         stored = (store.place, store.answers, store.why)
@@ -319,6 +355,7 @@ def findings_text(found: Findings) -> RenderableType:
         *_section("Jail for untrusted code", _rows((jail.name, jail.works, jail.why) for jail in found.jail)),
         *_section("Where runs are stored", _rows([stored])),
         *(_section("What is stored", _rows(data)) if data else ()),
+        *(_section("Coding agents that call redraft hook", _rows(hooks)) if hooks else ()),
         *_section("Settings", settings_table(found.settings)),
         *_section("Keys that are set", _rows(keys)),
     )

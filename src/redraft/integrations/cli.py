@@ -60,6 +60,12 @@ def start(context: typer.Context) -> None:
 
 
 @hook.command(context_settings=CALLED, options_metavar="AGENT")
+def before(context: typer.Context) -> None:
+    """Tell the agent what failed before it does the same again. Nothing is blocked."""
+    raise typer.Exit(answer("before", context.args))
+
+
+@hook.command(context_settings=CALLED, options_metavar="AGENT")
 def end(context: typer.Context) -> None:
     """End a session. What it teaches is written down in the background."""
     raise typer.Exit(answer("end", context.args))

@@ -13,7 +13,8 @@ class HookEvent:
 
     `session` is the id of the session and `turn` that of the person's prompt. `is_continued` means that the
     agent goes on because of a hook. `folder` is where it works, `prompt` what the person asked, `answer` what
-    the agent said last. `forgot` means that the agent begins without what hooks sent it before.
+    the agent said last. `forgot` means that the agent begins without what hooks sent it before. `tool` is
+    what it is about to use, with its `arguments`, and `transcript` the path of its own record of the session.
     """
 
     name: str
@@ -24,6 +25,9 @@ class HookEvent:
     answer: str = ""
     is_continued: bool = False
     forgot: bool = False
+    tool: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    transcript: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ class CodingAgent:
             _text(given, "last_assistant_message"),
             is_continued=given.get("stop_hook_active") is True,
             forgot=name == "SessionStart" and _text(given, "source") != "resume",
+            tool=_text(given, "tool_name"),
+            arguments=_object(given, "tool_input"),
+            transcript=_text(given, "transcript_path"),
         )
 
     def block(self, critique: str) -> dict[str, Any]:
@@ -70,7 +77,9 @@ class CodingAgent:
 
     def entry(self, command: str, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return the entry of a hook in the configuration."""
-        return {"hooks": [{"type": "command", "command": command, **more}]}
+        about = {MATCHER: more[MATCHER]} if MATCHER in more else {}
+        others = {name: value for name, value in more.items() if name != MATCHER}
+        return {**about, "hooks": [{"type": "command", "command": command, **others}]}
 
     def without(self, entry: Any, is_unwanted: Callable[[str], bool]) -> list[Any]:
         """Return what is left of an entry of the configuration without unwanted commands: it, or nothing."""
@@ -132,6 +141,10 @@ AGENT_SECONDS = 60
 CODEX_END_SECONDS = 3
 """More than this Codex does not allow at the end of a session."""
 LIMITS: dict[str, Any] = {"timeout": AGENT_SECONDS}
+MATCHER = "matcher"
+"""The key of the tools for which a hook is called."""
+ACTION_SECONDS = 10
+"""How long an agent waits before an action."""
 
 AGENTS = {
     agent.name: agent
@@ -143,6 +156,10 @@ AGENTS = {
             {
                 "SessionStart": ("start", LIMITS),
                 "UserPromptSubmit": ("start", LIMITS),
+                "PreToolUse": (
+                    "before",
+                    {MATCHER: "Bash|Edit|MultiEdit|NotebookEdit|Write", "timeout": ACTION_SECONDS},
+                ),
                 "Stop": ("stop", LIMITS),
                 "SessionEnd": ("end", LIMITS),
             },
@@ -154,6 +171,7 @@ AGENTS = {
             {
                 "SessionStart": ("start", LIMITS),
                 "UserPromptSubmit": ("start", LIMITS),
+                "PreToolUse": ("before", {MATCHER: "Bash|apply_patch", "timeout": ACTION_SECONDS}),
                 "Stop": ("stop", LIMITS),
                 "SessionEnd": ("end", {"timeout": CODEX_END_SECONDS}),
             },
@@ -177,6 +195,11 @@ AGENTS = {
 
 def _has_command(entry: Any, matches: Callable[[str], bool]) -> bool:
     return isinstance(entry, dict) and matches(str(cast("dict[str, Any]", entry).get("command")))
+
+
+def _object(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = given.get(key)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _text(given: Mapping[str, Any], key: str) -> str:

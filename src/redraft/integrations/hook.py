@@ -15,11 +15,19 @@ from redraft._critique import render_critique
 from redraft._locks import check_regular
 from redraft._prompts import advice_text
 from redraft._texts import counted, listed
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, LessonFileError
 from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.requirements import requirement_lines, rubric_text
 from redraft.integrations.coding_agents import AGENTS
 from redraft.integrations.git import ChangedTexts, WorkTree, worked_in
+from redraft.integrations.hook_actions import (
+    MendedCommand,
+    commands_in,
+    learn_command,
+    mended_in,
+    refuted_by,
+    write_actions,
+)
 from redraft.integrations.hook_sessions import CodingSession, CodingTurn, Sessions
 from redraft.integrations.hook_settings import Accepted, HookOptions, Subject
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
@@ -38,7 +46,7 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
 
     from redraft.integrations.coding_agents import HookEvent
     from redraft.lessons.lessons import Lessons
@@ -370,6 +378,8 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     options = standard.options
     session = sessions.open(agent, event.session)
     session.ended = False
+    if event.forgot:
+        sessions.actions.forget(session.key)
     tree = _work_tree(options, event.folder)
     if event.forgot:
         session.advice.clear()
@@ -395,6 +405,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     if _has_lessons() and (event.prompt or event.forgot or not session.advice):
         lessons = _lessons(options)
         try:
+            await write_actions(sessions, lessons)
             recalled = await lessons.recall(PlainTask(event.prompt or NO_TASK, task_type=TASK_TYPE))
         finally:
             await lessons.aclose()
@@ -405,6 +416,8 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
         advice = [one for one in recalled if not sent.issuperset(one.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
+    elif not _has_lessons():
+        sessions.actions.path.unlink(missing_ok=True)
     return "\n\n".join(text for text in (checked, advice_text(advice)) if text), note
 
 
@@ -465,7 +478,10 @@ def end(event: HookEvent, agent: str) -> bool:
     Standard(sessions, for_agent=True)  # sees what has changed
     session = sessions.open(agent, event.session)
     session.turns = [one for one in session.turns if one.versions]
-    if not session.turns:
+    done = commands_in(event.transcript)
+    session.mended = [asdict(one) for one in mended_in(done)]
+    session.refuted = refuted_by(sessions, done)
+    if not (session.turns or session.mended or session.refuted):
         sessions.delete(session)
         return False
     session.ended = True
@@ -477,8 +493,9 @@ async def learn() -> list[str]:
     """Write the lessons of sessions that have ended, and return their ids.
 
     A turn whose criteria were not met in the end leaves a reflection, one that met them after a revision its
-    procedure. What is wrong are the facts of the checks; with `judge`, the model adds the reasons. The runs
-    count for the lessons that they were given.
+    procedure; a command that failed and then passed in another form leaves both forms. What is wrong are the
+    facts of the checks; with `judge`, the model adds the reasons. The runs count for the lessons that they
+    were given.
     """
     options, sessions = HookOptions.load(), Sessions()
     written: list[str] = []
@@ -489,8 +506,14 @@ async def learn() -> list[str]:
         lessons = _lessons(options)
         try:
             for number, turn in enumerate(session.turns, 1):
-                result = _result(turn, session, f"{key}-{number}")
+                result = _result(turn, session, f"{key}-{number}", sessions.actions.given(key))
                 written += await _learned(lessons, result, _known_criteria(options), judged=options.judge)
+            for one in session.mended:
+                lesson = await learn_command(lessons, MendedCommand(**one))
+                written += [] if lesson is None else [lesson.id]
+            for refuted in session.refuted:
+                with suppress(LessonFileError):  # it was deleted
+                    await lessons.retire(refuted, "The command passed later.")
         finally:
             await lessons.aclose()
         sessions.delete(session)
@@ -521,7 +544,9 @@ def _known_criteria(options: HookOptions) -> Sequence[QualityCriterion]:
         return ()
 
 
-def _result(turn: CodingTurn, session: CodingSession, run_id: str) -> ReflectionResult[str]:
+def _result(
+    turn: CodingTurn, session: CodingSession, run_id: str, given: Collection[str]
+) -> ReflectionResult[str]:
     versions = tuple(from_record(ReflectionVersion[str], one) for one in turn.versions)
     last = versions[-1]
     met = last.evaluation.satisfactory
@@ -538,6 +563,9 @@ def _result(turn: CodingTurn, session: CodingSession, run_id: str) -> Reflection
         token_usage=last.token_usage,
         execution_time=(last.timestamp - versions[0].timestamp).total_seconds(),
         run_id=run_id,
-        advice=tuple(from_record(Advice, one) for one in session.advice),
+        advice=(
+            *(from_record(Advice, one) for one in session.advice),
+            *(Advice("", lesson, after="an action like this") for lesson in sorted(given)),
+        ),
         task=PlainTask(turn.prompt or NO_TASK, task_type=TASK_TYPE),
     )

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 import signal
-import subprocess
 import sys
 from contextlib import chdir, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from redraft.errors import ConfigError
 from redraft.integrations.coding_agents import AGENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from redraft.integrations.coding_agents import CodingAgent, HookEvent
 
+T = TypeVar("T")
+
 GIT = "git"
 DEFAULT_CRITERIA = "criteria.yaml"
+BEFORE_SECONDS = 5.0
+"""How long an agent's action waits at most for the lessons on it."""
 COMMIT_REFUSED = 10
 """The exit code for a commit that does not meet the criteria. No shell, interpreter or launcher that fails
 to start Redraft uses it: Python exits with 1 or 2, uv with 2, a shell with 126 or 127."""
@@ -32,10 +33,10 @@ to start Redraft uses it: Python exits with 1 or 2, uv with 2, a shell with 126 
 def answer(command: str, words: Sequence[str]) -> int:
     """Answer the agent that the first word names on stdout, and return the exit code.
 
-    `command` is `start`, `stop` or `end`. The code is `COMMIT_REFUSED` for a commit that does not meet the
-    criteria, 130 after Ctrl-C, and otherwise 0: an error is a line on stderr, and in the agent's reply.
+    `command` is `start`, `before`, `stop` or `end`. The code is `COMMIT_REFUSED` for a commit that does not
+    meet the criteria, 130 after Ctrl-C, and otherwise 0: an error is a line on stderr, and in the agent's
+    reply.
     """
-    logging.getLogger("redraft").addHandler(logging.NullHandler())  # stderr is for that line
     stdout, name, agent = sys.stdout, words[0] if words else "", None
     reply: dict[str, Any] = {}
     try:
@@ -48,7 +49,7 @@ def answer(command: str, words: Sequence[str]) -> int:
             if event.folder:
                 event = replace(event, folder=str(Path(event.folder).absolute()))
             with chdir(_project(event.folder)), redirect_stdout(sys.stderr):  # a check's print() is no reply
-                _limit_time(agent, stdout)
+                _limit_time(agent, stdout, BEFORE_SECONDS if command == "before" else None)
                 reply = _ANSWERS[command](agent, event)
         elif name == GIT and command == "stop":
             where = str(Path.cwd())
@@ -61,7 +62,8 @@ def answer(command: str, words: Sequence[str]) -> int:
         _give_way(agent, "Interrupted")
         return 130
     except BaseException as error:  # noqa: BLE001 (no failure may block, a check that calls sys.exit(2) included)
-        reply = _give_way(agent, _described(error))
+        # Before each of many actions, a person would read the same again and again.
+        reply = _give_way(None if command == "before" else agent, _described(error))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     if reply:
@@ -84,10 +86,25 @@ def _check_event(agent: CodingAgent, event: HookEvent, command: str) -> None:
         raise ConfigError(f"The event {event.name!r} names no session")
 
 
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # noqa: PLC0415 (see `_ANSWERS`)
+    import logging  # noqa: PLC0415 (likewise)
+
+    logging.getLogger("redraft").addHandler(logging.NullHandler())  # stderr is for one line
+    return asyncio.run(work)
+
+
+def _before(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
+    from redraft.integrations.hook_actions import before  # noqa: PLC0415 (see `_ANSWERS`)
+
+    text = before(event, agent.name)
+    return agent.context(event, text) if text else {}
+
+
 def _stop(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
     from redraft.integrations.hook import check_turn  # noqa: PLC0415 (see `_ANSWERS`)
 
-    verdict = asyncio.run(check_turn(event, agent.name))
+    verdict = _run(check_turn(event, agent.name))
     note = agent.notice(_say(verdict.note)) if verdict.note else {}
     return {**note, **(agent.block(verdict.critique) if verdict.critique else {})}
 
@@ -96,7 +113,7 @@ def _stop_commit(where: str) -> int:
     from redraft.integrations.hook import check_commit  # noqa: PLC0415 (see `_ANSWERS`)
     from redraft.text.characters import visible  # noqa: PLC0415 (see `_ANSWERS`)
 
-    verdict = asyncio.run(check_commit(where))
+    verdict = _run(check_commit(where))
     if verdict.note:
         _say(verdict.note)
     if verdict.critique:
@@ -111,7 +128,7 @@ def _start(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
 
     if not event.prompt and Sessions().unlearned():
         _learn_in_background()
-    text, note = asyncio.run(begin(event, agent.name))
+    text, note = _run(begin(event, agent.name))
     return {**(agent.notice(_say(note)) if note else {}), **(agent.context(event, text) if text else {})}
 
 
@@ -123,8 +140,9 @@ def _end(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
     return {}
 
 
-_ANSWERS = {"stop": _stop, "start": _start, "end": _end}
-"""What answers each command. They import what they need themselves, so that errors there give way, too."""
+_ANSWERS = {"stop": _stop, "start": _start, "before": _before, "end": _end}
+"""What answers each command. They import what they need themselves, so that errors there give way, too, and
+that an agent does not wait for what it does not need."""
 
 
 def _given() -> dict[str, Any]:
@@ -145,14 +163,15 @@ def _project(where: str) -> Path:
     It is the nearest folder with settings, else with criteria: above `where`, else where the session began,
     or in the main checkout of the repository, whose linked work trees lack files that are not committed.
     """
-    from redraft.integrations.git import main_checkout, place  # noqa: PLC0415 (see `_ANSWERS`)
-    from redraft.settings import SETTINGS_FILE, project_folder  # noqa: PLC0415 (likewise)
+    from redraft.settings import SETTINGS_FILE, project_folder  # noqa: PLC0415 (see `_ANSWERS`)
 
     begun = (os.environ.get(name, "") for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"))
     folders = [Path(one) for one in (where, *begun) if one and Path(one).is_dir()] or [Path.cwd()]
     for folder in folders:
         if (project_folder(folder) / SETTINGS_FILE).is_file():
             return folder
+    from redraft.integrations.git import main_checkout, place  # noqa: PLC0415 (see `_ANSWERS`)
+
     here, main = place(folders[0]), main_checkout(folders[0])
     tops = [*([here[0]] if here else []), *([main] if main else [])]
     with_settings = [one for one in tops if (one / SETTINGS_FILE).is_file()]
@@ -160,11 +179,9 @@ def _project(where: str) -> Path:
     return [*with_settings, *with_criteria, *reversed(folders)][0]
 
 
-def _limit_time(agent: CodingAgent | None, stdout: TextIO) -> None:
+def _limit_time(agent: CodingAgent | None, stdout: TextIO, most: float | None = None) -> None:
     """Give way when the time is up, whatever is under way then: a check may hang, and so may a model."""
-    from redraft.integrations.hook_settings import HookOptions  # noqa: PLC0415 (see `_ANSWERS`)
-
-    seconds = HookOptions.load().timeout
+    seconds = _timeout() if most is None else most
 
     def give_up(_signal: int, _frame: object) -> None:
         answer = _give_way(agent, f"The time limit of {seconds:g} s was exceeded (`timeout` in [hook])")
@@ -176,6 +193,12 @@ def _limit_time(agent: CodingAgent | None, stdout: TextIO) -> None:
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _timeout() -> float:
+    from redraft.integrations.hook_settings import HookOptions  # noqa: PLC0415 (see `_ANSWERS`)
+
+    return HookOptions.load().timeout
 
 
 def _described(error: BaseException) -> str:
@@ -201,6 +224,8 @@ def _say(text: str) -> str:
 
 def _learn_in_background() -> None:
     """Write lessons in a process of its own: an agent that ends does not wait for its hooks."""
+    import subprocess  # noqa: PLC0415 (see `_ANSWERS`)
+
     subprocess.Popen(
         [sys.executable, "-m", "redraft", "hook", "learn"],
         stdin=subprocess.DEVNULL,

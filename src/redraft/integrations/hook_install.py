@@ -93,6 +93,18 @@ def installed(agent: CodingAgent, folder: Path, program: str) -> FileChange:
     return _change(path, before, document, {**document, **missing, "hooks": hooks})
 
 
+def missing_events(agent: CodingAgent, folder: Path) -> list[str] | None:
+    """Return the events on which an agent does not call `redraft hook`; None if it does on none.
+
+    Raises `ConfigError` for a file that can't be read.
+    """
+    _, document = _read(folder / agent.file)
+    hooks = _hooks_of(folder / agent.file, document)
+    others = _without_ours(agent, hooks)
+    missing = [event for event in agent.hooks if others.get(event) == hooks.get(event)]
+    return None if len(missing) == len(agent.hooks) else missing
+
+
 def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
     """Return the change that removes what `installed` wrote, and the file if nothing else is in it."""
     path = folder / agent.file
@@ -112,7 +124,7 @@ def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
 
 def is_ours(command: str, agent: str) -> bool:
     """Return whether a command is one that `installed` writes."""
-    ending = rf"redraft(?:\.exe)?['\"]? hook (?:start|stop|end) {agent}(?:{re.escape(FAILS_OPEN)})?$"
+    ending = rf"redraft(?:\.exe)?['\"]? hook (?:start|before|stop|end) {agent}(?:{re.escape(FAILS_OPEN)})?$"
     return re.search(ending, command.strip()) is not None
 
 

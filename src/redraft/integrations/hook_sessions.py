@@ -7,12 +7,12 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from redraft._locks import check_regular, make_folder
 from redraft.errors import ConfigError
 from redraft.integrations.git import Baseline
+from redraft.integrations.hook_actions import FOLDER, KnownActions, key_of
 from redraft.integrations.hook_settings import Accepted, HookOptions
 from redraft.settings import load_settings, project_folder
 from redraft.text.search import has_text
@@ -66,6 +66,10 @@ class CodingSession:
     advice: list[Any] = field(default_factory=list[Any])
     """The lessons that the agent received, as records."""
     turns: list[CodingTurn] = field(default_factory=list[CodingTurn])
+    mended: list[Any] = field(default_factory=list[Any])
+    """The commands that failed and passed in another form, as JSON data."""
+    refuted: list[str] = field(default_factory=list[str])
+    """The lessons on commands that passed after all."""
     ended: bool = False
 
     @classmethod
@@ -115,11 +119,12 @@ class Sessions:
                 "The setting `home` (REDRAFT_HOME) is empty, so blocked turns can't be counted; set it."
             )
         self._home = project_folder() / home
-        self._folder = self._home / "hooks"
+        self._folder = self._home / FOLDER
+        self.actions = KnownActions(self._folder)
 
     def open(self, agent: str, session: str) -> CodingSession:
         """Return a session, which may be new."""
-        key = f"{agent}-{sha256(session.encode()).hexdigest()[:16]}"
+        key = key_of(agent, session)
         return self.read(key) or CodingSession(key)
 
     def read(self, key: str) -> CodingSession | None:
@@ -132,6 +137,10 @@ class Sessions:
     def save(self, session: CodingSession) -> None:
         """Store a session; raises `OSError` if its file can't be written."""
         self._write(self._path(session.key), asdict(session))
+
+    def write_actions(self, data: Any) -> None:
+        """Store what lessons say of actions; raises `OSError` if the file can't be written."""
+        self._write(self.actions.path, data)
 
     def _write(self, path: Path, data: Any) -> None:
         make_folder(self._home)
@@ -146,6 +155,7 @@ class Sessions:
     def delete(self, session: CodingSession) -> None:
         """Delete a session."""
         self._path(session.key).unlink(missing_ok=True)
+        self.actions.forget(session.key)
 
     def erase(
         self, is_wanted: IsWanted, *, on_unreadable: Callable[[Path, OSError], None], check: bool = False
@@ -184,10 +194,10 @@ class Sessions:
     def unlearned(self) -> list[str]:
         """Return the keys of sessions that have ended and left no lesson yet; delete old ones."""
         found: list[str] = []
-        for path in self._folder.glob("*.json"):
+        for path in [*self._folder.glob("*.given"), *self._folder.glob("*.json")]:
             if time.time() - path.stat().st_mtime > KEPT_DAYS * DAY:
                 path.unlink(missing_ok=True)
-            elif (session := self.read(path.stem)) is not None and session.ended:
+            elif path.suffix == ".json" and (session := self.read(path.stem)) is not None and session.ended:
                 found.append(session.key)
         return found
 

@@ -17,7 +17,6 @@ from redraft._locks import check_regular
 from redraft._texts import counted, listed
 from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
 from redraft.errors import ConfigError
-from redraft.loop.criteria_file import modules_in
 from redraft.settings import SETTINGS_FILE, load_settings
 
 if TYPE_CHECKING:
@@ -181,6 +180,8 @@ class Accepted:
 
         Within the block, modules are imported from it first.
         """
+        from redraft.loop.criteria_file import modules_in  # noqa: PLC0415 (it loads all that judges)
+
         with TemporaryDirectory(prefix="redraft-accepted-") as folder:
 
             def place(name: str) -> Path:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -357,10 +358,13 @@ class Lessons:
         confidence: float | None = None,
         title: str = "",
         doubt: str = "",
+        observed: bool = False,
     ) -> Lesson:
         """Store a lesson that a person or a program wrote; it is active at once.
 
         With a `doubt`, why it may be wrong or come from outside, it is quarantined, as a model's lesson is.
+        `observed` means that a program saw what it says and vouches for no word of it: it is quoted as data,
+        brings no rule, and adds to the confidence of a lesson that says the same.
         Its file is named after its `title`, or else after the task. Secrets in it are withheld. Raises
         `ConfigError` for content that no lesson may contain: an instruction to ignore rules or skip a check,
         a command, an address.
@@ -371,14 +375,17 @@ class Lessons:
             raise ConfigError(
                 f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
             )
-        outcome = Outcome(
-            _as_task(task), status, error=error, run_id=run_id, trusted=not doubt, doubt=doubt or None
-        )
+        plain = _as_task(task)
+        vouched = not (doubt or observed)
+        doubted = doubt if doubt or observed else None
+        outcome = Outcome(plain, status, error=error, run_id=run_id, trusted=vouched, doubt=doubted)
         reflection = await asyncio.to_thread(_reflection_of, content, title)
+        if observed:
+            reflection = replace(reflection, principle="")
         if confidence is not None:
             check_share("confidence", confidence)
             reflection = replace(reflection, confidence=confidence)
-        lesson = await self._file(outcome, reflection, by_hand=not doubt)
+        lesson = await self._file(outcome, reflection, by_hand=vouched)
         await self._backlog.wait()
         return lesson
 
@@ -406,6 +413,15 @@ class Lessons:
         lessons = await asyncio.to_thread(lambda: list(self._files.lessons(archived=archived)))
         found = [one for one in lessons if status in (None, one.status) and kind in (None, one.kind)]
         return sorted(found, key=lambda one: (one.recency, one.id))
+
+    async def fingerprint(self) -> str:
+        """Return what changes with each change of the agent's lessons."""
+
+        def digest() -> str:
+            entries = sorted((one.id, one.changed_ns, one.size) for one in self._files.entries())
+            return sha256(repr(entries).encode()).hexdigest()
+
+        return await asyncio.to_thread(digest)
 
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Start using a quarantined, retired or superseded lesson, with its rule and playbook.
