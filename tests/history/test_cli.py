@@ -389,9 +389,11 @@ def test_the_model_that_wrote_a_version_is_shown_where_it_is_not_the_only_one():
 def test_advice_and_reflections_are_shown():
     looks = Reflection("error", "Try another tool.", 2, 4), Reflection("manual", "", 2, problem="away")
     advice = Advice("Be brief.", "notes", "same task", 3)
-    run = kept(history(0.5), "plateau", advice=(advice,), reflections=looks)
+    later = replace(advice, source="later", after="version 1")
+    run = kept(history(0.5), "plateau", advice=(advice, later), reflections=looks)
     lines = drawn(run_view(run, 80))
     assert "notes, same task, 3 tokens" in lines
+    assert "later, same task, after version 1, 3 tokens" in lines
     assert "  Be brief." in lines
     assert lines[lines.index("error, version 2, step 4") + 1] == "  Try another tool."
     assert "  away" in lines

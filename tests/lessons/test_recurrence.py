@@ -19,8 +19,9 @@ from redraft import (
 )
 from redraft.lessons import Failure, Partial, retry_with_lessons
 from redraft.lessons.lessons import MISTAKE_TOKENS
+from redraft.loop.mistakes import prompts_in
 from redraft.protocols import Mistake
-from redraft.types import Advice, PlainTask
+from redraft.types import Advice, Conversation, PlainTask
 from support.learning_agents import learning
 
 ERROR = "no such table: orders. There is: t_ord(o_no, cust_nm)"
@@ -322,6 +323,22 @@ def test_an_advisor_that_fails_is_ignored():
     result = Agent(Writer(WRONG, RIGHT).model, pattern=pattern, keep=False).run_sync(ASKED)
     assert result.success
     assert "The disk is full." in result.diagnostics["advisor_failed"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {
+            "kind": "request",
+            "parts": [{"part_kind": "user-prompt", "content": "Said."}, {"part_kind": "text"}],
+        },
+        {"role": "user", "content": "Said."},
+        {"type": "human", "data": {"content": "Said."}},
+    ],
+)
+def test_what_a_conversation_of_any_framework_says_is_known(message):
+    others = [{"role": "assistant", "content": "No."}, {"type": "ai", "data": {"content": "No."}}]
+    assert prompts_in(Conversation([*others, message])) == ["Said."]
 
 
 # --- retries ------------------------------------------------------------------------------------------------

@@ -464,7 +464,8 @@ async def learn_command(lessons: Lessons, mended: MendedCommand) -> Lesson | Non
 
     cleaner = Cleaner.of(mended.failed, mended.passed, mended.error)
     failed, passed = cleaner.redact(mended.failed), cleaner.redact(mended.passed)
-    error = cleaner.clean(" ".join(mended.error.split())).replace("`", "'")
+    # Line by line, so that what no lesson may hold takes only its line with it.
+    error = " ".join(cleaner.clean(mended.error).split()).replace("`", "'")
     content = Failure(
         f"The command `{failed}` failed, and another form of it passed.",
         f"`{failed}` failed: {error}" if error != WITHHELD else f"`{failed}` failed.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redraft._critique import render_feedback
 from redraft._texts import as_text
@@ -120,9 +120,12 @@ def _with_advice(draft: Draft, advice: tuple[Advice, ...]) -> Draft:
 
 def prompts_in(conversation: Conversation) -> list[str]:
     """Return what the model was told in a conversation, whose messages are JSON data of its framework."""
-    return [
-        as_text(part.get("content"))
-        for message in conversation.messages
-        for part in cast("list[dict[str, Any]]", message.get("parts", ()))
-        if part.get("part_kind") == "user-prompt"
-    ]
+    found: list[str] = []
+    for message in conversation.messages:
+        parts: list[dict[str, Any]] = [part for part in message.get("parts", ()) if isinstance(part, dict)]
+        found += [as_text(part.get("content")) for part in parts if part.get("part_kind") == "user-prompt"]
+        if message.get("role") == "user":  # of the OpenAI Agents SDK
+            found.append(as_text(message.get("content")))
+        elif message.get("type") == "human":  # of LangGraph
+            found.append(as_text(message.get("data", {}).get("content")))
+    return found
