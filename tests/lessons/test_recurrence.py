@@ -41,7 +41,7 @@ def runs(output):
 
 
 RUNS = QualityCriterion("runs", "The query runs.", evaluator="function", evaluator_config={"function": runs})
-PATTERN = ReflectionPattern(max_iterations=2, quality_criteria=[RUNS])
+PATTERN = ReflectionPattern(max_iterations=2, quality_criteria=[RUNS], revision_strategy="full_rewrite")
 
 
 def taught(path, test, content=QUERY, *, error=ERROR, task=TASK, **choices):
