@@ -17,7 +17,7 @@ from support.commands import document, redraft
 from support.kept_runs import record
 from support.lessons import lesson
 from support.pages import Page
-from support.recurring import LEARNED, dated, history, samples
+from support.recurring import LEARNED, dated, history, keyed, samples
 
 CHECKS = {
     "Contains text of the form YYYY-MM-DD",
@@ -172,6 +172,41 @@ def test_nothing_of_a_poisoned_lesson_or_issue_is_in_a_proposal():
     for one in found:
         assert "evil" not in json.dumps(one.document()["criterion"])
         assert one.criterion.evaluator_config.keys() <= {"pattern", "flags", "must_match"}
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_a_persons_label_overrules_what_was_judged_in_the_run(met):
+    """A judge passed an output that fails, or failed one that is good: no label, no check."""
+    bad, good = samples(keyed, 1)
+    wrong = [(one.output, ("A key is missing.",)) for one in bad]
+    right = [(one.output, ()) for one in good]
+    mistaken = (good[0].output, ("A key is missing.",)) if met else (bad[0].output, ())
+    records = runs_of([mistaken, *wrong[1:], *right[1:]])
+    before = proposed(records)
+    labels = {("run-000", "1"): {"quality": met}}
+    [found] = asyncio.run(proposals_of_runs(records, (), labels))
+    assert found.says == 'Has the key "currency"'
+    assert found.trial.caught == found.trial.bad == len(bad) - 1
+    assert found not in before
+
+
+def test_an_agent_without_lessons_has_proposals_too(project):
+    (project / "redraft.toml").write_text('[hook]\ncriteria = "rules/ours.yaml"\n')
+
+    async def main():
+        store = project_store()
+        for one in dated_runs():
+            one.origin = type(one.origin)(name="the clerk")
+            await store.put(one.stored())
+        await store.aclose()
+
+    asyncio.run(main())
+    [found] = document(redraft("lessons", "propose", "--json"))["proposals"]
+    assert (found["agent"], found["lessons"]) == ("the clerk", [])
+    assert document(redraft("lessons", "propose", "the clerk", "--json"))["proposals"] == [found]
+    accepted = redraft("lessons", "accept", found["id"], "--yes")
+    assert "Written into rules/ours.yaml" in accepted.stdout
+    assert len(read_criteria(project / "rules" / "ours.yaml").criteria) == 1
 
 
 def test_proposals_need_stored_runs(project, monkeypatch):

@@ -39,7 +39,7 @@ from redraft.lessons.markdown import parse_draft, template
 from redraft.loop.criteria_file import add_criteria
 from redraft.memory.safety import memory_redactor
 from redraft.models.names import model_of
-from redraft.proposals.cli import CRITERIA, proposals_view, written
+from redraft.proposals.cli import project_criteria, proposals_view, written
 from redraft.proposals.proposals import FEWEST_RUNS, as_python
 from redraft.settings import load_settings
 from redraft.terminal import options
@@ -677,8 +677,11 @@ async def accept(
         str, typer.Argument(metavar="ID", help="The id of a proposal, or its beginning.", show_default=False)
     ],
     criteria: Annotated[
-        Path, typer.Option("--criteria", "-c", metavar="YAML", help="The criteria file to append it to.")
-    ] = CRITERIA,
+        Path | None,
+        typer.Option(
+            "--criteria", "-c", metavar="YAML", help="The criteria file. Default: that of `redraft hook`."
+        ),
+    ] = None,
     python: Annotated[bool, typer.Option("--python", help="Print it as Python, and write no file.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     agent: Agent = None,
@@ -693,6 +696,7 @@ async def accept(
         raise ConfigError("Give either --python or --json, not both.")
     async with _library(path, agent) as library:
         proposal = await library.proposal(reference)
+        criteria = criteria or project_criteria()
         CalmConsole(stderr=True).show(proposals_view([proposal]))
         where = "in your program" if python else visible(str(criteria))
         if not (yes or confirm(f"Make it one of the criteria ({where})?")):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from redraft._codec import from_record
 from redraft._texts import shortened
 from redraft.lessons.impact import SCORED_RUN
+from redraft.loop.labels import LABEL, Label
 from redraft.loop.runs import Runs
 from redraft.proposals.proposals import FEWEST_RUNS, Proposal, RecurringFailure, proposals_for, verdicts
 from redraft.proposals.separation import Sample
@@ -16,7 +19,7 @@ from redraft.stores.base import intact
 from redraft.types import COUNTS, NOT_JUDGED, overlap, words_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from redraft.lessons.lesson import Lesson
     from redraft.loop.record import RunRecord
@@ -35,21 +38,38 @@ LONGEST_TITLE = 120
 MOST_SAID = 20
 
 
-async def runs_of(store: Store, agent: str) -> list[RunRecord]:
-    """Return the newest runs that an agent learned from, or that ran under its name, oldest first."""
+Labels: TypeAlias = "Mapping[tuple[str, str], Mapping[str, bool]]"
+"""What people said of outputs, by run and version: whether each meets a criterion."""
+
+
+async def runs_of(store: Store, folder: str, names: Collection[str] = ()) -> list[RunRecord]:
+    """Return the newest runs that an agent learned from, or that ran under one of its names, oldest first."""
     runs = Runs(store)
-    scored = await store.find(SCORED_RUN, where={"agent": agent}, newest_first=True, limit=NEWEST)
+    scored = await store.find(SCORED_RUN, where={"agent": folder}, newest_first=True, limit=NEWEST)
     ids = {str(one.data["run_id"]) for one in intact(scored)}
-    ids |= {row.run_id for row in await runs.rows(name=agent, inner=True, limit=NEWEST)}
+    for name in {folder, *names}:
+        ids |= {row.run_id for row in await runs.rows(name=name, inner=True, limit=NEWEST)}
     rows = [row for run_id in ids if (row := await runs.row(run_id)) is not None]
     rows.sort(key=lambda one: (one.created_at, one.run_id), reverse=True)
     records = await runs.read_rows(rows[:NEWEST])
     return sorted(records, key=lambda one: (one.started_at, one.run_id))
 
 
+async def labels_of(store: Store, records: Sequence[RunRecord]) -> Labels:
+    """Return what people said of the outputs of runs when they compared a judge with themselves."""
+    found: dict[tuple[str, str], dict[str, bool]] = {}
+    ids = tuple(one.run_id for one in records)
+    for record in intact(await store.find(LABEL, where={"run": ids})) if ids else ():
+        label = from_record(Label, record.data)
+        if label.met is not None:
+            found.setdefault((label.run, label.version), {})[label.criterion] = label.met
+    return found
+
+
 async def proposals_of_runs(
     records: Sequence[RunRecord],
     lessons: Sequence[Lesson] = (),
+    labels: Labels = MappingProxyType({}),
     *,
     draft: Callable[[RecurringFailure], Awaitable[Sequence[QualityCriterion]]] | None = None,
     weaker: bool = False,
@@ -57,9 +77,10 @@ async def proposals_of_runs(
     """Return the checks that runs suggest, each tried on all their outputs.
 
     What failed is told by similar issues, then by criteria, then by failed outputs as a whole; an output that
-    a check catches needs no other one. `draft` has a model draft further checks.
+    a check catches needs no other one. A person's label overrules what was judged in the run. `draft` has a
+    model draft further checks.
     """
-    outputs = _Outputs(records)
+    outputs = _Outputs(records, labels)
     found: dict[str, Proposal] = {}
     caught: set[int] = set()
     for group in outputs.groups():
@@ -93,7 +114,7 @@ class _Group:
 class _Outputs:
     """The outputs of runs, and what was said of them."""
 
-    def __init__(self, records: Sequence[RunRecord]) -> None:
+    def __init__(self, records: Sequence[RunRecord], labels: Labels) -> None:
         self.good: list[Sample] = []
         self.met: dict[str, list[Sample]] = {}
         """The outputs that met each criterion, but not all others."""
@@ -103,9 +124,9 @@ class _Outputs:
         self._issues: list[tuple[Sample, str, str]] = []
         for record in records:
             self.advised[record.run_id] = {one.source for one in record.advice}
-            self._read(record)
+            self._read(record, labels)
 
-    def _read(self, record: RunRecord) -> None:
+    def _read(self, record: RunRecord, labels: Labels) -> None:
         criteria = cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
         checked = {one["name"] for one in criteria if one.get("evaluator", "llm") in CHECKED}
         thresholds = {one["name"]: one.get("threshold", 0.7) for one in criteria}
@@ -114,14 +135,17 @@ class _Outputs:
             if version.repeats is not None:
                 continue
             sample = Sample(version.output, record.run_id, record.task.description)
-            if version.accepted or (
-                version.evaluation.satisfactory and version.evaluation.overall_score is not None
-            ):
+            labelled = labels.get((record.run_id, version.name), {})
+            denied = [name for name, met in labelled.items() if not met]
+            judged_good = version.evaluation.satisfactory and version.evaluation.overall_score is not None
+            if (version.accepted or judged_good) and not denied:
                 self.good.append(sample)
                 continue
             # A check for a criterion that the writer is not wholly shown would disclose it.
             left_out = checked.union(version.evaluation.shown or ())
-            for criterion, text in _issues(version.evaluation, thresholds):
+            issues = [*_issues(version.evaluation, thresholds), *((name, name) for name in denied)]
+            left_out |= {name for name, met in labelled.items() if met}
+            for criterion, text in dict.fromkeys(issues):
                 if criterion not in left_out:
                     self._issues.append((sample, criterion, text))
             for name, score in version.evaluation.criteria_scores.items():

@@ -29,7 +29,7 @@ from redraft.lessons.exchange import (
     export,
     read_items,
 )
-from redraft.lessons.failure_history import proposals_of_runs, runs_of
+from redraft.lessons.failure_history import labels_of, proposals_of_runs, runs_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.index import FoundLessons, LessonIndex, Refreshed
@@ -47,7 +47,7 @@ from redraft.proposals.proposals import PROPOSED, from_data, to_data
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store
-from redraft.stores.run_index import RUN
+from redraft.stores.run_index import RUN, run_index
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
@@ -549,8 +549,9 @@ class LessonLibrary:
         async def draft(failure: RecurringFailure) -> Sequence[QualityCriterion]:
             return () if model is None else (await drafted_by(model, failure)).checks
 
-        for agent in await asyncio.to_thread(self._agents):
-            found += await self._proposed(agent, draft, weaker=weaker)
+        seen: set[str] = set()
+        for agent in await self._agents():
+            found += await self._proposed(agent, draft, seen, weaker=weaker)
         for one in found:
             await store.put(Record(PROPOSED, f"{one.agent}/{one.id}", to_data(one)))
         return found
@@ -561,7 +562,7 @@ class LessonLibrary:
         Raises `ConfigError` if there is none, and if the runs do not suggest it any more.
         """
         store = self._required_store()
-        prefix = "" if self.agent is None else f"{folder_name(self.agent)}/"
+        prefix = "" if self.agent is None else f"{self.agent}/"
         known = intact(await store.find(PROPOSED, prefix=prefix))
         those = [one for one in known if one.key.rpartition("/")[2].startswith(reference) and reference]
         record = only(those, reference, "proposals", lambda one: one.key)
@@ -572,7 +573,7 @@ class LessonLibrary:
         async def draft(_failure: RecurringFailure) -> Sequence[QualityCriterion]:
             return (proposal.criterion,)
 
-        found = await self._proposed(proposal.agent, draft, weaker=True)
+        found = await self._proposed(proposal.agent, draft, set(), weaker=True)
         if (current := next((one for one in found if one.id == proposal.id), None)) is None:
             raise ConfigError(
                 f"The stored runs do not suggest the check {reference!r} any more; `redraft lessons propose` "
@@ -595,21 +596,28 @@ class LessonLibrary:
         self,
         agent: str,
         draft: Callable[[RecurringFailure], Awaitable[Sequence[QualityCriterion]]],
+        seen: set[str],
         *,
         weaker: bool,
     ) -> list[Proposal]:
-        folder = LessonFolder(self.documents, agent)
+        """Return the checks that an agent's runs suggest, without those in `seen`, which grows."""
+        store, folder = self._required_store(), LessonFolder(self.documents, folder_name(agent))
         lessons = await asyncio.to_thread(lambda: list(folder.lessons(archived=True)))
-        records = await runs_of(self._required_store(), agent)
-        open_lessons = [one for one in lessons if not one.check]
-        found = await proposals_of_runs(records, open_lessons, draft=draft, weaker=weaker)
+        records = await runs_of(store, folder.name, {agent, *(one.agent for one in lessons)})
+        records = [one for one in records if one.run_id not in seen]
+        seen |= {one.run_id for one in records}
+        labels = await labels_of(store, records)
+        without_check = [one for one in lessons if not one.check]
+        found = await proposals_of_runs(records, without_check, labels, draft=draft, weaker=weaker)
         return [replace(one, agent=agent) for one in found]
 
-    def _agents(self) -> list[str]:
-        """Return the agents whose runs are looked through: the chosen one, else all that have lessons."""
+    async def _agents(self) -> list[str]:
+        """Return the agents whose runs are looked through: the chosen one, else those with lessons first."""
         if self.agent is not None:
-            return [folder_name(self.agent)]
-        return [folder.name for folder in self.folders()]
+            return [self.agent]
+        learned = await asyncio.to_thread(lambda: [folder.name for folder in self.folders()])
+        ran = await run_index(self._required_store()).count("agent")
+        return list(dict.fromkeys([*learned, *(name for name in ran if name)]))
 
     def _required_store(self) -> Store:
         if self._store is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -16,7 +17,7 @@ from redraft.models.names import model_of
 from redraft.proposals.drafts import drafted_by, drafts_of_task
 from redraft.proposals.proposals import Proposal, RecurringFailure, as_python, proposals_for, tried
 from redraft.proposals.separation import Sample
-from redraft.settings import load_settings
+from redraft.settings import load_settings, project_folder
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatModel
     from redraft.stats import Effect
 
-CRITERIA = Path("criteria.yaml")
 OUTPUTS = ("output", "answer", "text", "reference", "expected", "target")
 TASKS = ("task", "input", "prompt", "question", "query")
 """The columns of a row that may hold an output, and the task that it answers."""
@@ -159,6 +159,12 @@ async def proposals_of_examples(
 
 JUDGED = 5
 """Outputs of each side on which a question for a judge is tried, each of which takes a call."""
+
+
+def project_criteria() -> Path:
+    """Return the criteria file of the project: that of `[hook]` in its settings, else criteria.yaml."""
+    path = project_folder() / str(load_settings().hook.get("criteria", "criteria.yaml"))
+    return Path(os.path.relpath(path))
 
 
 # --- examples ----------------------------------------------------------------------------------------------
