@@ -85,7 +85,9 @@ def test_append_stores_a_revision_for_each_run(notes):
         assert await notes.revision(IDENTITY, 1) == Note(1, reflection("one"), "r1", None, tokens=TOKENS)
         assert await notes.revision(IDENTITY, 3) is None
         assert [note.version for note in await notes.revisions(IDENTITY)] == [1, 2]
-        expected = NotedTask(IDENTITY, TASK.description, TASK.expected_output, "report", 2, in_force=2)
+        expected = NotedTask(
+            IDENTITY, TASK.description, TASK.expected_output, "report", 2, in_force=2, replaced=(1,)
+        )
         assert await notes.noted(IDENTITY) == expected
         assert await notes.tasks() == [expected]
         assert await notes.noted("another") is None
@@ -632,5 +634,70 @@ def test_bad_results_and_exceptions_of_a_custom_store_are_raised():
             await notes.append(TASK, REFLECTION)
         with pytest.raises(StoreError):
             await notes.append(TASK, REFLECTION)
+
+    asyncio.run(main())
+
+
+# Notes that alternate.
+
+TEA, CUP, POT = "Name the tea.\nSay how hot.", "Name the cup.", "Name the pot.\nSay its size."
+NUMBERS = ["Use 5 words.", "Use 7 words.", "Use 9 words."]
+ALTERNATING = {
+    "two": ([TEA, CUP] * 10, [TEA, CUP]),
+    "three": ([TEA, CUP, POT] * 6, [TEA, CUP, POT]),
+    "each for a while": (([TEA] * 4 + [CUP] * 4) * 3, [TEA, CUP]),
+    "in another order of lines": ([TEA, CUP, "Say how hot.\nName the tea."] * 3, [TEA, CUP]),
+    "in other white space, case and bullets": (
+        [TEA, CUP, "- name  the TEA\n- say how hot\n"] * 3,
+        [TEA, CUP],
+    ),
+    "in other numbers": (
+        ["Use 5 words.", CUP, "Use 6 words.", CUP, "Use 7.5 words."],
+        ["Use 5 words.", CUP],
+    ),
+    "numbers alone": (["Use 5 words.", "Use 7 words."] * 4, ["Use 5 words.", "Use 7 words."]),
+    "new words": ([TEA, CUP, TEA, POT, TEA, CUP], [TEA, CUP, POT]),
+    "new numbers": (NUMBERS, NUMBERS),
+    "a line more": ([TEA, CUP, f"{TEA}\nAnd how strong."], [TEA, CUP, f"{TEA}\nAnd how strong."]),
+}
+
+
+async def changes_of(notes, written):
+    """Append notes; return the texts that came into force, each once for as long as it stayed."""
+    found = []
+    for number, text in enumerate(written):
+        present = await notes.current(IDENTITY)
+        reflection = TaskReflection(TASK.description, text)
+        await notes.append(TASK, reflection, run_id=f"r{number}", based_on=present and present.version)
+        now = (await notes.current(IDENTITY)).reflection.refined_expected_output
+        found += [now] if not found or found[-1] != now else []
+    return found
+
+
+@pytest.mark.parametrize(("written", "expected"), ALTERNATING.values(), ids=ALTERNATING)
+@pytest.mark.parametrize(
+    "made", [InMemoryReflectionStore, lambda: notebook_of(Plain())], ids=["own", "custom"]
+)
+def test_a_note_that_alternates_is_settled_and_a_new_one_replaces_it(made, written, expected):
+    found = asyncio.run(changes_of(made(), written))
+    assert [one.strip() for one in found] == expected
+
+
+def test_a_note_that_is_shown_to_be_better_comes_back():
+    async def main():
+        notes = InMemoryReflectionStore()
+        trial = Trial(min_runs=11)
+        found = []
+        for number in range(60):
+            present = await notes.current(IDENTITY)
+            said = present and present.reflection.refined_expected_output
+            version = present and present.version
+            use = NoteUse(f"r{number}", version, "note", 0.9 if said == TEA else 0.2 + number / 1000)
+            await notes.record_use(IDENTITY, use)
+            reflection = TaskReflection(TASK.description, TEA if number % 2 == 0 else CUP)
+            await notes.append(TASK, reflection, run_id=f"r{number}", based_on=version, trial=trial)
+            now = (await notes.current(IDENTITY)).reflection.refined_expected_output
+            found += [now] if not found or found[-1] != now else []
+        assert found == [TEA, CUP, TEA]
 
     asyncio.run(main())

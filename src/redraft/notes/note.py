@@ -104,6 +104,36 @@ class Note:
     tokens: int = 0
 
 
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_EDGES = " \t-*+.:;,!\u2022"
+
+
+def lines_said(reflection: TaskReflection, *, numbers: bool = True) -> tuple[str, ...]:
+    """Return what a note says, line by line, regardless of order, white space, case and bullets.
+
+    Without `numbers`, each number counts as the same.
+    """
+    texts = (
+        reflection.refined_description,
+        reflection.refined_expected_output,
+        *reflection.observations,
+        *reflection.suggestions,
+    )
+    lines = (line for text in texts for line in without_invisible(text).casefold().split("\n"))
+    if not numbers:
+        lines = (_NUMBER.sub("#", line) for line in lines)
+    return tuple(sorted(filter(None, (" ".join(line.split()).strip(_EDGES) for line in lines))))
+
+
+def is_return(new: TaskReflection, present: TaskReflection, before: TaskReflection) -> bool:
+    """Return whether a note goes back from the present one to one before it, if need be in other numbers."""
+    said, said_now, said_before = map(lines_said, (new, present, before))
+    if said == said_before:
+        return said != said_now
+    said, said_now, said_before = (lines_said(one, numbers=False) for one in (new, present, before))
+    return said == said_before != said_now
+
+
 @dataclass(frozen=True, slots=True)
 class NoteUse:
     """Which note a run of a task was given, and how well it did.
@@ -118,6 +148,10 @@ class NoteUse:
     arm: Arm = "none"
     score: float | None = None
     at: datetime = field(default_factory=partial(datetime.now, UTC))
+
+
+MOST_REPLACED = 8
+"""Replaced versions that a new one is compared with, so that notes don't alternate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +179,8 @@ class NotedTask:
     is_shown: bool = False
     judged_until: datetime | None = None
     control_share: float | None = None
+    replaced: tuple[int, ...] = ()
+    """The latest versions of this line that newer ones with other words have replaced."""
 
     @property
     def on_trial(self) -> bool:
@@ -152,20 +188,35 @@ class NotedTask:
         return self.in_force is not None and self.in_force >= self.since and not self.off
 
     def with_revision(
-        self, note: Note, *, held: bool = False, arm: Arm = "note", line: int | None = None
+        self,
+        note: Note,
+        *,
+        held: bool = False,
+        arm: Arm = "note",
+        line: int | None = None,
+        same: bool = False,
     ) -> NotedTask:
         """Count a new revision, and put it in force if nothing prevents that.
 
         `held` says that a trial keeps the present note. `arm` is that of the run that wrote the revision, and
         `line` the `since` of when its note was chosen (None: not known). A revision of an earlier line does
         not come into force. Nor does that of a control run in place of a version that was rolled back to:
-        only a run that was given that version says what to add to it.
+        only a run that was given that version says what to add to it. `same` says that the revision has the
+        words of the note in force.
         """
         if note.version <= self.run_count:  # counted already, or overtaken by a newer one
             return self
         if held or self.off or self.pinned or not self._is_followed_by(note, arm, line):
             return replace(self, run_count=note.version)
-        return replace(self, run_count=note.version, in_force=note.version, why_off="")
+        is_first = self.in_force is None or self.in_force < self.since
+        replaced = self.replaced if same or is_first else (*self.replaced, self.in_force or 0)
+        return replace(
+            self,
+            run_count=note.version,
+            in_force=note.version,
+            why_off="",
+            replaced=replaced[-MOST_REPLACED:],
+        )
 
     def _is_followed_by(self, note: Note, arm: Arm, line: int | None) -> bool:
         if line not in (None, self.since):
@@ -215,7 +266,7 @@ class NotedTask:
     def _of_new_line(self) -> NotedTask:
         """Begin a new line: what was shown before says nothing about it."""
         since, now = self.run_count + 1, datetime.now(UTC)
-        return replace(self, since=since, is_shown=False, judged_until=now, control_share=None)
+        return replace(self, since=since, is_shown=False, judged_until=now, control_share=None, replaced=())
 
 
 @dataclass(frozen=True, slots=True)

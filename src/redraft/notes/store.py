@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -16,18 +17,21 @@ from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.memory.effects import LATEST
 from redraft.notes.fair_lock import fair_lock
 from redraft.notes.note import (
+    MOST_REPLACED,
     Arm,
     Note,
     NotedTask,
     NoteUse,
     Rollback,
     TaskReflection,
+    is_return,
+    lines_said,
     note_block,
     size_of,
     tokens_of,
 )
 from redraft.notes.task import TaskIdentity
-from redraft.notes.trial import Trial, evidence_of, may_replace, reason_of
+from redraft.notes.trial import Trial, evidence_of, is_settled, may_replace, reason_of
 from redraft.stores.base import Record, intact, listed
 from redraft.stores.location import project_store, server_space
 from redraft.stores.run_index import NOTE_USE, RunUse, run_index
@@ -154,13 +158,17 @@ class NoteStore:
         (call `record_use` first: the run counts), a version is pinned, notes are off, or were rolled back
         since the run began. In place of a version that was rolled back to, it does so only if the run was
         given that version. A second call for the same `run_id`, as when a run is resumed, returns the
-        existing revision.
+        existing revision. A revision that only goes back to what the note in force has replaced does not come
+        into force (see `is_settled`).
         """
         identity = TaskIdentity.of(task)
         new = Note(0, reflection, run_id, based_on, note_tokens(reflection, task))
         async with fair_lock(identity):  # or concurrent runs would compete for the next number
             note = await self._write(identity, new, count_runs=True)
             replaceable = None if trial is None else await self._replaceable(identity, task, trial)
+            present = await self.current(identity)
+            stays = await self._is_settled(identity, note, present)
+            same = present is not None and lines_said(note.reflection) == lines_said(present.reflection)
 
             def changed(noted: NotedTask) -> NotedTask:
                 defined = replace(
@@ -170,7 +178,7 @@ class NoteStore:
                     name=name or noted.name,
                 )
                 held = trial is not None and noted.in_force not in (None, replaceable)
-                return defined.with_revision(note, held=held, arm=arm, line=line)
+                return defined.with_revision(note, held=held or stays, arm=arm, line=line, same=same)
 
             await self._change(identity, changed, NotedTask(identity, task.description), note)
         return note, note.version == 1
@@ -312,6 +320,17 @@ class NoteStore:
         noted, uses, note = state
         is_empty = size_of(note.reflection, task) == 0
         return note.version if is_empty or may_replace(trial, noted, uses, note.based_on) else None
+
+    async def _is_settled(self, identity: str, new: Note, present: Note | None) -> bool:
+        """Return whether a new revision only goes back to a note that the present one has replaced."""
+        noted = await self._stored(identity)
+        if noted is None or present is None or not noted.replaced:
+            return False
+        found = [await self.revision(identity, version) for version in noted.replaced]
+        replaced = [note for note in found if note is not None]
+        if not any(is_return(new.reflection, present.reflection, one.reflection) for one in replaced):
+            return False
+        return is_settled(new, present, replaced, await self.uses(identity, latest=LATEST))
 
     async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], Note] | None:
         """Read what a trial is judged by: the notes, the runs, and the note in force; None if none is."""
@@ -489,7 +508,8 @@ def notebook_of(store: ReflectionStore) -> Notebook:
 class LatestNoteStore:
     """Keeps the latest note on each task in a program's own store, without revisions.
 
-    Runs of this process that write a note on the same task take turns, across event loops and threads;
+    A note that only goes back to one that it replaced is not stored; this process alone remembers those. Runs
+    of this process that write a note on the same task take turns, across event loops and threads;
     guarding against other processes is up to the store. Methods that are not async run in threads, and
     exceptions of the store are passed on.
     """
@@ -499,6 +519,7 @@ class LatestNoteStore:
     def __init__(self, store: ReflectionStore) -> None:
         self._store = awaited(_method(store, "store"))
         self._retrieve = awaited(_method(store, "retrieve"))
+        self._replaced: dict[str, deque[TaskReflection]] = {}
 
     async def current(self, identity: str, /) -> Note | None:
         """Return the stored note; its version is its run count."""
@@ -534,6 +555,12 @@ class LatestNoteStore:
         async with fair_lock(identity):
             before = await self.current(identity)
             version = 1 if before is None else before.version + 1
+            if before is not None:
+                replaced = self._replaced.setdefault(identity, deque(maxlen=MOST_REPLACED))
+                if any(is_return(reflection, before.reflection, one) for one in replaced):
+                    reflection = before.reflection
+                elif lines_said(reflection) != lines_said(before.reflection):
+                    replaced.append(before.reflection)
             counted = replace(reflection, run_count=version)
             await self._store(identity, counted)
         return Note(version, counted, run_id, based_on, note_tokens(counted, task)), before is None

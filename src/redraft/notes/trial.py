@@ -10,13 +10,13 @@ from redraft._hints import keyword_hints
 from redraft._validation import check_choice, check_count, check_share
 from redraft.errors import ConfigError
 from redraft.memory.effects import Payoff, control_share, payoff_of
-from redraft.notes.note import Rollback
+from redraft.notes.note import Rollback, is_return
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.memory.effects import History
-    from redraft.notes.note import NotedTask, NoteUse
+    from redraft.notes.note import Note, NotedTask, NoteUse
 
 RUNS_BEFORE_TRIAL = 3
 """How many runs of a task teach something before the first one goes without what they taught."""
@@ -154,6 +154,22 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
         return True
     controls = sum(use.arm == "control" and use.version == previous for use in scored)
     return min(having, controls) >= COMPARED and evidence_of(trial, noted, uses, previous).rollback is None
+
+
+def is_settled(new: Note, present: Note, replaced: Sequence[Note], uses: Sequence[NoteUse]) -> bool:
+    """Return whether the note in force stays, because a new revision only goes back to one that it replaced.
+
+    Otherwise a model that is of two minds would change the note with every run. It changes nevertheless where
+    runs with what the revision says are shown to score higher than runs with the note in force.
+    """
+    returned = [one for one in replaced if is_return(new.reflection, present.reflection, one.reflection)]
+    if not returned:
+        return False
+    has_it = {present.version: False} | {one.version: True for one in returned}
+    scores = [
+        (has_it[use.version], use.score) for use in uses if use.version in has_it and use.score is not None
+    ]
+    return payoff_of([scores]).verdict != "helps"
 
 
 def reason_of(rollback: Rollback) -> str:
