@@ -25,15 +25,15 @@ MODEL_WAYS = (SAMPLE, FRESH, EDITS, REWRITE)
 """The ways of a model that drafts and revises."""
 OWN_WAYS = (SAMPLE, FRESH, OWN)
 """Those of a model that drafts, where a function of the user's revises."""
-USUAL = (1.0, 1.0)
+USUAL = (1.0, 2.0)
 """The gains and failures that the usual way is taken to have had before anything is known."""
-OTHER = (0.5, 1.0)
+OTHER = (0.5, 2.0)
 """Those of every other way."""
-MEMORY = 0.97
+MEMORY = 0.96
 """What a revision counts beside the next one in the same situation: models and tasks change."""
 SURE = 2.5
 """By how much a draw is closer to the mean than the posterior is, which shortens the search."""
-SAME_COST = 4.0
+SAME_COST = 1.0
 """How many revisions of average cost each way is taken to have had."""
 _MOST_KNOWN = 1_000
 """Agents whose evidence a process remembers."""
