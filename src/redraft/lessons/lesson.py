@@ -269,7 +269,7 @@ def checked_title(title: str, cleaner: Cleaner | None = None) -> str:
 
 def checked_lesson(lesson: Lesson) -> Lesson:
     """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
-    names = ("task", "task_type", "error", "why")
+    names = ("task", "task_type", "error", "why", "disobeyed")
     texts: dict[str, Any] = {name: getattr(lesson, name) for name in (*names, "title", "summary")}
     content = [getattr(lesson.content, one.name) for one in fields(lesson.content)]
     cleaner = Cleaner.of(*texts.values(), *content, *lesson.tools)
