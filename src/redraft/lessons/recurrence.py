@@ -6,9 +6,9 @@ import builtins
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from redraft._words import folded, words_of
 from redraft.lessons.full_text import names_in, tokens_of
 from redraft.lessons.lesson import headings_of
 from redraft.lessons.ranking import LessonQuery, normalized
@@ -96,11 +96,8 @@ def _is_about_tool(lesson: Lesson, said: ErrorText, tool: str) -> bool:
 
 # --- the words of an error ----------------------------------------------------------------------------------
 
-_WORD = re.compile(r"[^\W\d]\w+")
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{2,}")
-"""Scripts without spaces, whose pairs of characters stand for words."""
 _COMMON = frozenset(
-    _WORD.findall(
+    words_of(
         "and are but by can could did does for from had has have how if in into is it its must no not of on "
         "or should so such than that the their them then there these they this to was were what when where "
         "which while who why will with would you your error failed found expected got met missing"
@@ -125,35 +122,39 @@ class ErrorText:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Its words, with the tokens of identifiers, and pairs of characters where a script has no spaces."""
-        words = {
+        """Its words that say something, with each identifier as one token."""
+        written = set(map(folded, self.names.values()))
+        return frozenset(
             word
-            for word in _WORD.findall(self._visible.casefold())
-            if word not in _COMMON and not _TYPE.search(word)
-        }
-        for run in _UNSPACED.findall(self._visible):
-            words.update(map("".join, pairwise(run)))
-        return frozenset(words | self.names)
+            for word in (*words_of(self._visible), *self.names)
+            if len(word) > 1
+            and not word[0].isdecimal()
+            and word not in _COMMON
+            and word not in written.difference(self.names)
+            and not _TYPE.search(word)
+        )
 
     @cached_property
-    def names(self) -> frozenset[str]:
-        """Its identifiers, without those that any error may have, such as `ValueError`."""
-        tokens = {tokens_of(name)[0] for name in names_in(self._visible) if tokens_of(name)}
-        return frozenset(
-            one
-            for one in tokens
-            if not one.replace("_", "").isdecimal() and one not in _GENERAL and not _TYPE.search(one)
-        )
+    def names(self) -> dict[str, str]:
+        """Its identifiers by token, without those that any error may have, such as `ValueError`."""
+        return {
+            tokens[0]: name
+            for name in names_in(self._visible)
+            if (tokens := tokens_of(name))
+            and not tokens[0].isdecimal()
+            and tokens[0] not in _GENERAL
+            and not _TYPE.search(tokens[0])
+        }
 
     @cached_property
     def phrase(self) -> str:
         """Its words in order, between spaces."""
-        words = " ".join(re.findall(r"\w+", self._visible.casefold()))
+        words = " ".join(words_of(self._visible))
         return f" {words} " if words else ""
 
     def shared_names(self, other: ErrorText) -> tuple[str, ...]:
         """Return the identifiers that two texts share, if they are enough for them to be about the same."""
-        shared = self.names & other.names
+        shared = [name for token, name in self.names.items() if token in other.names]
         if len(shared) >= min(SHARED_NAMES, len(self.names)) or self._overlap(other) >= RELATED:
             return tuple(sorted(shared))
         return ()
