@@ -17,6 +17,8 @@ from redraft import (
     reflect,
     reflected,
 )
+from redraft._prompts import mistake_text
+from redraft._texts import estimate_tokens
 from redraft.lessons import Failure, Partial, retry_with_lessons
 from redraft.lessons.lessons import MISTAKE_TOKENS
 from redraft.loop.mistakes import prompts_in
@@ -144,6 +146,7 @@ def test_what_the_prompt_says_is_left_out_and_the_rest_is_bounded(tmp_path):
             await lessons.release((await lessons.record(long, f"{number}", doubt="test")).id, "test")
         found = await lessons.advise_on(ASKED, Mistake((ERROR,)))
         assert 0 < sum(one.tokens for one in found) <= MISTAKE_TOKENS
+        assert estimate_tokens(mistake_text(found)) <= MISTAKE_TOKENS
 
     taught(tmp_path, test)
 

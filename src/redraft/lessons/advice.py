@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from redraft._prompts import advice_text
+from redraft._prompts import advice_text, mistake_text
 from redraft._texts import estimate_tokens, shortened
 from redraft._words import words_in
 from redraft.lessons.lesson import Content, LessonKind, is_empty
@@ -102,7 +102,7 @@ def advice_on_mistake(lessons: Sequence[FoundLesson], stated: Sequence[str], max
     which nothing else is left. If a lesson finds no room, what matters least in it is left out first.
     """
     said = [_spoken(text) for text in stated]
-    left = max_tokens - _WRAPPER_TOKENS["quoted"]
+    left = max_tokens - _MISTAKE_TOKENS
     chosen: list[Advice] = []
     for found in lessons:
         # Not compared sentence by sentence: a prompt may name a field before its text.
@@ -115,7 +115,7 @@ def advice_on_mistake(lessons: Sequence[FoundLesson], stated: Sequence[str], max
         if piece is not None:
             said.append(_spoken(piece.text))
             left -= piece.tokens
-            around = 0 if chosen else _WRAPPER_TOKENS["quoted"]
+            around = 0 if chosen else _MISTAKE_TOKENS
             chosen.append(replace(piece, tokens=piece.tokens + around))
     return chosen
 
@@ -276,6 +276,8 @@ _WRAPPER_TOKENS = {
     for kind in ("information", "rule", "requirement", "quoted")
 }
 """Tokens around all pieces of a kind."""
+_MISTAKE_TOKENS = estimate_tokens(mistake_text([Advice("", "", kind="quoted")]))
+"""Tokens around all advice on a mistake."""
 
 
 def _indented(text: str) -> str:
