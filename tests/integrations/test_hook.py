@@ -872,7 +872,8 @@ def test_the_same_mistake_in_four_sessions_is_one_lesson(project, monkeypatch):
         good = ["x = 1\n"] if number == 2 else []  # one of them mends it in the end
         play(f"s{number}", bad, *good, prompt=prompt)
         found = learned(project, f"s{number}")
-    assert found == {"No print() is left in the code": ("partial", 0.7)}
+    # The later sessions were told it, and made the mistake again.
+    assert found == {"No print() is left in the code": ("partial", 0.25)}
 
 
 def test_two_mistakes_are_known_one_by_one_and_together(project, monkeypatch):
@@ -882,8 +883,8 @@ def test_two_mistakes_are_known_one_by_one_and_together(project, monkeypatch):
         play(f"s{number}", text, prompt=prompt)
         found = learned(project, f"s{number}")
     assert found == {
-        "No print() is left in the code": ("partial", 0.5),
-        "No TODO is left in the code": ("partial", 0.5),
+        "No print() is left in the code": ("partial", 0.34),  # the third session was told both
+        "No TODO is left in the code": ("partial", 0.34),
     }
     later = redraft("hook", "start", "claude", stdin=event("SessionStart", session="later", source="startup"))
     assert later.stderr == ""  # no reflection on the failed session is due
