@@ -235,6 +235,36 @@ def direct(draw, good):
     return ("" if good else draw.choice(["Sure! Here it is. ", "Certainly! ", "Sure, "])) + sentences(draw)
 
 
+def stepwise(draw, good):
+    count = draw.randint(3, 5) if good else draw.choice([1, 2, 7, 8])
+    return "\n".join(f"{number + 1}. {sentence(draw)}" for number in range(count))
+
+
+def priced_items(draw, good):
+    items = [{"name": draw.choice(NOUNS), "price": draw.randint(1, 9)} for _ in range(3)]
+    if not good:
+        del items[1]["price"]
+    return json.dumps({"items": items})
+
+
+def bare_answer(draw, good):
+    return json.dumps({"answer": draw.randint(1, 9), **({} if good else {"note": draw.choice(NOUNS)})})
+
+
+def in_one_language(draw, good):
+    return prose(draw, 20, GERMAN) if good else f"{prose(draw, 12, GERMAN)} {prose(draw, 12)}"
+
+
+def timed(draw, good):
+    hour, minute = draw.randint(0, 23), draw.randint(0, 59)
+    time = f"{hour:02}:{minute:02}" if good else f"{hour % 12 + 1} {'pm' if hour > 11 else 'am'}"
+    return f"We meet at {time} in the {draw.choice(NOUNS)} room."
+
+
+def finished(draw, good):
+    return sentences(draw) if good else f"{sentences(draw)} TODO: {draw.choice(NOUNS)}"
+
+
 KINDS = [
     # what is made, what a judge says of a bad output, the check in words
     (dated, "The date has the wrong form.", "Contains text of the form YYYY-MM-DD"),
@@ -259,6 +289,12 @@ KINDS = [
     (as_json, "This is not what the program reads.", "One JSON object"),
     (addressed, "It was not filled in.", "Has no placeholder"),
     (bulleted, "A line is no item of the list.", 'Begins each line with "-"'),
+    (stepwise, "The number of steps is wrong.", "Has 3 to 5 numbered items"),
+    (priced_items, "A price is missing.", 'Has the key "price" in "items"'),
+    (bare_answer, "There is more than was asked for.", 'Does not have the key "note"'),
+    (in_one_language, "It changes into English.", "Is not in English"),
+    (timed, "The time is not in the 24-hour form.", "Contains text of the form HH:MM"),
+    (finished, "It is unfinished.", 'Does not contain "todo" in upper or lower case'),
     (direct, "It begins with chatter.", 'Does not begin with "Certainly" or "Sure"'),
 ]  # fmt: skip
 

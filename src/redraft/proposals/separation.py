@@ -22,6 +22,7 @@ from redraft.evaluate.criteria import answer_in
 from redraft.proposals.vocabulary import (
     LANGUAGES,
     NUMBER_WORDS,
+    NUMBERED,
     SCRIPTS,
     SIGNS,
     SPOKEN,
@@ -360,12 +361,15 @@ class _Bounds(NamedTuple):
     is_narrow: bool
 
 
-def _bounds(bad: Sequence[int], good: Sequence[int], hints: Hints) -> Iterator[_Bounds]:
+def _bounds(
+    bad: Sequence[int], good: Sequence[int], hints: Hints, *, in_round_numbers: bool = False
+) -> Iterator[_Bounds]:
     """Yield limits of a number that all good outputs keep to."""
     low, high = min(good), max(good)
     above, below = [one for one in bad if one > high], [one for one in bad if one < low]
-    most = _limit(high, min(above) - 1, hints.numbers) if above else None
-    least = _limit(low, max(below) + 1, hints.numbers) if below and low > 0 else None
+    steps = _STEPS if in_round_numbers else ()
+    most = _limit(high, min(above) - 1, hints.numbers, steps) if above else None
+    least = _limit(low, max(below) + 1, hints.numbers, steps) if below and low > 0 else None
     said = 2 * any(one in hints.numbers for one in (least, most))
     narrow = bool(above and (min(above) - high) * 10 <= high) or bool(
         below and (low - max(below)) * 10 <= low
@@ -378,7 +382,10 @@ def _bounds(bad: Sequence[int], good: Sequence[int], hints: Hints) -> Iterator[_
         yield _Bounds("between", least, most, said, narrow)
 
 
-def _limit(good: int, bad: int, said: Iterable[int]) -> int:
+_STEPS = (1000, 500, 250, 100, 50, 25, 20, 10, 5)
+
+
+def _limit(good: int, bad: int, said: Iterable[int], steps: Sequence[int]) -> int:
     """Return a limit from the last number of good outputs to the last before those of failed ones.
 
     It is a number that was said, else the roundest one not far from the good outputs.
@@ -387,7 +394,7 @@ def _limit(good: int, bad: int, said: Iterable[int]) -> int:
     if known := [one for one in said if first <= one <= last]:
         return min(known, key=lambda one: abs(one - good))
     step_to = min(bad, good + good // 4) if bad >= good else max(bad, good - good // 4)
-    for step in (1000, 500, 250, 100, 50, 25, 20, 10, 5):
+    for step in steps:
         rounded = -(-good // step) * step if bad >= good else good // step * step
         if min(good, step_to) <= rounded <= max(good, step_to) and rounded:
             return rounded
@@ -405,18 +412,34 @@ _UNITS = {
 }
 
 
+_NUMBERED = compile_pattern(NUMBERED.pattern, NUMBERED.flags)
+
+
 def _counts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
     for unit, (rank, names) in _UNITS.items():
         measure = MEASURES[unit]
         values = [measure(one.answer) for one in bad], [measure(one.answer) for one in good]
         if unit == "bullets" and not min(values[1]):
             continue
-        for bound in _bounds(*values, hints):
+        is_numbered = unit == "bullets" and all(_NUMBERED.spans(one.text) for one in good)
+        for bound in _bounds(*values, hints, in_round_numbers=unit != "bullets"):
             limits = {"at_least": bound.least, "at_most": bound.most}
+            if is_numbered:  # what is said of bullets asks for hyphens
+                counts = {"min_matches": bound.least, "max_matches": bound.most}
+                config = NUMBERED.config | {
+                    name: limit for name, limit in counts.items() if limit is not None
+                }
+                strength, says = hints.about(*names) + bound.hints, NUMBERED.amount(bound.least, bound.most)
+                yield CheckDraft(f"numbers {bound.kind}", "regex", config, rank, strength, f"Has {says}.")
+                continue
             config = {name: limit for name, limit in limits.items() if limit is not None}
             unlikely = 4 if bound.is_narrow and not bound.hints and unit in ("words", "characters") else 0
             strength = hints.about(*names) + bound.hints
             yield CheckDraft(f"{unit} {bound.kind}", unit, config, rank + unlikely, strength)
+
+
+TELLING = 3
+"""The rank of signs that are rarely there by chance, up to this one."""
 
 
 def _signs(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
@@ -434,7 +457,8 @@ def _signs(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
                 config |= {"min_matches": bound.least} if bound.least is not None else {}
                 config |= {"max_matches": bound.most} if bound.most is not None else {}
             is_plain = bound.most == 0 or (bound.least, bound.most) == (1, None)
-            rank = (sign.rank if bound.most == 0 else 7) if is_plain else 8
+            required = sign.rank + 1 if sign.rank <= TELLING else 7
+            rank = (sign.rank if bound.most == 0 else required) if is_plain else 8
             strength = hints.about(*sign.hints) + (bound.hints if not is_plain else 0)
             yield CheckDraft(f"{sign.plural} {bound.kind}", "regex", config, rank, strength, f"Has {amount}.")
 
@@ -444,7 +468,7 @@ def _widths(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iter
     longest = [[max(map(len, one.text.splitlines()), default=0) for one in side] for side in (bad, good)]
     if any(MEASURES["lines"](one.text) < 2 for one in good):  # noqa: PLR2004 (that is a limit of the text)
         return
-    for bound in _bounds(longest[0], longest[1], hints):
+    for bound in _bounds(longest[0], longest[1], hints, in_round_numbers=True):
         if bound.kind == "at most" and bound.most is not None and bound.most < 1000:  # noqa: PLR2004 (what RE2 repeats)
             config = {"pattern": f".{{{bound.most + 1},}}", "must_match": False}
             says = f"Has no line of more than {bound.most} characters."
@@ -542,7 +566,9 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
             schema = {"type": "string", "pattern": f"^{pattern}$"}
             yield draft("form", schema, 2 + _LEVELS[level], hints.about(*_FORMAT), *_letters_in(pattern))
             break
-        for bound in _bounds(list(map(len, texts)) or [0], list(map(len, right)), hints):
+        for bound in _bounds(
+            list(map(len, texts)) or [0], list(map(len, right)), hints, in_round_numbers=True
+        ):
             limits = {"minLength": bound.least, "maxLength": bound.most}
             schema = {"type": "string", **{key: limit for key, limit in limits.items() if limit is not None}}
             yield draft(
@@ -599,8 +625,8 @@ def _keys(place: Place, right: Sequence[Any], wrong: Sequence[Any], hints: Hints
             f"no key {key} at {name}",
             "schema",
             _schema(place, {"type": "object", "properties": {key: False}}),
-            3,
-            hints.about("key", "field", "extra", "additional") + hints.quotes(key),
+            2,
+            hints.about("key", "field", "extra", "additional", "more") + hints.quotes(key),
             f"Does not have the key {json.dumps(key, ensure_ascii=False)}{where}.",
             (*within, key),
         )
@@ -794,7 +820,8 @@ def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
     several.sort(key=lambda one: (-len(one[1]), -hints.quotes(one[0]), one[0].count(" "), len(one[0])))
     everyone = [*good, *bad]
     for gram, _ in several[:60]:
-        rank = 9 if is_common(gram) else 7
+        is_in_all = sum(gram in one.grams for one in bad) == len(bad)
+        rank = 9 if is_common(gram) else 4 if is_in_all else 7
         config = {**phrase_pattern(gram, everyone), "must_match": False}
         yield CheckDraft(f"no {gram}", "regex", config, rank, hints.quotes(gram), quotes=(gram,))
     if chosen := _cover([one for one in several if " " not in one[0] and WORD.fullmatch(one[0])], hints):
@@ -855,7 +882,7 @@ def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterat
                 yield CheckDraft(kind, "regex", {"pattern": at(_escaped(one))}, rank, strength, quotes=(one,))
         edges = [Counter(one[-1 if is_end else 0] for one in side if one) for side in sides]
         if set(edges[1]) != {text} and len(edges[1]) <= 3 and not any(map(str.isalnum, edges[1])):  # noqa: PLR2004 (a few signs)
-            yield CheckDraft(f"{where}s with a sign", "regex", {"pattern": at(_class(edges[1]))}, 5, said)
+            yield CheckDraft(f"{where}s with a sign", "regex", {"pattern": at(_class(edges[1]))}, 6, said)
         elif all(map(str.isupper, edges[1])):
             yield CheckDraft(
                 f"{where}s with a capital",
@@ -878,14 +905,11 @@ def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterat
             options = "|".join(map(_escaped, sorted(wrong)))
             after = r"[.!?]*" if is_end else ""
             options = f"(?:{options})" if len(wrong) > 1 else options
-            yield CheckDraft(
-                f"no {where} words",
-                "regex",
-                {"pattern": at(f"{options}{after}"), "must_match": False},
-                6,
-                said + hints.quotes(*wrong),
-                quotes=tuple(sorted(wrong)),
-            )
+            config = {"pattern": at(f"{options}{after}"), "must_match": False}
+            shown = listed([json.dumps(one, ensure_ascii=False) for one in sorted(wrong)], "or")
+            strength, quoted = said + hints.quotes(*wrong), tuple(sorted(wrong))
+            says = f"Does not {where} with {shown}."
+            yield CheckDraft(f"no {where} words", "regex", config, 6, strength, says, quoted)
 
 
 def _shared(texts: Sequence[str]) -> str:
@@ -1001,10 +1025,13 @@ def _languages(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> I
     theirs, ours = Counter(map(spoken, bad)), Counter(map(spoken, good))
     strength = said + hints.about(*(name.casefold() for name in LANGUAGES))
     [(name, count)] = ours.most_common(1)
-    if name and count * 2 > len(good) and theirs[name] * 2 < len(bad):
-        config: dict[str, Any] = {"pattern": language_pattern(name, filter(None, theirs)), "flags": "i"}
-        yield CheckDraft(f"in {name}", "regex", config, 4, strength, f"Is in {name}.")
-        for other in (one for one in theirs if one and one != name):
+    if name and count * 2 > len(good):
+        if theirs[name] * 2 < len(bad):
+            config: dict[str, Any] = {"pattern": language_pattern(name, filter(None, theirs)), "flags": "i"}
+            yield CheckDraft(f"in {name}", "regex", config, 4, strength, f"Is in {name}.")
+        for other in (
+            one for one in LANGUAGES if one != name and (one in theirs or hints.about(one.casefold()))
+        ):
             config = {"pattern": language_pattern(other, [name]), "flags": "i", "must_match": False}
             yield CheckDraft(f"not in {other}", "regex", config, 5, strength, f"Is not in {other}.")
 

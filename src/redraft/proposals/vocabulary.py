@@ -37,14 +37,15 @@ class Sign(NamedTuple):
         return config | ({"raw": True} if self.raw else {})
 
 
+NUMBERED = Sign("numbered item", "numbered items", r"^[ \t]*\d{1,3}[.)][ \t]", flags="m")
 SIGNS = (
     Sign("code fence", "code fences", "```", ("fence", "markdown", "backtick", "code"), raw=True, rank=2),
     Sign("exclamation mark", "exclamation marks", "!", ("exclamation", "shout", "loud")),
     Sign("question mark", "question marks", r"\?", ("question",)),
     Sign("emoji", "emoji", "[\u2600-\u27bf\U0001f300-\U0001faff]", ("emoji", "emoticon", "smiley"), rank=3),
     Sign("word in capitals", "words in capitals", "[A-Z]{4,}", ("capital", "uppercase", "caps", "shout")),
-    Sign("link", "links", "https?://", ("link", "url", "address")),
-    Sign("e-mail address", "e-mail addresses", r"[\w.+-]+@[\w-]+\.[\w.-]+", ("email", "mail")),
+    Sign("link", "links", "https?://", ("link", "url", "address"), rank=3),
+    Sign("e-mail address", "e-mail addresses", r"[\w.+-]+@[\w-]+\.[\w.-]+", ("email", "mail"), rank=3),
     Sign("HTML tag", "HTML tags", "</?[A-Za-z][^<>]*>", ("html", "tag", "markup"), rank=3),
     Sign(
         "placeholder",
@@ -64,6 +65,12 @@ SIGNS = (
     Sign("parenthesis", "parentheses", r"\(", ("parenthesi", "bracket")),
     Sign("quotation mark", "quotation marks", '["\u201c\u201d\u201e\u00ab\u00bb]', ("quote", "quotation")),
     Sign("currency sign", "currency signs", "[$\u20ac\u00a3\u00a5]", ("currency", "price", "dollar", "euro")),
+    Sign(
+        "word in the first person",
+        "words in the first person",
+        r"(?:^|[\s(])(?:I|my|My|me|mine)(?:$|[\s.,;:!?)'\u2019])",
+        ("person", "itself", "himself", "opinion"),
+    ),
     Sign("percent sign", "percent signs", "%", ("percent", "percentage", "share")),
     Sign("tab", "tabs", r"\t", ("tab",)),
     Sign("space at the end of a line", "spaces at the ends of lines", r"[ \t]\n", ("trailing", "space")),
