@@ -10,7 +10,7 @@ from support.commands import redraft
 from support.pages import Page
 
 PAGE = Page("docs/lessons.md")
-CHANGES_DAILY = re.compile(r"^source: .*$|^hash: .*$|\d{4}-\d\d-\d\d", re.MULTILINE)
+CHANGES_DAILY = re.compile(r"^at: .*$|^source: .*$|^hash: .*$|\d{4}-\d\d-\d\d", re.MULTILINE)
 
 
 @pytest.fixture
