@@ -39,7 +39,7 @@ NAMES = {
     """,
     "redraft.fleet": "Fleet FleetJob FleetWorker JobHandle Limit Queue Schedule StoreQueue",
     "redraft.lessons": """
-        Decision Failure Lesson LessonLibrary Lessons Outcome Partial Procedure retried_with_lessons
+        Decision Fact Failure Lesson LessonLibrary Lessons Outcome Partial Procedure retried_with_lessons
         retry_with_lessons
     """,
     "redraft.loop": """

@@ -121,8 +121,8 @@ class Advice:
 
     A note (`is_note`) is about this very task and brings its own formatting: it is placed right before the
     task, which then gets a heading. Of all others, `kind` decides how they are presented: `rule` as the
-    agent's own rules, `requirement` as what the answer must also meet, after the task, `quoted` as data in
-    one fence, and the rest as information.
+    agent's own rules, `requirement` as what the answer must also meet, after the task, `fact` in a list of
+    data after the task, `quoted` as data in one fence before it, and the rest as information.
     """
 
     text: str
@@ -130,7 +130,7 @@ class Advice:
     reason: str = ""
     tokens: int = 0
     is_note: bool = False
-    kind: Literal["information", "rule", "requirement", "quoted"] = "information"
+    kind: Literal["information", "rule", "requirement", "quoted", "fact"] = "information"
     after: str = ""
     """What had failed when it was given, such as "version 1"; empty for advice from the start."""
 

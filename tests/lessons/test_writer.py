@@ -80,7 +80,8 @@ def test_each_status_asks_for_its_fields(status):
     schema = model.requests[0].schema
     asked = [one.name for one in fields(KINDS[status])]
     asked_too = {"failed": 2, "success": 4, "decision": 2, "partial": 0}[status]  # its error is known
-    assert list(schema["properties"]) == [*asked, "title", *list(NOT_SYSTEMIC)[:asked_too]]
+    facts = ["facts"] if status in ("failed", "partial") else []
+    assert list(schema["properties"]) == [*asked, "title", *list(NOT_SYSTEMIC)[:asked_too], *facts]
     assert schema["required"] == list(schema["properties"])
     for one in fields(KINDS[status]):
         assert one.metadata["says"] in prompt(model)

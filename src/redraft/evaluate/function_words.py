@@ -36,7 +36,8 @@ class FunctionMessage:
         if self.parts != (first,):
             ends = list(_CLAUSE_END.finditer(first))
             first = first[: ends[-1].start()] if ends else ""
-        if " " not in first.strip():
+        # A part that begins with a comma or a full stop goes on with a value: ". There is: a, b".
+        if " " not in first.strip() or _CONTINUES.match(first):
             return ""
         return f"Avoid this: {first}" if _COMPLAINT.search(first) else first
 
@@ -46,6 +47,7 @@ class FunctionMessage:
         return re.fullmatch(words, issue.message, re.DOTALL) is not None
 
 
+_CONTINUES = re.compile(r"\s*[.,;:)\]}!?]|\s*(?:and|but|or)\b")
 _CLAUSE_END = re.compile(r"[;.!?]\s|, (?=but |not |got )")
 """Between what a message asks for and what it says of an output: `Use at most 2 links; there are ...`."""
 _COMPLAINT = re.compile(

@@ -12,7 +12,7 @@ from redraft._prompts import advice_text
 from redraft._texts import as_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.lessons.lesson import KINDS, Content
+from redraft.lessons.lesson import ADVISING, KINDS, Content
 from redraft.loop.criteria_file import try_out
 from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
@@ -111,7 +111,7 @@ def _reflection_schema() -> dict[str, Any]:
             },
             "required": ["kind", *(one.name for one in fields(content))],
         }
-        for kind, content in KINDS.items()
+        for kind, content in ((kind, KINDS[kind]) for kind in ADVISING)
     ]
     return {"anyOf": kinds, "description": "What was learned; a failed attempt leaves a 'failure'."}
 
@@ -123,9 +123,9 @@ def content_of(reflection: dict[str, Any]) -> Content:
     """Return the content that a client sent; raises `ConfigError` for a wrong kind or field."""
     given = dict(reflection)
     kind = given.pop("kind", None)
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise ConfigError(f"kind must be one of {', '.join(KINDS)}, got {kind!r:.100}.")
-    content = KINDS[kind]
+    content = next((KINDS[one] for one in ADVISING if one == kind), None)
+    if content is None:
+        raise ConfigError(f"kind must be one of {', '.join(ADVISING)}, got {kind!r:.100}.")
     known = [one.name for one in fields(content)]
     for name in given:
         if name not in known:

@@ -7,6 +7,7 @@ from redraft._lazy import lazily
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
     from redraft.lessons.lesson import Decision as Decision
+    from redraft.lessons.lesson import Fact as Fact
     from redraft.lessons.lesson import Failure as Failure
     from redraft.lessons.lesson import Lesson as Lesson
     from redraft.lessons.lesson import Partial as Partial
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
 
 _PLACES = {
-    "lesson": ("Decision", "Failure", "Lesson", "Partial", "Procedure"),
+    "lesson": ("Decision", "Fact", "Failure", "Lesson", "Partial", "Procedure"),
     "lessons": ("Lessons",),
     "library": ("LessonLibrary",),
     "outcome": ("Outcome",),

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 from redraft._prompts import advice_text, mistake_text
 from redraft._texts import estimate_tokens, shortened
 from redraft._words import words_in
-from redraft.lessons.lesson import Content, LessonKind, is_empty
+from redraft.lessons.facts import fact_line, is_stated
+from redraft.lessons.lesson import Content, Fact, LessonKind, is_empty
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
 from redraft.types import Advice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from redraft.lessons.index import FoundLesson
     from redraft.lessons.lesson import Lesson
@@ -26,6 +27,8 @@ SEPARATOR_TOKENS = 2
 """Tokens of the separator between two pieces of advice in a prompt."""
 _TELLING = re.compile(r"\w+|[=!<>]=|[=<>+/%&|^~]|-(?=\w)")
 """Words and operators: `x == 5` and `x != 5` are not the same sentence."""
+FACTS_SHARE = 2
+"""Facts take at most one in so many tokens, so that advice finds room, too."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u0964\u3002\uff01\uff1f])\s*|\n+")
 
 
@@ -43,7 +46,9 @@ def advice_of(
 ) -> list[Advice]:
     """Return lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
 
-    Lessons that earlier runs disobeyed come before all others, and say so.
+    Facts among the lessons come before all advice, as many as fit into half of the tokens; one that says no
+    more than what is required or stated is left out. Lessons that earlier runs disobeyed come before all
+    other lessons, and say so.
 
     A piece that does not fit is left out; a shorter one after it may still fit. The reason of the last piece
     says how many were left out. No sentence is told twice. `own_rules` are told as the agent's own, and find
@@ -55,6 +60,9 @@ def advice_of(
     and no person approved. The same holds for what the prompt has `stated`, which is not told again.
     """
     limit = max_tokens // 2
+    facts = list(_facts_advice(lessons, max_tokens // FACTS_SHARE, (*requirements, *stated)))
+    max_tokens -= sum(one.tokens for one in facts)
+    lessons = [one for one in lessons if not isinstance(one.lesson.content, Fact)]
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
     told = {key for text in (*stated, *(rule.text for rule in own_rules)) for key in _keys(text)}
     room = max_tokens - sum(one.tokens + _WRAPPER_TOKENS["rule"] for one in own) - _WRAPPER_TOKENS["quoted"]
@@ -90,9 +98,23 @@ def advice_of(
         chosen[-1] = replace(
             last, reason=f"{last.reason} ({omitted} more left out, max_tokens={max_tokens})".strip()
         )
-    elif omitted:
+    elif omitted and not facts:
         logger.warning("No lesson fits into max_tokens=%d: %d left out.", max_tokens, omitted)
-    return chosen
+    return [*facts, *chosen]
+
+
+def _facts_advice(lessons: Sequence[FoundLesson], room: int, stated: Sequence[str]) -> Iterator[Advice]:
+    """Yield facts as pieces of advice, as far as there is room."""
+    said, wrapper = "\n".join(stated), _WRAPPER_TOKENS["fact"]
+    for found in lessons:
+        content = found.lesson.content
+        if not isinstance(content, Fact) or is_stated(fact_line(content), said):
+            continue
+        piece = _advice(fact_line(content), found.lesson.id, found.reason, kind="fact")
+        piece = replace(piece, tokens=piece.tokens + wrapper)
+        if piece.tokens <= room:
+            room, wrapper = room - piece.tokens, 0
+            yield piece
 
 
 def advice_on_mistake(lessons: Sequence[FoundLesson], stated: Sequence[str], max_tokens: int) -> list[Advice]:
@@ -141,6 +163,7 @@ _ABOUT: dict[LessonKind, str] = {
     "partial": "A task that was done in part",
     "procedure": "A task that was done well",
     "decision": "A decision",
+    "fact": "A fact",
 }
 _WHAT_WENT_WRONG = "What went wrong"
 _LABELS: dict[LessonKind, dict[str, str]] = {
@@ -153,6 +176,7 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "partial": {"what_went_wrong": _WHAT_WENT_WRONG, "do_differently": "Do differently"},
     "procedure": {"strategy": "Strategy", "why_it_worked": "Why it worked"},
     "decision": {"decision": "Decision", "why": "Why"},
+    "fact": {"statement": "It is so"},
 }
 """The fields of a lesson that help in another run, and their labels."""
 _FEWEST_TOKENS = 20
@@ -266,14 +290,18 @@ def _playbook_advice(playbook: Playbook) -> Advice:
 
 
 def _advice(
-    text: str, source: str, reason: str, *, kind: Literal["rule", "requirement", "quoted"] = "quoted"
+    text: str,
+    source: str,
+    reason: str,
+    *,
+    kind: Literal["rule", "requirement", "quoted", "fact"] = "quoted",
 ) -> Advice:
     return Advice(text, source, reason, estimate_tokens(text) + SEPARATOR_TOKENS, kind=kind)
 
 
 _WRAPPER_TOKENS = {
     kind: estimate_tokens(advice_text([Advice("", "", kind=kind)]))
-    for kind in ("information", "rule", "requirement", "quoted")
+    for kind in ("information", "rule", "requirement", "quoted", "fact")
 }
 """Tokens around all pieces of a kind."""
 _MISTAKE_TOKENS = estimate_tokens(mistake_text([Advice("", "", kind="quoted")]))

@@ -286,6 +286,7 @@ def _bounded(outcome: Outcome) -> Outcome:
         transcript=without_middle(outcome.transcript, MOST_READ),
         failed_output=without_middle(outcome.failed_output, MOST_READ),
         heard=without_middle(outcome.heard, MOST_READ),
+        reports=(),  # the facts in them are learned before
     )
     clean = Cleaner().redactor.redact_object(read)
     return replace(

@@ -18,10 +18,12 @@ from redraft._validation import check_count
 from redraft._words import overlap, words_in
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.documents import PLAYBOOKS, RULES, read_text, text_of
+from redraft.lessons.facts import fact_line
 from redraft.lessons.folder import MOST_LESSONS, REJECTED, folder_name
 from redraft.lessons.lesson import (
     NEAR_DUPLICATE,
     Decision,
+    Fact,
     Failure,
     Lesson,
     Partial,
@@ -473,6 +475,8 @@ def _advice_of(content: Content) -> list[str]:
             texts = [content.strategy]
         case Decision():
             texts = [content.decision]
+        case Fact():
+            texts = [fact_line(content)]
     return [text for text in texts if not is_empty(text)] or texts[:1]
 
 
@@ -560,6 +564,7 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "partial": {"what_went_wrong": "What was missing", "do_differently": "Instead"},
     "procedure": {"strategy": "What worked", "why_it_worked": "Because"},
     "decision": {"decision": "Decided", "why": "Because"},
+    "fact": {"statement": "It is so"},
 }
 NO_ROOM = "there is no room for it"
 REPEATED = "it repeats another item"

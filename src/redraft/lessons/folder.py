@@ -27,6 +27,8 @@ MOST_LESSONS = 30
 """Lessons outside the archive: the newest so many active ones, quarantined ones, and others."""
 CONFIRMATION = 0.1
 """Added to the confidence of a lesson each time it is learned again."""
+MOST_FACTS = 100
+"""Active facts outside the archive: each is about a thing of its own."""
 REJECTED: tuple[Status, ...] = ("retired", "superseded")
 """The statuses of lessons that a person or their effect on runs decided against."""
 
@@ -144,8 +146,8 @@ class LessonFolder:
     def archive(self, keep: int = MOST_LESSONS) -> list[str]:
         """Move the oldest lessons to the archive of their year, and return their ids.
 
-        The newest `keep` active lessons stay, as many quarantined ones, and as many of all others. Documents
-        that can't be read stay.
+        The newest `keep` active lessons stay, as many quarantined ones, and as many of all others, and the
+        newest 100 active facts. Documents that can't be read stay.
         """
         entries = list(self.entries(archived=False))
         if len(entries) <= keep:
@@ -158,12 +160,14 @@ class LessonFolder:
                     lesson = replace(lesson, day=today)  # noqa: PLW2901 (written again, so that it ages)
                     self.documents.replace(entry, render(lesson))
                 group = lesson.status if lesson.status in ("active", "quarantined") else "other"
+                group = "facts" if group == "active" and lesson.kind == "fact" else group
                 by_status.setdefault(group, []).append((lesson.day, entry))
         moved: list[str] = []
-        for group in by_status.values():
+        for name, group in by_status.items():
             # Of one day, those that were confirmed last stay.
             group.sort(key=lambda one: (one[0], one[1].changed_ns))
-            for day, entry in group[: max(0, len(group) - keep)]:
+            most = max(keep, MOST_FACTS) if name == "facts" else keep
+            for day, entry in group[: max(0, len(group) - most)]:
                 if self.documents.archive(entry, day.year):
                     moved.append(entry.id)
         return moved

@@ -19,7 +19,7 @@ _NOTHING = re.compile(
     re.IGNORECASE,
 )
 
-LessonKind = Literal["failure", "partial", "procedure", "decision"]
+LessonKind = Literal["failure", "partial", "procedure", "decision", "fact"]
 
 
 def _under(heading: str, says: str) -> Any:
@@ -90,9 +90,26 @@ class Decision(_Written):
     why: str = _under("Why was this option chosen?", "The reason that decided.")
 
 
-Content: TypeAlias = Failure | Partial | Procedure | Decision
+@keyword_hints()
+@dataclass(frozen=True, slots=True)
+class Fact(_Written):
+    """How something in the environment of tasks is, and what shows it."""
 
-KINDS: dict[LessonKind, type[Content]] = {kind.kind: kind for kind in (Failure, Partial, Procedure, Decision)}
+    kind: ClassVar[LessonKind] = "fact"
+    subject: str = _under("What is it about?", "The name of the thing: a table, a command, a field.")
+    statement: str = _under(
+        "What is so?", "How it is, in one line: its columns, units, format, limits. Clauses end with ';'."
+    )
+    evidence: str = _under("What shows it?", "The error or reply that shows it, quoted, newest first.")
+
+
+Content: TypeAlias = Failure | Partial | Procedure | Decision | Fact
+
+KINDS: dict[LessonKind, type[Content]] = {
+    kind.kind: kind for kind in (Failure, Partial, Procedure, Decision, Fact)
+}
+ADVISING: tuple[LessonKind, ...] = ("failure", "partial", "procedure", "decision")
+"""The kinds of lessons that say what to do."""
 
 
 def is_empty(text: str) -> bool:
@@ -195,18 +212,19 @@ NEAR_DUPLICATE = 0.8
 
 
 def words_of(content: Content) -> frozenset[str]:
-    """Return the words of a reflection."""
-    return words_in(" ".join(str(getattr(content, one.name)) for one in fields(content)))
+    """Return the words of a reflection; those that show a fact are not part of it."""
+    names = [one.name for one in fields(content) if one.name != "evidence"]
+    return words_in(" ".join(str(getattr(content, name)) for name in names))
 
 
 def advice_lines(content: Content) -> tuple[str, ...]:
-    """Return the lines of a reflection that say what to do, in lower case; a decision has none."""
+    """Return the lines of a reflection that say what to do, in lower case; decisions and facts have none."""
     match content:
         case Failure() | Partial():
             advice = content.do_differently
         case Procedure():
             advice = content.strategy
-        case Decision():
+        case Decision() | Fact():
             advice = ""
     return tuple(one for line in advice.casefold().splitlines() if (one := " ".join(line.split())))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
@@ -21,12 +21,15 @@ from redraft.evaluate.requirements import requirements_of
 from redraft.lessons.advice import advice_of, advice_on_mistake
 from redraft.lessons.documents import documents_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
+from redraft.lessons.facts import FactFinding, file_findings, findings_in
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance, digest_of
 from redraft.lessons.impact import Impact, ScoredRun
 from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
 from redraft.lessons.lesson import (
+    ADVISING,
     Content,
+    Fact,
     Failure,
     Lesson,
     checked_content,
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
 
 QUARANTINED = "quarantined"
 RECALLED = 3
+FACTS_RECALLED = 12
 MAX_TOKENS = 800
 MISTAKE_TOKENS = 240
 """Tokens of advice on what has just failed, at most."""
@@ -178,7 +182,7 @@ class Lessons:
     # --- before a run --------------------------------------------------------------------------------------
 
     async def recall(self, task: str | PlainTask, k: int = RECALLED) -> list[Advice]:
-        """Return advice on a task: the `k` most relevant lessons, the rules, and up to 3 playbooks.
+        """Return advice on a task: facts, the `k` most relevant lessons, the rules, and up to 3 playbooks.
 
         Each has its id as `source` and the reason why it was chosen. The rules that a person or the program
         vouches for are told as the agent's own, all else is quoted as data. Together they take at most
@@ -189,11 +193,13 @@ class Lessons:
         due, problem = await self._still_due()
         if due:
             raise due_error(due, problem)
-        lessons = await self._quarantined_of(task, k)
+        waiting_here = await self._quarantined_of(task, k)
+        facts = [one for one in waiting_here if one.lesson.kind == "fact"]
+        lessons = [one for one in waiting_here if one.lesson.kind != "fact"]
         if len(lessons) < k:
-            found = await self.search(task, k - len(lessons))
+            found = await self.search(task, k - len(lessons), kinds=ADVISING)
             if replaced := sum(one.lesson.check in self.checked for one in found):
-                found = await self.search(task, k - len(lessons) + replaced)
+                found = await self.search(task, k - len(lessons) + replaced, kinds=ADVISING)
             lessons += [one for one in found if one.lesson.check not in self.checked]
             if found.near_misses and lessons:
                 near = f"{counted(found.near_misses, 'other lesson')} nearly similar enough"
@@ -201,12 +207,14 @@ class Lessons:
             elif found.near_misses:
                 logger.info("No lesson fits the task; %d are nearly similar enough.", found.near_misses)
         if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in _ids_of(lessons):
-            lessons = [*lessons[: max(k - 1, 0)], tried]
+            room = len(lessons) if tried.lesson.kind == "fact" else max(k - 1, 0)
+            lessons = [*lessons[:room], tried]
+        facts += await self._facts_for(task)
         own_rules, rules = await asyncio.to_thread(self._untold_rules)
         return advice_of(
             self._folder,
             self.max_tokens,
-            lessons=lessons,
+            lessons=[*facts, *lessons],
             rules=rules,
             own_rules=own_rules,
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
@@ -215,10 +223,18 @@ class Lessons:
             task=_excerpt(Cleaner().redact(task.description)) if self.requirements or self.stated else "",
         )
 
-    async def search(self, task: str | PlainTask, k: int = RECALLED, *, error: str = "") -> FoundLessons:
+    async def search(
+        self,
+        task: str | PlainTask,
+        k: int = RECALLED,
+        *,
+        error: str = "",
+        kinds: Collection[LessonKind] | None = None,
+    ) -> FoundLessons:
         """Return the `k` active lessons that are most relevant to a task, with scores and reasons.
 
-        `near_misses` of the list counts others that are almost similar enough.
+        `kinds` limits them to some kinds of lessons. `near_misses` of the list counts others that are almost
+        similar enough.
         """
         task = _as_task(task)
         agent = None if self.semantic else self.agent
@@ -231,6 +247,7 @@ class Lessons:
                 error,
                 agent,
                 k,
+                kinds,
                 requirements=self.requirements,
                 now=self.clock(),
             ),
@@ -262,6 +279,8 @@ class Lessons:
         that is shown to help is released. A failed run is reflected on if there is a model.
         """
         outcome, model = await self._outcome_of(result), self._auto_model()
+        if outcome is not None:
+            await self._learn_facts(outcome)
         if outcome is not None and outcome.is_mandatory:
             await self._due.add(outcome)
         elif outcome is not None:
@@ -298,6 +317,7 @@ class Lessons:
         failures = RunFailures.of_error(error)
         obeyed = {lesson.id: failures.obeyed(lesson) for lesson in lessons}
         await self._count_run(run_id, task, None, lessons, obeyed, list(obeyed))
+        await self._learn_facts(outcome)
         self._raised.add(outcome)
         await self._due.add(outcome)
         if model is not None and not isinstance(error, ModelError):
@@ -329,6 +349,7 @@ class Lessons:
         outcome = as_decision(outcome) if decision else outcome
         run_id = self._raised.run_of(outcome)
         outcome = replace(outcome, trusted=outcome.trusted or self.trusted, run_id=run_id)
+        await self._learn_facts(outcome)
         expected = outcome.content_type
         if content is not None:
             if not isinstance(content, expected):
@@ -371,21 +392,28 @@ class Lessons:
         """
         statuses: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
         status = statuses.get(type(content))
-        if status is None:
-            raise ConfigError(
-                f"A lesson is a Failure, a Partial, a Procedure or a Decision, got {content!r:.200}."
-            )
+        if status is None and not isinstance(content, Fact):
+            kinds = "a Failure, a Partial, a Procedure, a Decision or a Fact"
+            raise ConfigError(f"A lesson is {kinds}, got {content!r:.200}.")
         plain = _as_task(task)
         vouched = not (doubt or observed)
         doubted = doubt if doubt or observed else None
-        outcome = Outcome(plain, status, error=error, run_id=run_id, trusted=vouched, doubt=doubted)
+        outcome = Outcome(
+            plain, status or "decision", error=error, run_id=run_id, trusted=vouched, doubt=doubted
+        )
         reflection = await asyncio.to_thread(_reflection_of, content, title)
         if observed:
             reflection = replace(reflection, principle="")
         if confidence is not None:
             check_share("confidence", confidence)
             reflection = replace(reflection, confidence=confidence)
-        lesson = await self._file(outcome, reflection, by_hand=vouched)
+        if isinstance(content := reflection.content, Fact):
+            finding = FactFinding(content.subject, content.statement, content.evidence, outcome.trust)
+            [lesson] = await self._learn_facts(outcome, [finding])
+            if confidence is not None:
+                lesson = await self._change(lesson.id, confidence=confidence)
+        else:
+            lesson = await self._file(outcome, reflection, by_hand=vouched)
         await self._backlog.wait()
         return lesson
 
@@ -568,7 +596,7 @@ class Lessons:
                 continue
             if lesson.status != "quarantined":  # a person has edited the file
                 await self._follow(lesson)
-            elif len(found) < k and not violation_in(lesson):
+            elif (lesson.kind == "fact" or len(found) < k) and not violation_in(lesson):
                 reason = "learned in an earlier attempt at this very task, and not approved yet"
                 found.append(FoundLesson(lesson, 1.0, reason))
         return found
@@ -587,6 +615,24 @@ class Lessons:
             return True
 
         return [one for one in own if is_told(one)], [one for one in others if is_told(one)]
+
+    async def _facts_for(self, task: PlainTask) -> list[FoundLesson]:
+        """Return the facts for a task, most relevant first.
+
+        Those of its type of task, or of none, and of its tools are relevant whatever its words are: a task
+        says "orders" where the table is `t_ord`.
+        """
+        query = LessonQuery(
+            task.description,
+            task.task_type,
+            task.tools,
+            agent=self.agent,
+            k=FACTS_RECALLED,
+            kinds=("fact",),
+            now=self.clock(),
+            untyped=True,
+        )
+        return await self._index.search(query)
 
     async def _on_trial(self, task: PlainTask) -> FoundLesson | None:
         """Return the quarantined lesson to be tried in a run of a task, in at most one run of four."""
@@ -664,6 +710,34 @@ class Lessons:
             )
         return reflection
 
+    async def _learn_facts(
+        self, outcome: Outcome, findings: Sequence[FactFinding] | None = None, taught_by: str = ""
+    ) -> list[Lesson]:
+        """Store what an outcome shows of the environment, and return these facts.
+
+        That is `findings`, or else what its messages say by their forms. Untrusted facts wait, as other
+        lessons do.
+        """
+
+        def file() -> list[tuple[Lesson, bool]]:
+            said = (*self.requirements, *self.stated)
+            found = findings_in(outcome, said) if findings is None else findings
+            if not found:
+                return []
+            about = self._lesson(outcome, LessonReflection(_NO_CONTENT), by_hand=False)
+            return file_findings(self._files, found, about, outcome.doubt or "")
+
+        filed = await asyncio.to_thread(file)
+        for fact, is_new in filed:
+            if is_new and fact.status == QUARANTINED:
+                await self._guidance.add(
+                    fact, taught_by or digest_of(outcome.task), LessonReflection(fact.content)
+                )
+            elif fact.status != "active":
+                await self._guidance.follow(fact)
+            self._backlog.begin()
+        return [fact for fact, _ in filed]
+
     async def _file(
         self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False, taught_by: str = ""
     ) -> Lesson:
@@ -695,6 +769,8 @@ class Lessons:
             changed = {"status": "active", "trust": "vouched", "why": "", "superseded_by": ""}
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
             await self._guidance.follow(lesson)
+        if reflection.facts:
+            await self._learn_facts(outcome, reflection.facts, taught_by)
         if outcome.run_id:
             # Of the kind that is due: the lesson that it repeats may be of another.
             await self._due.complete(outcome.run_id, reflection.content.kind, lesson.id)
@@ -881,6 +957,10 @@ class Lessons:
             raise ConfigError(f"clock must be a function that returns the time with its zone, got {now!r}.")
         if self.model is not None:
             model_of(self.model, load_settings())
+
+
+_NO_CONTENT = Fact("unknown", "unknown", "unknown")
+"""In place of the content of a lesson that is taken for what else it says."""
 
 
 def _as_task(task: str | PlainTask) -> PlainTask:

@@ -167,6 +167,7 @@ OUTCOMES: dict[LessonKind, str] = {
     "partial": "partial",
     "procedure": "success",
     "decision": "decision",
+    "fact": "",
 }
 _TEXTS = (
     "title",
@@ -186,7 +187,8 @@ AT = "at"
 """The key of the time at which a lesson was written."""
 _KEYS = ("kind", "status", "outcome", "confidence", "tools", "hash", AT, *_TEXTS)
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:-|$)")
-_TITLE = re.compile(r"# (?:Reflection|Procedure): (\d{4}-\d{2}-\d{2}) - (.+)")
+_TITLED: dict[LessonKind, str] = {"procedure": "Procedure", "fact": "Fact"}
+_TITLE = re.compile(r"# (?:Reflection|Procedure|Fact): (\d{4}-\d{2}-\d{2}) - (.+)")
 _HEADINGS = {heading.casefold() for kind in KINDS.values() for heading in headings_of(kind).values()}
 
 
@@ -212,7 +214,7 @@ def render(lesson: Lesson) -> str:
 
 
 def _body(lesson: Lesson) -> str:
-    what = "Procedure" if lesson.kind == "procedure" else "Reflection"
+    what = _TITLED.get(lesson.kind, "Reflection")
     parts = [f"# {what}: {lesson.day} - {one_line(lesson.agent)} - {one_line(lesson.summary)}"]
     for name, heading in headings_of(type(lesson.content)).items():
         parts.append(section(heading, getattr(lesson.content, name), _HEADINGS))
@@ -342,7 +344,7 @@ _EMPTY_ENTRY = re.compile(r"^[a-z_]+:[ \t]*\n", re.MULTILINE)
 
 def template(kind: LessonKind, agent: str) -> str:
     """Return the text of a lesson's file to be filled in, with a hint under each heading."""
-    what = "Procedure" if kind == "procedure" else "Reflection"
+    what = _TITLED.get(kind, "Reflection")
     parts = [f"# {what}: {datetime.now(UTC).date()} - {agent} - {TITLE}"]
     parts += [f"## {one.metadata['heading']}\n> {one.metadata['says']}\n" for one in fields(KINDS[kind])]
     return f"---\nkind: {kind}\ntask:\ntask_type:\ntools: []\nerror:\n---\n" + "\n\n".join(parts)

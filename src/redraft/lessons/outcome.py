@@ -39,6 +39,14 @@ CONTENT_TYPES: dict[Ended, type[Content]] = {
 """The type of reflection for each status."""
 
 
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """What a check or the program reported of an output, word for word."""
+
+    message: str
+    output: str = ""
+
+
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -52,6 +60,8 @@ class Outcome:
     the advice that the run was given, such as the ids of lessons. `heard` are answers of tools that are too
     long for the transcript; they are not shown to the model that reflects. `steps` are the calls of tools
     with which the output was made, if a revision made a success of it; those that failed are left out.
+    `reports` are what checks and the program said of all outputs, from which facts are read; without any,
+    `issues` and `error` are.
     `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
     it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
     unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
@@ -73,6 +83,7 @@ class Outcome:
     told: tuple[str, ...] = ()
     heard: str = ""
     steps: tuple[str, ...] = ()
+    reports: tuple[OutputReport, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
@@ -90,6 +101,11 @@ class Outcome:
         if self.trusted:
             return "vouched"
         return "untrusted" if self.doubt is None or self.doubt else "checked"
+
+    @property
+    def is_only_judged(self) -> bool:
+        """Whether a model alone said how it ended."""
+        return self.doubt == ONLY_JUDGED
 
     @property
     def is_mandatory(self) -> bool:
@@ -140,7 +156,23 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
         told=_sources_of(result.advice),
         heard="\n".join(_long_answers(result)),
         steps=() if failed is None else tuple(_steps_of(result.history.best_version)),
+        reports=tuple(_reports(result)),
     )
+
+
+def _reports(result: ReflectionResult) -> Iterator[OutputReport]:
+    """Yield what checks and the program said of each version, as far as the writer may know it."""
+    for version in result.history.versions:
+        evaluation = version.evaluation
+        if not evaluation.criteria_scores and evaluation.usage.requests:
+            continue  # a model's opinion
+        opinions = {*evaluation.opinions, *evaluation.generated}
+        for issue in evaluation.for_writer().issues:
+            if issue.criterion not in opinions:
+                place = f"{issue.path.rpartition('/')[2]}: " if issue.path else ""
+                yield OutputReport(f"{place}{issue}", as_text(version.output))
+    if result.error is not None:
+        yield OutputReport(str(result.error))
 
 
 def _version_before(result: ReflectionResult) -> ReflectionVersion | None:

@@ -60,6 +60,8 @@ class LessonQuery:
     status: Literal["active", "quarantined"] = "active"
     requirements: tuple[str, ...] = ()
     now: datetime | None = None
+    untyped: bool = False
+    """Whether lessons without a task type count as of the same type, and near-duplicates are all returned."""
 
     def __post_init__(self) -> None:
         check_count("k", self.k, 1)
@@ -190,8 +192,9 @@ class Search:
         self._tools: dict[int, tuple[str, ...]] = {}
         self._required: set[int] = set()
         if query.agent is not None:
-            if same := normalized(query.task_type):
-                self._same_type.update(*(one.of_type.get(same, ()) for one in searched))
+            same = normalized(query.task_type)
+            for of_type in (*filter(None, [same]), *([""] if query.untyped else ())):
+                self._same_type.update(*(one.of_type.get(of_type, ()) for one in searched))
             for tool in dict.fromkeys(query.tools):
                 used = set[int]().union(*(one.of_tool.get(normalized(tool), ()) for one in searched))
                 for number in used.union(full_text.rows_with_name(tool)):
@@ -216,7 +219,9 @@ class Search:
         best: list[Candidate] = []
         for most in (NEAREST, FLOOD):
             ranked = self._ordered(most)
-            best = list(islice(without_duplicates(ranked, self._content, self._similarity), self._query.k))
+            if not self._query.untyped:
+                ranked = without_duplicates(ranked, self._content, self._similarity)
+            best = list(islice(ranked, self._query.k))
             if len(best) == self._query.k or most >= len(self._lessons):
                 break
         names = {name: tokens_of(name)[:1] for name in names_in(self._query.text)}
@@ -466,7 +471,7 @@ def reason_for(one: Candidate, task_type: str, names: Sequence[str]) -> str:
     """Return in a few words why a lesson was chosen; `names` are those that it shares with the question."""
     reasons: list[str] = []
     if one.same_type:
-        reasons.append(f"same task type {task_type!r}")
+        reasons.append(f"same task type {task_type!r}" if task_type else "the agent's own")
     if one.tools:
         reasons.append(f"tool {', '.join(one.tools)}")
     if one.required:

@@ -11,6 +11,7 @@ from redraft._texts import as_text
 from redraft._words import overlap, words_in, words_of
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.ask import Answer, ask
+from redraft.lessons.facts import FactFinding, findings_in, has_messages, supported
 from redraft.lessons.lesson import (
     CONFIDENCE,
     NEAR_DUPLICATE,
@@ -27,6 +28,7 @@ from redraft.lessons.rules import refusal
 from redraft.memory.provenance import repeats
 from redraft.memory.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
+from redraft.redact.log import logger
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced, json_of, speaks_to_author
 from redraft.types import NOTHING_USED, TokenUsage
@@ -45,6 +47,8 @@ FACTS_CONFIDENCE = 0.4
 LOW_CONFIDENCE = 0.2
 """Neither is known, or the model wrote what no lesson may contain."""
 MOST_STEPS = 20
+MOST_FACTS = 8
+"""Facts that a model may give in one reflection."""
 MOST_TITLE = 80
 MOST_TITLE_WORDS = 8
 MOST_TRANSCRIPT = 12_000
@@ -72,6 +76,7 @@ class LessonReflection:
     `title` says it in a few words. `confidence` (0..1) says how well it is supported: by default, the model
     gives a cause for what was shown to be wrong. `problem` says why some of the reply could not be used.
     `names_requirements` means that its advice is what the failed checks require, and no model added to it.
+    `facts` are what the model saw of the environment, supported by errors, replies or a passing output.
     """
 
     content: Content
@@ -82,6 +87,7 @@ class LessonReflection:
     confidence: float = CONFIDENCE
     problem: str = ""
     names_requirements: bool = False
+    facts: tuple[FactFinding, ...] = ()
 
 
 async def facts_only(request: ChatRequest, /) -> ChatReply:  # noqa: ARG001 (nothing is asked)
@@ -103,6 +109,7 @@ async def write_reflection(outcome: Outcome, model: ChatModel) -> LessonReflecti
     form = _Form(outcome)
     if model is facts_only and form.has_facts_to_tell:
         return form.reflection(Answer(_Reply(), "", NOTHING_USED))
+    form = replace(form, asks_facts=await asyncio.to_thread(_leaves_facts_open, outcome))
     prompt = await asyncio.to_thread(form.prompt)
     try:
         answer = await ask(model, (Message("user", prompt),), form.schema, form.read, "reflection")
@@ -122,6 +129,13 @@ class _Reply:
     title: str = ""
     principle: str = ""
     replay: Replay | None = None
+    facts: tuple[FactFinding, ...] = ()
+
+
+def _leaves_facts_open(outcome: Outcome) -> bool:
+    """Return whether something went wrong whose messages show no fact by their form."""
+    is_failure = outcome.is_mandatory or outcome.is_mended
+    return is_failure and has_messages(outcome) and not findings_in(outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +143,8 @@ class _Form:
     """The questions that a model is asked about an outcome."""
 
     outcome: Outcome
+    asks_facts: bool = False
+    """Whether to ask what the errors show of the environment."""
     cleaner: Cleaner = field(default_factory=Cleaner)
 
     @property
@@ -146,6 +162,8 @@ class _Form:
         if self.has_steps:
             asked["strategy_to_replay"] = _STRATEGY
             asked["steps_to_replay"] = _STEPS[status]
+        if self.asks_facts:
+            asked["facts"] = _FACTS
         return asked
 
     @property
@@ -225,7 +243,9 @@ class _Form:
                 problems.append(f"{name}: {why}.")
             if text:
                 (refused if why else texts)[name] = text
-        reply = _Reply(texts, refused, self._title(fields.get("title")))
+        reply = _Reply(
+            texts, refused, self._title(fields.get("title")), facts=self._facts(fields.get("facts"))
+        )
         if fields.get("systemic") is not True:
             return reply, " ".join(problems)
         principle, why = self._principle(fields.get("principle"))
@@ -243,6 +263,20 @@ class _Form:
             return ""
         return " ".join(text.split()[:MOST_TITLE_WORDS])[:MOST_TITLE]
 
+    def _facts(self, facts: Any) -> tuple[FactFinding, ...]:
+        """Return the facts in a reply that an error, a reply of a tool or the passing output supports."""
+        if not self.asks_facts or not isinstance(facts, list):
+            return ()
+        found = list[FactFinding]()
+        for text in cast("list[Any]", facts)[:MOST_FACTS]:
+            subject, colon, statement = text.partition(":") if isinstance(text, str) else ("", "", "")
+            fact = supported(subject, statement, self.outcome) if colon else "it names no thing"
+            if isinstance(fact, str):
+                logger.debug("A fact of a reflection was refused: %s: %r", fact, text)
+            else:
+                found.append(fact)
+        return tuple(found)
+
     def _principle(self, principle: Any) -> tuple[str, str]:
         """Return the principle in a reply, or why it is refused.
 
@@ -253,7 +287,7 @@ class _Form:
         text = self.cleaner.redact(one_line(principle))
         why = refusal(text) or self.cleaner.refusal(text)
         why = why or repeated_source(principle, self.outcome) or repeated_source(text, self.outcome)
-        why = why or (_TO_AUTHOR if speaks_to_author(text.rpartition("THEN")[2]) else "")
+        why = why or (_TO_AUTHOR if self._is_for_author(text.rpartition("THEN")[2]) else "")
         return ("", why) if why else (text, "")
 
     def _replay(self, steps: Any, strategy: Any) -> tuple[Replay | None, str]:
@@ -279,6 +313,7 @@ class _Form:
         """Return the reflection in a reply; raises `OutputError` if it is unusable and there are no facts."""
         reply, problem = answer.value, answer.problem
         texts = reply.texts | {name: self._withheld(text) for name, text in reply.refused.items()}
+        texts = {name: self._for_agent(text) if name in _ADVICE else text for name, text in texts.items()}
         repeated = self._repeated(texts)
         names = headings_of(self.outcome.content_type)
         missing = [name for name in names if name not in texts or name in repeated]
@@ -297,6 +332,7 @@ class _Form:
             self._confidence(facts, is_complete=not missing, is_clean=not reply.refused),
             problem if missing or reply.refused else "",
             names_requirements=bool(facts.required) and missing == list(names),
+            facts=reply.facts,
         )
 
     def _repeated(self, texts: Mapping[str, str]) -> dict[str, str]:
@@ -318,11 +354,21 @@ class _Form:
                 repeated[name] = f"it repeats {found[0]}"
             elif name == "rule" and (why := repeated_source(text, outcome)):
                 repeated[name] = why
-            elif name in _ADVICE and speaks_to_author(text):
+            elif name in _ADVICE and self._is_for_author(text):
                 repeated[name] = _TO_AUTHOR
             if name != "do_differently":
                 known |= {name: (text,)}
         return repeated
+
+    def _is_for_author(self, text: str) -> bool:
+        outcome = self.outcome
+        return speaks_to_author(text, "\n".join((*outcome.issues, outcome.error)))
+
+    def _for_agent(self, text: str) -> str:
+        """Return advice without the sentences that speak to the author of the task; as it is if all do."""
+        sentences = _SENTENCE.split(text)
+        useful = [one for one in sentences if not self._is_for_author(one)]
+        return text if len(useful) in (0, len(sentences)) else " ".join(useful)
 
     def _confidence(self, facts: Facts, *, is_complete: bool, is_clean: bool) -> float:
         if not is_clean:
@@ -393,6 +439,10 @@ _TITLE = (
     "Three to six words that name what was learnt here, as a heading would, in the names of the things it is "
     "about, and not the task."
 )
+_FACTS = (
+    "what the error or a reply shows to be so where the task runs: names, columns, units, formats, limits. "
+    "Each as 'name: what is so', in its exact names, and no advice; an empty list if it shows nothing"
+)
 _PRINCIPLE = (
     "if systemic, one sentence 'IF ... THEN ...' that says what to do with what, in the names of the tools, "
     "errors and things that it is about; otherwise empty"
@@ -405,6 +455,7 @@ _STEPS = {
 _SCHEMAS: dict[str, Mapping[str, Any]] = {
     "systemic": {"type": "boolean"},
     "steps_to_replay": {"type": "array", "items": {"type": "string"}},
+    "facts": {"type": "array", "items": {"type": "string"}},
 }
 
 
@@ -494,6 +545,7 @@ class Facts:
         }
 
 
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _TO_AUTHOR = "it speaks to the author of the task"
 
 

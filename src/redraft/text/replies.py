@@ -339,12 +339,27 @@ def fenced(text: str, label: str) -> str:
 
 
 _FOR_AUTHOR = re.compile(
-    r"\bauthors?\b|\b(?:the|this) (?:task|prompt|brief)(?:'s)? (?:description|definition|should|must|could)\b"
+    r"\bauthors?\b|\b(?:the|this) (?:task|prompt|brief)(?:'s)? (?:description|definition"
+    # "The task should be run in one thread" says how to do it.
+    r"|(?:should|must|could)(?! (?:not )?(?:(?:always |only )?be|have been) (?:\w+ly )?(?:run|executed|done"
+    r"|performed|started|opened|created|made|closed|carried|split|retried|repeated|completed|processed"
+    r"|handled|used|called|connected|stopped|finished)))\b"
     r"|\b(?:instructions|prompts?|descriptions?) (?:should|must|could|needs? to)\b",
     re.IGNORECASE,
 )
 
 
-def speaks_to_author(text: str) -> bool:
-    """Return whether advice says how a task should be written, and not how to do it."""
-    return _FOR_AUTHOR.search(text) is not None
+_ITS_WORDS = frozenset(("author", "task", "prompt", "brief", "description", "definition", "instruction"))
+"""The words by which advice to an author is recognized."""
+
+
+def speaks_to_author(text: str, error: str = "") -> bool:
+    """Return whether advice says how a task should be written, and not how to do it.
+
+    A word of the `error` that the advice is about, as in "the prompt has 900 characters", names a thing.
+    """
+    named = {word.removesuffix("s") for word in re.findall(r"[a-z]+", error.casefold())} & _ITS_WORDS
+    return any(
+        named.isdisjoint(word.removesuffix("s") for word in re.findall(r"[a-z]+", found[0].casefold()))
+        for found in _FOR_AUTHOR.finditer(text)
+    )

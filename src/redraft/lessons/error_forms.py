@@ -1,0 +1,706 @@
+"""Error forms: what the usual messages of programs say about names, limits and formats."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from redraft.memory.safety import violation
+from redraft.text.characters import without_invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+LONGEST_REPORT = 4_000
+"""Characters of a message that are read."""
+MOST_NAMES = 40
+"""Names of a list, such as the columns of a table, that a fact holds."""
+LONGEST_NAME = 64
+MOST_NAME_WORDS = 6
+"""Words of an identifier such as `customer_billing_address`; longer ones are sentences in disguise."""
+MOST_VALUE_WORDS = 2
+
+
+class MessageClaim(NamedTuple):
+    """One thing that a message says of a subject.
+
+    `span` is the part of the message that says so: whoever wrote it decided what is claimed.
+    """
+
+    subject: str
+    clause: str
+    span: str = ""
+
+
+def claims_in(message: str) -> list[MessageClaim]:
+    """Return what a message says about the environment, each thing once; empty if its form is unknown."""
+    text = without_invisible(message)[:LONGEST_REPORT].replace('\\"', '"')
+    found = [*_of_names(text), *_of_values(text)]
+    return [one for one in dict.fromkeys(found) if is_name(one.subject) and not violation(one.clause)]
+
+
+def missing_name(message: str) -> tuple[str, str] | None:
+    """Return the kind and the name that a message says is missing, if it does."""
+    missing = _missing_in(without_invisible(message)[:LONGEST_REPORT])
+    return None if missing is None else (missing.kind, missing.name)
+
+
+# --- names -------------------------------------------------------------------------------------------------
+
+_OPENING, _CLOSING = "\"'`\\[«“„\u2018", "\"'`\\]»”“\u2019"
+_BARE = r"(?:(?:~|\.{1,2})?/)?[\w$]+(?:[.\-/][\w$]+)*"
+
+
+def _named(group: str) -> str:
+    """Return the pattern of a name in any script, quoted or not."""
+    quote = f"{group}_quote"
+    return (
+        rf"(?P<{quote}>[{_OPENING}]+)?"
+        rf"(?P<{group}>(?({quote})[^{_CLOSING}\n]{{1,{LONGEST_NAME}}}|{_BARE}))(?({quote})[{_CLOSING}]+)"
+    )
+
+
+_KIND = (
+    r"(?P<kind>table|relation|view|column|field|attribute|function|method|module|package|command|file|key"
+    r"|property|parameter|argument|option|setting|type|schema|database|model|endpoint|resource|collection"
+    r"|sheet|variable|member|symbol|macro|struct|identifier|flag|header|subcommand|region|name|tool|class"
+    r"|variant|enum|constant|label|template|import|index|role|unit|currency|format|status|mode)"
+)
+_KINDS = {"relation": "table", "view": "table", "identifier": "name", "symbol": "name", "import": "name"}
+
+
+def _pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """Compile a form, in which `<x>` is a name, `<in>` what it should be part of, and `<kind>` its kind."""
+    text = text.replace("<x>", _named("x")).replace("<in>", _named("container")).replace("<kind>", _KIND)
+    return re.compile(text, re.IGNORECASE | re.MULTILINE | flags)
+
+
+_ABSENT = (
+    r"(?:(?:does|did) not|(?:does|did)n['\u2019]t) exist|(?:is|was|could) not (?:be )?(?:found|defined|known"
+    r"|recogni[sz]ed|supported|resolved|declared)|not found|is (?:unknown|undefined|invalid)|was unexpected"
+)
+_MISSING: tuple[tuple[str, re.Pattern[str]], ...] = (
+    # databases
+    ("column", _pattern(r"\bcolumn <x> of (?:relation|table) <in> does not exist")),
+    ("column", _pattern(r"\btable <in> has no column (?:named )?<x>")),
+    ("column", _pattern(r"<x>: invalid identifier")),
+    ("table", _pattern(r"\binvalid object name <x>")),
+    ("table", _pattern(r"\bnot found: table <x>")),
+    # Python
+    ("attribute", _pattern(r"\b(?:module|type object) <in> has no attribute <x>")),
+    ("attribute", _pattern(r"<in> object has no attribute <x>")),
+    ("name", _pattern(r"\bcannot import name <x> from <in>")),
+    ("module", _pattern(r"\bno module named <x>")),
+    ("name", _pattern(r"\bname <x> is not defined")),
+    ("argument", _pattern(r"\b<in>\(\) got an unexpected keyword argument <x>")),
+    ("key", _pattern(r"\bKeyError: <x>")),
+    # shells
+    ("command", _pattern(r"\bcommand not found: <x>")),
+    ("command", _pattern(r"(?:^|: )<x>: (?:command )?not found\s*$")),
+    ("command", _pattern(r"<x> is not (?:recognized as|a git command|an? \w+ command)")),
+    ("file", _pattern(r"\bno such file or directory(?: \(os error 2\))?: <x>")),
+    ("file", _pattern(r"(?:^|[\s:])<x>: no such file or directory")),
+    # compilers
+    ("property", _pattern(r"\bproperty <x> does not exist on type <in>")),
+    ("method", _pattern(r"\bno method (?:named )?<x> found for (?:\w+ )?(?:type )?<in>")),
+    ("field", _pattern(r"\bno field <x> on type <in>")),
+    ("member", _pattern(r"<in> has no member named <x>")),
+    ("method", _pattern(r"\btype <in> has no field or method <x>")),
+    ("name", _pattern(r"\bcannot find (?:function|value|type|name|macro|struct|symbol|module)s? <x>")),
+    ("name", _pattern(r"<x> was not declared in this scope")),
+    ("name", _pattern(r"\bundefined(?: reference to|:) <x>")),
+    # APIs
+    ("field", _pattern(r"\badditional properties are not allowed \(<x> (?:was|were) unexpected")),
+    ("field", _pattern(r"^<x>\s*\n?\s*(?:extra (?:inputs|fields) (?:are )?not permitted|:.*extra inputs)")),
+    ("field", _pattern(r"\bextra (?:inputs|fields) (?:are )?not (?:permitted|allowed): <x>")),
+    ("field", _pattern(r"\bcannot query field <x> on type <in>")),
+    ("argument", _pattern(r"\bunrecogni[sz]ed (?:request )?arguments?(?: supplied)?: <x>")),
+    # what most others say
+    (
+        "",
+        _pattern(
+            rf"\b<kind> (?:with name |named |called )?<x>(?:\([^)\n]*\))? (?:in|of|on) <in> (?:{_ABSENT})"
+        ),
+    ),
+    ("", _pattern(rf"\b<kind> (?:with name |named |called )?<x>(?:\([^)\n]*\))? (?:{_ABSENT})")),
+    (
+        "",
+        _pattern(
+            r"\b(?:no such|unknown|unrecogni[sz]ed|unexpected|invalid|unsupported|undefined|illegal|bad)"
+            r" (?:request |query |keyword )?<kind>(?: name| supplied| named| called)?\s*:?\s+<x>"
+            r"(?: (?:in|of|on|for) (?:the )?(?:table |type |model )?<in>)?"
+        ),
+    ),
+    ("", _pattern(r"<in> has no <kind> (?:named |called )?<x>")),
+    (
+        "",
+        _pattern(r"\bno <kind> (?:named |called )?<x>(?: (?:in|of|on|for) (?:the )?(?:table |type )?<in>)?"),
+    ),
+)
+"""Messages that a name is missing, from the most particular form to the most general one."""
+
+_SUGGESTED = _pattern(
+    r"\b(?:did you mean|perhaps you meant|maybe you meant|do you mean|you (?:may|might|probably) (?:have "
+    r")?meant?|similar (?:name )?(?:exists|command is|commands are|ones?(?: is| are)?)|closest match(?:es)?"
+    r"(?: is| are)?|but does have|similarly named \w+)(?: to reference)?(?: the| one of)?"
+    r"(?: (?:table|column|field|method|function|name|argument|option|command|property))?s?\W{0,6}(?=[\w$])"
+)
+_QUALITY = (
+    r"(?:available|valid|allowed|permitted|possible|accepted|supported|known|existing|defined|legal|current"
+    r"|actual)"
+)
+_LISTED = tuple(
+    map(
+        _pattern,
+        (
+            (
+                rf"\b{_QUALITY} (?:<kind>(?:e?s)?|(?P<values>values?|options?|choices?|names?|ones))"
+                r"(?: names?)?(?: (?:of|in|on|for) (?:the )?(?:table |field |parameter )?<in>)?"
+                r"(?: are| is| include)?\s*[:=]?\s+"
+            ),
+            r"<in> has (?:only )?the <kind>(?:e?s)?\s*:?\s+",
+            r"\bcandidate (?:bindings|columns): ",
+            r"\b(?:the )?<kind>(?:e?s)? (?:(?:of|in|on|for) (?:the )?(?:table )?<in>)(?: are| is)?\s*:?\s+",
+            r"(?=\bcreate <kind> )",
+            r"\b(?:schema|structure|layout|definition)(?: is)?: ",
+            r"\b<kind>s(?: are)?: ",
+            (
+                rf"\b(?:there (?:is|are|exists?)(?: only)?|{_QUALITY})(?: are| is)?"
+                r"(?: the <kind>(?:e?s)?)?\s*:\s*"
+            ),
+            r"\bthere (?:is|are) only (?:the <kind>(?:e?s)? )?(?=[\w\"'`])",
+        ),
+    )
+)
+_ONE_OF = _pattern(
+    r"(?:\b(?:must|should|has to|needs to|can only|may only) be (?:(?:one|any) of|either)(?: the following)?"
+    r"(?: values)?|\bis not (?:one|any) of|\bexpected (?:one|any) of|\bchoose from|\b(?:valid|allowed"
+    r"|possible|permitted|accepted)"
+    r" (?:values?|options?|choices)(?: (?:for|of) <x>)?(?: are| is)?|\bpermitted|\ballowed|\bnot in "
+    r"(?=[\[({])|\binput should be(?= ')"
+    r"|\bexpected(?= ['\"]))\s*:?\s*"
+)
+_TABLE = re.compile(r"\b(?:tables?|columns?|relations?|sql|select|database|query)\b", re.IGNORECASE)
+# Words of a definition that tell a type or a unit: `amt_c in cents`, `placed_on DATE NOT NULL`.
+_NOTE = re.compile(
+    r"(?:\s+|\s*:\s*|\s*\(\s*)((?:(?:in|integer|int|bigint|smallint|text|varchar|char|real|float|double"
+    r"|numeric|decimal|date"
+    r"|datetime|timestamp|time|boolean|bool|blob|json|uuid|serial|not null|null|primary key|unique|unsigned"
+    r"|string|number|str|list|dict|array|object|cents|dollars|euros|pence|seconds|milliseconds|minutes|hours"
+    r"|days|weeks|months|years|bytes|kb|mb|gb|percent|grams?|kg|kilograms|tons?|tonnes|pounds|metres|meters"
+    r"|km|kilometers"
+    r"|kilometres|miles|celsius|fahrenheit|kelvin|utc|iso 8601|unix time|optional"
+    r"|required)\b[\s,]?(?<!,)){1,4})\)?",
+    re.IGNORECASE,
+)
+_ITEM = re.compile(
+    rf"(?P<prefix>(?:create table (?:if not exists )?|tables? |the (?:table |column )?|[-*•]\s+)?)"
+    rf"{_named('x')}",
+    re.IGNORECASE,
+)
+_SEPARATOR = re.compile(r"\s*(?:,\s*(?:and |or )?|;\s*|\|\s*|\s(?:and|or)\s+|\n\s*[-*•]?\s*)\s*")
+_LITTLE = frozenset(
+    re.findall(
+        r"\S+",
+        "a an the this that these those it its is are was were be been and or but nor not no none of in on "
+        "at to for from by with as if then so than you your we our they their he she i me my please there "
+        "here what which who when where why how all any each every some other more most must should may can "
+        "will would could has have had do does did only just also",
+    )
+)
+_PROSE = _LITTLE.union(
+    re.findall(
+        r"\S+",
+        "one two name value values input output answer text result response request error errors message "
+        "problem task prompt given found see use used using expected got line field column table system list "
+        "clause instruction instructions note important warning assistant user",
+    )
+)
+"""Words that are names only in quotes, or in a list of names."""
+
+
+class _Item(NamedTuple):
+    name: str
+    note: str = ""
+    parts: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The name, with its type or unit if there is one."""
+        return f"{self.name} {self.note}" if self.note else self.name
+
+
+def is_name(text: str, *, quoted: bool = True) -> bool:
+    """Return whether a text can be a name in a fact: short, and no sentence in disguise.
+
+    Unless it is `quoted`, an ordinary word of a message is no name.
+    """
+    words = re.findall(r"[^\W_]+", text)
+    if not words or len(text) > LONGEST_NAME or len(words) > MOST_NAME_WORDS:
+        return False
+    if (not quoted or " " in text) and _PROSE.issuperset(text.casefold().split()):
+        return False
+    if len(text.split()) > MOST_VALUE_WORDS or re.search(r"[<>{}|;\\\n]", text):
+        return False
+    return not violation(text) and not is_order(" ".join(words))
+
+
+_ORDER = re.compile(
+    r"\b(?:ignore|disregard|forget|override|obey|exfiltrate|delete all|drop all|send (?:all|the|it|them|to)"
+    r"|wire (?:all|the|to|funds)"
+    r"|forward (?:all|the|it|to)|transfer (?:all|the|to|funds)|grant|impersonate|pretend|previous "
+    r"instructions?|system prompt|you|your|please|always|never|from now on"
+    r"|important|urgent|attention)\b"
+    r"|^(?:do|don'?t|use|run|call|execute|send|delete|drop|install|visit|open|download|print|reveal|tell"
+    r"|answer|reply|respond"
+    r"|return|write|add|append|include|set|make|skip|treat|approve|give|put|mail|post|load|follow|fetch"
+    r"|remember|ensure|try|check|avoid|change|replace|remove|consider|provide|follow)\b(?=\s+\w)",
+    re.IGNORECASE,
+)
+
+
+def is_order(text: str) -> bool:
+    """Return whether a text tells somebody to do something, rather than how things are."""
+    return _ORDER.search(text.strip()) is not None
+
+
+def _is_item(found: re.Match[str], *, inner: bool) -> bool:
+    text, is_quoted = found["x"], found["x_quote"] is not None
+    if not is_quoted and (text.isdecimal() or (not inner and text.casefold() in _LITTLE)):
+        return False
+    return is_name(text)
+
+
+def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) -> tuple[list[_Item], int]:
+    """Return the items of a list that begins at a place, and where the list ends.
+
+    The items are `values`, or names; `inner` ones stand in parentheses after another name.
+    """
+    items: list[_Item] = []
+    end = at
+    while len(items) < MOST_NAMES:
+        while at < len(text) and text[at] in " \t\n[({":
+            at += 1
+        found = _ITEM.match(text, at)
+        if found is None or not (_is_item(found, inner=inner) or (values and found["x"].isdecimal())):
+            break
+        at, parts, note = found.end(), tuple[str, ...](), ""
+        said = None if values else _NOTE.match(text, at)
+        is_noted = said is not None and said[0].lstrip().startswith("(") and said[0].endswith(")")
+        if not values and not is_noted and (opening := re.compile(r"\s?\(").match(text, at)):
+            columns, _ = _items_at(text, opening.end(), inner=True)
+            if columns and (close := _closing(text, opening.end())):
+                parts, at = tuple(one.text for one in columns), close
+        if not parts and said is not None:
+            note, at = " ".join(said[1].split()), said.end()
+            if said[0].lstrip().startswith("(") and not said[0].endswith(")"):
+                note, at = "", found.end()
+            elif size := re.compile(r"\(\d+(?:,\s*\d+)?\)(?:\s+(?:not )?null)?", re.IGNORECASE).match(
+                text, at
+            ):
+                at = size.end()
+        if not parts and not note and not values and found["x_quote"] is None and _is_prose_after(text, at):
+            break
+        items.append(_Item(found["x"].strip(), note, parts))
+        end = at
+        if text[at : at + 1] in ")]}":
+            end = at + 1
+            break
+        separator = _SEPARATOR.match(text, at)
+        if separator is None:
+            break
+        at = separator.end()
+    return items, end
+
+
+def _closing(text: str, at: int) -> int:
+    """Return the place after the parenthesis that closes the one before a place; 0 if none does."""
+    depth = 1
+    for place in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if not depth:
+            return place + 1
+    return 0
+
+
+def _is_prose_after(text: str, at: int) -> bool:
+    """Return whether an unquoted word goes on as a sentence: `too many words`, not `cust_nm, amt_c`."""
+    following = text[at : at + 1]
+    return (
+        following == " "
+        and bool(re.match(r"\s+[a-z]{2,}", text[at : at + 12]))
+        and not re.match(r"\s+(?:and|or)\s", text[at : at + 6])
+    )
+
+
+def _of_names(text: str) -> Iterator[MessageClaim]:
+    """Yield what a message says of names: which are missing, which there are, and which were meant."""
+    missing = _missing_in(text)
+    kind = missing.kind if missing else ""
+    positive = [*_listed(text, missing), *(_suggested(text, missing) if missing else ())]
+    yield from positive
+    yield from _arguments(text)
+    if missing and not positive:
+        if missing.container:
+            yield MessageClaim(missing.container, f"has no {kind} {missing.name}", missing.span)
+        elif kind != "key":
+            yield MessageClaim(missing.name, f"there is no {kind} of this name", missing.span)
+
+
+class _Missing(NamedTuple):
+    kind: str
+    name: str
+    container: str
+    span: str
+
+
+def _missing_in(text: str) -> _Missing | None:
+    for kind, pattern in _MISSING:
+        for found in pattern.finditer(text):
+            name, is_quoted = found["x"].strip(), found["x_quote"] is not None
+            container = _container(found)
+            kind = kind or found["kind"].casefold()  # noqa: PLW2901 (the pattern says it)
+            kind = _KINDS.get(kind, kind)  # noqa: PLW2901
+            if kind in ("column", "attribute") and not container and "." in name:
+                container, _, name = name.rpartition(".")
+            if is_name(name, quoted=is_quoted):
+                return _Missing(kind, name, container, found[0])
+    return None
+
+
+def _container(found: re.Match[str]) -> str:
+    """Return the name of what something is part of; empty if the message does not say."""
+    groups = found.groupdict()
+    name = (groups.get("container") or "").strip()
+    return name if name and is_name(name, quoted=groups["container_quote"] is not None) else ""
+
+
+def _plural(kind: str) -> str:
+    return (
+        f"{kind[:-1]}ies"
+        if kind.endswith("y") and kind != "key"
+        else f"{kind}{'es' if kind.endswith('s') else 's'}"
+    )
+
+
+_NOT_LISTED = re.compile(
+    r"\b(?:missing|required|positional|keyword-only|unexpected|unknown|invalid)\s+$", re.IGNORECASE
+)
+
+
+def _listed(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
+    taken = list[tuple[int, int]]()
+    for pattern in _LISTED:
+        for found in pattern.finditer(text):
+            if any(start <= found.start() < end or start <= found.end() <= end for start, end in taken):
+                continue
+            items, end = _items_at(text, found.end())
+            if not items:
+                continue
+            if _NOT_LISTED.search(text, max(0, found.start() - 24), found.start()):
+                continue
+            groups, container = found.groupdict(), _container(found)
+            kind = (groups.get("kind") or "").casefold()
+            kind = _KINDS.get(kind, kind) or ("" if groups.get("values") else missing.kind if missing else "")
+            if "candidate" in found[0].casefold():
+                kind = kind or "column"
+            is_value = bool(groups.get("values")) and (container or not missing)
+            span = text[found.start() : end]
+            if not any(one.parts for one in items) and (is_value or not kind):
+                continue  # allowed values, or words
+            taken.append((found.start(), end))
+            yield from _listing(items, kind, container or (missing.container if missing else ""), text, span)
+
+
+def _listing(items: list[_Item], kind: str, container: str, text: str, span: str) -> Iterator[MessageClaim]:
+    """Yield the claims of a list of names of a kind."""
+    if whole := [one for one in items if one.parts]:
+        is_table = kind in ("table", "column", "database", "schema") or (not kind and _TABLE.search(text))
+        noun = "a table with the columns" if is_table else "a function with the arguments"
+        for one in whole:
+            yield MessageClaim(one.name, f"{noun} {', '.join(one.parts)}", span)
+        return
+    names = ", ".join(one.text for one in items)
+    if kind == "column":
+        if container:
+            yield MessageClaim(container, f"a table with the columns {names}", span)
+            return
+    elif container:
+        yield MessageClaim(container, f"has only the {_plural(kind)} {names}", span)
+        return
+    yield MessageClaim(_plural(kind), f"there are only {names}", span)
+
+
+def _suggested(text: str, missing: _Missing) -> Iterator[MessageClaim]:
+    for found in _SUGGESTED.finditer(text):
+        at = found.end()
+        while at and text[at - 1] in _OPENING:
+            at -= 1
+        items, end = _items_at(text, at)
+        span = text[found.start() : end]
+        for item in items:
+            name, kind, container = item.name, missing.kind, missing.container
+            if not container and "." in name and kind in ("column", "attribute", "name"):
+                container, _, name = name.rpartition(".")
+            if name == missing.name:
+                continue
+            if container:
+                yield MessageClaim(container, f"has the {_plural(kind)} {name}", span)
+            else:
+                yield MessageClaim(name, f"the {kind} in place of {missing.name}", span)
+
+
+_NEEDED = tuple(
+    map(
+        _pattern,
+        (
+            r"\b<in>\(\) missing \d+ required (?:positional|keyword-only) (?P<what>argument)s?: ",
+            r"\bNOT NULL constraint failed: (?=\w+\.)<in>",
+            r"\bnull value in column <x> of relation <in> violates",
+            (
+                r"\bmissing(?: required)? (?P<what>field|parameter|argument|property|key|header|option)s?"
+                r"(?: for <in>)?\s*:\s*"
+            ),
+        ),
+    )
+)
+_TAKES = _pattern(r"\b<in>\(\) takes (?:from \d+ to |exactly )?(?P<most>\d+) positional arguments? but")
+_UNIQUE = _pattern(r"\bUNIQUE constraint failed: (?=[\w.]+)<in>")
+_VERSION = _pattern(r"\b(?:requires?|needs?) <x>\s*(?P<version>(?:[<>=~^!]=?)\s*\d[\w.]*)")
+_DEPRECATED = _pattern(
+    r"<x>(?:\(\))? is (?:deprecated|obsolete|renamed|removed)[^\n]{0,40}?\b(?:use|by|to|is now|with) <in>"
+)
+
+
+def _arguments(text: str) -> Iterator[MessageClaim]:
+    """Yield what a message says is required, unique, or outdated."""
+    if found := _NEEDED[0].search(text):
+        items, end = _items_at(text, found.end())
+        if items:
+            names = ", ".join(one.name for one in items)
+            yield MessageClaim(found["container"], f"needs the arguments {names}", text[found.start() : end])
+    if found := _TAKES.search(text):
+        yield MessageClaim(
+            found["container"], f"takes at most {found['most']} positional arguments", found[0]
+        )
+    for pattern, clause in ((_NEEDED[1], "needs the columns"), (_UNIQUE, "no two rows have the same")):
+        if (found := pattern.search(text)) and "." in found["container"]:
+            table, _, column = found["container"].rpartition(".")
+            yield MessageClaim(table, f"{clause} {column}", found[0])
+    if found := _NEEDED[2].search(text):
+        yield MessageClaim(found["container"], f"needs the columns {found['x']}", found[0])
+    if found := _NEEDED[3].search(text):
+        items, end = _items_at(text, found.end())
+        for one in items:
+            yield MessageClaim(one.name, f"a required {found['what'].casefold()}", text[found.start() : end])
+    if found := _VERSION.search(text):
+        yield MessageClaim(found["x"], f"version {''.join(found['version'].split())} is required", found[0])
+    if (found := _DEPRECATED.search(text)) and is_name(found["x"]):
+        yield MessageClaim(found["container"], f"the name in place of {found['x']}", found[0])
+
+
+# --- values ------------------------------------------------------------------------------------------------
+
+_NUMBER = r"(?P<number>-?\d[\d,_.]*\d|-?\d)"
+_UNIT = (
+    r"(?P<unit>(?:\s?(?:characters?|chars?|items?|elements?|entries|bytes?|kb|mb|gb|kib|mib|seconds?|ms"
+    r"|milliseconds?"
+    r"|minutes?|hours?|days?|weeks?|rows?|lines?|words?|requests?|calls?|tokens?|records?|results?|cents"
+    r"|percent|%"
+    r"|per (?:second|minute|hour|day|request|page|call)|a (?:second|minute|hour|day)|/(?:s|min|h)))*)"
+)
+_MUST = r"(?:must|should|may|can|has to|needs to|cannot|must not|may not|can ?not)"
+_LIMITS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "between {low} and {high}",
+        _pattern(
+            rf"(?:\bbetween|\bin the range(?: of| from)?|\bin "
+            rf"range)\s+[\[(]?(?P<low>-?\d[\d.]*)\s*(?:and|to|-|\u2013|\.\.+|,)\s*"
+            rf"(?P<high>-?\d[\d.]*\d|-?\d)[\])]?{_UNIT}"
+        ),
+    ),
+    (
+        "at most {number}",
+        _pattern(
+            r"(?:\bat most|\bno (?:more|greater|larger|longer|higher) than|\bnot (?:be )?(?:more|greater"
+            r"|larger|longer|higher) than"
+            r"|\b(?:less|fewer|smaller|lower) than or equal to|\bup to|\b(?:not|cannot) exceed|\bexceeds? "
+            r"(?:the )?(?:maximum|limit)(?: \w+)?"
+            r"(?: of| is|:)?|\bmaximum(?: \w+)?(?: is| of|:)?|\bmax(?:imum)?(?: is|:|=| of)|<=|≤"
+            r"|\blimit(?:ed to| is| of|:))\s*"
+            rf"[('\"]?{_NUMBER}{_UNIT}"
+        ),
+    ),
+    (
+        "at least {number}",
+        _pattern(
+            r"(?:\bat least|\bno (?:less|fewer|smaller|shorter|lower) than|\bnot (?:be )?(?:less|smaller"
+            r"|shorter|lower) than"
+            r"|\b(?:greater|more|larger) than or equal to|\bminimum(?: \w+)?(?: is| of|:)?|\bmin(?:imum)?(?: "
+            r"is|:|=| of)|>=|≥)\s*"
+            rf"[('\"]?{_NUMBER}{_UNIT}"
+        ),
+    ),
+    (
+        "below {number}",
+        _pattern(
+            rf"(?:\b{_MUST} be (?:less|smaller|lower) than(?! or)|\b{_MUST} be below)\s+{_NUMBER}{_UNIT}"
+        ),
+    ),
+    (
+        "above {number}",
+        _pattern(
+            rf"(?:\b{_MUST} be (?:greater|more|larger|higher) than(?! or)|\b{_MUST} be "
+            rf"above)\s+{_NUMBER}{_UNIT}"
+        ),
+    ),
+)
+_RATE = _pattern(
+    rf"\brate limit\w*(?: exceeded| reached| is|:| of|\s|\()*{_NUMBER}(?P<unit> (?:requests?|calls?|tokens?) "
+    rf"(?:per|/|a|an) \w+)"
+)
+_FORMAT = _pattern(
+    r"(?:\b(?:expected|required|correct|date|time|the|in|valid|matching|match|matches)\s+(?:date |time |the "
+    r"|following )*(?:format|pattern|form)"
+    r"(?: is| of|:)?|\bformat(?: is|:)|\bmust match(?: the)?(?: pattern| regex)?|\bdoes not match(?: "
+    r"the)?(?: format| pattern| regex)?|\(expected(?: format)?:?)"
+    r"\s*(?P<quote>['\"`/])?(?P<format>(?(quote)[^'\"`\n]{2,40}?|[\w%^\[\\][\w%:./\-+^$\\{}\[\]*?"
+    r"|#]{1,38}[\w%$\]}+*?]))(?(quote)['\"`/])"
+)
+_TYPES = (
+    r"(?:integers?|numbers?|numeric|floats?|decimals?|strings?|lists?|arrays?|objects?|booleans?|dates?"
+    r"|datetimes?|timestamps?|uuids?"
+    r"|whole|positive|negative|non-negative|non-empty|unique|lower-?case|upper-?case|valid|iso|8601|3166"
+    r"|4217|639|rfc|3339|e\.164|unix|utc"
+    r"|json|base64|hex|hexadecimal|country|currency|language|codes?|cents|dollars|euros|pence|seconds"
+    r"|milliseconds|minutes|hours|days"
+    r"|bytes|percent|grams|kilograms|metres|meters|kilometres|kilometers|degrees|celsius|fahrenheit|of|in|as"
+    r"|and|or|an?|with|time"
+    r"|comma-separated|sorted|ascending|descending|null|true|false)"
+)
+_TYPED = _pattern(
+    rf"(?:\b(?:must|should|has to|needs to) be (?:given |specified |sent |an? |of type |in |as )*|\binput "
+    rf"should be (?:an? )?"
+    rf"|\b(?:value )?is not (?:an? )?valid |\bis not of type ['\"]?)(?P<type>{_TYPES}(?:[ -]{_TYPES})*)\b"
+)
+_CHECKED = _pattern(r"\bCHECK constraint failed: <x>\s+IN\s*\(")
+
+
+def _of_values(text: str) -> Iterator[MessageClaim]:
+    """Yield what a message says of the values of a field: which are allowed, their limits and their form."""
+    if found := _CHECKED.search(text):
+        items, end = _items_at(text, found.end(), values=True)
+        if items:
+            yield MessageClaim(
+                found["x"], f"one of {', '.join(one.name for one in items)}", text[found.start() : end]
+            )
+    for found in _ONE_OF.finditer(text):
+        items, end = _items_at(text, found.end(), values=True)
+        subject = (found["x"] or "").strip() or _subject_of(text, found.start(), is_value="not" in found[0])
+        if len(items) > 1 and subject:
+            yield MessageClaim(
+                subject, f"one of {', '.join(one.name for one in items)}", text[found.start() : end]
+            )
+    for template, pattern in _LIMITS:
+        for found in pattern.finditer(text):
+            if subject := _subject_of(text, found.start()):
+                clause = template.format_map(found.groupdict()) + _unit(found["unit"])
+                yield MessageClaim(subject, clause, found[0])
+    if found := _RATE.search(text):
+        yield MessageClaim("rate limit", f"at most {found['number']}{_unit(found['unit'])}", found[0])
+    for found in _FORMAT.finditer(text):
+        form = found["format"].strip()
+        is_form = re.search(r"[%\\\[{^$#:/\-.]|\d|[A-Z]{2}", form) and not is_order(form)
+        if (
+            is_form
+            and len(form.split()) <= MOST_VALUE_WORDS
+            and (subject := _subject_of(text, found.start(), is_value="not" in found[0]))
+        ):
+            yield MessageClaim(subject, f"in the format {form}", found[0])
+    for found in _TYPED.finditer(text):
+        kind = re.sub(
+            r"^(?:valid|an?|in|of|as)\s+|\s+(?:an?|in|of|as|or|and|with)$", "", found["type"].strip()
+        )
+        if kind.casefold() not in ("", "in", "of", "as", "a", "an", "valid", "with") and (
+            subject := _subject_of(text, found.start())
+        ):
+            yield MessageClaim(subject, _typed(kind, found[0]), found[0])
+
+
+def _unit(unit: str) -> str:
+    unit = " ".join(unit.split())
+    return f" {unit}" if unit else ""
+
+
+_ADJECTIVES = frozenset(
+    re.findall(
+        r"\S+", "unique positive negative numeric null true false sorted non-empty lower-case upper-case"
+    )
+)
+
+
+def _typed(kind: str, said: str) -> str:
+    kind = (
+        " ".join(kind.casefold().split())
+        .replace("iso ", "ISO ")
+        .replace("utc", "UTC")
+        .replace("uuid", "UUID")
+    )
+    is_unit = re.search(rf"\bin {re.escape(kind)}", said, re.IGNORECASE) is not None
+    if is_unit:
+        return f"in {kind}"
+    if kind in _ADJECTIVES or kind.split()[0].endswith("s"):
+        return kind
+    return f"{'an' if kind[0] in 'aeiouI' else 'a'} {kind}"
+
+
+_BEFORE = (
+    # As in "page_size must be at most", "The field 'page_size' may not be".
+    _pattern(
+        rf"<x>(?:\s+(?:value|field|parameter|argument|option|column|length|size))?\s+(?:(?:{_MUST}|is|are"
+        rf"|was|needs?|exceeds?|has|have|accepts?|takes?)\b[^.\n]{{0,24}})?$"
+    ),
+    # As in "page_size: at most", "page_size (query): Input should be".
+    _pattern(
+        r"(?:^|(?<=: ))\W*(?:\w+Error: |error: )?(?:argument )?-{0,2}<x>(?:\s*\([^)\n]*\))?"
+        r"\s*[:=\n][^\n:]{0,80}$"
+    ),
+    # As in '"loc": ["body", "page_size"]'.
+    _pattern(r"\bloc[\"']?\s*[:=]\s*\[(?:[^\]\n]*,)?\s*<x>\s*\][^\n]*$"),
+    # As in "Invalid value for 'page_size': it ...".
+    _pattern(
+        r"\b(?:field|param(?:eter)?|loc|argument|option|column|property|key|setting|header|variable|for|of)"
+        r"[\"']?\s*[:=]?\s*\[?-{0,2}<x>[^\n]{0,80}$"
+    ),
+    _pattern(r"^\W*<x>[^\w\n]*\n[^\n]{0,40}$"),
+    # As in "colour 'red' is not one of".
+    _pattern(r"<x>\s+[\"'][^\"'\n]*[\"']\s*$"),
+)
+_ABOUT_ANSWERS = frozenset(
+    re.findall(
+        r"\S+",
+        "text answer output reply response headline title summary essay paragraph sentence word words "
+        "bullets lines draft "
+        "it value input data",
+    )
+)
+
+
+def _subject_of(text: str, at: int, *, is_value: bool = False) -> str:
+    """Return the name of the field that a message speaks of before a place; empty if it names none."""
+    start = max(0, at - 160)
+    before = text[start:at]
+    sentence = re.split(r"(?<=[.!?;])\s+(?=[A-Z\"'`«])", before)[-1]
+    for pattern in _BEFORE[1 if is_value else 0 :]:
+        names = [one["x"].strip() for one in _nested(pattern, sentence)]
+        for name in reversed(names):
+            if is_name(name, quoted=False) and name.casefold() not in _ABOUT_ANSWERS and not name.isdecimal():
+                return name
+    return ""
+
+
+def _nested(pattern: re.Pattern[str], text: str) -> Iterable[re.Match[str]]:
+    """Yield the match of a pattern that ends with a text, from each of its words on."""
+    for place in re.finditer(r"(?:(?<=^)|(?<=[\s(\[\"'`«“-]))\S", text):
+        if (found := pattern.match(text, place.start())) is not None:
+            yield found
