@@ -27,6 +27,7 @@ from redraft.lessons.lesson import (
     KINDS,
     STATUSES,
     TRUST_MEANS,
+    Fact,
     Lesson,
     LessonKind,
     checked_content,
@@ -80,6 +81,7 @@ FailureField = Annotated[str | None, typer.Option(metavar="TEXT", help="For a fa
 FailedField = Annotated[str | None, typer.Option(metavar="TEXT", help="For a failure or a partial success.")]
 ProcedureField = Annotated[str | None, typer.Option(metavar="TEXT", help="For a procedure.")]
 DecisionField = Annotated[str | None, typer.Option(metavar="TEXT", help="For a decision.")]
+FactField = Annotated[str | None, typer.Option(metavar="TEXT", help="For a fact.")]
 WhyField = Annotated[str | None, typer.Option(metavar="TEXT", help="For a failure or a decision.")]
 
 T = TypeVar("T")
@@ -104,7 +106,9 @@ async def list_lessons(
     agent: Agent = None,
     kind: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="List only this kind: failure, partial, procedure or decision."),
+        typer.Option(
+            metavar="KIND", help="List only this kind: failure, partial, procedure, decision or fact."
+        ),
     ] = None,
     status: Annotated[
         str | None,
@@ -219,7 +223,7 @@ async def doctor(agent: Agent = None, path: Folder = None, as_json: options.Json
 @handles_errors
 async def add(
     kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help="failure, partial, procedure or decision.")
+        str | None, typer.Option(metavar="KIND", help="failure, partial, procedure, decision or fact.")
     ] = None,
     task: Annotated[str, typer.Option(metavar="TEXT", help="The task that the lesson is about.")] = "",
     task_type: TaskType = "",
@@ -238,6 +242,9 @@ async def add(
     why_it_worked: ProcedureField = None,
     decision: DecisionField = None,
     alternatives: DecisionField = None,
+    subject: FactField = None,
+    statement: FactField = None,
+    evidence: FactField = None,
     file: Annotated[str | None, typer.Option(metavar="FILE.md", help="Read the lesson from a file.")] = None,
     agent: Annotated[
         str | None,
@@ -259,6 +266,9 @@ async def add(
         "why_it_worked": why_it_worked,
         "decision": decision,
         "alternatives": alternatives,
+        "subject": subject,
+        "statement": statement,
+        "evidence": evidence,
     }
     about = {"task": task, "task_type": task_type, "error": error, "source": run, "tools": tuple(tool or ())}
     async with _library(path, agent) as library:
@@ -304,6 +314,8 @@ def _lesson_given(
     if content is not None and file is not None:
         raise ConfigError("Give either the fields of a lesson or a --file, not both.")
     if content is not None:
+        if isinstance(content, Fact):
+            about["task"] = about["task"] or content.subject
         if not about["task"].strip():
             raise ConfigError("Give --task: a lesson is found by the task that it is about.")
         lesson = Lesson(content, agent, datetime.now(UTC).date(), "")
