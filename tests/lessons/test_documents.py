@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from redraft import Lessons
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons import documents as module
 from redraft.lessons.documents import LOCK, LessonFiles, LessonRecords, documents_of, text_of
+from redraft.lessons.facts import FactFinding, file_findings
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import LessonIndex
 from redraft.lessons.library import LessonLibrary
@@ -219,6 +221,19 @@ def test_what_another_machine_writes_is_seen_after_the_next_look(store, postgres
     theirs.delete(theirs.entry(name))
     assert list(documents.entries(AGENT)) == []
     asyncio.run(other.aclose())
+
+
+def test_facts_are_merged_wherever_they_are(documents):
+    folder = LessonFolder(documents, AGENT)
+    about = lesson(FAILURE, agent=AGENT, day=DAY, source="r1")
+    first = FactFinding("ln", "has the columns cpy", "E1", "checked")
+    [(filed, is_new)] = file_findings(folder, [first], about)
+    more = [FactFinding("ln", "has the columns mb", "E2", "checked"), replace(first, subject="bk")]
+    [(merged, again), (other, _)] = file_findings(folder, more, replace(about, source="r2"))
+    assert (is_new, again, merged.id) == (True, False, filed.id)
+    assert merged.content.statement == "has the columns cpy, mb"
+    assert sorted(one.id for one in folder.lessons()) == sorted((filed.id, other.id))
+    assert folder.read(filed.id) == merged
 
 
 def test_the_lock_of_a_dead_process_is_taken_over(store, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from redraft.lessons.exchange import (
     read_items,
 )
 from redraft.lessons.folder import MOST_LESSONS, LessonFolder
-from redraft.lessons.lesson import Decision, Procedure
+from redraft.lessons.lesson import Decision, Fact, Procedure
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import render
 from redraft.lessons.rules import Rule
@@ -592,6 +592,8 @@ def test_each_kind_exports_its_most_useful_fields():
     assert "What was missing: The last had no name. Instead: Name files first." in by_id["[a/partial]"]
     assert "What worked: 1. Ask for the cursor. 2. Pass it on." in by_id["[a/procedure]"]
     assert "Decided: SQLite. Because: Search is" in by_id["[a/decision]"]
+    [fact] = items_of(export([lesson(Fact("ln", "a table with the columns cpy", "E"), title="ln")], {}).body)
+    assert fact.startswith("- **ln** (web scraping; http_get). Fact: a table with the columns cpy. [")
 
 
 def test_a_lesson_is_headed_by_its_title_if_it_has_one():

@@ -176,7 +176,7 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "partial": {"what_went_wrong": _WHAT_WENT_WRONG, "do_differently": "Do differently"},
     "procedure": {"strategy": "Strategy", "why_it_worked": "Why it worked"},
     "decision": {"decision": "Decision", "why": "Why"},
-    "fact": {"statement": "It is so"},
+    "fact": {"statement": "Fact"},
 }
 """The fields of a lesson that help in another run, and their labels."""
 _FEWEST_TOKENS = 20

@@ -564,7 +564,7 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "partial": {"what_went_wrong": "What was missing", "do_differently": "Instead"},
     "procedure": {"strategy": "What worked", "why_it_worked": "Because"},
     "decision": {"decision": "Decided", "why": "Because"},
-    "fact": {"statement": "It is so"},
+    "fact": {"statement": "Fact"},
 }
 NO_ROOM = "there is no room for it"
 REPEATED = "it repeats another item"
