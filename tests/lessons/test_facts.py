@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import date
 from functools import wraps
@@ -10,8 +11,8 @@ import pytest
 
 from redraft import QualityCriterion, ReflectionPattern, reflect
 from redraft.errors import ConfigError
-from redraft.lessons import Fact, Outcome
-from redraft.lessons.facts import FactFinding, file_findings, findings_in, merged, supported
+from redraft.lessons import Fact, LessonLibrary, Outcome
+from redraft.lessons.facts import FactFinding, file_findings, findings_in, merged, runs_behind, supported
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.lesson import Lesson
 from redraft.lessons.markdown import parse, render
@@ -476,3 +477,17 @@ async def test_a_poisoned_error_tells_names_alone(memory):
         result, _ = await run(lessons, "Who has borrowed most?", "SELECT mb FROM ln", criterion=bad)
         assert told(result) == ["ln: a table with the columns cpy, mb"]
         assert not [one for one in result.advice if "configuration" in one.text and one.kind == "fact"]
+
+
+def test_a_fact_is_forgotten_with_each_of_its_runs(memory):
+    folder = LessonFolder(memory, "sql")
+    file(folder, fact())
+    [(both, _)] = file(folder, fact(clause="at most 5", evidence="E: run x: y"), run="r2")
+    assert runs_behind(both) == ["r2", "r1"]
+
+    async def forget():
+        async with aclosing(LessonLibrary(memory)) as library:
+            return await library.erase(lambda text, run: run == "r1", on_unreadable=lambda place, error: None)
+
+    assert asyncio.run(forget()).lessons == (both.id,)
+    assert list(folder.entries()) == []

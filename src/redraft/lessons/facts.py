@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from redraft._texts import shortened
+from redraft._words import words_in
 from redraft.lessons.error_forms import MOST_NAMES, claims_in, is_name, is_order, missing_name
 from redraft.lessons.folder import CONFIRMATION, REJECTED
 from redraft.lessons.lesson import CONFIDENCE, Fact, Trust
 from redraft.lessons.markdown import one_line
 from redraft.memory.safety import Cleaner
-from redraft.types import words_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,6 +47,14 @@ def fact_line(fact: Fact) -> str:
     """Return a fact as a line for a prompt."""
     return f"{one_line(fact.subject)}: {one_line(fact.statement)}"
 
+
+def runs_behind(lesson: Lesson) -> list[str]:
+    """Return the ids of the runs that taught a lesson; a fact has one for each quotation."""
+    quoted = _QUOTED_RUN.findall(lesson.content.evidence) if isinstance(lesson.content, Fact) else []
+    return list(dict.fromkeys((lesson.source, *quoted)))
+
+
+_QUOTED_RUN = re.compile(r"^- \d{4}-\d\d-\d\d, run (\S+): ", re.MULTILINE)
 
 # --- what an outcome shows ---------------------------------------------------------------------------------
 

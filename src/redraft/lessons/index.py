@@ -31,6 +31,7 @@ from redraft.lessons.ranking import (
     BestLesson,
     LessonQuery,
     Search,
+    may_answer,
     normalized,
     packed,
 )
@@ -363,6 +364,8 @@ class LessonIndex:
             with self._followed(folder) as connection:
                 connection.execute("BEGIN")  # the state of one moment
                 lessons_of = self._loaded(connection, folder, vector)
+                if not may_answer(query, lessons_of):
+                    return found
                 by_meaning = self._embedder is not None
                 search = Search(connection, query, vector, lessons_of, effects, by_meaning=by_meaning)
                 best = list(search.best())

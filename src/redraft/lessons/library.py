@@ -29,6 +29,7 @@ from redraft.lessons.exchange import (
     export,
     read_items,
 )
+from redraft.lessons.facts import runs_behind
 from redraft.lessons.failure_history import labels_of, proposals_of_runs, runs_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
@@ -400,9 +401,9 @@ class LessonLibrary:
         """Delete the lessons for which `is_wanted(text, run)`, and the rules and playbooks that they taught.
 
         The archive and broken documents are included; `run` is the one that taught a lesson, empty if
-        unknown. Afterwards no byte of them is left in the search index. With `check`, nothing is changed.
-        `on_unreadable` gets the place of each document or folder that is left out, and why. Raises
-        `StoreError` where a document can't be deleted or changed.
+        unknown, and each of the runs that a fact quotes. Afterwards no byte of them is left in the search
+        index. With `check`, nothing is changed. `on_unreadable` gets the place of each document or folder
+        that is left out, and why. Raises `StoreError` where a document can't be deleted or changed.
         """
         erased, rules = ErasedLessons(), 0
         try:
@@ -416,7 +417,10 @@ class LessonLibrary:
                 for entry, text, lesson in folder.read_all(folder.entries()):
                     if not text and isinstance(lesson, StoreError):  # a link, say, which leads elsewhere
                         on_unreadable(entry.place, lesson)
-                    elif is_wanted(text, lesson.source if isinstance(lesson, Lesson) else ""):
+                    elif any(
+                        is_wanted(text, run)
+                        for run in (runs_behind(lesson) if isinstance(lesson, Lesson) else [""])
+                    ):
                         gone[entry.id] = entry
             except StoreError as error:
                 on_unreadable(self.documents.place(folder.name), error)

@@ -118,6 +118,7 @@ class AgentLessons:
         for number, status, vector, *features, task_type, tools, length in rows:
             lessons = self.by_status[status]
             lessons.features[number] = _Features(*features)
+            lessons.kinds.add(lessons.features[number].kind)
             lessons.dampings[number] = damping(length)
             lessons.of_type[task_type].add(number)
             for tool in tools.split("\n"):
@@ -140,12 +141,20 @@ class _Lessons:
     vectors: dict[int, Any] = field(default_factory=dict[int, Any])
     matrix: Any = ()
     """The vectors as rows."""
+    kinds: set[str] = field(default_factory=set[str])
 
     def similarities(self, vector: Sequence[float] | None) -> dict[int, float]:
         """Return the cosine with a vector for each lesson that has one."""
         if vector is None or not self.vectors:
             return {}
         return dict(zip(self.vectors, _cosines(self.matrix, vector), strict=True))
+
+
+def may_answer(query: LessonQuery, agents: Collection[AgentLessons]) -> bool:
+    """Return whether there are lessons of the kinds that a query asks for."""
+    return query.kinds is None or any(
+        not one.by_status[query.status].kinds.isdisjoint(query.kinds) for one in agents
+    )
 
 
 class BestLesson(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redraft._words import folded, words_of
 from redraft.lessons.full_text import names_in, tokens_of
-from redraft.lessons.lesson import headings_of
+from redraft.lessons.lesson import ADVISING, headings_of
 from redraft.lessons.ranking import LessonQuery, normalized
 from redraft.text.characters import without_invisible
 
@@ -41,6 +41,7 @@ def query_of(mistake: Mistake, agent: str | None, now: datetime) -> LessonQuery:
         error=" ".join((*mistake.errors, *mistake.criteria)),
         agent=agent,
         k=CANDIDATES,
+        kinds=ADVISING,
         requirements=mistake.requirements,
         now=now,
     )
