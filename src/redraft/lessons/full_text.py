@@ -63,7 +63,9 @@ class FullText:
 
     def rows_with_name(self, name: str) -> list[int]:
         """Return the rows that contain a name as a whole."""
-        return [row for token in tokens_of(name)[:1] for row in self._rows_with(f'"{token}"')]
+        for token in tokens_of(name)[:1]:
+            return self._rows_with(f'"{token}"') or self._rows_with(f'"{spelled(token)}"')
+        return []
 
     def rows_with_sentence(self, sentence: str) -> list[int]:
         """Return the rows that contain the words of a sentence one after the other."""
@@ -72,16 +74,19 @@ class FullText:
     def _coverages(self, text: str) -> dict[int, float]:
         """Return the share of the weight of a text's words that each row has.
 
-        A word in Latin letters that no row has is looked up by its beginning: most languages inflect it at
-        the end. If no row has a rare word, the rows that have all of the common ones score 1.
+        A name that no row has is looked up in other spellings, and a word in Latin letters by its beginning,
+        unless the text is English: most languages inflect words at the end. If no row has a rare word, the rows that have all of the common ones score 1.
         """
         weights: dict[int, float] = {}
         common: list[str] = []
         count, total = len(self.searched), 0.0
         names = {tokens_of(name)[0] for name in names_in(text) if not name.isdecimal()}
+        inflects = not is_english(stems_of(text))
         for word in search_words(text):
             rows = self._rows_with(f'"{word}"', self.common + 1)
-            if not rows and len(word) >= INFLECTED and word.isalpha() and is_latin(word):
+            if not rows and word in names:
+                rows = self._rows_with(f'"{spelled(word)}"', self.common + 1)
+            elif not rows and inflects and len(word) >= INFLECTED and word.isalpha() and is_latin(word):
                 rows = self._rows_with(f'"{word[:-ENDING]}" *', self.common + 1)
             if len(rows) > self.common:
                 common.append(word)
@@ -114,7 +119,8 @@ _NAME = re.compile(
 # A name has a digit, `_`, `/`, `--`, a dot inside, or a capital inside a word.
 _TELLING = re.compile(r"\d|_|/|\\|^--|\w\.\w|::|[a-z][A-Z]|[A-Z]{2}[a-z]")
 _PATH_SEPARATORS = re.compile(r"[/\\:]+")
-_JOINTS = re.compile(r"(?<=[^\W_])[\W_]+(?=[^\W_])")
+_JOINTS = re.compile(r"\W+")
+_UNDERSCORES = re.compile(r"(?<=[^_])_+(?=[^_])")
 _EDGES = re.compile(r"^\W+|\W+$")
 
 
@@ -126,28 +132,36 @@ def names_in(text: str) -> list[str]:
 
 
 def tokens_of(name: str) -> list[str]:
-    """Return the token for a whole name, then those for the parts of a path.
-
-    It is the same for `order_total`, `order-total` and `orderTotal`: programs spell a name in several ways.
-    """
+    """Return the token for a whole name, then those for the parts of a path."""
     parts = [part for part in _PATH_SEPARATORS.split(name) if part]
     texts = (name, *(parts if len(parts) > 1 else ()))
-    joined = (_JOINTS.sub("", _EDGES.sub("", text)).lower() for text in texts)
+    joined = (_JOINTS.sub("_", _EDGES.sub("", text)).lower() for text in texts)
     return list(dict.fromkeys(filter(None, joined)))
+
+
+def spelled(token: str) -> str:
+    """Return what all spellings of a name have in common: `order_total`, `order-total` and `orderTotal`."""
+    return _UNDERSCORES.sub("", token)
 
 
 def searchable(text: str) -> str:
     """Return the stems of a text in order, then the tokens of its names, which FTS5 would take apart."""
-    names = (token for name in names_in(text) for token in tokens_of(name))
-    return " ".join([*stems_of(text), *dict.fromkeys(names)])
+    names = [token for name in names_in(text) for token in tokens_of(name)]
+    return " ".join([*stems_of(text), *dict.fromkeys([*names, *map(spelled, names)])])
 
 
 def search_words(text: str) -> list[str]:
     """Return the words of a question to look up, each once: its names, then the rest."""
     names = (token for name in names_in(text) for token in tokens_of(name))
     stems = stems_of(text)
-    others = [stem for stem in stems if not (stem in _STOP_WORDS or _STOP_PAIR.fullmatch(stem))]
+    stop_words = _ENGLISH if is_english(stems) else _STOP_WORDS
+    others = [stem for stem in stems if not (stem in stop_words or _STOP_PAIR.fullmatch(stem))]
     return list(dict.fromkeys([*names, *(others or stems)]))[:MOST_WORDS]
+
+
+def is_english(stems: list[str]) -> bool:
+    """Return whether a text may be English: it has no more stop words of other languages than of English."""
+    return sum(stem in _STOP_WORDS for stem in stems) <= 2 * sum(stem in _ENGLISH for stem in stems)
 
 
 # --- stems -------------------------------------------------------------------------------------------------
@@ -182,11 +196,15 @@ def _stem(word: str) -> str:
 
 # ruff: noqa: RUF001, E501 (letters of other scripts)
 # Words that say nothing about a task, unless they say something in English ("die", "war").
-_STOP_WORDS = frozenset(
-    stems_of(
+_ENGLISH = frozenset(
+    words_of(
         "a an and are as at be been but by can could did do does for from had has have how i if in into is "
         "it its me my no not of on or our should so such than that the their them then there these they this "
-        "to up was we were what when where which who why will with would you your "
+        "to up was we were what when where which who why will with would you your"
+    )
+)
+_STOP_WORDS = _ENGLISH | frozenset(
+    stems_of(
         "aber als am auf aus bei das dass dem den der des durch ein eine einem einen einer es für ich im ist "
         "kein keine mit nach nicht oder sein sich sie sind um und uns vom von werden wie wir wird zu zum zur "
         "au aux avec ce ces cette dans de des du elle en est et être il je la le les leur mais ne nous ou par "

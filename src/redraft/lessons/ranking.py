@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from redraft._validation import check_count
 from redraft._words import is_latin, overlap, words_in
-from redraft.lessons.full_text import FullText, damping, names_in, tokens_of
+from redraft.lessons.full_text import FullText, damping, names_in, spelled, tokens_of
 from redraft.lessons.lesson import CONFIDENCE, KINDS, NEAR_DUPLICATE, LessonKind, Status
 from redraft.text.characters import without_invisible
 
@@ -213,11 +213,15 @@ class Search:
         # Words count where the question has names, or where a lesson has no vector.
         if has_names or len(self._similarities) < total:
             matches = full_text.matches(query.text)
-            least = 0.0
-            if vector is None and (by_meaning or not is_latin(query.text)):
+            least = 0.0  # without an embedder, any word in Latin letters counts
+            if matches and (by_meaning or not is_latin(query.text)):
                 coverages = [one.coverage for one in matches.values()]
                 least = threshold_of([*coverages, *[0.0] * (total - len(coverages))], LEAST_COVERED, 1.0)
-            self._shares = {number: one.share for number, one in matches.items() if one.coverage >= least}
+            self._shares = {
+                number: one.share
+                for number, one in matches.items()
+                if number in self._similarities or one.coverage >= least
+            }
         if self._similarities:
             most = SURELY_RELEVANT + (NAME_BOOST / 2 if has_names else 0.0)
             threshold = threshold_of(self._matches(), LEAST_RELEVANT, most)
@@ -233,7 +237,9 @@ class Search:
             best = list(islice(ranked, self._query.k))
             if len(best) == self._query.k or most >= len(self._lessons):
                 break
-        names = {name: tokens_of(name)[:1] for name in names_in(self._query.text)}
+        names = {
+            name: [one, spelled(one)] for name in names_in(self._query.text) for one in tokens_of(name)[:1]
+        }
         for one in best:
             digest, searched = self._connection.execute(
                 "SELECT digest, searched FROM documents JOIN words ON words.rowid = number WHERE number = ?",
