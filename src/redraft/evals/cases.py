@@ -192,9 +192,9 @@ def case_id(text: str) -> str:
 def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     """Make a case from a run that has ended: its task, its criteria, and what was wrong with its answer.
 
-    The best answer becomes the reference if it passed. Secrets, personal data and names of machines are
-    withheld, but images stay as they are. Raises `ConfigError` for a run whose criteria hold a function that
-    can't be imported.
+    The output that a person corrected it to becomes the reference, else the best answer if it passed.
+    Secrets, personal data and names of machines are withheld, but images stay as they are. Raises
+    `ConfigError` for a run whose criteria hold a function that can't be imported.
     """
     best = record.version(record.best)
     criteria: list[QualityCriterion] = []
@@ -213,16 +213,19 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     if record.origin.surface == "reflected" and record.origin.arguments:
         task = replace(task, description=record.origin.arguments[0])  # what the function is called with again
     threshold = record.options.get("quality_threshold")
+    reference = best.output if best is not None and best.evaluation.satisfactory else None
+    failed = first is not None and not first.evaluation.satisfactory
+    wrong = tuple(issue.message for issue in first.evaluation.issues) if first is not None and failed else ()
+    if (correction := record.correction) is not None:
+        reference, wrong = correction.output, (*wrong, *correction.lines())
     case = EvalCase(
         record.run_id,
         task,
         tuple(criteria),
         threshold=None if threshold == DEFAULT_THRESHOLD else threshold,
         control=control,
-        reference=best.output if best is not None and best.evaluation.satisfactory else None,
-        wrong=()
-        if first is None or first.evaluation.satisfactory
-        else tuple(issue.message for issue in first.evaluation.issues),
+        reference=reference,
+        wrong=wrong,
         system_prompt=record.origin.system_prompt,
     )
     case = redactor_of_environment(also=EVERY_CATEGORY).redact_object(case)
@@ -254,6 +257,11 @@ def was_right_at_first(record: RunRecord) -> bool:
     """Return whether the first version of a run passed, and was judged by something."""
     first = record.version(1)
     return first is not None and first.evaluation.satisfactory and first.evaluation.overall_score is not None
+
+
+def was_corrected(record: RunRecord) -> bool:
+    """Return whether a person corrected a run's output."""
+    return record.correction is not None
 
 
 def has_failed(record: RunRecord) -> bool:

@@ -19,7 +19,15 @@ from redraft._codec import to_json
 from redraft._locks import check_regular
 from redraft._texts import as_text, counted
 from redraft.errors import ConfigError, StoreError
-from redraft.evals.cases import add_cases, case_of, has_failed, has_regressed, read_cases, was_right_at_first
+from redraft.evals.cases import (
+    add_cases,
+    case_of,
+    has_failed,
+    has_regressed,
+    read_cases,
+    was_corrected,
+    was_right_at_first,
+)
 from redraft.evals.report import LAST, Evaluations, read_baseline, row
 from redraft.loop.cli import write_output
 from redraft.loop.criteria_file import modules_in
@@ -260,6 +268,9 @@ async def add(
     regressed: Annotated[
         bool, typer.Option("--regressed", help="Add runs whose last version is worse than the first.")
     ] = False,
+    corrected: Annotated[
+        bool, typer.Option("--corrected", help="Add runs whose output a person corrected.")
+    ] = False,
     control: Annotated[
         bool,
         typer.Option(
@@ -279,9 +290,14 @@ async def add(
     chosen: list[tuple[RunRecord, bool]] = [
         (await stored.get(await Workflows().run_of(one)), control) for one in runs or ()
     ]
-    wanted = {has_failed: failed, has_regressed: regressed, was_right_at_first: control and not runs}
+    wanted = {
+        has_failed: failed,
+        has_regressed: regressed,
+        was_corrected: corrected,
+        was_right_at_first: control and not runs,
+    }
     if not chosen and not any(wanted.values()):
-        raise ConfigError("Say which runs: 'last', an id, --failed, --regressed or --control.")
+        raise ConfigError("Say which runs: 'last', an id, --failed, --regressed, --corrected or --control.")
     if any(wanted.values()):
         newest = await stored.read_rows(await stored.rows(name=name, limit=NEWEST))
         for is_wanted, asked in wanted.items():

@@ -15,9 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_json
+from redraft._files import replace_file, reporting
+from redraft._locks import check_regular
 from redraft._texts import ago, as_text, counted, has_no_criteria, scored, shortened, verdict_of
 from redraft._validation import nearest
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, StoreError
 from redraft.evals.success import NEWEST, SuccessCriteria, success_criteria
 from redraft.events import RunStarted
 from redraft.loop.cli import (
@@ -35,6 +37,7 @@ from redraft.loop.cli import (
     state_text,
     write_output,
 )
+from redraft.loop.correction import corrected_version, editable_text
 from redraft.loop.evidence import AgentWay, ways_of
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
@@ -56,6 +59,7 @@ from redraft.terminal.console import (
     withheld,
 )
 from redraft.terminal.exits import BUDGETS, ExitCode, code_of
+from redraft.terminal.input import edited
 from redraft.terminal.tables import PlainTable, bare_table
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
@@ -389,15 +393,27 @@ async def show(
             "--version", metavar="V", help="Print the output of a version: 2, 1.3, first, best or last."
         ),
     ] = None,
+    edit: Annotated[
+        bool,
+        typer.Option("--edit", help="Correct the best output in your editor: $VISUAL, $EDITOR or vi."),
+    ] = False,
     verbatim: options.Verbatim = False,
     as_json: options.Json = False,
 ) -> None:
     """Show a run. Its versions, their scores, what failed, and what it used.
 
+    With --edit, the output is saved as it should have been: the difference becomes a lesson, and `redraft
+    eval add` makes a case of it.
+
     For a workflow: its nodes, their results, and the runs of its loops. Secrets and personal data are
     withheld unless you add --verbatim.
     """
     console = CalmConsole()
+    if edit:
+        if prompts or version is not None:
+            raise ConfigError("--edit opens the best output; leave --prompts and --version out.")
+        await _edit(run, as_json=as_json)
+        return
     if (workflow := await read_history(run, verbatim=verbatim)) is not None:
         check_workflow_options(workflow, version=version, prompts=prompts)
         deliver(workflow_view(workflow), workflow.document(), as_json=as_json)
@@ -417,6 +433,72 @@ async def show(
             console.show(_prompts_view(stored), soft_wrap=True)
 
 
+async def _edit(run_id: str, *, as_json: bool) -> None:
+    """Have a person correct the output of a run; a correction that is refused stays in a file."""
+    stored = await _read_run(run_id, verbatim=True)
+    record = stored.record
+    before = editable_text(record)
+    is_text = record.output_type is None and isinstance(corrected_version(record).output, str)
+    rejected = Path(f"{record.run_id}.rejected")
+    with reporting(rejected):
+        check_regular(rejected)  # before the editor opens: it is where a refused text goes
+    shown = _refused_text(rejected) or before
+    text = edited(shown, f"{record.run_id}.{'txt' if is_text else 'json'}")
+    if is_text and not before.endswith("\n"):
+        text = text.removesuffix("\n")  # which most editors add
+    try:
+        correction = await Runs().correct(record.run_id, text)
+    except (ConfigError, StoreError) as error:
+        _save_refused(rejected, text)
+        raise ConfigError(
+            f"{error} Nothing was saved. Your text is in {str(rejected)!r}; "
+            f"`redraft show --edit {record.run_id}` resumes it."
+        ) from error
+    _save_refused(rejected, "")
+    if correction is None:
+        if as_json:
+            emit_json({"run_id": record.run_id, "correction": None})
+        else:
+            CalmConsole(stderr=True).say("Nothing was changed.")
+        return
+    if as_json:
+        emit_json({"run_id": record.run_id, "correction": withheld(to_json(correction))})
+        return
+    after = await _read_run(record.run_id)
+    CalmConsole().show(Group(*_correction(after)[1:]))
+
+
+def _refused_text(path: Path) -> str:
+    return path.read_text("utf-8") if path.is_file() and not path.is_symlink() else ""
+
+
+def _save_refused(path: Path, text: str) -> None:
+    """Keep a text that was refused in a private file; an empty text deletes the file."""
+    if not text:
+        path.unlink(missing_ok=True)
+        return
+    with reporting(path):
+        replace_file(path, text.encode("utf-8", "surrogatepass"))
+        path.chmod(0o600)  # what was refused may hold a secret
+
+
+def _correction(run: StoredRun) -> list[RenderableType]:
+    """Render how a person corrected a run's output, and what became of it."""
+    correction = run.record.correction
+    if correction is None:
+        return []
+    lines: list[RenderableType] = [
+        Text.assemble(("Corrected by a person", "bold"), f", version {correction.version}"),
+        *(Padding(Text(visible(line)), INDENT) for line in correction.lines()),
+    ]
+    if correction.lesson:
+        lines.append(Text(f"Lesson: {visible(correction.lesson)}", QUIET))
+    if correction.problem:
+        lines.append(Text(f"No lesson: {visible(correction.problem)}", BAD))
+    lines.append(Text(f"As a case: redraft eval add {run.record.run_id}", QUIET))
+    return ["", *lines]
+
+
 def _document(run: StoredRun, *, steps: bool = True) -> dict[str, Any]:
     """Return a redacted run as plain data, its process redacted too: the state is derived by now."""
     document = run.document(steps=steps)
@@ -428,7 +510,7 @@ def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableT
     parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
     if run.record.versions:
         parts += ["", *score_tables(run, width)]
-    parts += [*_writers(run), *_candidates(run), *_comparisons(run)]
+    parts += [*_correction(run), *_writers(run), *_candidates(run), *_comparisons(run)]
     parts += [*_failed(run), *_advice(run), *_reflections(run), *_usage(run), *_notes(run)]
     return Group(*parts)
 
@@ -661,6 +743,7 @@ async def why(
         "best_version": record.best,
         "why": stored.why,
         "after_best": stored.after_best,
+        "correction": record.correction,
         "resuming_call": record.resuming_call() if record.state in ENDED_EARLY else "",
     }
     deliver(_why_view(stored), document, as_json=as_json)
@@ -689,6 +772,7 @@ def _why_view(run: StoredRun) -> RenderableType:
     if best is not None:
         parts += ["", _returned(run)]
         parts += [Padding(Text(f"- {visible(lack)}", BAD), INDENT) for lack in reason.short_of]
+    parts += _correction(run)
     if spent := run.after_best:
         later = f" ({counted(spent.versions, 'version')})" if spent.versions else ""
         parts.append(Text(f"Spent after it{later}: {_after_text(spent)}."))

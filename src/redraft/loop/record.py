@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
-from redraft._texts import short_repr
+from redraft._texts import short_repr, shortened
 from redraft.errors import ChangedRunError, ConfigError, StoreError
 from redraft.loop.evidence import way_shares
 from redraft.redact.log import logger
@@ -181,6 +181,60 @@ ENDED: Mapping[ConvergenceReason, Status] = {
 }
 
 
+LONGEST_PART = 120
+"""Characters of the old and of the new text that a change quotes."""
+
+
+def quoted(text: str) -> str:
+    """A piece of an output in quotation marks, in one line, and bounded."""
+    return f'"{shortened(" ".join(text.split()), LONGEST_PART)}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """One change of a correction; what was added has no old text, and what was removed no new one."""
+
+    old: str
+    new: str
+    path: str = ""
+    """The place in a JSON output, as a pointer."""
+
+    @property
+    def kind(self) -> Literal["replaced", "removed", "added"]:
+        """What the person did."""
+        return "added" if not self.old else "replaced" if self.new else "removed"
+
+    def __str__(self) -> str:
+        place = f"{self.path}: " if self.path else ""
+        old, new = (quoted(text) for text in (self.old, self.new))
+        if self.kind == "added":
+            return f"{place}added {new}"
+        return f"{place}removed {old}" if self.kind == "removed" else f"{place}replaced {old} with {new}"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """The output of a run as it should have been, and what a person changed to get there."""
+
+    output: Output
+    at: datetime
+    version: int
+    """The version that was corrected."""
+    changes: tuple[Amendment, ...] = ()
+    """At most eight, each with at most 120 characters of the old and of the new text."""
+    more_changes: int = 0
+    """Changes beyond those."""
+    lesson: str = ""
+    """The id of the lesson that it became."""
+    problem: str = ""
+    """Why it became none."""
+
+    def lines(self) -> list[str]:
+        """The changes as lines."""
+        more = [f"and {self.more_changes} more"] if self.more_changes else []
+        return [*map(str, self.changes), *more]
+
+
 @dataclass(slots=True)
 class RunRecord:
     """The record of a run: its task, its versions, and how it ended.
@@ -217,6 +271,8 @@ class RunRecord:
     error: str = ""
     reflections: tuple[Reflection, ...] = ()
     output_type: Mapping[str, Any] | None = None
+    correction: Correction | None = None
+    """The output as a person says that it should have been."""
 
     @property
     def state(self) -> str:

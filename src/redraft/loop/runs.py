@@ -8,18 +8,21 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
+from importlib import import_module
 from itertools import accumulate
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._codec import from_json, from_record, to_json, without_tags
 from redraft._hints import keyword_hints
+from redraft._sync import run_sync
 from redraft._texts import compared, counted, shortened
 from redraft._validation import check_choice, only
-from redraft.errors import ConfigError, DamagedRecordError
+from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.loop.budget import ROLES
+from redraft.loop.correction import read_correction, store_correction
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.record import RUN, Process, RunRecord, damaged_run, with_loaded_images
 from redraft.loop.select import select
@@ -52,6 +55,8 @@ from redraft.types import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redraft.loop.record import Correction
+    from redraft.protocols import ModelChoice
     from redraft.stores.base import Record, Scalar, Store
 
 
@@ -196,6 +201,43 @@ class Runs:
         """Return a run that `get` finds, with its steps."""
         record = await self.get(run_id)
         return StoredRun(record, tuple(await self.steps(record.run_id)))
+
+    async def correct(
+        self, run_id: str, output: Any, *, output_type: Any = None, model: ModelChoice | None = None
+    ) -> Correction | None:
+        """Store a run's best output as it should have been, and learn from the difference.
+
+        The correction replaces any earlier one of the run, and its changes become a lesson of the agent, with
+        full trust. `model`, else that of the settings, adds why; without one, the lesson says what was
+        changed. A typed output is JSON, or an object of its class; it is checked by `output_type`, else by
+        the JSON Schema of the type that the run had. The corrected output is the reference of the case that
+        `redraft eval add` makes of the run.
+
+        Returns None, and stores nothing, if the output is the stored one. If no lesson can be stored, the
+        `problem` of the correction says why. Raises `ConfigError` for a run that has not ended or has no
+        output, and for an output that is empty or not of its type; `StoreError` if it can't be stored.
+        """
+        record = await self.get(run_id)
+        correction = read_correction(record, output, output_type)
+        if correction is None:
+            return None
+        await store_correction(self._store, record.run_id, correction)
+        # Lessons are above runs, which know nothing of them otherwise.
+        learn = import_module("redraft.lessons.correction").learn_correction
+        try:
+            lesson = await learn(record, correction, self._store, model)
+        except (ConfigError, StoreError) as error:
+            correction = replace(correction, problem=str(error))
+        else:
+            correction = replace(correction, lesson=lesson.id)
+        await store_correction(self._store, record.run_id, correction)
+        return correction
+
+    def correct_sync(
+        self, run_id: str, output: Any, *, output_type: Any = None, model: ModelChoice | None = None
+    ) -> Correction | None:
+        """Correct a run as `correct` does, without a running event loop."""
+        return run_sync(self.correct(run_id, output, output_type=output_type, model=model))
 
     async def steps(self, run_id: str) -> list[StoredStep]:
         """Return the steps of a run in the order they ended, including inner steps.
