@@ -269,6 +269,13 @@ def with_a_changed_default(text, most=7):
     return False, f"Use at most {most} words."
 
 
+def with_a_reason_in_parts(text):
+    reason = text.strip()
+    reason += ". There is: ln(cpy, mb)"
+    reason += ", and no other table"
+    return False, reason
+
+
 @dataclass
 class Unhashable:
     most: int
@@ -305,6 +312,7 @@ def with_a_secret_word(text):
         pytest.param(eval("lambda text: (False, 'No source.')"), [], id="no source"),  # noqa: S307
         pytest.param(len, [], id="built in"),
         pytest.param(with_a_changed_default, [], id="a default that is changed"),
+        pytest.param(with_a_reason_in_parts, [], id="parts that go on after a value"),
         pytest.param(Unhashable(3), [], id="an object"),
         pytest.param(Unhashable(3).check, ["Use no long words."], id="a method"),
     ],

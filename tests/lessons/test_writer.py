@@ -21,6 +21,7 @@ from redraft.lessons.writer import (
 from redraft.memory.safety import LONGEST
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply
+from redraft.text.replies import speaks_to_author
 from redraft.types import PlainTask, TokenUsage
 
 OUTCOME = Outcome(
@@ -339,6 +340,41 @@ def test_a_correction_that_speaks_to_the_author_of_the_task_is_replaced_by_the_f
     )
     assert made.problem == "do_differently: it speaks to the author of the task."
     assert made.content.do_differently == "\n".join(REQUIRED)
+
+
+def test_only_the_sentences_that_speak_to_the_author_of_the_task_are_dropped():
+    advice = "The task should name its customer. Read the customer from the list."
+    made, _ = written(CHECKED, TEXTS | NOT_SYSTEMIC | {"do_differently": advice})
+    assert made.problem == ""
+    assert made.content.do_differently.endswith("Read the customer from the list.")
+    assert "should name" not in made.content.do_differently
+
+
+TO_AGENT = [
+    ("The task should be executed in the thread that opened the database.", ""),
+    ("This task must only be run once.", ""),
+    ("The prompt must have at most 500 characters.", "Image API: prompt is too long (max 500)."),
+    (
+        "Keep the description short: descriptions must have 80 characters.",
+        "the key 'description' is too long",
+    ),
+]
+TO_AUTHOR = [
+    ("The task should be rephrased.", ""),
+    ("The task description needs the name.", ""),
+    ("The prompt should say which table there is.", "no such table: loans"),
+    ("Instructions must name the table.", "The description is too long."),
+]
+
+
+@pytest.mark.parametrize(("advice", "error"), TO_AGENT)
+def test_advice_on_doing_a_task_and_on_what_an_error_names_is_for_the_agent(advice, error):
+    assert not speaks_to_author(advice, error)
+
+
+@pytest.mark.parametrize(("advice", "error"), TO_AUTHOR)
+def test_advice_on_how_a_task_should_have_been_written_is_for_its_author(advice, error):
+    assert speaks_to_author(advice, error)
 
 
 @pytest.mark.parametrize(("name", "text", "source"), REPETITIONS.values(), ids=REPETITIONS)
