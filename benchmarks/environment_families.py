@@ -1,8 +1,10 @@
-"""Three families of tasks whose answers depend on what no criterion says beforehand.
+"""Families of tasks whose answers depend on what no criterion says beforehand.
 
 Queries run on a database whose names only its errors tell. Functions follow the convention of a program that
 only its failing tests show. Notices follow the style of a person, who corrects what was written. The
-families were written before any model had seen them, and nothing may be tuned on them.
+families were written before any model had seen them, and nothing may be tuned on them. The first run of
+`queries` showed that an error of its form left no fact, which was mended for errors in general; `jobs`
+was written before that, with another form of error.
 """
 
 from __future__ import annotations
@@ -14,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from _tasks import BenchTask, calls_criterion, passes, undescribed
 from small_tasks import lines_of
-
-from redraft import QualityCriterion
 
 if TYPE_CHECKING:
     from small_tasks import Check
@@ -32,12 +32,57 @@ class EnvironmentTask:
 
 # --- queries: one SQLite database, whose names are not those of the questions -------------------------------
 
-_TABLES = """\
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database: its tables, the rows on which a query is tried, those that score it, and its errors."""
+
+    what: str
+    tables: str
+    rows: str
+    hidden_rows: str
+    error: str
+
+    def answer(self, query: str, rows: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query in order; raises `sqlite3.Error`."""
+        database = sqlite3.connect(":memory:")
+        try:
+            database.executescript(self.tables + rows)
+            return sorted(database.execute(query).fetchall(), key=repr)
+        finally:
+            database.close()
+
+    def query(self, name: str, ask: str, solution: str, mistake: str) -> EnvironmentTask:
+        """Ask for a query; the error of one that fails names what there is."""
+
+        def runs(output: str) -> Check:
+            try:
+                found = self.answer(query_in(output), self.rows)
+            except (sqlite3.Error, sqlite3.Warning) as error:
+                return False, self.error.format(error)
+            return found == self.answer(solution, self.rows), "The query returns other rows than asked for."
+
+        async def hidden(output: str) -> bool:
+            found = self.answer(query_in(output), self.hidden_rows)
+            return found == self.answer(solution, self.hidden_rows)
+
+        criterion = undescribed("query", "function", function=runs)
+        prompt = f"Write one SQLite query for {self.what}. {ask} Reply with the query alone."
+        return EnvironmentTask(BenchTask(name, prompt, (criterion,), hidden), solution, mistake)
+
+
+def query_in(output: str) -> str:
+    """Return the query of a reply, without a fence around it."""
+    fenced = re.search(r"```\w*\n(.*?)```", output, re.DOTALL)
+    return (fenced[1] if fenced else output).strip().rstrip(";")
+
+
+BEES = Database(
+    "the database of our beekeepers",
+    """\
 CREATE TABLE im_hv (hv_no INTEGER, loc_nm TEXT, frm_ct INTEGER, qn_yr INTEGER, st TEXT);
 CREATE TABLE im_hvst (hv_no INTEGER, g_net INTEGER, jar_ct INTEGER, sort_cd TEXT, bkr TEXT);
-"""
-_KNOWN = "im_hv(hv_no, loc_nm, frm_ct, qn_yr, st) and im_hvst(hv_no, g_net, jar_ct, sort_cd, bkr)"
-_ROWS = (
+""",
     """\
 INSERT INTO im_hv VALUES (1, 'Mill', 10, 2024, 'ok'), (2, 'Mill', 8, 2025, 'weak'),
   (3, 'Orchard', 12, 2023, 'ok'), (4, 'Quarry', 9, 2025, 'ok'), (5, 'Orchard', 11, 2024, 'dead');
@@ -50,90 +95,144 @@ INSERT INTO im_hv VALUES (11, 'Mill', 7, 2023, 'weak'), (12, 'Quarry', 13, 2025,
 INSERT INTO im_hvst VALUES (12, 8000, 16, 'fir', 'Cleo'), (13, 500, 1, 'lime', 'Ben'),
   (14, 6000, 12, 'rape', 'Ada');
 """,
+    (
+        "{}. The tables are im_hv(hv_no, loc_nm, frm_ct, qn_yr, st) "
+        "and im_hvst(hv_no, g_net, jar_ct, sort_cd, bkr)."
+    ),
 )
-"""The rows on which a query is tried, and those that score it."""
-
-
-def _answer(query: str, rows: str) -> list[tuple[Any, ...]]:
-    database = sqlite3.connect(":memory:")
-    try:
-        database.executescript(_TABLES + rows)
-        return sorted(database.execute(query).fetchall(), key=repr)
-    finally:
-        database.close()
-
-
-def query_in(output: str) -> str:
-    """Return the query of a reply, without a fence around it."""
-    fenced = re.search(r"```\w*\n(.*?)```", output, re.DOTALL)
-    return (fenced[1] if fenced else output).strip().rstrip(";")
-
-
-def query(name: str, ask: str, solution: str, mistake: str) -> EnvironmentTask:
-    """Ask for a query; the error of one that fails names what there is."""
-
-    def runs(output: str) -> Check:
-        try:
-            found = _answer(query_in(output), _ROWS[0])
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            return False, f"{error}. The tables are {_KNOWN}."
-        return found == _answer(solution, _ROWS[0]), "The query returns other rows than those asked for."
-
-    async def hidden(output: str) -> bool:
-        return _answer(query_in(output), _ROWS[1]) == _answer(solution, _ROWS[1])
-
-    criterion = QualityCriterion(
-        "query", threshold=1.0, evaluator="function", evaluator_config={"function": runs}
-    )
-    prompt = f"Write one SQLite query for the database of our beekeepers. {ask} Reply with the query alone."
-    return EnvironmentTask(BenchTask(f"query-{name}", prompt, (criterion,), hidden), solution, mistake)
+WORKSHOP = Database(
+    "the database of our bicycle workshop",
+    """\
+CREATE TABLE ws_jb (jb_no INTEGER, cst TEXT, frm_cd TEXT, hrs REAL, eur_c INTEGER);
+CREATE TABLE ws_prt (prt_id INTEGER, lbl TEXT, on_hnd INTEGER, min_q INTEGER, shlf TEXT);
+""",
+    """\
+INSERT INTO ws_jb VALUES (1, 'Ives', 'MTB', 2.5, 12000), (2, 'Omar', 'ROAD', 1.0, 4500),
+  (3, 'Ives', 'CITY', 0.5, 2500), (4, 'Petra', 'CITY', 3.0, 14000), (5, 'Omar', 'ROAD', 4.0, 19000);
+INSERT INTO ws_prt VALUES (10, 'chain', 4, 6, 'A1'), (11, 'tube', 30, 20, 'A2'), (12, 'saddle', 2, 2, 'B1'),
+  (13, 'brake pad', 9, 12, 'B1'), (14, 'bell', 15, 5, 'C3');
+""",
+    """\
+INSERT INTO ws_jb VALUES (6, 'Petra', 'MTB', 1.5, 7000), (7, 'Ives', 'ROAD', 5.5, 26000),
+  (8, 'Lin', 'CITY', 2.0, 9000);
+INSERT INTO ws_prt VALUES (20, 'chain', 8, 6, 'B1'), (21, 'bell', 1, 5, 'A1'), (22, 'tube', 19, 20, 'A2');
+""",
+    ("{} (known here: ws_jb: jb_no, cst, frm_cd, hrs, eur_c; ws_prt: prt_id, lbl, on_hnd, min_q, shlf)"),
+)
 
 
 QUERIES = (
-    query("mill", "Which hives stand at Mill? Return their numbers.",
+    BEES.query("query-mill", "Which hives stand at Mill? Return their numbers.",
           "SELECT hv_no FROM im_hv WHERE loc_nm = 'Mill'",
           "SELECT number FROM hives WHERE location = 'Mill'"),
-    query("count", "How many hives are there?", "SELECT COUNT(*) FROM im_hv", "SELECT COUNT(*) FROM hives"),
-    query("places", "List the places where hives stand, each once.",
+    BEES.query("query-count", "How many hives are there?", "SELECT COUNT(*) FROM im_hv",
+          "SELECT COUNT(*) FROM hives"),
+    BEES.query("query-places", "List the places where hives stand, each once.",
           "SELECT DISTINCT loc_nm FROM im_hv", "SELECT DISTINCT place FROM hives"),
-    query("frames", "How many frames do all hives have together?",
+    BEES.query("query-frames", "How many frames do all hives have together?",
           "SELECT SUM(frm_ct) FROM im_hv", "SELECT SUM(frames) FROM hives"),
-    query("queens", "Return the numbers of the hives whose queen is of 2025.",
+    BEES.query("query-queens", "Return the numbers of the hives whose queen is of 2025.",
           "SELECT hv_no FROM im_hv WHERE qn_yr = 2025", "SELECT id FROM hives WHERE queen_year = 2025"),
-    query("most", "What is the highest number of frames that a hive has?",
+    BEES.query("query-most", "What is the highest number of frames that a hive has?",
           "SELECT MAX(frm_ct) FROM im_hv", "SELECT MAX(frame_count) FROM hives"),
-    query("weak", "Return the numbers of the hives whose status is 'weak'.",
+    BEES.query("query-weak", "Return the numbers of the hives whose status is 'weak'.",
           "SELECT hv_no FROM im_hv WHERE st = 'weak'", "SELECT hive_id FROM hives WHERE status = 'weak'"),
-    query("jars", "How many jars were filled in all harvests together?",
+    BEES.query("query-jars", "How many jars were filled in all harvests together?",
           "SELECT SUM(jar_ct) FROM im_hvst", "SELECT SUM(jars) FROM harvests"),
-    query("ada", "How many harvests did the beekeeper Ada bring in?",
+    BEES.query("query-ada", "How many harvests did the beekeeper Ada bring in?",
           "SELECT COUNT(*) FROM im_hvst WHERE bkr = 'Ada'",
           "SELECT COUNT(*) FROM harvests WHERE beekeeper = 'Ada'"),
-    query("grams", "What is the net weight of all harvests together, in grams?",
+    BEES.query("query-grams", "What is the net weight of all harvests together, in grams?",
           "SELECT SUM(g_net) FROM im_hvst", "SELECT SUM(net_weight) FROM harvests"),
-    query("lime", "Return the hive numbers of the harvests of the sort 'lime'.",
+    BEES.query("query-lime", "Return the hive numbers of the harvests of the sort 'lime'.",
           "SELECT hv_no FROM im_hvst WHERE sort_cd = 'lime'",
           "SELECT hive_id FROM harvests WHERE sort = 'lime'"),
-    query("sorts", "List the sorts of honey that were harvested, each once.",
+    BEES.query("query-sorts", "List the sorts of honey that were harvested, each once.",
           "SELECT DISTINCT sort_cd FROM im_hvst", "SELECT DISTINCT sort FROM harvests"),
-    query("average", "What is the average number of frames of the hives?",
+    BEES.query("query-average", "What is the average number of frames of the hives?",
           "SELECT AVG(frm_ct) FROM im_hv", "SELECT AVG(frames) FROM hives"),
-    query("smallest", "What is the lowest net weight of a harvest, in grams?",
+    BEES.query("query-smallest", "What is the lowest net weight of a harvest, in grams?",
           "SELECT MIN(g_net) FROM im_hvst", "SELECT MIN(weight) FROM harvests"),
-    query("old", "Return the numbers of the hives whose queen is from before 2024.",
+    BEES.query("query-old", "Return the numbers of the hives whose queen is from before 2024.",
           "SELECT hv_no FROM im_hv WHERE qn_yr < 2024", "SELECT id FROM hives WHERE queen_year < 2024"),
-    query("large", "How many hives have more than 9 frames?",
+    BEES.query("query-large", "How many hives have more than 9 frames?",
           "SELECT COUNT(*) FROM im_hv WHERE frm_ct > 9", "SELECT COUNT(*) FROM hives WHERE frames > 9"),
-    query("keepers", "List the beekeepers who brought in a harvest, each once.",
+    BEES.query("query-keepers", "List the beekeepers who brought in a harvest, each once.",
           "SELECT DISTINCT bkr FROM im_hvst", "SELECT DISTINCT beekeeper FROM harvests"),
-    query("ben", "How many jars did the beekeeper Ben fill in all?",
+    BEES.query("query-ben", "How many jars did the beekeeper Ben fill in all?",
           "SELECT SUM(jar_ct) FROM im_hvst WHERE bkr = 'Ben'",
           "SELECT SUM(jars) FROM harvests WHERE keeper = 'Ben'"),
-    query("orchard", "How many hives stand at Orchard?",
+    BEES.query("query-orchard", "How many hives stand at Orchard?",
           "SELECT COUNT(*) FROM im_hv WHERE loc_nm = 'Orchard'",
           "SELECT COUNT(*) FROM hives WHERE location = 'Orchard'"),
-    query("heavy", "Return the hive numbers of the harvests with a net weight of more than 5000 grams.",
+    BEES.query("query-heavy",
+          "Return the hive numbers of the harvests with a net weight of more than 5000 grams.",
           "SELECT hv_no FROM im_hvst WHERE g_net > 5000", "SELECT hive_id FROM harvests WHERE weight > 5000"),
+)  # fmt: skip
+
+
+JOBS = (
+    WORKSHOP.query("job-ives", "Which jobs are those of the customer Ives? Return their numbers.",
+          "SELECT jb_no FROM ws_jb WHERE cst = 'Ives'",
+          "SELECT id FROM jobs WHERE customer = 'Ives'"),
+    WORKSHOP.query("job-jobs", "How many jobs are there?",
+          "SELECT COUNT(*) FROM ws_jb",
+          "SELECT COUNT(*) FROM jobs"),
+    WORKSHOP.query("job-customers", "List the customers who had a job done, each once.",
+          "SELECT DISTINCT cst FROM ws_jb",
+          "SELECT DISTINCT customer FROM jobs"),
+    WORKSHOP.query("job-hours", "How many hours did all jobs take together?",
+          "SELECT SUM(hrs) FROM ws_jb",
+          "SELECT SUM(hours) FROM jobs"),
+    WORKSHOP.query("job-city", "Return the numbers of the jobs on bicycles of the kind 'CITY'.",
+          "SELECT jb_no FROM ws_jb WHERE frm_cd = 'CITY'",
+          "SELECT id FROM jobs WHERE kind = 'CITY'"),
+    WORKSHOP.query("job-longest", "How many hours did the longest job take?",
+          "SELECT MAX(hrs) FROM ws_jb",
+          "SELECT MAX(hours) FROM jobs"),
+    WORKSHOP.query("job-cents", "What did all jobs cost together, in cents?",
+          "SELECT SUM(eur_c) FROM ws_jb",
+          "SELECT SUM(price) FROM jobs"),
+    WORKSHOP.query("job-cheap", "Return the numbers of the jobs that cost less than 5000 cents.",
+          "SELECT jb_no FROM ws_jb WHERE eur_c < 5000",
+          "SELECT id FROM jobs WHERE price < 5000"),
+    WORKSHOP.query("job-omar", "How many jobs were done for the customer Omar?",
+          "SELECT COUNT(*) FROM ws_jb WHERE cst = 'Omar'",
+          "SELECT COUNT(*) FROM jobs WHERE customer = 'Omar'"),
+    WORKSHOP.query("job-kinds", "List the kinds of bicycles that were repaired, each once.",
+          "SELECT DISTINCT frm_cd FROM ws_jb",
+          "SELECT DISTINCT kind FROM jobs"),
+    WORKSHOP.query("job-mean", "How many hours does a job take on average?",
+          "SELECT AVG(hrs) FROM ws_jb",
+          "SELECT AVG(hours) FROM jobs"),
+    WORKSHOP.query("job-long", "How many jobs took more than 2 hours?",
+          "SELECT COUNT(*) FROM ws_jb WHERE hrs > 2",
+          "SELECT COUNT(*) FROM jobs WHERE hours > 2"),
+    WORKSHOP.query("job-parts", "How many different parts does the workshop have?",
+          "SELECT COUNT(*) FROM ws_prt",
+          "SELECT COUNT(*) FROM parts"),
+    WORKSHOP.query("job-stock", "How many pieces of all parts are in stock together?",
+          "SELECT SUM(on_hnd) FROM ws_prt",
+          "SELECT SUM(stock) FROM parts"),
+    WORKSHOP.query("job-shelf", "Return the names of the parts on the shelf B1.",
+          "SELECT lbl FROM ws_prt WHERE shlf = 'B1'",
+          "SELECT name FROM parts WHERE shelf = 'B1'"),
+    WORKSHOP.query("job-low",
+          "Return the names of the parts of which fewer are in stock than there should be at least.",
+          "SELECT lbl FROM ws_prt WHERE on_hnd < min_q",
+          "SELECT name FROM parts WHERE stock < minimum"),
+    WORKSHOP.query("job-shelves", "List the shelves on which parts lie, each once.",
+          "SELECT DISTINCT shlf FROM ws_prt",
+          "SELECT DISTINCT shelf FROM parts"),
+    WORKSHOP.query("job-bell", "How many bells (the part 'bell') are in stock?",
+          "SELECT on_hnd FROM ws_prt WHERE lbl = 'bell'",
+          "SELECT stock FROM parts WHERE name = 'bell'"),
+    WORKSHOP.query("job-most", "What is the highest number in stock of a part?",
+          "SELECT MAX(on_hnd) FROM ws_prt",
+          "SELECT MAX(stock) FROM parts"),
+    WORKSHOP.query("job-many", "Return the names of the parts of which more than 10 are in stock.",
+          "SELECT lbl FROM ws_prt WHERE on_hnd > 10",
+          "SELECT name FROM parts WHERE stock > 10"),
 )  # fmt: skip
 
 
@@ -262,6 +361,7 @@ NOTICES = (
 
 ENVIRONMENTS: dict[str, tuple[EnvironmentTask, ...]] = {
     "queries": QUERIES,
+    "jobs": JOBS,
     "pairs": PAIRS,
     "notices": NOTICES,
 }
