@@ -338,6 +338,12 @@ def _of_names(text: str) -> Iterator[MessageClaim]:
     missing = _missing_in(text)
     kind = missing.kind if missing else ""
     positive = [*_listed(text, missing), *(_suggested(text, missing) if missing else ())]
+    if (
+        missing
+        and missing.kind in ("table", "column")
+        and not any(" with the " in one.clause for one in positive)
+    ):
+        positive += _tables_in(text, missing)
     yield from positive
     yield from _arguments(text)
     if missing and not positive:
@@ -345,6 +351,28 @@ def _of_names(text: str) -> Iterator[MessageClaim]:
             yield MessageClaim(missing.container, f"has no {kind} {missing.name}", missing.span)
         elif kind != "key":
             yield MessageClaim(missing.name, f"there is no {kind} of this name", missing.span)
+
+
+_SIGNATURE = _pattern(r"(?<![\w.])<x>\s?\((?=[^()\n]*,)")
+_STATEMENT = re.compile(
+    r"\b(?:select\b.+\bfrom|insert\s+into|update\b.+\bset|delete\s+from)\b", re.IGNORECASE | re.DOTALL
+)
+
+
+def _tables_in(text: str, missing: _Missing) -> Iterator[MessageClaim]:
+    """Yield the tables that a message names with their columns, however it introduces them.
+
+    A message that quotes a statement says nothing: in one, parentheses follow functions, too.
+    """
+    if _STATEMENT.search(text):
+        return
+    for found in _SIGNATURE.finditer(text):
+        items, end = _items_at(text, found.start())
+        if items and len(items[0].parts) > 1 and items[0].name != missing.name:
+            columns = ", ".join(items[0].parts)
+            yield MessageClaim(
+                items[0].name, f"a table with the columns {columns}", text[found.start() : end]
+            )
 
 
 class _Missing(NamedTuple):

@@ -42,6 +42,11 @@ class FactFinding:
     evidence: str
     trust: Trust = "untrusted"
 
+    @property
+    def is_lack(self) -> bool:
+        """Whether it says only what there is not."""
+        return bool(_LACK.fullmatch(self.clause) or _ABSENT.fullmatch(self.clause))
+
 
 def fact_line(fact: Fact) -> str:
     """Return a fact as a line for a prompt."""

@@ -133,9 +133,9 @@ class _Reply:
 
 
 def _leaves_facts_open(outcome: Outcome) -> bool:
-    """Return whether something went wrong whose messages show no fact by their form."""
+    """Return whether something went wrong whose messages don't show by their form what there is."""
     is_failure = outcome.is_mandatory or outcome.is_mended
-    return is_failure and has_messages(outcome) and not findings_in(outcome)
+    return is_failure and has_messages(outcome) and all(one.is_lack for one in findings_in(outcome))
 
 
 @dataclass(frozen=True, slots=True)
