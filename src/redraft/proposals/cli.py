@@ -40,14 +40,13 @@ TASKS = ("task", "input", "prompt", "question", "query")
 """The columns of a row that may hold an output, and the task that it answers."""
 LONGEST_EXAMPLE = 100
 
-criteria = command_group(
-    default="propose", help="Draft criteria from a task and from examples, checks before judges."
-)
+criteria = command_group(default="propose", help="Draft criteria from a task and from examples.")
 
 
 @criteria.callback()
 def _group() -> None:
-    """Keep Typer from making the only command the group itself."""
+    """Draft criteria from a task and from examples, checks before judges."""
+    # Without a callback, Typer makes the only command the group itself.
 
 
 @criteria.command()
