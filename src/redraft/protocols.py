@@ -12,6 +12,7 @@ from redraft._prompts import prompt_of
 from redraft.types import (
     NOTHING_USED,
     Advice,
+    Conversation,
     Message,
     Output,
     PlainTask,
@@ -389,6 +390,8 @@ class RunContext:
     """The judgements of other candidates for the same version; grows while they are judged."""
     live: Any = field(default=None, repr=False, compare=False)
     """The state of the run, for the project's own verbs."""
+    conversation: Conversation | None = None
+    """The conversation that led to the output under judgement, if its writer uses tools."""
 
     @property
     def prompt(self) -> str:

@@ -388,7 +388,7 @@ def test_invalid_panel(criteria, message):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (criterion("llm", prompt="x"), "llm has no option 'prompt'; none are defined"),
+        (criterion("llm", prompt="x"), "llm has no option 'prompt'; expected 'evidence'"),
         (QualityCriterion("it", gate=True), "gate=True works only for criteria that need no model"),
     ],
 )

@@ -26,7 +26,9 @@ def median(numbers):
 def folder(tmp_path, monkeypatch):
     """The files of the page, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    for name, text in zip(("criteria", "code", "tests", "withheld"), PAGE.blocks("yaml"), strict=True):
+    for name, text in zip(
+        ("criteria", "code", "tests", "evidence", "withheld"), PAGE.blocks("yaml"), strict=True
+    ):
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
     for name, code in PAGE.files("python").items():
         (tmp_path / name).write_text(code, "utf-8")
@@ -72,6 +74,20 @@ def test_the_commands_that_draft_criteria(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("draft", "code"), [(MEDIAN, 0), (MEDIAN.replace("sorted", "list"), 1)])
 def test_the_command_criteria_judge_code(folder, draft, code):
     assert redraft("check", "-", "-c", "code.yaml", stdin=draft).exit_code == code
+
+
+def test_the_judge_sees_the_evidence_that_can_be_had(monkeypatch, folder):
+    (folder / "out").mkdir()
+    (folder / "out" / "report.md").write_text("It took 3 days.", "utf-8")
+    model = script(monkeypatch)
+    model._answer = answer
+    checked = redraft("check", "-", "-c", "evidence.yaml", "-m", "any:model", stdin="print(6 * 7)")
+    [asked] = model.requests
+    text = "\n\n".join(message.content for message in asked.messages)
+    assert "It took 3 days." in text
+    assert "It exited with 0, and printed:\n42" in text
+    assert "grounded" not in text
+    assert "the evidence 'tool:search' could not be had" in " ".join(checked.stdout.split())
 
 
 @pytest.mark.usefixtures("folder")

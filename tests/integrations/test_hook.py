@@ -779,6 +779,31 @@ def test_a_model_that_fails_blocks_nothing(project, model):
     assert "The provider does not answer" in stderr
 
 
+EVIDENT = "criteria:\n  - {name: Names the price., config: {evidence: ['file:price.txt']}}\n"
+
+
+def test_evidence_from_files_is_that_of_the_work_tree(project, model, tmp_path_factory):
+    set_up(project, criteria=EVIDENT, settings="[hook]\njudge = true\n")
+    folder = tmp_path_factory.mktemp("beside") / "w"
+    git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
+    edit(project, "1 euro\n", "price.txt")()
+    edit(folder, "x = 1\n")()
+    here = str(Path.cwd())
+
+    def stops(session):
+        asked = event("Stop", prompt_id="1", session=session).replace(here, str(folder))
+        done = redraft("hook", "stop", "claude", stdin=asked)
+        return json.loads(done.stdout or "{}"), done.stderr
+
+    answer, stderr = stops("a")
+    assert (model.requests, "decision" in answer) == ([], False)  # what is missing blocks nothing
+    assert "the evidence 'file:price.txt' could not be had: there is no such file" in stderr
+    edit(folder, "12 euros\n", "price.txt")()
+    assert stops("b")[0]["decision"] == "block"
+    asked = "".join(str(message.content) for message in model.requests[0].messages)
+    assert ("file price.txt begins\n12 euros" in asked, "1 euro\n" in asked) == (True, False)
+
+
 # --- git ---------------------------------------------------------------------------------------------------
 
 

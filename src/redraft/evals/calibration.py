@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from hashlib import sha256
@@ -43,7 +43,7 @@ from redraft.models.names import model_of
 from redraft.settings import load_settings
 from redraft.stats import FEWEST_CASES, Agreement, PairedComparison, compared_means
 from redraft.stores.base import Record
-from redraft.types import NOTHING_USED, Output, PlainTask, QualityCriterion, TokenUsage
+from redraft.types import NOTHING_USED, Conversation, Draft, Output, PlainTask, QualityCriterion, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -75,6 +75,8 @@ class Judgement:
     criterion: QualityCriterion
     score: float
     """0..1."""
+    conversation: Conversation | None = field(default=None, repr=False)
+    """The conversation that led to the output, if its writer used tools."""
 
     @property
     def is_near(self) -> bool:
@@ -121,7 +123,16 @@ def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> li
             parts = record.task.description, as_text(version.output), criterion.name, criterion.description
             key = sha256(json.dumps(parts).encode()).hexdigest()[:20]
             name = _name(version)
-            judgement = Judgement(key, record.run_id, name, record.task, version.output, criterion, score)
+            judgement = Judgement(
+                key,
+                record.run_id,
+                name,
+                record.task,
+                version.output,
+                criterion,
+                score,
+                version.conversation,
+            )
             found.setdefault(key, judgement)
     return list(found.values())
 
@@ -664,7 +675,8 @@ class StabilityTest:
         place = digest(self._name, judgement.run, judgement.version, asked, str(number))
         key = RunKey(f"steady-{judgement.run}.{place}", self._store, resumes=True, parent=judgement.run)
         origin = Origin("function", STABILITY, self._name)
-        return await judge_again(judgement.task, judgement.output, judging.criteria, pattern, key, origin)
+        draft = Draft(judgement.output, NOTHING_USED, conversation=judgement.conversation)
+        return await judge_again(judgement.task, draft, judging.criteria, pattern, key, origin)
 
     def _report(
         self, scores: Mapping[tuple[str, int], Mapping[str, float | None]], usage: TokenUsage, note: str

@@ -19,16 +19,21 @@ if TYPE_CHECKING:
     from redraft.loop.record import Origin, RunRecord
     from redraft.loop.run import Judges
     from redraft.protocols import Step
-    from redraft.types import Output, PlainTask, ReflectionResult
+    from redraft.types import Draft, Output, PlainTask, ReflectionResult
 
 SECOND, STABILITY = "second judgement", "stability"
 """The names of the runs that judge an output of another run again: for consistency, and for stability."""
 
 
 async def judge_alone(
-    task: PlainTask, output: Output, pattern: ReflectionPattern, judges: Judges, step: Step, origin: Origin
+    task: PlainTask,
+    output: Output | Draft,
+    pattern: ReflectionPattern,
+    judges: Judges,
+    step: Step,
+    origin: Origin,
 ) -> ReflectionResult:
-    """Judge an output, as a run of a pattern without revisions."""
+    """Judge an output, or a draft with the conversation that led to it, as a run without revisions."""
     verbs = Verbs(None, judges, _unchanged)
     return await run_and_store(pattern, task, verbs, step, starting_draft(output), origin)
 
@@ -45,7 +50,7 @@ def criteria_of_judge(record: RunRecord) -> list[QualityCriterion]:
 
 async def judge_again(
     task: PlainTask,
-    output: Output,
+    output: Output | Draft,
     criteria: Sequence[QualityCriterion],
     pattern: ReflectionPattern,
     key: RunKey,
@@ -53,6 +58,8 @@ async def judge_again(
 ) -> ReflectionResult:
     """Judge an output of a stored run by `criteria` with the judge of a pattern; raises whatever ends it.
 
+    The judge sees what the tools returned on the way to a draft with its conversation. Files and commands
+    that criteria name as evidence are looked at again, as they are now.
     The budgets of the pattern do not count: several judgements share them.
     """
     pattern = replace(

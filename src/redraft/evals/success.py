@@ -28,7 +28,7 @@ from redraft.loop.version_diff import addressed
 from redraft.models.names import label_of_model, model_of
 from redraft.settings import load_settings
 from redraft.stores.location import required_project_store
-from redraft.types import NOTHING_USED, ConvergenceReason, TokenUsage, highest
+from redraft.types import NOTHING_USED, ConvergenceReason, Draft, TokenUsage, highest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -409,7 +409,8 @@ async def _judge_again(
         key = RunKey(f"{_id_prefix(record.run_id)}{number}", store, parent=record.run_id)
         origin = Origin("function", SECOND, label_of_model(pattern.reflection_model or _judge_of(record)))
         judging = replace(pattern, reflection_model=model)
-        work = partial(judge_again, record.task, version.output, criteria, judging, key, origin)
+        draft = Draft(version.output, NOTHING_USED, conversation=version.conversation)
+        work = partial(judge_again, record.task, draft, criteria, judging, key, origin)
         try:
             result = await budget.part(record.run_id, work, attrgetter("token_usage"))
         except ConfigError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
@@ -41,6 +41,8 @@ from redraft.text.replies import BOM, python_block
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation, joined
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from redraft.protocols import Evaluator, RunContext
     from redraft.types import Output
 
@@ -126,6 +128,24 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
             return unknown(criterion, str(error))
 
     return evaluate
+
+
+def observer(
+    criterion: QualityCriterion,
+    words: Sequence[str],
+    options: Mapping[str, Any],
+    run_command: CommandRunner | None,
+) -> Callable[[str], Awaitable[tuple[str, str]]]:
+    """Return a function that runs a program on a draft, whatever it may show, instead of judging by it.
+
+    It returns how the program ended with what it printed, and why it could not run ("" if it could). The
+    `options` are those of `command`; raises `ConfigError` for options that can't work. Without `run_command`,
+    the function can't be called.
+    """
+    criterion = replace(criterion, evaluator="command", evaluator_config=options)
+    base, raw, file = _base_command(criterion), is_raw(criterion), _file(criterion)
+    argv = tuple(word.replace("{file}", file) for word in words)
+    return _ProgramJudge(criterion, cast("CommandRunner", run_command), base, argv, file, raw).observe
 
 
 def runs_program(criterion: QualityCriterion) -> bool:
@@ -228,12 +248,31 @@ class _ProgramJudge:
         if outcome.exit_code == 0:
             return PASSED
         printed = _printed(outcome)
-        if outcome.exit_code in _NOT_RUN or self._lacks_module(outcome):
+        if self._did_not_start(outcome):
             return unknown(self.criterion, f"{self.shown} could not be run: {printed}")
         if issues := self._issues_in(f"{outcome.stdout}\n{outcome.stderr}", skipped):
             return failed(*issues)
         message = f"{self.shown} {_ending(outcome)}: {printed}".rstrip(": ")
         return failed(Issue(message, self.criterion.name))
+
+    async def observe(self, text: str) -> tuple[str, str]:
+        """Run the program as `observer` says."""
+        files = {**self.base.files, self.file: self._code_in(text)[0]}
+        if find_program(self.argv[0]) is None:
+            return "", f"the program {self.argv[0]!r} is not installed"
+        if problem := problem_of_files(files):
+            return "", problem
+        outcome = await self.run_command(replace(self.base, argv=self.argv, files=files))
+        if outcome.stopped == "killed" or not (outcome.stopped or outcome.completed):
+            return "", f"it {KILLED}"
+        printed = _printed(outcome)
+        if not outcome.stopped and self._did_not_start(outcome):
+            return "", f"it could not be run: {printed}"
+        ending = _limit(outcome, self.base) if outcome.stopped else _ending(outcome)
+        return f"It {ending}{', and printed:' if printed else ' and printed nothing.'}\n{printed}".strip(), ""
+
+    def _did_not_start(self, outcome: CommandOutcome) -> bool:
+        return outcome.exit_code in _NOT_RUN or self._lacks_module(outcome)
 
     def _lacks_module(self, outcome: CommandOutcome) -> bool:
         """Return whether the interpreter does not have the module that it is to run with `-m`."""

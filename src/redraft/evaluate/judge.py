@@ -20,6 +20,7 @@ from redraft._verdicts import DECISIONS, MESSAGES, REASONS, fields_of, key_name,
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
 from redraft.evaluate.criteria import SKIPPED, agreement, meets, shortfall, weighted_mean
+from redraft.evaluate.evidence import NO_EXHIBITS, Exhibits, evidence_of
 from redraft.evaluate.judge_prose import prose_instructions, read_prose, says_none
 from redraft.protocols import ChatModel, Message
 from redraft.stats import standard_error
@@ -111,9 +112,11 @@ def judge_id(
     """Return the identity of the judge of these criteria.
 
     The hash covers all instructions of the model: the criteria with their names, descriptions and order,
-    which of them are hidden from the writer and so judged apart, and the prompt: the user's own, or the
-    `texts` of the kind of judge. Weights and thresholds are not part of it: the judge does not see them.
+    which of them are hidden from the writer and so judged apart, the evidence that they name, and the prompt:
+    the user's own, or the `texts` of the kind of judge. Weights and thresholds are not part of it: the judge
+    does not see them.
     """
+    evidence = [found for one in criteria if (found := [one.name, *evidence_of(one)])[1:]]
     name = getattr(model, "name", None)
     return JudgeId.of(
         name if isinstance(name, str) and name else type(model).__name__,
@@ -121,6 +124,7 @@ def judge_id(
         options.structured,
         texts if options.prompt is None else options.prompt,
         [(one.name, one.description, one.shown is True) for one in criteria],
+        *([evidence] if evidence else []),
     )
 
 
@@ -136,6 +140,7 @@ class ScoreJudge:
     criteria: Sequence[QualityCriterion]
     model: ChatModel
     options: JudgeOptions = field(default_factory=JudgeOptions)
+    exhibits: Exhibits = NO_EXHIBITS
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge an output."""
@@ -184,8 +189,8 @@ class ScoreJudge:
         turn %= len(self.criteria)
         criteria = (*self.criteria[turn:], *self.criteria[:turn])
         form = ReplyForm(criteria, self.options.structured).after(run, self.options)
-        messages = judge_messages(form, self.options, output, run)
-        read = partial(form.read, judged=as_text(output))
+        messages = judge_messages(form, self.options, output, run, self.exhibits)
+        read = partial(form.read, judged=(as_text(output), *self.exhibits.pieces))
         return await ask(self.model, messages, form.schema, read, temperature=temperature)
 
 
@@ -214,11 +219,11 @@ def check_prompt(prompt: str) -> None:
 
 
 def judge_messages(
-    form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext
+    form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext, exhibits: Exhibits = NO_EXHIBITS
 ) -> tuple[Message, ...]:
     """Return the messages that ask for a judgement; the user's own prompt replaces all but the form."""
     listing = f"Criteria:\n{form.listing}"
-    case = case_text(form, options, output, run)
+    case = case_text(form, options, output, run, exhibits)
     if options.prompt is None:
         guide = SCALE if form.scored else "The output has been found wanting. Say what is wrong with it."
         system = f"{ROLE}\n\n{guide}\n\n{CRITIQUE}\n\n{listing}\n\n{form.instructions}"
@@ -232,11 +237,13 @@ def judge_messages(
     return Message("system", ROLE), with_images(prompt, run.task.all_images)
 
 
-def case_text(form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext) -> str:
-    """Return what is to be judged: the task, what was found in earlier versions, and last the output.
+def case_text(
+    form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext, exhibits: Exhibits = NO_EXHIBITS
+) -> str:
+    """Return what is to be judged: the task, what was found in earlier versions, evidence, and the output.
 
-    The user's own prompt has its own order. All its placeholders are filled in at once: braces in the values
-    stay as they are.
+    The user's own prompt has its own order, and evidence follows it. All its placeholders are filled in at
+    once: braces in the values stay as they are.
     """
     if options.prompt is not None:
         has_history = options.include_history and run.versions
@@ -246,13 +253,16 @@ def case_text(form: ReplyForm, options: JudgeOptions, output: Output, run: RunCo
             "criteria": form.listing,
             "history": _history(run, options.include_scores) if has_history else "(none)",
         }
-        return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), options.prompt)
+        prompt = _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), options.prompt)
+        return f"{prompt}\n\n{exhibits.text}" if exhibits.text else prompt
     parts = [f"The task was:\n{task_text(run.task)}"]
     if options.include_history and options.include_scores and run.versions:
         history = _history(run, with_scores=True)
         parts.append(f"Judge this version for itself, not by how earlier ones scored. {history}")
     if form.earlier:
         parts.append(_earlier_text(form.earlier))
+    if exhibits.text:
+        parts.append(exhibits.text)
     parts.append(fenced(as_text(output), "output"))
     return "\n\n".join(parts)
 
@@ -404,10 +414,10 @@ class ReplyForm:
             '"suggestions": ["..."], "confidence": <0.0 to 1.0>}'
         )
 
-    def read(self, reply: ChatReply, judged: str = "") -> tuple[JudgeReply, str]:
-        """Parse a reply about the `judged` text; return it with what is wrong with it ("" if nothing is).
+    def read(self, reply: ChatReply, judged: Sequence[str] = ()) -> tuple[JudgeReply, str]:
+        """Parse a reply about the `judged` texts; return it with what is wrong with it ("" if nothing is).
 
-        A verdict in a quotation, or one that is also in the judged text, is not the judge's own.
+        A verdict in a quotation, or one that is also in a judged text, is not the judge's own.
         """
         if self.scored and len(self.names) == 1:  # then a reply that is only a score can only be its score
             alone = share_of(without_thoughts(reply.text).strip())
@@ -417,7 +427,7 @@ class ReplyForm:
             data = read_prose(reply.text, list(self.names), [str(one.number) for one in self.earlier], judged)
         else:
             try:
-                data = verdict_of(reply, judged)
+                data = verdict_of(reply, *judged)
             except OutputError as error:
                 return JudgeReply(), str(error)
         if isinstance(data, list) and self._by_name(cast("list[Any]", data)):

@@ -12,6 +12,7 @@ from redraft._texts import as_text, counted
 from redraft.errors import ConfigError, OutputError, RedraftError, UnfinishedError, over_budget
 from redraft.evaluate.ask import add_usage, answer_or_reason, ask, together, total_usage
 from redraft.evaluate.criteria import SKIPPED, weighted_mean
+from redraft.evaluate.evidence import NO_EXHIBITS, Exhibits
 from redraft.evaluate.judge import JudgeOptions, ReplyForm, case_text, judge_messages
 from redraft.protocols import ChatModel, ChatRequest, Message
 from redraft.types import NOT_JUDGED, NOTHING_USED, Issue, QualityCriterion, ReflectionEvaluation, TokenUsage
@@ -42,6 +43,7 @@ class ProbabilityJudge:
     criteria: Sequence[QualityCriterion]
     model: ChatModel
     options: JudgeOptions
+    exhibits: Exhibits = NO_EXHIBITS
 
     def __post_init__(self) -> None:
         if not getattr(self.model, "has_logprobs", True):
@@ -54,7 +56,7 @@ class ProbabilityJudge:
         """Judge an output."""
         if run.free_only:
             return SKIPPED
-        case = case_text(ReplyForm(self.criteria), self.options, output, run)
+        case = case_text(ReplyForm(self.criteria), self.options, output, run, self.exhibits)
         answers = await together([_ask_yes_no(self.model, case, criterion) for criterion in self.criteria])
         pairs = list(zip(self.criteria, answers, strict=True))
         scores = {criterion.name: answer.score for criterion, answer in pairs}
@@ -82,11 +84,10 @@ class ProbabilityJudge:
     ) -> ReflectionEvaluation:
         """Ask for issues and suggestions, in the form of the judge by scores but without scores."""
         form = ReplyForm(missed, self.options.structured, scored=False).after(run, self.options)
-        messages = judge_messages(form, self.options, output, run)
+        messages = judge_messages(form, self.options, output, run, self.exhibits)
+        read = partial(form.read, judged=(as_text(output), *self.exhibits.pieces))
         try:
-            critique = await ask(
-                self.model, messages, form.schema, partial(form.read, judged=as_text(output))
-            )
+            critique = await ask(self.model, messages, form.schema, read)
         except RedraftError as error:
             if over_budget(error):  # the scores stand without a critique
                 return replace(evaluation, usage=total_usage([evaluation], [error]))

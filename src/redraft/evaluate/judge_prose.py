@@ -27,15 +27,15 @@ def prose_instructions(keys: Sequence[str], numbers: Sequence[str] = ()) -> str:
 
 
 def read_prose(
-    text: str, keys: Sequence[str], numbers: Sequence[str] = (), judged: str = ""
+    text: str, keys: Sequence[str], numbers: Sequence[str] = (), judged: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Parse a reply in lines into the shape of a structured reply; contradictory scores are left out.
 
-    Score lines in a quotation, or that are also in the judged text, are not the judge's own. In contrast to
+    Score lines in a quotation, or that are also in a judged text, are not the judge's own. In contrast to
     JSON, a fence is a quotation, too: the instructions ask for no lines in a fence.
     """
     lines = [line.strip() for line in unfenced(without_thoughts(text).strip())[0].splitlines()]
-    own, is_quoted = _outside_quotations(lines), quotation_test((judged,))
+    own, is_quoted = _outside_quotations(lines), quotation_test(judged)
     scores = {key: _values(own, _score_line(key), is_quoted) for key in keys}
     statuses = [match for line in lines if (match := _STATUS.match(line)) and match[1] in numbers]
     confidence = _values(own, _CONFIDENCE)

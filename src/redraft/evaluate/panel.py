@@ -18,13 +18,13 @@ from redraft.evaluate.compare import compare
 from redraft.evaluate.criteria import (
     agreement,
     applies,
-    check_keys,
     criteria_of,
     invalid,
     needs_model,
     shortfall,
     weighted_mean,
 )
+from redraft.evaluate.evidence import NO_EXHIBITS, EvidenceGatherer, sources_of
 from redraft.evaluate.judge import CRITIQUE, ROLE, SCALE, JudgeId, JudgeOptions, ScoreJudge, judge_id
 from redraft.evaluate.judge_probability import YES_NO_ROLE, ProbabilityJudge
 from redraft.evaluate.requirements import rubric_of
@@ -98,7 +98,8 @@ def panel(
         judges = [kind(judged, model, options) for judged in (shown, hidden) if judged]
         texts = (ROLE, SCALE, CRITIQUE) if is_score else (YES_NO_ROLE,)
         identity = judge_id(for_judge, model, options, texts)
-    output_alone = not any(map(_depends_on_run, chosen))
+    evidence = EvidenceGatherer(for_judge, run_command) if judges else None
+    output_alone = not (any(map(_depends_on_run, chosen)) or (evidence and evidence.names_evidence))
     return Panel(
         chosen,
         threshold,
@@ -110,6 +111,7 @@ def panel(
         rubric_of(chosen),
         identity,
         may_decide,
+        evidence=evidence,
     )
 
 
@@ -122,7 +124,7 @@ def _check_judged(criterion: QualityCriterion, model: ChatModel | None) -> None:
     if model is None:
         raise invalid(criterion, f"{criterion.evaluator} needs a model; give one, or set REDRAFT_MODEL.")
     if criterion.evaluator == "llm":
-        check_keys(criterion)
+        sources_of(criterion)
 
 
 def _evaluator(
@@ -157,6 +159,7 @@ class Panel:
     far. `rubric` is what the writer may know of the criteria. `judge_id` identifies the judges, which are one
     model, and `may_decide` says whether they decide what is satisfactory. If not, what they judge is
     `advice`: it counts for nothing next to other criteria, and where there are none, nothing is satisfactory.
+    `evidence` gathers what the judges see besides the output; a criterion without its evidence is not judged.
     """
 
     criteria: tuple[QualityCriterion, ...]
@@ -170,6 +173,7 @@ class Panel:
     judge_id: JudgeId | None = None
     may_decide: Callable[[JudgeId], Awaitable[bool]] | None = None
     advice: frozenset[str] = frozenset()
+    evidence: EvidenceGatherer | None = None
 
     @cached_property
     def checks(self) -> tuple[str, ...]:
@@ -248,11 +252,15 @@ class Panel:
         decided_by = self
         if self.judge_id and self.may_decide and not run.free_only:
             decided_by = self if await self.may_decide(self.judge_id) else self.advised
-        judges = [(judge, run if _is_hidden(judge) else run.for_writer()) for judge in self.judges]
+        views = [run if _is_hidden(judge) else run.for_writer() for judge in self.judges]
+        judges = [
+            (*(await self._with_evidence(judge, output, run)), view)
+            for judge, view in zip(self.judges, views, strict=True)
+        ]
         judgements: list[ReflectionEvaluation] = []
         if self.paid or judges:
             calls: list[_Call] = [(name, evaluate(output, run)) for name, evaluate in self.paid.items()]
-            calls += [(None, judge(output, view)) for judge, view in judges]
+            calls += [(None, _judged(judge, unseen, output, view)) for judge, unseen, view in judges]
             results = await _at_once(calls)
             found |= zip(self.paid, results, strict=False)  # those of the judges follow
             judgements = results[len(self.paid) :]
@@ -260,12 +268,24 @@ class Panel:
         if decided_by is self and self._hangs_on_one_call(evaluation, judgements):
             seconds: list[_Call] = [
                 (None, judge.confirm(first, output, view))
-                for (judge, view), first in zip(judges, judgements, strict=True)
+                for (judge, _, view), first in zip(judges, judgements, strict=True)
                 if isinstance(judge, ScoreJudge)
             ]
             if seconds:
                 evaluation = self.merge(found, await _at_once(seconds), gates_passed)
         return evaluation
+
+    async def _with_evidence(
+        self, judge: ScoreJudge | ProbabilityJudge, output: Output, run: RunContext
+    ) -> tuple[ScoreJudge | ProbabilityJudge, tuple[Issue, ...]]:
+        """Return a judge with its evidence, without the criteria that lack theirs; and why they lack it."""
+        if run.free_only or self.evidence is None:
+            return judge, ()
+        exhibits = await self.evidence.gather(judge.criteria, output, run)
+        if exhibits is NO_EXHIBITS:
+            return judge, ()
+        criteria = [one for one in judge.criteria if one.name not in exhibits.missing]
+        return replace(judge, criteria=criteria, exhibits=exhibits), tuple(exhibits.missing.values())
 
     def merge(
         self,
@@ -349,6 +369,16 @@ class Panel:
         known = [(self.threshold, evaluation.overall_score)]
         known += [(one.threshold, scores.get(one.name)) for one in self.criteria]
         return any(least and score is not None and score - least < NEAR for least, score in known)
+
+
+async def _judged(
+    judge: ScoreJudge | ProbabilityJudge, unseen: tuple[Issue, ...], output: Output, run: RunContext
+) -> ReflectionEvaluation:
+    """Judge by the criteria that have their evidence; the issues say what others lack."""
+    if not judge.criteria:
+        return ReflectionEvaluation(None, issues=unseen, confidence=0.0)
+    evaluation = await judge(output, run)
+    return replace(evaluation, issues=(*evaluation.issues, *unseen)) if unseen else evaluation
 
 
 def _depends_on_run(criterion: QualityCriterion) -> bool:

@@ -17,6 +17,7 @@ from redraft._prompts import advice_text
 from redraft._texts import counted, listed
 from redraft.errors import ConfigError, LessonFileError
 from redraft.evaluate.criteria import needs_model
+from redraft.evaluate.evidence import in_folder
 from redraft.evaluate.requirements import requirement_lines, rubric_text
 from redraft.integrations.coding_agents import AGENTS
 from redraft.integrations.git import ChangedTexts, WorkTree, worked_in
@@ -103,7 +104,7 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
             return Verdict(note=_remarks(changes))
         return Verdict(note=note if texts and session.critique else "")
     with standard.criteria() as criteria:
-        evaluation = await _judged(options, criteria, texts, session.current.prompt)
+        evaluation = await _judged(options, criteria, texts, session.current.prompt, event.folder)
     verdict = _with_remarks(_decided(session, options, evaluation), changes)
     session.judged, session.is_blocked = digest, bool(verdict.critique)
     versions = session.current.versions
@@ -126,7 +127,7 @@ async def check_commit(folder: str) -> Verdict:
     if not changes.texts:
         return Verdict(note=_remarks(changes))
     with standard.criteria() as criteria:
-        evaluation = await _judged(options, criteria, changes.texts, "")
+        evaluation = await _judged(options, criteria, changes.texts, "", folder)
     if not _blocks(evaluation):
         return _with_remarks(Verdict(note=_unjudged(evaluation)), changes)
     return _with_remarks(Verdict(_critique(evaluation)), changes)
@@ -210,8 +211,13 @@ def _work_tree(options: HookOptions, where: str) -> WorkTree:
     own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
     # git refuses to leave out what is outside of the repository.
     inside = [name for one in own if one and (name := _name_inside(folder, one))]
-    tree = worked_in(Path(where), folder) if Path(where).is_dir() else folder
-    return WorkTree(tree, options.paths, inside)
+    return WorkTree(_place(where), options.paths, inside)
+
+
+def _place(where: str) -> Path:
+    """Return the project's folder in the work tree in which an agent works."""
+    folder = project_folder()
+    return worked_in(Path(where), folder) if Path(where).is_dir() else folder
 
 
 def _name_inside(folder: Path, given: str) -> str:
@@ -290,11 +296,12 @@ def _criteria(options: HookOptions, path: Path | None = None) -> CriteriaFile:
 
 
 async def _judged(
-    options: HookOptions, given: CriteriaFile, texts: Mapping[str, str], prompt: str
+    options: HookOptions, given: CriteriaFile, texts: Mapping[str, str], prompt: str, where: str
 ) -> ReflectionEvaluation:
-    """Judge each text, and return all evaluations as one."""
+    """Judge each text, and return all evaluations as one; evidence from files is that of the work tree."""
     task = PlainTask(given.task or prompt or NO_TASK, task_type=given.task_type)
     if any(map(needs_model, given.criteria)):
+        given = replace(given, criteria=in_folder(given.criteria, _place(where)))
         return await _judged_by_model(options, given, task, texts[""])
     from redraft.evaluate.panel import panel  # noqa: PLC0415 (not needed if nothing changed)
     from redraft.sandbox.jail import ProcessJail  # noqa: PLC0415 (likewise)

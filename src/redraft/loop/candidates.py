@@ -136,7 +136,10 @@ class Contest:
 
     async def _judge(self, candidate: Contender, *, free_only: bool) -> None:
         """Judge a candidate by the checks, or by all; a judgement that fails leaves the one before."""
-        run, output = replace(self.run, free_only=free_only, rivals=self.judgements), candidate.draft.output
+        draft = candidate.draft
+        run, output = replace(self.run, free_only=free_only, rivals=self.judgements), draft.output
+        if draft.conversation is not None:
+            run = replace(run, conversation=draft.conversation)
         name = f"{'check' if free_only else 'judge'} {candidate.number}"
         evaluate = partial(self.evaluate, copy_of(output), run)
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from redraft._critique import render_feedback, render_retry
 from redraft._validation import nearest
 from redraft.errors import ConfigError
+from redraft.evaluate.evidence import check_tools
 from redraft.loop.revise import EXTEND, advised, fresh_prompt, improvements_asked, rewriting
 from redraft.loop.run import Verbs
 from redraft.loop.strategy import choose_strategy
@@ -81,6 +82,8 @@ def conversation_verbs(
     `system_prompt` is that of the agent, as far as it is known.
     """
     check_triggers(agent, pattern.triggers)
+    if agent.tool_names:
+        check_tools(judges.criteria, agent.tool_names)
     reflector = reflector_of(pattern, model)
     generate, revise = ConversationGenerator(agent), ConversationReviser(agent)
     return Verbs(generate, judges, revise, output_type, reflector, system_prompt)

@@ -17,6 +17,7 @@ from redraft._validation import nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
+from redraft.evaluate.evidence import sources_of
 from redraft.evaluate.panel import panel
 from redraft.text.yaml import KeyPath, dump_yaml, end_of_list, line_of, load_yaml
 from redraft.types import QualityCriterion
@@ -300,7 +301,9 @@ def try_out(criterion: QualityCriterion) -> None:
     """
     from redraft.sandbox.jail import ProcessJail
 
-    if not needs_model(criterion):
+    if criterion.evaluator == "llm":
+        sources_of(criterion)
+    elif not needs_model(criterion):
         panel((replace(criterion, weight=1.0),), run_command=ProcessJail())
 
 

@@ -23,6 +23,7 @@ from redraft.errors import (
     UnfinishedError,
 )
 from redraft.evaluate.criteria import recorded as recorded_criteria
+from redraft.evaluate.evidence import have_same_results
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
 from redraft.loop.budget import OPTIONS as BUDGET_OPTIONS
 from redraft.loop.budget import StepBudget, Tally, enclosing_budget
@@ -362,12 +363,14 @@ class Run:
         key = key_of(output)
         same = self.judged.get(key)
         self.is_repeat = same is not None
-        if same is not None and self.judges.output_alone:
+        if same is not None and self.judges.output_alone and self._has_same_evidence(draft, same):
             return self._add(draft, same.evaluation, repeats=same.iteration)
         self.doing = "evaluate"
         context, free_only = self.context, self.tally.spent() is not None
         if free_only or self.shown is not self.versions:  # a judge may know everything
             context = replace(context, versions=self.versions, free_only=free_only)
+        if draft.conversation is not None:
+            context = replace(context, conversation=draft.conversation)
         # Choosing among candidates may have taken a judgement.
         evaluate = self.evaluate if draft.evaluation is None else _known(draft.evaluation)
         evaluation = await self.steps.do("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
@@ -383,6 +386,12 @@ class Run:
             standing = await standing_of(judge, self.judges.criteria, self.steps.journal)
             self.notes |= standing.diagnostics(floor)
         return version
+
+    def _has_same_evidence(self, draft: Draft, version: ReflectionVersion) -> bool:
+        """Return whether a judge would see the same of the tools that led to a draft as of a version's."""
+        if draft.conversation is None or not self.judges.signals.judged:
+            return True
+        return have_same_results(draft.conversation, version.conversation)
 
     def _add(
         self, draft: Draft, evaluation: ReflectionEvaluation, repeats: int | None = None

@@ -9,6 +9,7 @@ from redraft import _calls as adapt
 from redraft.errors import ConfigError, SandboxError
 from redraft.evaluate.compare import preference
 from redraft.evaluate.criteria import criteria_of, needs_model
+from redraft.evaluate.evidence import check_tools, sources_of
 from redraft.evaluate.panel import Panel
 from redraft.evaluate.panel import panel as panel_of
 from redraft.evaluate.requirements import answer_schema
@@ -100,7 +101,8 @@ def model_verbs(
     system_prompt: str = "",
     output_type: OutputType[Any] | None = None,
 ) -> Verbs:
-    """Return the verbs of a run that a model drafts and revises."""
+    """Return the verbs of a run that a model drafts and revises, without tools."""
+    check_tools(judges.criteria, ())
     if output_type is None:
         schema = answer_schema(judges.criteria)
     else:
@@ -261,9 +263,15 @@ JAILED = ("command", "generated_tests")
 
 
 def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
-    """Return a sandbox for the commands of criteria, if any; raises `ConfigError` if none works here."""
+    """Return a sandbox for the commands of criteria, if any; raises `ConfigError` if none works here.
+
+    Evidence from a command can do without: its criterion is then unknown.
+    """
     commands = [criterion for criterion in criteria if criterion.evaluator in JAILED]
-    if not commands:
+    has_evidence = any(
+        source.kind == "command" for one in criteria if one.evaluator == "llm" for source in sources_of(one)
+    )
+    if not (commands or has_evidence):
         return None
     from redraft.evaluate.command import runs_program  # noqa: PLC0415 (needed by commands alone)
     from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (likewise)
