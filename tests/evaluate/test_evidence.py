@@ -11,6 +11,8 @@ import pytest
 from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.errors import SandboxForbiddenError
 from redraft.evals.calibration import Calibrations, StabilityTest
+from redraft.evals.cases import EvalCase
+from redraft.evals.evaluation import Evaluation
 from redraft.evals.success import success_criteria
 from redraft.evaluate.evidence import MOST, MOST_EACH, MOST_FOR_TOOLS, ToolResult, read_inside, tool_results
 from redraft.evaluate.judge import JudgeOptions
@@ -18,7 +20,7 @@ from redraft.evaluate.panel import panel
 from redraft.execution import CommandOutcome
 from redraft.loop.criteria_file import read_criteria
 from redraft.protocols import ChatReply
-from redraft.types import NOT_JUDGED, Conversation, Draft
+from redraft.types import NOT_JUDGED, Conversation, Draft, PlainTask
 from support.evaluation import RUN, evaluate
 from support.tool_agents import Actor, call
 
@@ -532,6 +534,9 @@ def price(item: str) -> str:
     return f"{item} costs 12 euros"
 
 
+ANY = {"evaluator_config": {"pattern": "."}}
+
+
 def agent_with(script, judge, *, store=False, criteria=("grounded",), **options):
     actor = Actor(script)
     pattern = ReflectionPattern(
@@ -633,6 +638,17 @@ def test_stored_runs_are_judged_again_with_their_evidence(monkeypatch):
     first, second, third = judge.requests
     assert costs(first) == ["Tea costs 12 euros"]
     assert first.messages == second.messages == third.messages
+
+
+def test_an_evaluation_grades_by_what_tools_returned():
+    judge = judging(0.9)
+    script = [call("price", item="Tea"), "12.", call("price", item="Milk"), "12."]
+    agent, _ = agent_with(script, None, criteria=[QualityCriterion("any", evaluator="regex", **ANY)])
+    case = EvalCase("a", PlainTask("How much?"), criteria=(wants("tool:price"),))
+    evaluation = Evaluation([case], agent, n=2, at_once=1, store=MemoryStore(), model=judge)
+    assert evaluation.run_sync().figures[0].passed_all == 1
+    # The same answer from other evidence is another thing to grade, and from the same it is not.
+    assert list(map(costs, judge.requests)) == [["Tea costs 12 euros"], ["Milk costs 12 euros"]]
 
 
 def test_a_draft_of_a_function_may_bring_its_conversation():

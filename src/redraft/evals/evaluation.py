@@ -42,6 +42,7 @@ from redraft.evals.report import (
     report_of,
     tries_in,
 )
+from redraft.evaluate.evidence import tool_results
 from redraft.loop.agent import Agent
 from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.journal import RunKey, new_run_id
@@ -64,7 +65,7 @@ from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.sqlite import MemoryStore
-from redraft.types import NOTHING_USED, Output, QualityCriterion, TokenUsage, render_usd
+from redraft.types import NOTHING_USED, Conversation, Draft, Output, QualityCriterion, TokenUsage, render_usd
 
 if TYPE_CHECKING:
     from redraft.evals.cases import EvalCase
@@ -236,7 +237,7 @@ class Bench:
 
     def __init__(self, run_id: str, store: Store, graders: Mapping[str, Grader], *, resumes: bool) -> None:
         self._run_id, self._store, self._graders, self._resumes = run_id, store, graders, resumes
-        self._grades: dict[tuple[str, object], asyncio.Future[ReflectionEvaluation]] = {}
+        self._grades: dict[tuple[object, ...], asyncio.Future[ReflectionEvaluation]] = {}
         self.done: dict[tuple[str, str, int], Try] = {}
 
     async def load(self) -> dict[tuple[str, str, int], Try]:
@@ -271,9 +272,9 @@ class Bench:
         try:
             made = await arm.answer(case, self._key(run_id), shared)
             for draft in made.drafts:
-                key = case.id, key_of(draft.output)
+                key = case.id, key_of(draft.output), tool_results(draft.conversation)
                 if key not in self._grades:
-                    self._grades[key] = asyncio.ensure_future(self._grade(case, draft.output))
+                    self._grades[key] = asyncio.ensure_future(self._grade(case, draft))
                     grading += (await self._grades[key]).usage
                 evaluation = await asyncio.shield(self._grades[key])
                 answers.append(GradedAnswer.of(draft.output, draft.usage, evaluation))
@@ -301,11 +302,13 @@ class Bench:
         """Return the key of a run on this bench."""
         return RunKey(run_id, self._store, self._resumes, self._run_id)
 
-    async def _grade(self, case: EvalCase, output: Output) -> ReflectionEvaluation:
-        """Judge an output by the criteria of its case; a judgement by a model is stored, and made once."""
-        grader = self._graders[case.id]
-        place = f"{self._run_id}.{digest(case.id, as_text(output))}-grade"
-        return await grader(case, output, self._key(place).step() if grader.is_paid else direct)
+    async def _grade(self, case: EvalCase, answer: WouldReturn) -> ReflectionEvaluation:
+        """Judge an answer by the criteria of its case; a judgement by a model is stored, and made once."""
+        grader, seen = self._graders[case.id], tool_results(answer.conversation)
+        parts = [as_text(answer.output), *([repr(seen)] if seen else [])]
+        place = f"{self._run_id}.{digest(case.id, *parts)}-grade"
+        draft = Draft(answer.output, NOTHING_USED, conversation=answer.conversation)
+        return await grader(case, draft, self._key(place).step() if grader.is_paid else direct)
 
 
 def _name_of(target: Target) -> str:
@@ -350,6 +353,8 @@ class WouldReturn:
 
     output: Output
     usage: TokenUsage
+    conversation: Conversation | None = None
+    """The conversation that led to it, for a judge to see what tools returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +424,7 @@ class Arm:
             if done.attempts == 1:
                 return made
             # Only the last attempt is a run of its own versions; what was refused before it is paid for, too.
-            return MadeAnswers((WouldReturn(made.drafts[-1].output, done.usage),), done.usage, made.seconds)
+            return MadeAnswers((replace(made.drafts[-1], usage=done.usage),), done.usage, made.seconds)
         if (agent := self.agent) is None:
             pattern, step = ReflectionPattern(0), key.step()
             result = await run_functions(case.task, self.function, _accept, pattern=pattern, step=step)
@@ -475,7 +480,8 @@ def _accept(_output: object) -> bool:
 def _made(result: ReflectionResult, selection: Any) -> MadeAnswers:
     """Return what a run made; its last entry is what it returned, at what it cost in all."""
     drafts = _returned(result.history.versions, selection)
-    whole = WouldReturn(json_data(result.best_output), result.token_usage)
+    best = result.history.best_version
+    whole = WouldReturn(json_data(result.best_output), result.token_usage, best.conversation)
     return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time)
 
 
@@ -486,7 +492,8 @@ def _returned(versions: Sequence[ReflectionVersion], selection: Any) -> tuple[Wo
         used += version.token_usage
         if version.choice is not None:  # the candidates that were not chosen cost as much
             used = sum(version.choice.usage.values(), start=used)
-        found.append(WouldReturn(json_data(select(versions[:end], selection).output), used))
+        chosen = select(versions[:end], selection)
+        found.append(WouldReturn(json_data(chosen.output), used, chosen.conversation))
     return tuple(found)
 
 
@@ -580,8 +587,10 @@ class Grader:
     judges: Judges
     is_paid: bool
 
-    async def __call__(self, case: EvalCase, output: Output, step: Step = direct) -> ReflectionEvaluation:
-        """Return the judgement of an output."""
+    async def __call__(
+        self, case: EvalCase, output: Output | Draft, step: Step = direct
+    ) -> ReflectionEvaluation:
+        """Return the judgement of an output, or of a draft with the conversation that led to it."""
         origin = Origin("function", "grade")
         return (
             await judge_alone(case.task, output, self.pattern, self.judges, step, origin)
