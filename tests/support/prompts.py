@@ -122,7 +122,7 @@ def prompts():
         "edits": shown(edits[0].messages[3:]),
         "edits_corrected": shown(edits[1].messages[4:]),
         "fresh": shown(last_fresh(fresh).messages[1:]),
-        "tools": tools(),
+        **tools(),
         "typed": shown(typed()),
         "generated_tests": shown(tests_asked_for()),
         "look_back": shown(dropped.of("reflection")[0].messages),
@@ -167,18 +167,23 @@ def last_fresh(requests):
 
 
 def tools():
-    """Return what an agent with tools is asked to revise."""
+    """Return what an agent with tools is asked to revise, and what its judge is shown."""
 
     def price(item: str) -> int:
         """Look up the price of an item."""
         return 40
 
     actor = Actor([DRAFTS[0], call("price", item="tea set"), DRAFTS[2]])
+    judge = ScriptedModel(judged)
     pattern = ReflectionPattern(
-        quality_criteria=[COMPLETE, SHORT], reflection_model=ScriptedModel(judged), max_iterations=1
+        quality_criteria=[COMPLETE, SHORT],
+        reflection_model=judge,
+        max_iterations=1,
+        include_reflection_history=False,
     )
     Agent(actor.provider, tools=[price], pattern=pattern, keep=False).run_sync(TASK)
-    return f"[user]\n{actor.asked(1)[0]}"
+    evidence = shown(judge.requests[-1].messages[1:])
+    return {"tools": f"[user]\n{actor.asked(1)[0]}", "evidence": evidence}
 
 
 def written(page):

@@ -367,7 +367,7 @@ class EvidenceGatherer:
         work = context.step(f"evidence {source.key}", list[str], effect)
         try:
             text, problem = await (
-                work if context.budget is None else context.budget.in_time(work, "evidence")
+                work if context.budget is None else context.budget.in_time(work, "gathering evidence")
             )
         except UnfinishedError as error:
             if error.reason is None:
