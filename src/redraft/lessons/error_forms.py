@@ -344,6 +344,8 @@ def _of_names(text: str) -> Iterator[MessageClaim]:
         and not any(" with the " in one.clause for one in positive)
     ):
         positive += _tables_in(text, missing)
+    if missing and not positive and (names := _names_in(text, missing)):
+        positive = [MessageClaim(_plural(kind), f"there are {names}", names)]
     yield from positive
     yield from _arguments(text)
     if missing and not positive:
@@ -351,6 +353,31 @@ def _of_names(text: str) -> Iterator[MessageClaim]:
             yield MessageClaim(missing.container, f"has no {kind} {missing.name}", missing.span)
         elif kind != "key":
             yield MessageClaim(missing.name, f"there is no {kind} of this name", missing.span)
+
+
+_NAME = r"[\w$]+(?:[.\-/][\w$]+)*"
+_RUN = re.compile(rf"{_NAME}(?:(?:\s*[,;:|=(\[{{)\]}}]+\s*|\s+(?:and|or)\s+){_NAME})+")
+_OF_CODE = re.compile(r"\w*(?:[a-z0-9]_|_[a-z0-9]|[a-z][A-Z]|[a-z]\d)\w*")
+"""A name that is no word: `prt_id`, `onHand`, `col2`."""
+FEWEST_NAMES = 4
+"""Names in a row that a message seems to list, whatever its form."""
+
+
+def _names_in(text: str, missing: _Missing) -> str:
+    """Return the longest row of names in a message, as it is written there; empty if it has none.
+
+    At least a third of the names must be no words, so that no prose is taken for them.
+    """
+    rows: list[str] = []
+    for found in _RUN.finditer(text):
+        first = _OF_CODE.search(found[0])
+        row = found[0][first.start() :] if first and not _STATEMENT.search(text) else ""
+        names = re.findall(_NAME, row)
+        of_code = [name for name in names if _OF_CODE.fullmatch(name) and name != missing.name]
+        if FEWEST_NAMES <= len(names) <= MOST_NAMES and 3 * len(of_code) >= len(names):
+            rows.append(" ".join(row.split()))
+    row = max(rows, key=len, default="")
+    return row if all(map(is_name, re.findall(_NAME, row))) else ""
 
 
 _SIGNATURE = _pattern(r"(?<![\w.])<x>\s?\((?=[^()\n]*,)")
