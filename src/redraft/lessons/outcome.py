@@ -11,6 +11,7 @@ from redraft._hints import keyword_hints
 from redraft._texts import as_text
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
+from redraft.evaluate.evidence import tool_results
 from redraft.evaluate.requirements import missed_requirements
 from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure
 from redraft.types import ConvergenceReason, PlainTask, render_score
@@ -301,7 +302,9 @@ def doubt_about(result: ReflectionResult) -> str:
 def _may_hold_tool_output(task: PlainTask, conversations: Sequence[Conversation | None]) -> bool:
     """Return whether a tool answered in one of the conversations, or may have, in one that is unknown."""
     return any(
-        bool(task.tools) if talk is None else any(map(_is_tool_output, _parts_of(talk)))
+        bool(task.tools)
+        if talk is None
+        else any(map(_is_tool_output, _parts_of(talk))) or bool(tool_results(talk))
         for talk in conversations
     )
 
