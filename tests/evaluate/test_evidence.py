@@ -82,6 +82,19 @@ FOUND = ToolResult("search", '{"q": "tea"}', "12 euros")
             {"type": "function_call", "name": "search", "arguments": '{"q": "tea"}', "call_id": "a"},
             {"type": "function_call_output", "call_id": "a", "output": "12 euros"},
         ],
+        [  # a tool that the provider calls
+            {
+                "type": "mcp_call",
+                "id": "m",
+                "name": "search",
+                "arguments": '{"q": "tea"}',
+                "output": "12 euros",
+            }
+        ],
+        [
+            {"type": "custom_tool_call", "name": "search", "input": '{"q": "tea"}', "call_id": "a"},
+            {"type": "custom_tool_call_output", "call_id": "a", "output": "12 euros"},
+        ],
         [  # LangChain
             {"type": "human", "data": {"content": "How much?"}},
             {
@@ -121,7 +134,7 @@ FOUND = ToolResult("search", '{"q": "tea"}', "12 euros")
             },
         ],
     ],
-    ids=["pydantic-ai", "openai-agents", "langchain", "chat", "anthropic"],
+    ids=["pydantic-ai", "openai-agents", "mcp", "custom", "langchain", "chat", "anthropic"],
 )
 def test_results_are_read_from_the_messages_of_each_framework(messages):
     assert tool_results(Conversation([{"role": "user", "content": "How much?"}, *messages])) == (FOUND,)

@@ -92,8 +92,8 @@ def tool_results(conversation: Conversation | None) -> tuple[ToolResult, ...]:
         place = str(part.get("tool_call_id") or part.get("call_id") or part.get("tool_use_id") or "")
         if (call := _call(part)) is not None:
             calls[str(part.get("id") or "")] = calls[place] = call
-        elif (content := _returned(part)) is not _NOTHING:
-            name, arguments = calls.get(place, ("", ""))
+        if (content := _returned(part)) is not _NOTHING:
+            name, arguments = call or calls.get(place, ("", ""))
             name = str(part.get("tool_name") or part.get("name") or name or "a tool")
             text = _text_of(content)
             if not _hands_in_answer(name, text):
@@ -110,8 +110,9 @@ def have_same_results(one: Conversation | None, other: Conversation | None) -> b
 
 
 _NOTHING: Any = object()
-_CALLS = ("tool-call", "builtin-tool-call", "function_call", "tool_use", "tool_call")
-_RETURNS = ("tool-return", "builtin-tool-return", "function_call_output", "tool_result")
+_CALLS = ("tool-call", "tool_use", "_call", "function")
+_RETURNS = ("tool-return", "tool_result", "_call_output")
+"""How the types of parts end that call a tool, and that have its result."""
 
 
 def _parts(message: Any) -> Iterator[dict[str, Any]]:
@@ -132,7 +133,7 @@ def _parts(message: Any) -> Iterator[dict[str, Any]]:
 
 def _call(part: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the tool and the arguments of a call; None for other parts."""
-    if not {part.get("part_kind"), part.get("type")} & {*_CALLS, "function"}:
+    if not _type_of(part).endswith(_CALLS):
         return None
     inner = part.get("function")
     fields = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else part
@@ -143,11 +144,17 @@ def _call(part: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _returned(part: Mapping[str, Any]) -> Any:
     """Return the content of a tool's result; `_NOTHING` for other parts."""
-    kinds = {part.get("part_kind"), part.get("type")}
-    is_result = bool(kinds & {*_RETURNS}) or part.get("role") == "tool"
-    if is_result or ("retry-prompt" in kinds and part.get("tool_name")):
+    kind = _type_of(part)
+    if kind == "mcp_call":  # a call by the provider, which has its result in it
+        return part["output"] if part.get("output") is not None else _NOTHING
+    is_result = kind.endswith(_RETURNS) or part.get("role") == "tool"
+    if is_result or (kind == "retry-prompt" and part.get("tool_name")):
         return part.get("content", part.get("output", ""))
     return _NOTHING
+
+
+def _type_of(part: Mapping[str, Any]) -> str:
+    return str(part.get("part_kind") or part.get("type") or "")
 
 
 def _text_of(content: Any) -> str:
