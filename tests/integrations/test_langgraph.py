@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 
 import pytest
 from genai_prices import Usage, calc_price
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 
 from redraft import ConfigError, ModelError, QualityCriterion, ReflectionPattern
 from redraft.errors import UnfinishedError
+from redraft.evaluate.evidence import tool_results
 from redraft.events import TokenEvent
 from redraft.integrations.langgraph import reflecting
 from redraft.loop import Retry
@@ -87,6 +89,8 @@ def test_a_revision_goes_on_and_calls_no_tool_again(saver):
     assert [version.output for version in result.history.versions] == ["Some.", "There are 7."]
     assert shop.looked == ["tea"]
     assert [one.type for one in shop.seen[-1]] == ["human", "ai", "tool", "ai", "human"]
+    [seen] = tool_results(result.history.versions[-1].conversation)  # what a judge is shown
+    assert (seen.tool, json.loads(seen.arguments), seen.text) == ("stock", {"item": "tea"}, "7")
     used = result.token_usage
     assert (used.requests, used.input_tokens, used.output_tokens, used.cost_usd) == (3, 30, 9, None)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from types import SimpleNamespace
 
 import agents
@@ -18,6 +19,7 @@ import redraft
 from redraft import ConfigError, Draft, ModelError, QualityCriterion, ReflectionPattern, reflected
 from redraft._steps import call_gate, step_scope
 from redraft.errors import UnfinishedError
+from redraft.evaluate.evidence import tool_results
 from redraft.events import TokenEvent
 from redraft.fleet.gate import DailyBudget, FleetGate
 from redraft.integrations.openai_agents import ModelCalls, reflecting
@@ -84,6 +86,8 @@ def test_a_revision_goes_on_and_calls_no_tool_again():
     assert roles == ["user", "function_call", "function_call_output", "assistant", "user"]
     assert "requirements" in model.calls[0].input[0]["content"]
     assert result.history.versions[0].model == "ScriptedModel"
+    [seen] = tool_results(result.history.versions[-1].conversation)  # what a judge is shown
+    assert (seen.tool, json.loads(seen.arguments), seen.text) == ("stock", {"item": "tea"}, "7")
 
 
 def response(text):

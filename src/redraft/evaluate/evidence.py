@@ -122,7 +122,8 @@ def _parts(message: Any) -> Iterator[dict[str, Any]]:
     fields = dict(cast("Mapping[str, Any]", message))
     if fields.get("type") in ("ai", "tool", "human", "system") and isinstance(fields.get("data"), Mapping):
         fields = {"role": fields["type"], **fields["data"]}  # LangChain's
-    for name in ("parts", "content", "tool_calls"):
+    # What a tool returned is a leaf, or it could contain a result in the name of another tool.
+    for name in ("parts", "content", "tool_calls") if fields.get("role") != "tool" else ():
         listing = fields.get(name)
         for part in cast("list[Any]", listing) if isinstance(listing, list) else ():
             if isinstance(part, Mapping):
