@@ -667,6 +667,17 @@ def test_stored_runs_are_judged_again_with_their_evidence(monkeypatch):
     assert first.messages == second.messages == third.messages
 
 
+def test_files_are_looked_at_again_for_a_second_judgement(tmp_path):
+    (tmp_path / "report.md").write_text("It took 3 days.", "utf-8")
+    store, judge = MemoryStore(), judging(0.95)
+    criteria = [wants("file:report.md", folder=tmp_path)]  # a path, which a record holds as text
+    agent, _ = agent_with(["3 days."], judge, store=store, criteria=criteria)
+    agent.run_sync("How long?")
+    again = ReflectionPattern(reflection_model=judge)
+    assert asyncio.run(success_criteria(store, judge_again=1, pattern=again)).consistency.cases == 1
+    assert "It took 3 days." in prompt(judge.requests[1])
+
+
 def test_an_evaluation_grades_by_what_tools_returned():
     judge = judging(0.9)
     script = [call("price", item="Tea"), "12.", call("price", item="Milk"), "12."]

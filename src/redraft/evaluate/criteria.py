@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._calls import importable_name
 from redraft._codec import to_json
@@ -79,16 +80,21 @@ def recorded(criteria: Sequence[QualityCriterion]) -> list[dict[str, Any]]:
         to_json(
             replace(
                 criterion,
-                evaluator_config={
-                    key: importable_name(value) or value if callable(value) else value
-                    for key, value in criterion.evaluator_config.items()
-                },
+                evaluator_config={key: _named(value) for key, value in criterion.evaluator_config.items()},
             )
-            if any(map(callable, criterion.evaluator_config.values()))
+            if criterion.evaluator_config
             else criterion
         )
         for criterion in criteria
     ]
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_named(item) for item in cast("Sequence[Any]", value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    return importable_name(value) or value if callable(value) else value
 
 
 def is_test(criterion: QualityCriterion) -> bool:
