@@ -149,7 +149,7 @@ def test_results_are_read_from_the_messages_of_each_framework(messages):
         ([{"parts": [{"part_kind": "retry-prompt", "content": "Not valid."}]}], []),  # of the answer
         (
             [{"parts": [{"part_kind": "retry-prompt", "tool_name": "look", "content": "no"}]}],
-            [("look", "no", True)],
+            [("look", "no", "refused")],
         ),
         (
             [
@@ -163,24 +163,36 @@ def test_results_are_read_from_the_messages_of_each_framework(messages):
                     ],
                 },
             ],
-            [("fetch", "x", False)],
+            [("fetch", "x", "returned")],
         ),
+        (
+            [
+                {
+                    "parts": [
+                        {"part_kind": "tool-return", "tool_name": "a", "content": "1", "outcome": outcome}
+                    ]
+                }
+                for outcome in ("success", "failed", "retried", "denied")
+            ],
+            [("a", "1", "returned"), ("a", "1", "failed"), ("a", "1", "refused")],
+        ),
+        ([{"role": "tool", "name": "a", "content": "1", "status": "error"}], [("a", "1", "failed")]),
         (talk(("final_result", {}, "Final result processed.")).messages, []),
         (talk(("look", {}, "Tool not executed - a final result was already processed.")).messages, []),
-        (talk(("look", {}, {"n": 1})).messages, [("look", '{\n  "n": 1\n}', False)]),
+        (talk(("look", {}, {"n": 1})).messages, [("look", '{\n  "n": 1\n}', "returned")]),
         (
             talk(("look", {}, [{"kind": "binary", "media_type": "image/png", "data": "A" * 9}])).messages,
-            [("look", "(image/png, not shown)", False)],
+            [("look", "(image/png, not shown)", "returned")],
         ),
         (
             talk(("a", {}, "1"), ("b", {}, "2"), ("a", {}, "1")).messages,
-            [("b", "2", False), ("a", "1", False)],
+            [("b", "2", "returned"), ("a", "1", "returned")],
         ),  # each once
     ],
 )
 def test_what_is_a_result(messages, results):
     found = tool_results(Conversation(messages))
-    assert [(one.tool, one.text, one.is_refused) for one in found] == results
+    assert [(one.tool, one.text, one.ending) for one in found] == results
 
 
 def test_a_judge_sees_what_tools_returned_in_fences():
@@ -392,6 +404,11 @@ MISSING = [
     ("tool:search", None, "no record of what tools returned"),
     ("tool:search", talk(("look", {}, "x")), "the tool 'search' was not called"),
     ("tool:search", talk(("search", {}, "Tool not executed - x")), "the tool 'search' was not called"),
+    (
+        "tool:search",
+        Conversation([{"parts": [{"part_kind": "retry-prompt", "tool_name": "search", "content": "no"}]}]),
+        "each call of the tool 'search' was refused",
+    ),
     ("file:nothing.md", None, "there is no such file"),
     ("file:sub", None, "it is not a regular file"),
     ("file:pipe", None, "it is not a regular file"),

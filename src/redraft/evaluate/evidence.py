@@ -74,8 +74,8 @@ class ToolResult:
     tool: str
     arguments: str
     text: str
-    is_refused: bool = False
-    """Whether the call was answered with a request to try again."""
+    ending: Literal["returned", "failed", "refused"] = "returned"
+    """How the call ended; one that is refused, such as for its arguments, gives no evidence."""
 
 
 def tool_results(conversation: Conversation | None) -> tuple[ToolResult, ...]:
@@ -97,8 +97,7 @@ def tool_results(conversation: Conversation | None) -> tuple[ToolResult, ...]:
             name = str(part.get("tool_name") or part.get("name") or name or "a tool")
             text = _text_of(content)
             if not _hands_in_answer(name, text):
-                is_refused = part.get("part_kind") == "retry-prompt"
-                result = ToolResult(name, arguments, text, is_refused)
+                result = ToolResult(name, arguments, text, _ending(part))
                 results.pop(result, None)  # so that the last of equal ones keeps its place
                 results[result] = None
     return tuple(results)
@@ -152,6 +151,14 @@ def _returned(part: Mapping[str, Any]) -> Any:
     if is_result or (kind == "retry-prompt" and part.get("tool_name")):
         return part.get("content", part.get("output", ""))
     return _NOTHING
+
+
+def _ending(part: Mapping[str, Any]) -> Literal["returned", "failed", "refused"]:
+    outcome = part.get("outcome")
+    if part.get("part_kind") == "retry-prompt" or outcome in ("retried", "denied"):
+        return "refused"
+    has_failed = outcome == "failed" or part.get("status") == "error" or part.get("is_error") is True
+    return "failed" if has_failed else "returned"
 
 
 def _type_of(part: Mapping[str, Any]) -> str:
@@ -405,8 +412,10 @@ def _label(source: EvidenceSource) -> str:
 
 
 def _problem_of_tool(name: str, results: Sequence[ToolResult], conversation: Conversation | None) -> str:
-    if any(result.tool == name for result in results):
-        return ""
+    endings = [result.ending for result in results if result.tool == name]
+    if endings:
+        is_refused = all(ending == "refused" for ending in endings)
+        return f"each call of the tool {name!r} was refused" if is_refused else ""
     if conversation is None:
         return "there is no record of what tools returned on the way to this output"
     return f"the tool {name!r} was not called on the way to this output"
@@ -463,8 +472,7 @@ def _fitting(
 
 def _result_text(result: ToolResult) -> str:
     arguments = " ".join(_clean(result.arguments, MOST_ARGUMENTS).split())
-    verb = "refused the call" if result.is_refused else "returned"
-    return f"{_name(result.tool)}({arguments}) {verb}:\n{_clean(result.text, MOST_EACH)}"
+    return f"{_name(result.tool)}({arguments}) {result.ending}:\n{_clean(result.text, MOST_EACH)}"
 
 
 def _name(tool: str) -> str:
