@@ -61,6 +61,8 @@ def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
     assert "Stored as eval-" in result.stderr
     assert (project / "out" / "j.xml").read_text("utf-8").startswith("<?xml")
     assert (project / "s.md").read_text("utf-8").startswith("### Evaluation: 12 cases")
+    assert "\nwriter\n" in result.stdout, "the ways of its revisions"
+    assert " fresh " in result.stdout
     shown = redraft("eval", "show")
     assert shown.stdout == result.stdout
     monkeypatch.setenv("REDRAFT_HOME", "")

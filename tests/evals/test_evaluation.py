@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -16,11 +17,20 @@ from redraft import (
     Runs,
     ScriptedModel,
     Task,
+    TokenUsage,
 )
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
-from redraft.evals.report import Evaluations
+from redraft.evals.report import (
+    Evaluated,
+    EvaluationReport,
+    Evaluations,
+    GradedAnswer,
+    Side,
+    Try,
+)
 from redraft.loop import Retry
+from redraft.loop.record import Process
 from redraft.notes import TaskIdentity, TaskReflection
 from redraft.notes.store import project_notes
 from redraft.protocols import ChatReply
@@ -69,11 +79,63 @@ def test_tries_of_a_case_are_compared_with_each_other():
     (figures,) = report.figures
     assert figures.passed_all == pytest.approx(1 / 3)
     assert figures.flips == pytest.approx((2 / 3) / 3)
-    assert "| all 3 tries |" in report.markdown()
+    assert "| all 3 tries (95 %) | flips |" in report.markdown()
     assert any("end differently in 22 %." in remark for remark in report.remarks())
     once = Evaluation(cases(3), revising(), store=MemoryStore()).run_sync()
     assert once.figures[0].passed_all is once.figures[0].flips is None
     assert "all 1" not in once.markdown()
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "passed_all", "flips", "incomplete"),
+    [
+        ([[1, 1, 1], [1, 1, None]], 1.0, 0.0, 1),
+        ([[1, None, None], [0, None, None]], None, None, 2),
+        ([[1, 1, 1], [0, 1, None]], 1.0, 0.5, 1),
+        ([[1, 1, 1, 1, 0]], 4 / 10, 8 / 20, 0),
+    ],
+    ids=["an unknown is no pass", "all unknown", "nor a failure", "of five tries"],
+)
+def test_all_tries_pass_only_where_each_has_a_verdict(verdicts, passed_all, flips, incomplete):
+    answers = {None: GradedAnswer("", TokenUsage(), None, None)}
+    answers |= {each: GradedAnswer("", TokenUsage(), each, bool(each)) for each in (0, 1)}
+    tries = [
+        Try(f"case-{at}", "arm", number, (answers[verdict],))
+        for at, of_case in enumerate(verdicts)
+        for number, verdict in enumerate(of_case, 1)
+    ]
+    ids = tuple(dict.fromkeys(each.case for each in tries))
+    evaluated = Evaluated(
+        "e", datetime.now(UTC), Process.this(), ids, (), "", (Side("arm", "arm"), Side("other", "other")), 3
+    )
+    report = EvaluationReport(evaluated, tuple(tries))
+    figures, nothing = report.figures
+    assert figures.passed_all == (passed_all and pytest.approx(passed_all))
+    assert figures.flips == (flips and pytest.approx(flips))
+    assert figures.incomplete == incomplete
+    assert any("verdicts on arm: not counted" in remark for remark in report.remarks()) == bool(incomplete)
+    assert nothing.passed_all is nothing.flips is nothing.all_passed is None
+
+
+def test_the_ways_of_the_loops_revisions_are_counted():
+    wanted = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
+
+    def answer(request):
+        return ChatReply("good" if request.role == "revision" else "bad", usage=CALL)
+
+    agent = Agent(
+        ScriptedModel(answer), pattern=ReflectionPattern(3, quality_criteria=[wanted]), keep=False, name="w"
+    )
+    compare = ["first", "loop", "best-of-2"]
+    store = MemoryStore()
+    report = Evaluation(cases(8), agent, compare=compare, at_once=1, store=store).run_sync()
+    assert {one.agent for one in report.ways} == {"loop"}, "once, although two sides are of the loop"
+    assert [(one.way, one.tried, one.gains, one.tokens) for one in report.ways] == [("fresh", 8, 8, 110)]
+    stored = asyncio.run(Evaluations(store).report())
+    assert stored.ways == report.ways
+    assert report.document()["ways"] == [one.document() for one in report.ways]
+    later = stored.against(json.loads(json.dumps(report.document())))
+    assert {one.agent for one in later.ways} == {"loop", "baseline"}, "the first side's arm"
 
 
 def test_what_is_returned_is_compared_with_the_first_draft():

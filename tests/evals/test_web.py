@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import count
 
 from redraft import (
     Agent,
@@ -45,6 +46,22 @@ def test_the_list_says_what_was_found():
     (row,) = read(store, f"{LIST}.json").json()["evaluations"]
     assert (row["run_id"], row["state"]) == (report.run_id, "finished")
     assert 'href="/judges"' in read(store, LIST).text
+
+
+def test_repeated_tries_show_how_often_all_pass_and_how_often_two_differ():
+    drafts = count()
+    store = MemoryStore()
+    cases = [EvalCase(f"case-{n}", PlainTask(f"Task {n}."), (GOOD,)) for n in range(6)]
+    answer = Evaluation(
+        cases, lambda _: "bad" if next(drafts) % 5 == 0 else "good", n=2, at_once=1, store=store
+    )
+    report = asyncio.run(answer.run())
+    page = Seen(read(store, f"{LIST}/{report.run_id}").text).words
+    assert "all 2 tries (95 %)" in page
+    assert "flips" in page
+    share = f"{100 * report.figures[0].flips:.0f} %"
+    assert f"Two tries of a case by <lambda> end differently in {share}." in page
+    assert read(store, f"{LIST}/{report.run_id}.json").json()["figures"][0]["flips"] > 0
 
 
 def test_an_evaluation_shows_arms_and_what_flipped():

@@ -28,8 +28,8 @@ from redraft.evals.cases import (
     was_corrected,
     was_right_at_first,
 )
-from redraft.evals.report import LAST, Evaluations, read_baseline, row
-from redraft.loop.cli import write_output
+from redraft.evals.report import FLIPS, LAST, Evaluations, read_baseline, row
+from redraft.loop.cli import ways_view, write_output
 from redraft.loop.criteria_file import modules_in
 from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.runs import ENDED_RUNS, Runs
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from redraft.evals.report import EvaluationReport
     from redraft.loop.record import RunRecord
 
-OPTIONAL_COLUMNS = ("tokens per passed", "s", "score (95 %)", "cost")
+OPTIONAL_COLUMNS = ("tokens per passed", "s", FLIPS, "score (95 %)", "cost")
 CASES = Path("cases.yaml")
 STDOUT = Path("-")
 NEWEST = 200
@@ -402,7 +402,8 @@ def report_view(report: EvaluationReport) -> RenderableType:
         lines.append(Text(one.sentence(), {"better": GOOD, "worse": BAD}.get(one.passed.verdict, "")))
         lines += [Text(f"  {flipped}", QUIET) for flipped in one.flips()]
     lines += [Text(remark, QUIET) for remark in report.remarks()]
-    return Group(table, "", *(Text(visible(withheld(line.plain)), line.style) for line in lines))
+    ways = ["", ways_view(withheld(report.ways))] if report.ways else []
+    return Group(table, "", *(Text(visible(withheld(line.plain)), line.style) for line in lines), *ways)
 
 
 # --- redraft calibrate -------------------------------------------------------------------------------------

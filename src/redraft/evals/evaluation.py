@@ -54,6 +54,7 @@ from redraft.loop.record import Origin, Process
 from redraft.loop.run import Judges
 from redraft.loop.select import select
 from redraft.loop.verbs import JudgeHint, judge_of, judges_of
+from redraft.loop.ways import Revision, revisions_of
 from redraft.models.names import model_of
 from redraft.notes.learner import NO_NOTE, InjectedNote
 from redraft.notes.note import fill, note_block, tokens_of
@@ -292,7 +293,12 @@ class Bench:
                 unknown=made is not None or isinstance(error, ModelError),
             )
         return replace(
-            attempt, answers=tuple(answers), usage=made.usage, seconds=made.seconds, grading=grading
+            attempt,
+            answers=tuple(answers),
+            usage=made.usage,
+            seconds=made.seconds,
+            grading=grading,
+            revisions=made.revisions,
         )
 
     def _place(self, case: EvalCase, arm: Arm, number: int) -> str:
@@ -364,6 +370,7 @@ class MadeAnswers:
     drafts: tuple[WouldReturn, ...]
     usage: TokenUsage
     seconds: float
+    revisions: tuple[Revision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +431,8 @@ class Arm:
             if done.attempts == 1:
                 return made
             # Only the last attempt is a run of its own versions; what was refused before it is paid for, too.
-            return MadeAnswers((replace(made.drafts[-1], usage=done.usage),), done.usage, made.seconds)
+            drafts = (replace(made.drafts[-1], usage=done.usage),)
+            return replace(made, drafts=drafts, usage=done.usage)
         if (agent := self.agent) is None:
             pattern, step = ReflectionPattern(0), key.step()
             result = await run_functions(case.task, self.function, _accept, pattern=pattern, step=step)
@@ -482,7 +490,10 @@ def _made(result: ReflectionResult, selection: Any) -> MadeAnswers:
     drafts = _returned(result.history.versions, selection)
     best = result.history.best_version
     whole = WouldReturn(json_data(result.best_output), result.token_usage, best.conversation)
-    return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time)
+    revisions = tuple(
+        replace(one, way=replace(one.way, reason="")) for one in revisions_of(result.history.versions)
+    )
+    return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time, revisions)
 
 
 def _returned(versions: Sequence[ReflectionVersion], selection: Any) -> tuple[WouldReturn, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
+from math import comb
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 from xml.etree import ElementTree as ET
@@ -15,7 +16,9 @@ from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._texts import counted, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
+from redraft.loop.evidence import AgentWay, ways_in
 from redraft.loop.record import Process
+from redraft.loop.ways import Revision
 from redraft.stats import (
     FEWEST_CASES,
     Effect,
@@ -29,7 +32,7 @@ from redraft.stores.base import Record
 from redraft.types import NOT_JUDGED, NOTHING_USED, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from redraft.stores.base import Store
     from redraft.types import ReflectionEvaluation
@@ -40,6 +43,8 @@ BASELINE = "baseline"
 LAST = "last"
 BEST_OF = re.compile(r"best-of-(\d+)", re.ASCII)
 """The name of a side that is the best of N drafts."""
+FLIPS = "flips"
+"""The column of how often two tries of a case end differently."""
 SHOWN = 10
 """How many of the cases that flipped are named."""
 LONGEST_ERROR = 200
@@ -94,6 +99,8 @@ class Try:
     unknown: bool = False
     """Whether a provider or a judge failed, so that it might have passed."""
     run_id: str = ""
+    revisions: tuple[Revision, ...] = ()
+    """The revisions of its last run for which a model had the choice among several ways."""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -198,10 +205,15 @@ class Figures:
     failed: int
     """The tries in which the agent failed."""
     tries_of_case: int = 1
+    """The tries of each case that were asked for."""
     passed_all: float | None = None
-    """The share of cases that passed in all tries (pass^k); None if no case was tried more than once."""
+    """How often as many tries of a case all pass (pass^k), over the cases with that many verdicts."""
+    all_passed: Effect | None = None
+    """The same with its 95 % interval."""
     flips: float | None = None
     """How often two tries of the same case end differently: the arm compared with itself."""
+    incomplete: int = 0
+    """The cases that lack a verdict, so that `passed_all` leaves them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +322,15 @@ class EvaluationReport:
         ours, *others = self.sides
         return tuple(self._difference(ours, theirs) for theirs in others)
 
+    @cached_property
+    def ways(self) -> tuple[AgentWay, ...]:
+        """The ways in which each arm revised its versions, and how many of these revisions were gains."""
+        revisions: dict[str, list[Revision]] = {side.arm: [] for side in self.sides}
+        for attempt in self.tries:
+            if attempt.arm in revisions:
+                revisions[attempt.arm] += attempt.revisions
+        return tuple(way for arm, several in revisions.items() for way in ways_in(several, arm))
+
     @property
     def has_regressed(self) -> bool:
         """Whether fewer tries of the first side pass than of those it is compared with, beyond the interval.
@@ -346,10 +367,11 @@ class EvaluationReport:
     def _figures(self, side: Side) -> Figures:
         tries = self._tries_of(side)
         answers = [(attempt, side.answer(attempt)) for attempt in tries]
-        by_case: dict[str, list[tuple[Try, GradedAnswer | None]]] = {}
-        for attempt, answer in answers:
-            by_case.setdefault(attempt.case, []).append((attempt, answer))
         passed = [METRICS["passed"](*one) for one in answers]
+        by_case: dict[str, list[float]] = {attempt.case: [] for attempt in tries}
+        for attempt, verdict in zip(tries, passed, strict=True):
+            if verdict is not None:
+                by_case[attempt.case].append(verdict)
         of_cases = {name: list(self._of_cases(side, name).values()) for name in METRICS}
         tokens = sum(answer.usage.total_tokens for _, answer in answers if answer is not None)
 
@@ -377,8 +399,7 @@ class EvaluationReport:
             tokens / passed.count(1.0) if passed.count(1.0) else None,
             passed.count(None),
             sum(bool(attempt.error) and not attempt.unknown for attempt in tries),
-            self.evaluated.n,
-            *_repeated([METRICS["passed"](*one) for one in of_case] for of_case in by_case.values()),
+            **_repeated(by_case.values(), self.evaluated.n),
         )
 
     def _difference(self, ours: Side, theirs: Side) -> Difference:
@@ -468,6 +489,7 @@ class EvaluationReport:
                     {**to_json(one), "verdict": one.passed.verdict, "sentence": one.sentence()}
                     for one in self.differences
                 ],
+                "ways": [one.document() for one in self.ways],
                 "regressed": self.has_regressed,
                 "remarks": self.remarks(),
                 "usage": self.usage,
@@ -501,8 +523,14 @@ class EvaluationReport:
         """Return what a reader should know besides the figures."""
         found = [one.power() for one in self.differences[:1] if one.passed.verdict == "not distinguishable"]
         main = self.figures[0]
-        if main.flips is not None:
+        if self.evaluated.n > 1 and main.flips is not None:
             found.append(f"Two tries of a case by {main.side} end differently in {100 * main.flips:.0f} %.")
+        if main.incomplete:
+            cases = counted(main.incomplete, "case")
+            found.append(
+                f"{cases} with fewer than {self.evaluated.n} verdicts on {main.side}: not counted among "
+                "those that pass, or don't, in all tries."
+            )
         if self.spoiled:
             found.append(f"Spoiled control cases, right without reflection: {', '.join(self.spoiled)}.")
         if main.unknown:
@@ -591,16 +619,23 @@ def report_of(evaluated: Evaluated, tries: Iterable[Try]) -> EvaluationReport:
     )
 
 
-def _repeated(passed: Iterable[Sequence[float | None]]) -> tuple[float | None, float | None]:
-    """Return the share of cases that passed in all tries, and how often two tries of a case end differently.
+def _repeated(verdicts: Collection[Sequence[float]], tries: int) -> dict[str, Any]:
+    """Return the figures of repeated tries, from the verdicts on each case: 1 for a try that passed, else 0.
 
-    `passed` has the tries of each case; those that are not known are left out, and cases with a single one.
+    A case with fewer verdicts than `tries` does not count in pass^k, or a missing verdict would pass for one.
+    Of more, as a baseline may have, it is the share of the choices of so many that all pass.
     """
-    tries = [known for of_case in passed if len(known := [one for one in of_case if one is not None]) > 1]
-    if not tries:
-        return None, None
-    differing = [2 * sum(one) * (len(one) - sum(one)) / (len(one) * (len(one) - 1)) for one in tries]
-    return fmean(all(one) for one in tries), fmean(differing)
+    every = [
+        comb(round(sum(one)), tries) / comb(len(one), tries) for one in verdicts if len(one) >= tries > 1
+    ]
+    several = [(sum(one), len(one)) for one in verdicts if len(one) > 1]
+    return {
+        "tries_of_case": tries,
+        "passed_all": fmean(every) if every else None,
+        "all_passed": rate_of(every),
+        "flips": fmean(2 * met * (of - met) / (of * (of - 1)) for met, of in several) if several else None,
+        "incomplete": sum(len(one) < tries for one in verdicts) if tries > 1 else 0,
+    }
 
 
 def within_bounds(effect: Effect | None) -> Effect | None:
@@ -621,11 +656,15 @@ def row(figures: Figures) -> dict[str, str]:
 
     share = "?" if figures.mean_passed is None else f"{100 * figures.mean_passed:.0f} %"
     every = "?" if figures.passed_all is None else f"{100 * figures.passed_all:.0f} %"
+    repeated = {
+        f"all {figures.tries_of_case} tries (95 %)": f"{every}{spread(figures.all_passed, 100, '.0f')}",
+        FLIPS: "?" if figures.flips is None else f"{100 * figures.flips:.0f} %",
+    }
     return {
         "arm": figures.side,
         "cases": str(figures.cases),
         "passed (95 %)": f"{share}{spread(figures.passed, 100, '.0f')}",
-        **({f"all {figures.tries_of_case} tries": every} if figures.tries_of_case > 1 else {}),
+        **(repeated if figures.tries_of_case > 1 else {}),
         "score (95 %)": f"{number(figures.mean_score, '.2f')}{spread(figures.score, 1, '.2f')}",
         "calls": number(figures.calls, ".1f"),
         "tokens": number(figures.tokens, ",.0f"),

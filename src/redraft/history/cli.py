@@ -35,10 +35,11 @@ from redraft.loop.cli import (
     outcome,
     resumed,
     state_text,
+    ways_view,
     write_output,
 )
 from redraft.loop.correction import corrected_version, editable_text
-from redraft.loop.evidence import AgentWay, ways_of
+from redraft.loop.evidence import ways_of
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
@@ -214,31 +215,6 @@ async def runs(
     console.show(run_table(newest, is_utf8=console.is_utf8))
     if len(newest) == limit:
         CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
-
-
-def ways_view(records: Sequence[AgentWay]) -> RenderableType:
-    """Render which ways to revise were gains, in a table for each agent and model."""
-    if not records:
-        return Text("No stored run has a revision for which a model had the choice among several ways.")
-    parts: list[RenderableType] = []
-    for agent, model in dict.fromkeys((one.agent, one.model) for one in records):
-        of_agent = [one for one in records if (one.agent, one.model) == (agent, model)]
-        rows = [
-            {
-                "after": f"a failed {one.failure}" if one.failure == "check" else "a judge's verdict",
-                "output": one.length,
-                "way": one.way.replace("_", " "),
-                "tried": f"{one.tried:,}",
-                "gains": f"{one.gains:,}",
-                "95 %": "" if one.share is None else f"{one.share.low:.2f} to {one.share.high:.2f}",
-                "tokens": f"{one.tokens:,}",
-            }
-            for one in of_agent
-        ]
-        title = Text.assemble((visible(agent), "bold"), (f"  {visible(model)}", QUIET))
-        parts += ["", title, PlainTable(rows, right=("tried", "gains", "tokens"), fill="way")]
-    note = "Tokens are the mean of a revision. The next one is made in the way with the most gains a token."
-    return Group(*parts[1:], "", Text(note, QUIET))
 
 
 def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:

@@ -55,6 +55,7 @@ from redraft.terminal.console import (
     withheld,
 )
 from redraft.terminal.exits import code_of
+from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
 from redraft.types import REASONS, PlainTask, QualityCriterion, render_score, render_usage
 
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.events import Event, Listener, TokenEvent
+    from redraft.loop.evidence import AgentWay
     from redraft.loop.run import Verbs
     from redraft.loop.runs import Exchange
     from redraft.protocols import ChatModel
@@ -662,6 +664,31 @@ def deliver_result(
         if not as_json:
             emit_untrusted(best)
         raise ConfigError(f"{error} See stdout.") from error
+
+
+def ways_view(records: Sequence[AgentWay]) -> RenderableType:
+    """Render which ways to revise were gains, in a table for each agent and model."""
+    if not records:
+        return Text("No stored run has a revision for which a model had the choice among several ways.")
+    parts: list[RenderableType] = []
+    for agent, model in dict.fromkeys((one.agent, one.model) for one in records):
+        of_agent = [one for one in records if (one.agent, one.model) == (agent, model)]
+        rows = [
+            {
+                "after": f"a failed {one.failure}" if one.failure == "check" else "a judge's verdict",
+                "output": one.length,
+                "way": one.way.replace("_", " "),
+                "tried": f"{one.tried:,}",
+                "gains": f"{one.gains:,}",
+                "95 %": "" if one.share is None else f"{one.share.low:.2f} to {one.share.high:.2f}",
+                "tokens": f"{one.tokens:,}",
+            }
+            for one in of_agent
+        ]
+        title = Text.assemble((visible(agent), "bold"), (f"  {visible(model)}" if model else "", QUIET))
+        parts += ["", title, PlainTable(rows, right=("tried", "gains", "tokens"), fill="way")]
+    note = "Tokens are the mean of a revision. The next one is made in the way with the most gains a token."
+    return Group(*parts[1:], "", Text(note, QUIET))
 
 
 def write_output(path: Path, text: str, *, force: bool) -> None:

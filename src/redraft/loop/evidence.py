@@ -11,7 +11,7 @@ from redraft.stores.run_index import RunQuery, Share, run_index, spent
 from redraft.types import FailureKind, LengthClass, TokenUsage, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from redraft.stats import Effect
     from redraft.stores.base import Scalar, Store
@@ -58,13 +58,22 @@ class AgentWay:
 
 async def ways_of(store: Store, where: Mapping[str, Scalar], runs: int) -> list[AgentWay]:
     """Return the ways to revise in the latest runs, at most so many, with the most frequent ones first."""
-    found: dict[tuple[str, str, FailureKind, LengthClass, str], list[Revision]] = {}
+    found: dict[tuple[str, str], list[Revision]] = {}
     for share in await run_index(store).shares_of_latest("way", RunQuery(where), runs):
-        revision = revision_in(share)
+        found.setdefault((share.agent, share.model), []).append(revision_in(share))
+    return [way for key in sorted(found) for way in ways_in(found[key], *key)]
+
+
+def ways_in(revisions: Iterable[Revision], agent: str, model: str = "") -> list[AgentWay]:
+    """Return the ways of an agent's revisions with a model, the most frequent ones of a situation first."""
+    found: dict[tuple[FailureKind, LengthClass, str], list[Revision]] = {}
+    for revision in revisions:
         way = revision.way
-        found.setdefault((share.agent, share.model, way.failure, way.length, way.name), []).append(revision)
+        found.setdefault((way.failure, way.length, way.name), []).append(revision)
     ways = [
         AgentWay(
+            agent,
+            model,
             *key,
             len(several),
             sum(one.is_gain for one in several),
@@ -72,7 +81,7 @@ async def ways_of(store: Store, where: Mapping[str, Scalar], runs: int) -> list[
         )
         for key, several in found.items()
     ]
-    return sorted(ways, key=lambda one: (one.agent, one.model, one.failure, one.length, -one.tried))
+    return sorted(ways, key=lambda one: (one.failure, one.length, -one.tried))
 
 
 def way_shares(versions: Sequence[ReflectionVersion]) -> Iterator[Share]:
