@@ -67,7 +67,9 @@ def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
     assert shown.stdout == result.stdout
     monkeypatch.setenv("REDRAFT_HOME", "")
     nowhere = redraft("eval", "cases.yaml", "--agent", "an_app:writer")
-    assert (nowhere.exit_code, nowhere.stderr) == (0, "")
+    assert nowhere.exit_code == 0
+    assert nowhere.stderr.startswith("12 tries to make. At most 36 calls without retries: agent 36 (")
+    assert "Stored as" not in nowhere.stderr
     monkeypatch.setenv("REDRAFT_HOME", str(project / ".redraft"))
     listed = redraft("eval", "list")
     assert "writer, writer (first draft)" in listed.stdout
@@ -82,6 +84,25 @@ def test_a_narrow_terminal_names_the_columns_that_it_leaves_out(project, monkeyp
     assert "Left out in 80 columns: tokens per passed" in narrow
     monkeypatch.setenv("COLUMNS", "200")
     assert "Left out" not in redraft("eval", "show").stdout
+
+
+def test_a_dry_run_asks_no_model_and_writes_nothing(project, monkeypatch):
+    asked = []
+    quiet = Agent(ScriptedModel(asked.append), pattern=ReflectionPattern(2), name="writer")
+    monkeypatch.setitem(sys.modules, "quiet_app", SimpleNamespace(writer=quiet))
+    words = ["eval", "cases.yaml", "-a", "quiet_app:writer", "--compare", "loop,first,best-of-3", "--dry-run"]
+    result = redraft(*words, "--junit", "out/j.xml")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("24 tries to make. At most 60 calls without retries: agent 60 (")
+    assert "cost unknown (no price of ScriptedModel)" in " ".join(result.stdout.split())
+    as_json = document(redraft(*words, "--json"))
+    assert (as_json["calls"], as_json["cost_usd"], as_json["tries"]) == (60, None, 24)
+    assert [part["calls"] for part in as_json["parts"] if part["by"] == "agent"] == [36, 24]
+    assert asked == []
+    assert not (project / "out").exists()
+    assert document(redraft("eval", "list", "--json"))["evaluations"] == []
+    refused = redraft("eval", "cases.yaml", "-a", "an_app:shout", "--compare", "loop,first", "--dry-run")
+    assert refused.exit_code == 2
 
 
 def test_a_regression_has_exit_code_1(project):

@@ -117,6 +117,9 @@ async def run(
     budget_tokens: options.BudgetTokens = None,
     budget_usd: options.BudgetUsd = None,
     budget_seconds: options.BudgetSeconds = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask no model; show the calls, tokens and cost at most.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Run an agent on cases (the default). Exits with 1 if it does worse than what it is compared with.
@@ -133,7 +136,7 @@ async def run(
     if junit == STDOUT:
         raise ConfigError("--junit needs a file; only --markdown can be printed.")
     for option, path in (("--junit", junit), ("--markdown", markdown)):
-        if path is not None and path != STDOUT:
+        if path is not None and path != STDOUT and not dry_run:
             _prepare(option, path)
     if agent is not None and model is not None:
         raise ConfigError(
@@ -163,21 +166,27 @@ async def run(
     parts = [] if compare is None else [part.strip() for part in compare.split(",")]
     # The first draft is part of the loop's run.
     arms = len({"loop" if part == "first" else part for part in parts}) or len(targets)
-    with _progress("evaluating", console) as progress:
-        bar = progress.add_task("", total=len(found) * n * arms)
-        evaluation = Evaluation(
-            found,
-            targets,
-            n=n,
-            compare=parts,
-            at_once=at_once,
-            model=judge or model,
-            budget_tokens=budget_tokens,
-            budget_usd=budget_usd,
-            budget_seconds=budget_seconds,
-            run_id=run_id,
-            on_try=lambda _: progress.advance(bar),
-        )
+    progress = _progress("evaluating", console)
+    bar = progress.add_task("", total=len(found) * n * arms)
+    evaluation = Evaluation(
+        found,
+        targets,
+        n=n,
+        compare=parts,
+        at_once=at_once,
+        model=judge or model,
+        budget_tokens=budget_tokens,
+        budget_usd=budget_usd,
+        budget_seconds=budget_seconds,
+        run_id=run_id,
+        on_try=lambda _: progress.advance(bar),
+    )
+    estimate = await evaluation.estimate()
+    if dry_run:
+        deliver(visible(withheld(estimate.sentence())), withheld(estimate.document()), as_json=as_json)
+        return
+    console.say(visible(withheld(estimate.sentence())))
+    with progress:
         report = await evaluation.run()
     if baseline is not None:
         report = report.against(baseline)

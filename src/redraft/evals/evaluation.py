@@ -29,6 +29,19 @@ from redraft.errors import (
     UnfinishedError,
     over_budget,
 )
+from redraft.evals.estimate import (
+    Estimate,
+    EstimatedCalls,
+    RunMeans,
+    Work,
+    calls_of_judgement,
+    estimated,
+    judgements_of,
+    other_calls_of,
+    prompt_tokens,
+    recorded_work,
+    versions_of,
+)
 from redraft.evals.judging import judge_alone
 from redraft.evals.report import (
     BEST_OF,
@@ -44,7 +57,7 @@ from redraft.evals.report import (
 )
 from redraft.evaluate.evidence import tool_results
 from redraft.loop.agent import Agent
-from redraft.loop.budget import Budget, SharedBudget, check_prices
+from redraft.loop.budget import EXPECTED_REPLY, Budget, SharedBudget, check_prices
 from redraft.loop.journal import RunKey, new_run_id
 from redraft.loop.pattern import (
     ReflectionPattern,
@@ -65,6 +78,7 @@ from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ModelChoice
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
+from redraft.stores.run_index import RunQuery, run_index
 from redraft.stores.sqlite import MemoryStore
 from redraft.types import NOTHING_USED, Conversation, Draft, Output, QualityCriterion, TokenUsage, render_usd
 
@@ -79,6 +93,8 @@ LOOP, FIRST, NO_LESSONS, NO_NOTES = "loop", "first", "no-lessons", "no-notes"
 PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
 """What `compare` may name: the agent, its first draft, the best of N drafts, and the agent without memory."""
 AT_ONCE = 8
+GRADE = "grade"
+"""The name of the runs that grade an answer."""
 
 
 @keyword_hints()
@@ -153,6 +169,43 @@ class Evaluation:
             check_prices(*(model for arm in self._arms for model in arm.models()))
             check_prices(*(grader.pattern.reflection_model for grader in graders.values() if grader.is_paid))
 
+    async def estimate(self) -> Estimate:
+        """Estimate what `run` may take at most, without asking a model; what is stored is not counted again.
+
+        Tokens are those of the agent's stored runs; without any, those of the prompts and an assumed length
+        of replies. Raises `ConfigError` and `StoreError` as `run` does.
+        """
+        await self._check_same(self._evaluated())
+        done = await self._bench.load() if self._resumes else {}
+        parts: list[EstimatedCalls] = []
+        grading, grades = Work(), await self._bench.unused_grades() if self._resumes else 0
+        for arm in self._arms:
+            drafts, judgements = Work(), Work()
+            for case in self._cases:
+                grader = self._bench.grader(case)
+                for number in range(1, self._n + 1):
+                    if (case.id, arm.name, number) in done:
+                        continue
+                    stored = await self._bench.recorded(case, arm, number) if self._resumes else (0, 0)
+                    answers = arm.add_work(case, drafts, judgements, stored)
+                    if grader.is_paid:
+                        known = min(grades, answers)
+                        grades -= known
+                        prompt = prompt_tokens(case.task, grader.judges.rubric) + EXPECTED_REPLY
+                        grading.add(answers - known, calls_of_judgement(grader.judges), prompt)
+            agent, model = arm.stored_as
+            means = await RunMeans.stored(self._store, agent=agent, model=model)
+            of = f" of {agent!r}"
+            judge = arm.own_judge if judgements.units else None
+            parts.append(estimated(arm.name, "agent", arm.judge, drafts, means, of))
+            parts.append(estimated(arm.name, "judge", judge, judgements, means, of))
+        if grading.units:
+            judge = next(one for one in map(self._bench.grader, self._cases) if one.is_paid).model
+            means = await RunMeans.stored(self._store, agent=GRADE, judge=repr(judge))
+            parts.append(estimated("grading", "judge", judge, grading, means, " that graded answers"))
+        tries = len(self._cases) * self._n * len(self._arms)
+        return Estimate(tries - len(done), len(done), tuple(parts))
+
     async def run(self) -> EvaluationReport:
         """Run what has not been run yet, and return the report on everything.
 
@@ -188,13 +241,17 @@ class Evaluation:
         await self._store.put(evaluated.stored())
         return report
 
+    def estimate_sync(self) -> Estimate:
+        """Like `estimate`, for code that is not async; works inside a running event loop, too."""
+        return run_sync(self.estimate())
+
     def run_sync(self) -> EvaluationReport:
         """Like `run`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run())
 
-    async def _begin(self) -> Evaluated:
-        """Store what is evaluated, or check that it is the same as before."""
-        evaluated = Evaluated(
+    def _evaluated(self) -> Evaluated:
+        """Return the record of what is evaluated."""
+        return Evaluated(
             self._run_id,
             datetime.now(UTC),
             Process.this(),
@@ -204,13 +261,22 @@ class Evaluation:
             self._sides,
             self._n,
         )
+
+    async def _check_same(self, evaluated: Evaluated) -> Evaluated | None:
+        """Return the record of an interrupted evaluation; raises `ConfigError` if it was a different one."""
         before = await evaluated_in(self._store, self._run_id) if self._resumes else None
+        if before is not None and (before.digest, before.sides) != (evaluated.digest, evaluated.sides):
+            raise ConfigError(
+                f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat its "
+                "original call, or use a new run_id."
+            )
+        return before
+
+    async def _begin(self) -> Evaluated:
+        """Store what is evaluated."""
+        evaluated = self._evaluated()
+        before = await self._check_same(evaluated)
         if before is not None:
-            if (before.digest, before.sides) != (evaluated.digest, evaluated.sides):
-                raise ConfigError(
-                    f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat its "
-                    "original call, or use a new run_id."
-                )
             evaluated.started_at, evaluated.suspended = before.started_at, before.suspended
         await self._store.put(evaluated.stored())
         return evaluated
@@ -246,6 +312,26 @@ class Bench:
         found = await tries_in(self._store, self._run_id)
         self.done.update({one.key: one for one in found if not one.error})
         return self.done
+
+    def grader(self, case: EvalCase) -> Grader:
+        """Return the grader of a case."""
+        return self._graders[case.id]
+
+    async def recorded(self, case: EvalCase, arm: Arm, number: int) -> tuple[int, int]:
+        """Return how many drafts and judgements an interrupted try has stored."""
+        return await recorded_work(self._store, self._place(case, arm, number))
+
+    async def unused_grades(self) -> int:
+        """Return how many stored judgements are of answers of interrupted tries."""
+        query = RunQuery({"agent": GRADE, "status": "finished"}, prefixes=(f"{self._run_id}.",))
+        stored = (await run_index(self._store).count("agent", query)).get(GRADE)
+        answers = {
+            digest(one.case, as_text(answer.output))
+            for one in self.done.values()
+            if self._graders[one.case].is_paid
+            for answer in one.answers
+        }
+        return max(0, (stored.runs if stored else 0) - len(answers))
 
     async def attempt(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try | None:
         """Let an arm answer a case, grade what it would return after each of its versions, and store that.
@@ -398,6 +484,53 @@ class Arm:
     def judge(self) -> ChatModel | None:
         """The model that judges where neither the caller nor the settings name one."""
         return self.agent.model if self.agent is not None else self.runner and self.runner.model
+
+    @property
+    def own_judge(self) -> ChatModel | None:
+        """The model that judges in its runs where a criterion needs one."""
+        return None if (pattern := self.pattern) is None else judge_of(pattern, self.judge)
+
+    @property
+    def stored_as(self) -> tuple[str, str]:
+        """The agent and the model under which its runs are stored."""
+        if self.agent is not None:
+            return self.agent.name, str(self.agent.definition["model"])
+        return (self.name, "") if self.runner is None else (self.runner.origin.name, self.runner.origin.model)
+
+    def add_work(self, case: EvalCase, drafts: Work, judgements: Work, stored: tuple[int, int]) -> int:
+        """Add what a try takes at most, less what is stored of it; returns how many answers are graded."""
+        pattern = self.pattern
+        if pattern is None:
+            drafts.add(1, None, 0)
+            return 1
+        runs, has_steps = 1, False
+        if self.agent is not None:
+            pattern = _pattern_for(case, self.agent)
+            task, system = case.task, self.agent.system_prompt
+            judges = judges_of(pattern, self.agent.model, task.task_type)
+            has_steps = bool(self.agent.definition["tools"])
+        else:
+            runner = cast("TaskRunner", self.runner)
+            task, system, judges = runner.task.plain(), as_text(dict(case.inputs)), runner.judges
+            has_steps = runner.tool_agent is not None
+            if runner.task.guardrails or runner.task.review is not None:
+                runs += runner.task.retries
+        calls_each = None if has_steps or self.judge is None else 1
+        prompt = prompt_tokens(task, system, judges.rubric)
+        made, judged = stored
+        if self.drafts:
+            first = self.drafts - (self.shares is not None and pattern.candidates == 1)
+            revisions, answers, verdicts, other = 0, first, first, 0
+        else:
+            first, revisions = runs * pattern.candidates, runs * pattern.max_iterations
+            answers, verdicts = versions_of(pattern), runs * judgements_of(pattern)
+            other = runs * other_calls_of(pattern)
+        drafts.add(first - made, calls_each, prompt)
+        drafts.add(revisions - max(0, made - first), calls_each, prompt + EXPECTED_REPLY)
+        if judges.signals.judged:
+            judgements.add(verdicts - judged, calls_of_judgement(judges), prompt + EXPECTED_REPLY)
+        judgements.add(other, 1, prompt + EXPECTED_REPLY)
+        return answers
 
     def models(self) -> Iterator[object]:
         """Yield the models that answer and judge in its runs."""
@@ -598,11 +731,16 @@ class Grader:
     judges: Judges
     is_paid: bool
 
+    @property
+    def model(self) -> ChatModel | None:
+        """The model that judges where one is needed."""
+        return cast("ChatModel | None", self.pattern.reflection_model)
+
     async def __call__(
         self, case: EvalCase, output: Output | Draft, step: Step = direct
     ) -> ReflectionEvaluation:
         """Return the judgement of an output, or of a draft with the conversation that led to it."""
-        origin = Origin("function", "grade")
+        origin = Origin("function", GRADE)
         return (
             await judge_alone(case.task, output, self.pattern, self.judges, step, origin)
         ).final_evaluation

@@ -89,6 +89,8 @@ class RunShare(NamedTuple):
     value: str
     input_tokens: int
     output_tokens: int
+    known_usd: float
+    unpriced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,7 @@ class RunIndex:
         """Return the shares with a facet in the latest runs, at most so many, the newest run first."""
         condition, values = self._condition(query)
         found = await self._ask(_LATEST_SHARES.format(condition), values | {"limit": runs, "facet": facet})
-        kinds = ("str", "str", "str", "int", "int")
+        kinds = ("str", "str", "str", "int", "int", "float", "bool")
 
         def share(row: Sequence[Any]) -> RunShare:
             return RunShare(*map(_from_column, row, kinds))
@@ -677,7 +679,7 @@ _PUT_RUN = (
 )
 _PUT_SHARE = _insert("run_shares", ("run_id", *_SHARE, *_OF_SHARES))
 _LATEST_SHARES = """
-SELECT agent, model, value, part.input_tokens, part.output_tokens
+SELECT agent, model, value, part.input_tokens, part.output_tokens, part.known_usd, part.unpriced
 FROM (SELECT space AS in_space, run_id AS of_run, created_at AS began, agent, model FROM runs
       WHERE {} ORDER BY created_at DESC, run_id DESC LIMIT :limit) AS latest
 JOIN run_shares AS part ON part.space = in_space AND part.run_id = of_run AND facet = :facet
