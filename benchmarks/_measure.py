@@ -67,8 +67,11 @@ def options(about: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def publish(section: str, text: str, *, write: bool) -> None:
-    """Print a result; with `write`, put it into its section of the README, with command, date and machine."""
+def publish(section: str, text: str, *, write: bool, stem: str = "") -> None:
+    """Print a result; with `write`, put it into its section of the README, with command, date and machine.
+
+    A section that is missing is added after the last of those whose names begin with `stem`.
+    """
     print(text, flush=True)
     if write:
         command = " ".join(arg for arg in sys.argv[1:] if arg != "--write")
@@ -76,12 +79,16 @@ def publish(section: str, text: str, *, write: bool) -> None:
         stamp = (
             f"`{f'python benchmarks/{script} {command}'.strip()}`, {datetime.now(UTC):%Y-%m-%d}, {_machine()}"
         )
-        README.write_text(_with_section(README.read_text(), section, f"{stamp}\n\n{text}"))
+        README.write_text(_with_section(README.read_text(), section, f"{stamp}\n\n{text}", stem))
 
 
-def _with_section(readme: str, section: str, body: str) -> str:
+def _with_section(readme: str, section: str, body: str, stem: str = "") -> str:
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    others = [*re.finditer(f"<!-- {re.escape(stem)}.*: end -->\n", readme)] if stem else []
+    if not pattern.search(readme) and others:
+        place = others[-1].end()
+        return f"{readme[:place]}\n{begin}\n{body}\n{end}\n{readme[place:]}"
     if not pattern.search(readme):
         raise SystemExit(f"{README.name} has no section {section!r}: it needs the lines {begin} and {end}.")
     return pattern.sub(lambda _: f"{begin}\n{body}\n{end}", readme)

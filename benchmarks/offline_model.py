@@ -5,6 +5,10 @@ which revisions were gains. `--tasks small` runs our own small tasks, `--tasks h
 gets a row as each run of an arm ends, and the replies go to a file beside it. So a benchmark of many hours
 can be stopped at any time; the same command continues it. `--report` makes the tables of the rows that are
 there, without a model.
+
+With the model of a provider (`--model openai:NAME`), both sets and the first drafts of `first_drafts.py` run,
+unless `--tasks` names one. The price of their tokens is printed first; calls are made only with `--yes`, or
+within `--budget-usd`.
 """
 
 from __future__ import annotations
@@ -269,15 +273,14 @@ def _share(part: int, whole: int) -> str:
 def parsed_options(about: str | None = __doc__) -> argparse.Namespace:
     """Return what the command line of a benchmark on these tasks says."""
     parser = options(about)
-    parser.add_argument("--tasks", choices=("humaneval", "small"), default="small")
+    parser.add_argument("--tasks", choices=("humaneval", "small", "first-drafts"))
     parser.add_argument(
         "--tuning", action="store_true", help="the tasks to tune on, none of which is reported"
     )
     parser.add_argument(
         "--shown",
         choices=("examples", "scoring"),
-        default="examples",
-        help="what HumanEval's arms see: the docstring's examples, or the check that scores",
+        help="what HumanEval's arms see: the docstring's examples, or the check that scores (of a provider)",
     )
     parser.add_argument(
         "--arms", default=",".join(ARMS), help="comma-separated; also loop:STRATEGY and loop:candidates=N"
@@ -291,7 +294,20 @@ def parsed_options(about: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument(
         "--report", action="store_true", help="only the tables of the rows of the latest version"
     )
-    return parser.parse_args()
+    parser.add_argument("--yes", action="store_true", help="spend what a provider's model costs")
+    parser.add_argument("--budget-usd", type=float, help="spend at most so much on a provider's model")
+    given = parser.parse_args()
+    given.is_paid = not given.model.startswith("local:") and not (given.replay or given.report)
+    if not given.is_paid:
+        given.tasks = given.tasks or "small"
+        if given.tasks == "first-drafts":
+            parser.error("The first drafts of a local model have a script of their own: first_drafts.py.")
+    if given.is_paid and given.tuning:
+        parser.error("--tuning is for local models.")
+    if given.budget_usd is not None and given.budget_usd <= 0:
+        parser.error("--budget-usd must be more than 0.")
+    given.shown = given.shown or ("scoring" if given.is_paid else "examples")
+    return given
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -309,6 +325,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     given = parsed_options()
+    if given.is_paid:
+        from _provider import measure
+
+        try:
+            measure(given)
+        except ConfigError as error:
+            sys.exit(str(error))
+        return
     if given.tasks == "humaneval" and not (given.data / FILE).is_file():
         print(f"SKIPPED HumanEval: there is no {given.data / FILE}; name its folder with --data.")
         return
@@ -319,13 +343,18 @@ def main() -> None:
         outcomes = _outcomes(given, tasks_of(given)[: given.limit])
     except ConfigError as error:
         sys.exit(str(error))
-    text = "\n\n".join([arms_table(outcomes), pairs_table(outcomes)])
+    text = tables(outcomes)
     if given.tuning:
         print(text)  # never published: these tasks are no proof
     else:
         shown = f"-{given.shown}" if given.tasks == "humaneval" else ""
         publish(f"offline-{given.tasks}{shown}-{_place(given.model)}", text, write=given.write)
     print(f"\n{criteria_table(outcomes)}")
+
+
+def tables(outcomes: Sequence[Outcome]) -> str:
+    """Return the tables to publish."""
+    return "\n\n".join([arms_table(outcomes), pairs_table(outcomes)])
 
 
 def recording_of(given: argparse.Namespace) -> Path:
@@ -339,16 +368,30 @@ def _place(model: str) -> str:
 
 def tasks_of(given: argparse.Namespace) -> list[BenchTask]:
     """Return the tasks that the command line names."""
-    if given.tasks == "small":
+    if given.tasks != "humaneval":
         return list(TUNING_TASKS if given.tuning else TASKS)
     return humaneval_tasks(given.data, shown=given.shown, tuning=given.tuning)
 
 
 def _outcomes(given: argparse.Namespace, tasks: Sequence[BenchTask]) -> list[Outcome]:
     """Return the outcomes in the file, and those of the runs that it lacks unless only a report is wanted."""
+    file = given.replies or (given.out and given.out.with_suffix(".replies.jsonl"))
+    file = file or (recording_of(given) if given.replay else None)
+    model = None if given.replay or given.report else model_of(given.model, given.threads)
+    return measured(given, tasks, Replies(given.model, model, file), keeper(given.out), given.out)
+
+
+def measured(
+    given: argparse.Namespace,
+    tasks: Sequence[BenchTask],
+    replies: Replies,
+    keep: Callable[[Outcome], None],
+    out: Path | None,
+) -> list[Outcome]:
+    """Return the outcomes in a file, and those of the runs that it lacks unless only a report is wanted."""
     arms, names = given.arms.split(","), {task.name for task in tasks}
     seeds = [int(seed) for seed in given.seeds.split(",")]
-    rows = [outcome_from(row) for row in (rows_in(given.out) if given.out else [])]
+    rows = [outcome_from(row) for row in (rows_in(out) if out else [])]
     done = [
         row for row in rows
         if row.task in names and row.arm in arms and row.seed in seeds and row.model == given.model
@@ -359,9 +402,6 @@ def _outcomes(given: argparse.Namespace, tasks: Sequence[BenchTask]) -> list[Out
     done = [row for row in done if row.version == version]
     if given.report:
         return done
-    file = given.replies or (given.out and given.out.with_suffix(".replies.jsonl"))
-    file = file or (recording_of(given) if given.replay else None)
-    replies = Replies(given.model, None if given.replay else model_of(given.model, given.threads), file)
     return asyncio.run(
         run(
             tasks,
@@ -371,7 +411,7 @@ def _outcomes(given: argparse.Namespace, tasks: Sequence[BenchTask]) -> list[Out
             version=version,
             seeds=seeds,
             done=done,
-            keep=keeper(given.out),
+            keep=keep,
         )
     )
 
