@@ -38,6 +38,10 @@ def judged(count, *more):
     return [replace(case, criteria=(JUDGED, *more)) for case in cases(count)]
 
 
+class Killed(BaseException):
+    """Ends a process in the middle of an evaluation."""
+
+
 class Bad:
     """Replies that meet no criterion and are never the same, so that a run makes all of its versions."""
 
@@ -47,7 +51,7 @@ class Bad:
     def __call__(self, request):
         self.left -= 1
         if self.left < 0:
-            raise KeyboardInterrupt
+            raise Killed
         self.roles.append(request.role)
         if request.role == "evaluation":
             return (
@@ -222,7 +226,7 @@ def test_what_is_stored_is_not_counted_again():
         return Evaluation(judged(3), writer, model=model, store=store, run_id="e", at_once=1)
 
     assert evaluation(Bad()).estimate_sync().calls == 3 * (2 + 4 + 4)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         evaluation(Bad(stops_after=7)).run_sync()
     rest = evaluation(Bad()).estimate_sync()
     # One try has ended, after five calls: the first version was returned, and graded once. Of the next try,

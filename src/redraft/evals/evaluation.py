@@ -322,16 +322,20 @@ class Bench:
         return await recorded_work(self._store, self._place(case, arm, number))
 
     async def unused_grades(self) -> int:
-        """Return how many stored judgements are of answers of interrupted tries."""
+        """Return how many stored judgements, rather too few, are of answers of interrupted tries."""
         query = RunQuery({"agent": GRADE, "status": "finished"}, prefixes=(f"{self._run_id}.",))
-        stored = (await run_index(self._store).count("agent", query)).get(GRADE)
+        stored = (await run_index(self._store).sum("agent", query)).get(GRADE)
+        if stored is None:
+            return 0
         answers = {
             digest(one.case, as_text(answer.output))
             for one in self.done.values()
             if self._graders[one.case].is_paid
             for answer in one.answers
         }
-        return max(0, (stored.runs if stored else 0) - len(answers))
+        # Equal answers to different results of tools are graded apart, which their calls show.
+        calls = stored.requests - sum(one.grading.requests for one in self.done.values())
+        return max(0, min(stored.runs - len(answers), calls))
 
     async def attempt(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try | None:
         """Let an arm answer a case, grade what it would return after each of its versions, and store that.
