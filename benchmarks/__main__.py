@@ -14,6 +14,7 @@ TOLD = (
     *("--families", "orders,headlines,repairs,errands,flights,invoices,shifts"),
     *("--arms", "withheld,stated"),
 )
+WITH_LEARNING = ("--arms", "loop,loop:learning,greedy,best-of-3,chat")
 RECORDED_FAMILIES = (
     *("--families", "records,functions", "--arms", "without,resampling,lessons"),
     *("--seeds", "1"),
@@ -44,7 +45,7 @@ BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("first_drafts", *SMALL, "--replay"),
     ("first_drafts", *LARGER, *TOLD, "--replay"),
     ("note_runs", *SMALL, "--families", "functions", "--replay"),
-    ("offline_model", "--tasks", "small", "--replay"),
+    ("offline_model", "--tasks", "small", *WITH_LEARNING, "--replay"),
     ("offline_model", *HUMANEVAL, *SMALL, "--replay"),
     ("offline_model", *HUMANEVAL, *LARGER, "--replay"),
 )

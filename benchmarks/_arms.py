@@ -212,6 +212,10 @@ ARMS: dict[str, Arm] = {"loop": loop("loop"), "greedy": greedy, "best-of-3": bes
 """The arms of a report."""
 
 
+LEARNING = "loop:learning"
+"""The arm whose loop knows which revisions were gains in the tasks before."""
+
+
 def arm_named(name: str) -> Arm:
     """Return an arm.
 
@@ -220,13 +224,17 @@ def arm_named(name: str) -> Arm:
     """
     if name in ARMS:
         return ARMS[name]
+    if name == LEARNING:
+        return loop(name)
     kind, _, option = name.partition(":")
     key, _, value = option.partition("=")
     if kind == "loop" and key == "candidates" and value.isdecimal() and 1 <= int(value) <= CALLS:
         return loop(name, candidates=int(value), max_iterations=CALLS - int(value))
     if kind == "loop" and option in STRATEGIES:
         return loop(name, revision_strategy=option)
-    known = ", ".join([*ARMS, *(f"loop:{each}" for each in STRATEGIES), f"loop:candidates=1..{CALLS}"])
+    known = ", ".join(
+        [*ARMS, LEARNING, *(f"loop:{each}" for each in STRATEGIES), f"loop:candidates=1..{CALLS}"]
+    )
     raise ConfigError(f"Unknown arm {name!r}; choose out of {known}.")
 
 

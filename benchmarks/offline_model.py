@@ -1,10 +1,10 @@
 """The default loop on a real model, beside a single answer, best of three and a chat that is told what fails.
 
-Every arm answers every task with five seeds, from the same first drafts; the loop carries from task to task
-which revisions were gains. `--tasks small` runs our own small tasks, `--tasks humaneval` HumanEval's. `--out`
-gets a row as each run of an arm ends, and the replies go to a file beside it. So a benchmark of many hours
-can be stopped at any time; the same command continues it. `--report` makes the tables of the rows that are
-there, without a model.
+Every arm answers every task with five seeds, from the same first drafts. The arm `loop:learning` carries from
+task to task which revisions were gains. `--tasks small` runs our own small tasks, `--tasks humaneval`
+HumanEval's. `--out` gets a row as each run of an arm ends, and the replies go to a file beside it. So a
+benchmark of many hours can be stopped at any time; the same command continues it. `--report` makes the tables
+of the rows that are there, without a model.
 
 With the model of a provider (`--model openai:NAME`), both sets and the first drafts of `first_drafts.py` run,
 unless `--tasks` names one. The price of their tokens is printed first; calls are made only with `--yes`, or
@@ -23,7 +23,7 @@ from random import Random
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from _arms import ARMS, ARMS_VERSION, CALLS, Outcome, Replies, Samples, Try, arm_named, outcome_from
+from _arms import ARMS, ARMS_VERSION, CALLS, LEARNING, Outcome, Replies, Samples, Try, arm_named, outcome_from
 from _measure import PROJECT, options, publish, table
 from _rows import append_row, code_version, rows_in
 from humaneval import FILE, humaneval_tasks
@@ -73,9 +73,10 @@ async def run(
         in_order = Random(seed).sample(tasks, len(tasks))
         missing = {task.name for task in tasks if (task.name, name, seed, model, version) not in known}
         for task in in_order if missing else ():
-            if task.name not in missing and not name.startswith("loop"):
-                continue
-            # A loop learns from task to task, so that it begins with the first one again.
+            if name != LEARNING:  # which begins with the first task again, since it learns from task to task
+                forget()
+                if task.name not in missing:
+                    continue
             outcome = await arm_named(name)(task, Samples(replies, seed))
             if task.name in missing:
                 tries = [replace(each, solved=await _solves(task, each)) for each in outcome.tries]
