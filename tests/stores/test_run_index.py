@@ -282,7 +282,7 @@ def test_the_shares_of_the_latest_runs_come_newest_first(store):
 
     assert [share.value for share in latest(9)] == ["002 two", "001 one"] * 4
     assert [share.value for share in latest(2, agent="writer")] == ["002 two", "001 one"]
-    assert latest(9, agent=HOSTILE)[1] == (HOSTILE, row("b").model, "001 one", 3, 1)
+    assert latest(9, agent=HOSTILE)[1][:5] == (HOSTILE, row("b").model, "001 one", 3, 1)
     assert latest(9, agent="nobody") == []
 
 
