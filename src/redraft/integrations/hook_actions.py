@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -64,8 +65,6 @@ class FailingForm:
 
 def text_of_action(tool: str, given: Mapping[str, Any]) -> tuple[str, str]:
     """Return the command of an action, if it is one, and the text to search; empty for other tools."""
-    import shlex  # noqa: PLC0415 (not needed before the first lesson)
-
     command = given.get("command")
     if isinstance(command, list):
         command = shlex.join(map(str, cast("list[Any]", command)))
@@ -179,8 +178,6 @@ def _names(names: list[str], text: str) -> bool:
 
 def commands_of(line: str) -> list[list[str]]:
     """Return the words of each command in a line of shell, without what is set for it and what starts it."""
-    import shlex  # noqa: PLC0415 (not needed before the first lesson)
-
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:
@@ -382,8 +379,6 @@ _CODEX_EXIT = re.compile(r"(?:Process exited with|Exit) code:? (\d+)")
 
 
 def _done(given: Mapping[str, Any], error: str, *, has_failed: bool) -> Iterator[_Done]:
-    import shlex  # noqa: PLC0415 (not needed to search)
-
     command = given.get("command", given.get("cmd"))
     if isinstance(command, list):  # of an earlier Codex: ["bash", "-lc", "..."]
         words = [str(word) for word in cast("list[Any]", command)]
