@@ -11,6 +11,7 @@ from redraft._prompts import advice_text, prompt_of
 from redraft._texts import estimate_tokens
 from redraft.lessons.advice import advice_of
 from redraft.lessons.index import FoundLesson
+from redraft.lessons.lesson import Fact
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
 from redraft.types import PlainTask
@@ -95,6 +96,30 @@ def test_sentences_that_differ_in_an_operator_are_both_told():
     [advice] = advice_of("agent", 800, lessons=[found(content)])
     assert "Why: The test was `x == 5`." in advice.text
     assert "Do differently: The test was `x != 5`." in advice.text
+
+
+TABLE = "a table with the columns cpy, mb"
+
+
+@pytest.mark.parametrize(
+    ("statement", "source", "known", "told"),
+    [
+        (TABLE, "r1", {}, []),
+        (f"{TABLE}; has no column st", "r1", {}, []),
+        ("has no column st", "r1", {}, ["agent/1"]),
+        ("there is no table of this name", "r1", {}, ["agent/1"]),
+        (TABLE, "r2", {}, ["agent/1"]),
+        (TABLE, "r1", {"trust": "vouched"}, ["agent/1"]),
+        (TABLE, "r1", {"task": "List the orders."}, ["agent/1"]),
+    ],
+)
+def test_a_guess_about_a_failure_that_a_fact_explains_is_left_out(statement, source, known, told):
+    fact = Fact(subject="ln", statement=statement, evidence="- 2026-03-01, run r1: no such table: loans")
+    guess = found(FAILURE)
+    guess = replace(guess, lesson=replace(guess.lesson, source=source, **known))
+    fact_lesson = FoundLesson(lesson(fact, id="agent/2", source="r0"), 0.9, "reason 2")
+    advice = advice_of("agent", 2_000, lessons=[guess, fact_lesson], task="List the orders.")
+    assert [one.source for one in advice] == ["agent/2", *told]
 
 
 LIST = "It must be a list."

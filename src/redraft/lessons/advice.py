@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from redraft._prompts import advice_text, mistake_text
 from redraft._texts import estimate_tokens, shortened
 from redraft._words import words_in
-from redraft.lessons.facts import fact_line, is_stated
+from redraft.lessons.facts import fact_line, is_lack, is_stated, runs_behind
 from redraft.lessons.lesson import Content, Fact, LessonKind, is_empty
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
@@ -57,11 +57,13 @@ def advice_of(
     Of this run's `requirements`, which are the program's words, those that a lesson names are told after
     the task: the lesson tells only that they were missed before. A requirement explains a
     failure better than a model's guess does, so nothing else is told of a lesson that another `task` taught
-    and no person approved. The same holds for what the prompt has `stated`, which is not told again.
+    and no person approved. The same holds for what the prompt has `stated`, which is not told again, and for
+    a failure that taught one of the facts, unless the fact says only what does not exist.
     """
     limit = max_tokens // 2
     facts = list(_facts_advice(lessons, max_tokens // FACTS_SHARE, (*requirements, *stated)))
     max_tokens -= sum(one.tokens for one in facts)
+    explained = _runs_explained_by(facts, lessons)
     lessons = [one for one in lessons if not isinstance(one.lesson.content, Fact)]
     own = [_rules_advice(own_rules, agent, limit, kind="rule")] if own_rules else []
     told = {key for text in (*stated, *(rule.text for rule in own_rules)) for key in _keys(text)}
@@ -75,7 +77,8 @@ def advice_of(
             room -= pieces[-1].tokens
         with_it = set(told)
         fields = _untold(_fields(found.lesson.content), with_it, required)
-        if fields and not (required and _is_guess(found.lesson, task)):
+        is_explained = bool(required) or found.lesson.source in explained
+        if fields and not (is_explained and _is_guess(found.lesson, task)):
             pieces.append(_lesson_advice(found, fields))
             if pieces[-1].tokens <= room:  # what finds no room tells nothing
                 told, room = with_it, room - pieces[-1].tokens
@@ -115,6 +118,19 @@ def _facts_advice(lessons: Sequence[FoundLesson], room: int, stated: Sequence[st
         if piece.tokens <= room:
             room, wrapper = room - piece.tokens, 0
             yield piece
+
+
+def _runs_explained_by(facts: Sequence[Advice], lessons: Sequence[FoundLesson]) -> set[str]:
+    """Ids of the runs whose failures taught these facts, without facts that say only what does not exist."""
+    chosen = {fact.source for fact in facts}
+    return {
+        run
+        for found in lessons
+        if found.lesson.id in chosen
+        and isinstance(found.lesson.content, Fact)
+        and not is_lack(found.lesson.content.statement)
+        for run in runs_behind(found.lesson)
+    }
 
 
 def advice_on_mistake(lessons: Sequence[FoundLesson], stated: Sequence[str], max_tokens: int) -> list[Advice]:

@@ -45,7 +45,12 @@ class FactFinding:
     @property
     def is_lack(self) -> bool:
         """Whether it says only what there is not."""
-        return bool(_LACK.fullmatch(self.clause) or _ABSENT.fullmatch(self.clause))
+        return is_lack(self.clause)
+
+
+def is_lack(statement: str) -> bool:
+    """Whether a statement says only what does not exist."""
+    return all(_LACK.fullmatch(clause) or _ABSENT.fullmatch(clause) for clause in statement.split(_BETWEEN))
 
 
 def fact_line(fact: Fact) -> str:
