@@ -76,6 +76,22 @@ def test_a_correction_becomes_a_lesson_with_full_trust_that_is_recalled_for_its_
     assert advice.kind == "quoted"
 
 
+def test_a_correction_is_learned_in_the_lessons_of_the_agent(tmp_path):
+    store, lessons = MemoryStore(), Lessons(tmp_path / "elsewhere", agent="clerk", store=False)
+    run_of(store, LETTER, lessons=lessons)
+    correction = corrected(store, CORRECTED, lessons=lessons)
+    assert asyncio.run(lessons.get(correction.lesson)).trust == "vouched"
+    assert [advice.source for advice in asyncio.run(lessons.recall("Write a letter."))] == [correction.lesson]
+    assert asyncio.run(Lessons(agent="clerk", store=False).recall("Write a letter.")) == []
+
+
+def test_a_correction_needs_lessons_that_can_store_it():
+    store = MemoryStore()
+    run_of(store, LETTER)
+    correction = corrected(store, CORRECTED, lessons="lessons")
+    assert "must be a Lessons" in correction.problem
+
+
 def test_a_correction_is_stored_with_its_run_and_becomes_the_reference_of_its_case():
     store = MemoryStore()
     run_of(store, LETTER)

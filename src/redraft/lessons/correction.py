@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text
-from redraft.errors import ModelError, OutputError
+from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.ask import ask
 from redraft.lessons.lesson import Partial
 from redraft.lessons.lessons import Lessons
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from redraft.lessons.lesson import Lesson
     from redraft.loop.record import Amendment, Correction, RunRecord
-    from redraft.protocols import ModelChoice
+    from redraft.protocols import Advisor, ModelChoice
     from redraft.stores.base import Store
 
 MOST_SHOWN = 3_000
@@ -52,18 +52,23 @@ Reply with a JSON object: `why` and `instruction`, each one sentence."""
 
 
 async def learn_correction(
-    record: RunRecord, correction: Correction, store: Store, model: ModelChoice | None = None
+    record: RunRecord,
+    correction: Correction,
+    store: Store,
+    model: ModelChoice | None = None,
+    lessons: Advisor | None = None,
 ) -> Lesson:
     """Store the lesson of a correction with full trust; another correction of the run replaces it.
 
     The changes are stated from the two texts. Where a model is configured, its reading of them is added,
     marked as such, so that a person can edit it and no rule follows from it. Secrets are withheld, and so is
-    what no lesson may contain. Raises `ConfigError` and `StoreError` as `Lessons.record` does.
+    what no lesson may contain. Raises `ConfigError` for `lessons` that are no `Lessons`, else what
+    `Lessons.record` raises.
     """
+    if lessons is not None and not isinstance(lessons, Lessons):
+        raise ConfigError(f"lessons must be a Lessons, which can store the lesson, got {lessons!r}.")
     task, old = record.task.description, as_text(getattr(record.version(correction.version), "output", ""))
     cleaner = Cleaner.of(task, old, as_text(correction.output))
-    agent = record.origin.name.strip() or record.origin.surface
-    lessons = Lessons(agent=agent, store=store)
     more = [f"and {correction.more_changes} more changes"] if correction.more_changes else []
     wrong = [*(_wrong(change, cleaner) for change in correction.changes), *more]
     instead = [_instead(change, cleaner) for change in correction.changes]
@@ -73,12 +78,15 @@ async def learn_correction(
         _listed([*wrong, *([f"A model's guess at the reason: {why}"] if why else [])]),
         _listed([*instead, *([f"A model's guess at the rule: {instruction}"] if instruction else [])]),
     )
+    agent = record.origin.name.strip() or record.origin.surface
+    library = Lessons(agent=agent, store=store) if lessons is None else lessons
     try:
-        return await lessons.record(
+        return await library.record(
             content, record.task, run_id=record.run_id, confidence=1.0, title=instead[0].rstrip(".")
         )
     finally:
-        await lessons.aclose()
+        if lessons is None:
+            await library.aclose()
 
 
 def _wrong(change: Amendment, cleaner: Cleaner) -> str:

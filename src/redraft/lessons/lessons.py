@@ -220,7 +220,9 @@ class Lessons:
             playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
             requirements=self.requirements,
             stated=self.stated,
-            task=_excerpt(Cleaner().redact(task.description)) if self.requirements or self.stated else "",
+            task=_excerpt(Cleaner().redact(task.description))
+            if facts or self.requirements or self.stated
+            else "",
         )
 
     async def search(
