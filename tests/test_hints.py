@@ -156,18 +156,18 @@ def answer(question, feedback=""):
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: Agent("m", max_iterations=2), "Agent"),
-        (lambda: reflect_sync("Why?", max_iterations=2), "reflect_sync"),
-        (lambda: asyncio.run(reflect("Why?", max_iterations=2)), "reflect"),
-        (lambda: asker().run_sync("Why?", max_iterations=2), "Agent.run_sync"),
+        (lambda: Agent("m", candidates=2), "Agent"),
+        (lambda: reflect_sync("Why?", candidates=2), "reflect_sync"),
+        (lambda: asyncio.run(reflect("Why?", candidates=2)), "reflect"),
+        (lambda: asker().run_sync("Why?", candidates=2), "Agent.run_sync"),
     ],
 )
 def test_an_option_of_the_pattern_is_named_as_such(call, name):
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == (
-        f"{name}() got an unexpected keyword argument 'max_iterations'. "
-        "Pass it as pattern=ReflectionPattern(max_iterations=...)."
+        f"{name}() got an unexpected keyword argument 'candidates'. "
+        "Pass it as pattern=ReflectionPattern(candidates=...)."
     )
 
 

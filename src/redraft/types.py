@@ -246,6 +246,9 @@ class QualityCriterion:
             )
 
 
+Criterion: TypeAlias = QualityCriterion | str
+"""What a criterion may be written as."""
+
 _NOT_GIVEN = cast("Any", object())
 
 

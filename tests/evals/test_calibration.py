@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel, Workflow
-from redraft.evals.calibration import Calibrations, Costs, StabilityTest, threshold_advice
+from redraft.evals.calibration import Calibrations, Costs, Judging, StabilityTest, threshold_advice
 from redraft.loop.labels import LABEL, Label
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
@@ -140,6 +140,20 @@ def test_a_label_holds_no_text_of_a_run():
     for record in run(main()):
         assert "mia.berg" not in str(record.data)
         assert "Task" not in str(record.data)
+
+
+@pytest.mark.parametrize("name", ["judge_method", "judge_kind"])
+def test_the_method_of_a_judge_is_read_under_its_former_name_too(name):
+    async def main():
+        store = MemoryStore()
+        await judged_runs(store, 1)
+        return await Runs(store).get()
+
+    record = run(main())
+    assert record.options["judge_method"] == "score"
+    options = {key: value for key, value in record.options.items() if key != "judge_method"}
+    record = replace(record, options=options | {name: "probability"})
+    assert Judging.of(record).options.method == "probability"
 
 
 def test_another_model_or_rubric_is_another_judge():

@@ -299,7 +299,7 @@ def test_a_working_sandbox_is_tried_once(monkeypatch):
 
 def test_a_judge_without_log_probabilities_raises_before_any_call():
     judge = ProviderModel(TestModel())
-    pattern = ReflectionPattern(reflection_model=judge, judge="probability")
+    pattern = ReflectionPattern(reflection_model=judge, judge_method="probability")
     with pytest.raises(ConfigError, match="'test:test' returns no log probabilities"):
         Agent(ScriptedModel([]), pattern=pattern)
 
@@ -318,7 +318,7 @@ def test_a_failed_rewrite_is_not_described_by_its_instructions():
 
 def test_judging_by_probability():
     model = judge_scoring(0.1)
-    pattern = ReflectionPattern(quality_criteria=["clarity"], judge="probability")
+    pattern = ReflectionPattern(quality_criteria=["clarity"], judge_method="probability")
     assert Agent(model, pattern=pattern).run_sync("W.").success
     assert model.requests[1].logprobs > 0
 

@@ -217,7 +217,7 @@ COMPARED = [
 ]
 FAN_OUTS = {
     "samples": {"quality_criteria": NAMES[:1], "judge_samples": 20},
-    "questions": {"quality_criteria": NAMES, "judge": "probability"},
+    "questions": {"quality_criteria": NAMES, "judge_method": "probability"},
     "comparisons": {"quality_criteria": COMPARED},
     "a panel": {"quality_criteria": [*COMPARED[1:], NAMES[0]], "judge_samples": 8},
 }

@@ -460,7 +460,7 @@ async def test_rejected_candidates_can_be_dropped():
 
 
 async def test_a_decorated_function_has_candidates_too():
-    @reflected(evaluate=by_length, candidates=2, max_iterations=0, keep=False)
+    @reflected(evaluate=by_length, max_iterations=0, pattern=ReflectionPattern(candidates=2), keep=False)
     async def write(attempt=None):
         return "x" * (attempt.candidate + 1)
 

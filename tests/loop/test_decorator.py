@@ -68,7 +68,7 @@ def test_attempt_and_run_are_filled_too():
 def test_the_judge_sees_the_docstring_and_the_arguments():
     judge = ScriptedModel(["not json", "not json either"])
 
-    @reflected(criteria=["Under 80 words"], model=judge, max_iterations=0)
+    @reflected(criteria=["Under 80 words"], judge=judge, max_iterations=0)
     async def answer(question: str, style: str = "plain", feedback: str = "") -> str:
         """Answer in one sentence."""
         return "Because."
@@ -78,29 +78,6 @@ def test_the_judge_sees_the_docstring_and_the_arguments():
     assert "Answer in one sentence." in prompt
     assert "question: Why is the sky blue?" in prompt
     assert "feedback" not in prompt
-
-
-def test_options_replace_those_of_the_pattern():
-    pattern = ReflectionPattern(
-        max_iterations=9, quality_threshold=0.5, budget_tokens=9, budget_usd=9, budget_seconds=9, candidates=9
-    )
-    options = {
-        "max_iterations": 1,
-        "quality_threshold": 0.9,
-        "budget_tokens": 500,
-        "budget_usd": 0.1,
-        "budget_seconds": 2.5,
-        "candidates": 2,
-    }
-
-    async def answer(feedback=""):
-        return "x"
-
-    kept = reflected(evaluate=bool, pattern=pattern)(answer).pattern
-    changed = reflected(evaluate=bool, pattern=pattern, **options)(answer).pattern
-    for name, value in options.items():
-        assert getattr(kept, name) == getattr(pattern, name)
-        assert getattr(changed, name) == value
 
 
 def test_a_function_without_a_feedback_parameter_is_rejected():
@@ -163,8 +140,8 @@ def test_wrong_arguments_are_a_type_error():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "nothing to judge with: pass evaluate=..., criteria=... that are checks, or model=..., or set"),
-        ({"criteria": ["clarity"]}, "no model to judge 'clarity': pass model=..., or set REDRAFT_MODEL"),
+        ({}, "nothing to judge with: pass evaluate=..., criteria=... that are checks, or judge=..., or set"),
+        ({"criteria": ["clarity"]}, "no model to judge 'clarity': pass judge=..., or set REDRAFT_MODEL"),
     ],
 )
 def test_something_must_judge(given, message):

@@ -97,7 +97,7 @@ def prompts():
     ).of("revision")
     fresh = Run([DRAFTS[1]] * 2 + [DRAFTS[2]], [COMPLETE, PLAIN, SHORT]).requests
     unusable = Run(DRAFTS, [COMPLETE], unusable_once(), max_iterations=0).of("evaluation")
-    yes_no = Run(DRAFTS, [PLAIN], yes, judge="probability", max_iterations=0).of("evaluation")
+    yes_no = Run(DRAFTS, [PLAIN], yes, judge_method="probability", max_iterations=0).of("evaluation")
     reference = {"reference": DRAFTS[2]}
     better = QualityCriterion(
         "better", "Makes a beginner curious.", evaluator="compare", evaluator_config=reference

@@ -104,7 +104,7 @@ class Judging:
             return None
         chosen = record.options
         options = JudgeOptions(
-            kind=chosen.get("judge_kind", "score"),
+            method=chosen.get("judge_method") or chosen.get("judge_kind", "score"),
             prompt=chosen.get("reflection_prompt"),
             structured=chosen.get("structured_reflection", True),
         )
@@ -668,7 +668,7 @@ class StabilityTest:
         pattern = ReflectionPattern(
             reflection_prompt=judging.options.prompt,
             reflection_model=self._model,
-            judge=judging.options.kind,
+            judge_method=judging.options.method,
             structured_reflection=judging.options.structured,
         )
         asked = repr((judging.criteria, judging.options.prompt))

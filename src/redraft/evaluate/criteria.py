@@ -18,14 +18,14 @@ from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from redraft.types import Criterion
+
 LONGEST_NAME = 80
 MISSPELT = 0.8
 """How similar (0..1) an unknown task type must be to a known one to count as a misspelling of it."""
 
 
-def criteria_of(
-    criteria: Sequence[QualityCriterion | str] | None, task_type: str = ""
-) -> tuple[QualityCriterion, ...]:
+def criteria_of(criteria: Sequence[Criterion] | None, task_type: str = "") -> tuple[QualityCriterion, ...]:
     """Return the given criteria, or (None) the default set of the task type.
 
     A name, or a criterion for a model without a description, gets the description of the default criterion
@@ -126,7 +126,7 @@ def _defaults(kind: str) -> tuple[QualityCriterion, ...]:
     return tuple(QualityCriterion(name, text) for name, text in DEFAULTS.get(kind, GENERAL).items())
 
 
-def _criterion(criterion: QualityCriterion | str, kind: str) -> QualityCriterion:
+def _criterion(criterion: Criterion, kind: str) -> QualityCriterion:
     if isinstance(criterion, QualityCriterion):
         if criterion.description or criterion.evaluator not in ("llm", "compare"):
             return criterion

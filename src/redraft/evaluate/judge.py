@@ -57,7 +57,7 @@ SAMPLE_TEMPERATURE = 0.7
 class JudgeOptions:
     """How a model judges; raises `ConfigError` for what can't work."""
 
-    kind: Literal["score", "probability"] = "score"
+    method: Literal["score", "probability"] = "score"
     """One call for all criteria, or one yes/no question per criterion, for models with log probabilities."""
     samples: int = 1
     """How often to ask; the mean counts."""
@@ -73,14 +73,16 @@ class JudgeOptions:
     """Whether to show the scores of earlier versions, too."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("score", "probability"):
-            raise ConfigError(f"A judge's kind must be 'score' or 'probability', got {self.kind!r}.")
+        if self.method not in ("score", "probability"):
+            raise ConfigError(f"judge_method must be 'score' or 'probability', got {self.method!r}.")
         if self.samples < 1:
             raise ConfigError(f"A judge's samples must be at least 1, got {self.samples!r}.")
         if not is_number(self.margin) or self.margin < 0:
             raise ConfigError(f"judge_margin must be a number of at least 0, got {self.margin!r}.")
-        if self.kind == "probability" and self.samples > 1:
-            raise ConfigError("judge_samples needs judge='score': a probability is the same each time.")
+        if self.method == "probability" and self.samples > 1:
+            raise ConfigError(
+                "judge_samples needs judge_method='score': a probability is the same each time."
+            )
         if self.prompt is not None:
             check_prompt(self.prompt)
 
@@ -120,7 +122,7 @@ def judge_id(
     name = getattr(model, "name", None)
     return JudgeId.of(
         name if isinstance(name, str) and name else type(model).__name__,
-        options.kind,
+        options.method,
         options.structured,
         texts if options.prompt is None else options.prompt,
         [(one.name, one.description, one.shown is True) for one in criteria],

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from redraft.execution import CommandRunner
     from redraft.protocols import ChatModel, RunContext
-    from redraft.types import Output
+    from redraft.types import Criterion, Output
 
 CHECKS = {"regex": regex, "function": function, "schema": schema, **dict.fromkeys(COUNTS, count)}
 IMMEDIATE = frozenset({"regex", *COUNTS, "schema", "compare"})
@@ -52,7 +52,7 @@ IMMEDIATE = frozenset({"regex", *COUNTS, "schema", "compare"})
 
 
 def panel(
-    criteria: Sequence[QualityCriterion | str] | None,
+    criteria: Sequence[Criterion] | None,
     *,
     threshold: float = DEFAULT_THRESHOLD,
     model: ChatModel | None = None,
@@ -91,7 +91,7 @@ def panel(
     identity = None
     if model is not None and for_judge:
         options = judge_options or JudgeOptions()
-        is_score = options.kind == "score"
+        is_score = options.method == "score"
         kind = ScoreJudge if is_score else ProbabilityJudge
         shown = [one for one in for_judge if one.shown is True]
         hidden = [one for one in for_judge if one.shown is not True]

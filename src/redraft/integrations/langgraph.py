@@ -10,6 +10,7 @@ from redraft._steps import step_context
 from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
+from redraft.loop.pattern import pattern_with
 from redraft.models.provider import ListedModel
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.triggers import LiveRun
-    from redraft.protocols import Advisor, ModelRole, RunContext
+    from redraft.protocols import Advisor, ModelChoice, ModelRole, RunContext
     from redraft.stores.base import Store
+    from redraft.types import Criterion
 
 __all__ = ["GraphAgent", "reflecting"]
 
@@ -47,6 +49,13 @@ def reflecting(
     graph: Pregel[Any, Any, Any, Any],
     *,
     output: Callable[[Mapping[str, Any]], Any] | None = None,
+    criteria: Sequence[Criterion] | None = None,
+    max_iterations: int | None = None,
+    quality_threshold: float | None = None,
+    budget_usd: float | None = None,
+    budget_tokens: int | None = None,
+    budget_seconds: float | None = None,
+    judge: ModelChoice | None = None,
     pattern: ReflectionPattern | None = None,
     lessons: Advisor | None = None,
     keep: bool | Store = True,
@@ -57,7 +66,8 @@ def reflecting(
     `output` takes the answer from the final state; by default it is the `structured_response`, of whatever
     type, or else the text of the last message. A revision adds the critique to the messages of the version
     that it starts from: with a checkpointer, it forks that version's checkpoint, so that the rest of the
-    state is as it was, too. Runs are stored under `name`, by default the graph's own name.
+    state is as it was, too. `judge` or the settings name a model for criteria that need one. An argument
+    given here overrides the pattern's. Runs are stored under `name`, by default the graph's own name.
 
     Raises `ConfigError` for anything but a compiled graph with `messages`, and for a pattern that can't work.
     """
@@ -72,7 +82,16 @@ def reflecting(
     return GraphAgent(
         GraphAdapter(graph, output or answer_of),
         type(graph).__name__,
-        pattern=pattern,
+        pattern=pattern_with(
+            pattern,
+            criteria=criteria,
+            max_iterations=max_iterations,
+            quality_threshold=quality_threshold,
+            budget_usd=budget_usd,
+            budget_tokens=budget_tokens,
+            budget_seconds=budget_seconds,
+            judge=judge,
+        ),
         lessons=lessons,
         keep=keep,
         name=name or graph.get_name(),

@@ -10,6 +10,7 @@ from redraft._steps import OutgoingCall, call_gate, gated, step_context
 from redraft._texts import as_text, estimate_tokens
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
+from redraft.loop.pattern import pattern_with
 from redraft.models.provider import ListedModel
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.triggers import LiveRun
-    from redraft.protocols import Advisor, ModelCall, ModelRole, RunContext
+    from redraft.protocols import Advisor, ModelCall, ModelChoice, ModelRole, RunContext
     from redraft.stores.base import Store
+    from redraft.types import Criterion
 
 __all__ = ["OpenAIAgent", "reflecting"]
 
@@ -46,6 +48,13 @@ __all__ = ["OpenAIAgent", "reflecting"]
 def reflecting(
     agent: Agent[Any],
     *,
+    criteria: Sequence[Criterion] | None = None,
+    max_iterations: int | None = None,
+    quality_threshold: float | None = None,
+    budget_usd: float | None = None,
+    budget_tokens: int | None = None,
+    budget_seconds: float | None = None,
+    judge: ModelChoice | None = None,
     pattern: ReflectionPattern | None = None,
     lessons: Advisor | None = None,
     keep: bool | Store = True,
@@ -55,8 +64,9 @@ def reflecting(
 
     The agent keeps its instructions, tools, handoffs, guardrails and settings. A revision continues the
     conversation of the version that it starts from, with the agent that answered there, so that no tool is
-    called again for what it has said. The SDK's models can't judge: the pattern or the settings name a model
-    for criteria that need one. Runs are stored under `name`, by default the agent's own name.
+    called again for what it has said. The SDK's models can't judge: `judge` or the settings name a model for
+    criteria that need one. An argument given here overrides the pattern's. Runs are stored under `name`,
+    by default the agent's own name.
 
     Raises `ConfigError` for anything but an agent of the SDK, and for a pattern that can't work.
     """
@@ -65,7 +75,16 @@ def reflecting(
     return OpenAIAgent(
         OpenAIAdapter(agent),
         model_name(agent),
-        pattern=pattern,
+        pattern=pattern_with(
+            pattern,
+            criteria=criteria,
+            max_iterations=max_iterations,
+            quality_threshold=quality_threshold,
+            budget_usd=budget_usd,
+            budget_tokens=budget_tokens,
+            budget_seconds=budget_seconds,
+            judge=judge,
+        ),
         lessons=lessons,
         keep=keep,
         name=name or agent.name,

@@ -22,6 +22,7 @@ from redraft.loop.pattern import (
     check_advisor,
     check_images,
     pattern_or_default,
+    pattern_with,
     starting_draft,
     task_of,
     variant_of,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from redraft.models.content import Query
     from redraft.protocols import ChatModel, Mistake, ModelChoice, RunContext, Step
     from redraft.stores.base import Store
-    from redraft.types import Advice, Draft, Output, PlainTask, QualityCriterion, ReflectionResult
+    from redraft.types import Advice, Criterion, Draft, Output, PlainTask, ReflectionResult
 
 
 T = TypeVar("T")
@@ -66,6 +67,11 @@ class Agent(Generic[OutputT]):
 
     `model` is a `provider:model` or `local:...` name, an alias from the settings, or any `ChatModel`; by
     default the settings decide (REDRAFT_MODEL). A list of them is tried in order: see `FallbackModel`.
+
+    `criteria` judge, `judge` is the model for those that need one (by default the agent's own),
+    `quality_threshold` (0..1) is the overall score to reach, and at most `max_iterations` revisions are made.
+    The budgets bound a run. `pattern` holds all other options; an argument given here overrides the
+    pattern's.
 
     With `tools` (sync or async functions, or Pydantic AI Tools) the model may call them before it answers. A
     revision continues the conversation of the version that it starts from. An exception in a tool is reported
@@ -92,10 +98,17 @@ class Agent(Generic[OutputT]):
         self,
         model: ModelChoice | None = None,
         *,
-        output_type: type[OutputT] | Mapping[str, Any] = str,
-        pattern: ReflectionPattern | None = None,
         system_prompt: str = "",
         tools: Sequence[Callable[..., Any] | Tool[Any]] = (),
+        output_type: type[OutputT] | Mapping[str, Any] = str,
+        criteria: Sequence[Criterion] | None = None,
+        max_iterations: int | None = None,
+        quality_threshold: float | None = None,
+        budget_usd: float | None = None,
+        budget_tokens: int | None = None,
+        budget_seconds: float | None = None,
+        judge: ModelChoice | None = None,
+        pattern: ReflectionPattern | None = None,
         lessons: Advisor | None = None,
         keep: bool | Store = True,
         name: str = "agent",
@@ -116,6 +129,16 @@ class Agent(Generic[OutputT]):
         self._tools = tuple(tools)
         self._tool_agent: AgentAdapter | None = (
             tool_agent_with(self._model, system_prompt, tools, self._output_type) if tools else None
+        )
+        pattern = pattern_with(
+            pattern,
+            criteria=criteria,
+            max_iterations=max_iterations,
+            quality_threshold=quality_threshold,
+            budget_usd=budget_usd,
+            budget_tokens=budget_tokens,
+            budget_seconds=budget_seconds,
+            judge=judge,
         )
         self._set_pattern(pattern, lessons)
 
@@ -160,6 +183,13 @@ class Agent(Generic[OutputT]):
     def from_pydantic_ai(
         agent: AbstractAgent[Any, T],
         *,
+        criteria: Sequence[Criterion] | None = None,
+        max_iterations: int | None = None,
+        quality_threshold: float | None = None,
+        budget_usd: float | None = None,
+        budget_tokens: int | None = None,
+        budget_seconds: float | None = None,
+        judge: ModelChoice | None = None,
         pattern: ReflectionPattern | None = None,
         lessons: Advisor | None = None,
         keep: bool | Store = True,
@@ -167,8 +197,9 @@ class Agent(Generic[OutputT]):
     ) -> WrappedAgent[T]:
         """Wrap a Pydantic AI agent: its output, of whatever type, is judged and revised.
 
-        The agent keeps its validators, retries and settings. Its model judges, too, unless the pattern or the
-        settings name another. Runs are stored under `name`, by default the agent's own name.
+        The agent keeps its validators, retries and settings. Its model judges, too, unless `judge` or the
+        settings name another. An argument given here overrides the pattern's. Runs are stored under
+        `name`, by default the agent's own name.
         """
         try:
             from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
@@ -177,7 +208,16 @@ class Agent(Generic[OutputT]):
         return WrappedAgent(
             ToolAgent.around(agent),
             type(agent).__name__,
-            pattern=pattern,
+            pattern=pattern_with(
+                pattern,
+                criteria=criteria,
+                max_iterations=max_iterations,
+                quality_threshold=quality_threshold,
+                budget_usd=budget_usd,
+                budget_tokens=budget_tokens,
+                budget_seconds=budget_seconds,
+                judge=judge,
+            ),
             lessons=lessons,
             keep=keep,
             name=name or agent.name or "agent",
@@ -348,7 +388,7 @@ class Agent(Generic[OutputT]):
         return agent
 
     def variant(
-        self, *, system_prompt: str | None = None, criteria: Sequence[QualityCriterion] | None = None
+        self, *, system_prompt: str | None = None, criteria: Sequence[Criterion] | None = None
     ) -> Self:
         """Return this agent with another system prompt, or with other criteria in its pattern.
 

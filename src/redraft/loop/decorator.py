@@ -6,7 +6,7 @@ import inspect
 import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -40,7 +40,7 @@ from redraft._texts import as_text
 from redraft._verdicts import OUTPUTS, draft_of
 from redraft.errors import ConfigError
 from redraft.loop.journal import check_keep, journalled_step
-from redraft.loop.pattern import pattern_or_default
+from redraft.loop.pattern import pattern_with
 from redraft.loop.record import Origin
 from redraft.loop.run import run_and_store
 from redraft.loop.verbs import JudgeHint, function_verbs
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from redraft.loop.run import Verbs
     from redraft.protocols import ModelChoice, RunContext
     from redraft.stores.base import Store
-    from redraft.types import QualityCriterion, ReflectionResult
+    from redraft.types import Criterion, ReflectionResult
 
 P = ParamSpec("P")
 
@@ -63,45 +63,43 @@ R = TypeVar("R")
 
 @keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
 def reflected(
-    criteria: Sequence[QualityCriterion | str] | None = None,
+    criteria: Sequence[Criterion] | None = None,
     *,
     evaluate: Callable[..., Any] | None = None,
-    model: ModelChoice | None = None,
     max_iterations: int | None = None,
     quality_threshold: float | None = None,
-    budget_tokens: int | None = None,
     budget_usd: float | None = None,
+    budget_tokens: int | None = None,
     budget_seconds: float | None = None,
-    candidates: int | None = None,
+    judge: ModelChoice | None = None,
     pattern: ReflectionPattern | None = None,
     keep: bool | Store = True,
 ) -> Callable[[Callable[P, Awaitable[R] | R]], ReflectedFunction[P, R]]:
     """Decorate a function to judge what it returns, and to call it again with the critique if it falls short.
 
     The function gets the critique in a parameter `feedback: str` (empty at first), as a structure in
-    `attempt: Attempt`, or the whole context in `run: RunContext`. `criteria` or `evaluate` judge; `model` is
-    the judge's model. `pattern` holds all other options; those passed here replace its own. Runs are stored
-    in the project's store, or in the store passed as `keep`; `keep=False` keeps none.
+    `attempt: Attempt`, or the whole context in `run: RunContext`. `criteria` or `evaluate` judge; `judge` is
+    the model for criteria that need one. `pattern` holds all other options; an argument given here overrides
+    the pattern's. Runs are stored in the project's store, or in the store passed as `keep`; `keep=False`
+    keeps none.
 
     Raises `ConfigError` when the function is decorated, not when it is called.
     """
     if callable(criteria):
         raise ConfigError("Write @reflected(...) with parentheses, and criteria or evaluate; got a function.")
-    base = pattern_or_default(pattern)
-    changed = replace(
-        base,
-        quality_criteria=base.quality_criteria if criteria is None else criteria,
-        reflection_model=base.reflection_model if model is None else model,
-        max_iterations=base.max_iterations if max_iterations is None else max_iterations,
-        quality_threshold=base.quality_threshold if quality_threshold is None else quality_threshold,
-        budget_tokens=base.budget_tokens if budget_tokens is None else budget_tokens,
-        budget_usd=base.budget_usd if budget_usd is None else budget_usd,
-        budget_seconds=base.budget_seconds if budget_seconds is None else budget_seconds,
-        candidates=base.candidates if candidates is None else candidates,
+    chosen = pattern_with(
+        pattern,
+        criteria=criteria,
+        max_iterations=max_iterations,
+        quality_threshold=quality_threshold,
+        budget_usd=budget_usd,
+        budget_tokens=budget_tokens,
+        budget_seconds=budget_seconds,
+        judge=judge,
     )
 
     def decorate(fn: Callable[P, Awaitable[R] | R]) -> ReflectedFunction[P, R]:
-        return ReflectedFunction(fn, changed, evaluate, keep)
+        return ReflectedFunction(fn, chosen, evaluate, keep)
 
     return decorate
 
@@ -267,7 +265,7 @@ class ReflectedFunction(Generic[P, R]):
             self._evaluate,
             None,
             has_draft=False,
-            hint=JudgeHint("evaluate=..., criteria=... that are checks, or model=...", "model=..."),
+            hint=JudgeHint("evaluate=..., criteria=... that are checks, or judge=...", "judge=..."),
         )
 
     def _describe(self, arguments: Mapping[str, Any]) -> str:

@@ -68,7 +68,7 @@ from redraft.protocols import (
     Stopper,
 )
 from redraft.settings import load_settings
-from redraft.types import NOTHING_USED, Draft, PlainTask, QualityCriterion
+from redraft.types import NOTHING_USED, Criterion, Draft, PlainTask, QualityCriterion
 
 if TYPE_CHECKING:
     from redraft.protocols import Step
@@ -98,9 +98,9 @@ class ReflectionPattern(AgentPattern):
     Judging: `quality_criteria` are criteria or plain sentences; None means the default criteria of
     `task_type` (`code_generation`, `writing`, `analysis`, `reasoning`, or empty for general ones).
     `quality_threshold` and `improvement_threshold` are in 0..1. `reflection_model` judges instead of the
-    generating model. `reflection_prompt` replaces the judge's prompt; it may use {task}, {output},
-    {criteria} and {history}. With `structured_reflection=False` the judge answers in prose with lines of
-    scores. `judge="probability"` takes the probability of "yes" from a model that reports log probabilities;
+    generating model. `reflection_prompt` replaces the judge's prompt; it may use {task}, {output}, {criteria}
+    and {history}. With `structured_reflection=False` the judge answers in prose with lines of scores.
+    `judge_method="probability"` takes the probability of "yes" from a model that reports log probabilities;
     `judge_samples` asks that many times, with a temperature where the model takes one, and takes the mean. A
     gain between two versions then counts only if it exceeds `judge_margin` standard errors of the difference:
     a larger one accepts fewer versions that are no better, and fewer that are. A single judgement just above
@@ -142,7 +142,7 @@ class ReflectionPattern(AgentPattern):
     """
 
     max_iterations: int = 3
-    quality_criteria: Sequence[QualityCriterion | str] | None = None
+    quality_criteria: Sequence[Criterion] | None = None
     quality_threshold: float = 0.8
     reflection_prompt: str | None = None
     revision_strategy: RevisionStrategy = "hybrid"
@@ -152,7 +152,7 @@ class ReflectionPattern(AgentPattern):
     _: KW_ONLY
     task_type: str = ""
     reflection_model: ModelChoice | None = None
-    judge: Literal["score", "probability"] = "score"
+    judge_method: Literal["score", "probability"] = "score"
     judge_samples: int = 1
     judge_margin: float = MARGIN
     reflection_interval: int | None = None
@@ -202,7 +202,7 @@ class ReflectionPattern(AgentPattern):
         check_share("improvement_threshold", self.improvement_threshold)
         check_choice("revision_strategy", self.revision_strategy, STRATEGIES)
         check_choice("best_version_selection", self.best_version_selection, SELECTIONS)
-        check_choice("judge", self.judge, ("score", "probability"))
+        check_choice("judge_method", self.judge_method, ("score", "probability"))
         check_choice("on_failure", self.on_failure, ("return", "raise"))
         check_function("until", self.until)
         check_function("on_event", self.on_event)
@@ -241,7 +241,7 @@ class ReflectionPattern(AgentPattern):
             check_task_type(self.task_type)
         check_comparable(criteria_of(self.quality_criteria, self.task_type))
         judge_options = JudgeOptions(
-            kind=self.judge,
+            method=self.judge_method,
             samples=self.judge_samples,
             margin=self.judge_margin,
             prompt=self.reflection_prompt,
@@ -271,7 +271,7 @@ class ReflectionPattern(AgentPattern):
 
     def recorded(self) -> dict[str, Any]:
         """Return the options that the record of a run keeps, by their names."""
-        return {name: getattr(self, name) for name in RECORDED} | {"judge_kind": self.judge}
+        return {name: getattr(self, name) for name in RECORDED}
 
     def _rules(self, criteria: Sequence[QualityCriterion]) -> Rule:
         thresholds = {criterion.name: criterion.threshold for criterion in criteria}
@@ -293,7 +293,7 @@ class ReflectionPattern(AgentPattern):
     async def reflect(
         self,
         output: Output,
-        criteria: Sequence[QualityCriterion | str] | None = None,
+        criteria: Sequence[Criterion] | None = None,
         *,
         agent: AgentLike | None = None,
     ) -> ReflectionEvaluation:
@@ -413,6 +413,38 @@ def pattern_or_default(
     return pattern
 
 
+def pattern_with(
+    pattern: ReflectionPattern | None,
+    *,
+    criteria: Sequence[Criterion] | None,
+    max_iterations: int | None,
+    quality_threshold: float | None,
+    budget_usd: float | None,
+    budget_tokens: int | None,
+    budget_seconds: float | None,
+    judge: ModelChoice | None,
+) -> ReflectionPattern:
+    """The pattern, with the arguments of the front door that are not None in place of its options.
+
+    Runs of a changed pattern count as runs of the original. Raises `ConfigError`.
+    """
+    check_model("judge", judge)
+    options = {
+        "quality_criteria": criteria,
+        "max_iterations": max_iterations,
+        "quality_threshold": quality_threshold,
+        "budget_usd": budget_usd,
+        "budget_tokens": budget_tokens,
+        "budget_seconds": budget_seconds,
+        "reflection_model": judge,
+    }
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    base = pattern_or_default(pattern)
+    if not given:
+        return base
+    return ReflectionPattern(**given) if pattern is None else variant_of(base, **given)
+
+
 def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
     """Return a changed copy of a pattern; its runs count as runs of the original."""
     variant = replace(pattern, **changes)
@@ -477,6 +509,7 @@ FLAGS = (
 RECORDED = (
     "max_iterations",
     "quality_threshold",
+    "judge_method",
     "judge_samples",
     "judge_margin",
     "accept",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from redraft.loop.output_type import OutputType
     from redraft.loop.pattern import ReflectionPattern
     from redraft.protocols import ChatModel, Generator, Preference
-    from redraft.types import QualityCriterion, ReflectionEvaluation
+    from redraft.types import Criterion, QualityCriterion, ReflectionEvaluation
 
 
 class JudgeHint(NamedTuple):
@@ -40,12 +40,9 @@ class JudgeHint(NamedTuple):
     model: str
 
 
-BY_FUNCTION = JudgeHint(
-    "evaluate=..., or a pattern=... whose quality_criteria are checks, or that has a reflection_model",
-    "a pattern=... that has a reflection_model",
-)
+BY_FUNCTION = JudgeHint("evaluate=..., criteria=... that are checks, or judge=...", "judge=...")
 BY_AGENT = JudgeHint(*["agent=..., or reflection_model=... in the pattern"] * 2)
-BY_PATTERN = JudgeHint(*["reflection_model=... in the pattern"] * 2)
+BY_PATTERN = JudgeHint(*["judge=..., or reflection_model=... in the pattern"] * 2)
 
 
 def function_verbs(
@@ -215,7 +212,7 @@ def own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: st
 
 def panel_for(
     pattern: ReflectionPattern,
-    criteria: Sequence[QualityCriterion | str] | None,
+    criteria: Sequence[Criterion] | None,
     model: ChatModel | None,
     task_type: str,
     hint: JudgeHint,

@@ -412,10 +412,9 @@ def learner_of(
     config = task.config
     if config is None:
         return None
-    has_criteria = task.criteria is not None or task.pattern is not None
-    if config.trial is None and has_criteria and notebook.keeps_revisions:
+    if config.trial is None and task.is_judged and notebook.keeps_revisions:
         config = replace(config, trial=DEFAULT_TRIAL)
-    if config.trial and not has_criteria:
+    if config.trial and not task.is_judged:
         raise ConfigError(
             f"The trial of the task {task.title!r} needs criteria, because a trial compares scores."
         )
@@ -438,8 +437,9 @@ def learner_of(
 
 def _criteria_of(task: Task) -> tuple[QualityCriterion, ...]:
     """Return the criteria that judge a task's output; empty if nothing does."""
-    if task.criteria is not None:
-        return criteria_of(task.criteria, task.task_type)
-    if task.pattern is None:
+    if not task.is_judged:
         return ()
-    return criteria_of(task.pattern.quality_criteria, task.task_type or task.pattern.task_type)
+    own, kind = (
+        (None, "") if task.pattern is None else (task.pattern.quality_criteria, task.pattern.task_type)
+    )
+    return criteria_of(own if task.criteria is None else task.criteria, task.task_type or kind)

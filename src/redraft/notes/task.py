@@ -13,7 +13,7 @@ from redraft.errors import ConfigError
 from redraft.notes.note import TaskReflection
 from redraft.notes.trial import Trial
 from redraft.protocols import ModelChoice
-from redraft.types import Output, PlainTask, QualityCriterion, ReflectionEvaluation
+from redraft.types import Criterion, Output, PlainTask, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -32,8 +32,12 @@ class Task(PlainTask):
     `{placeholders}` in `description` and `expected_output` are filled from the `inputs` of a run. A model
     answers: `model`, else the ensemble's; with `tools` (functions) it acts before it answers. Instead of a
     model, a `handler` can answer: a function of a `TaskContext`, sync or async. `context` names the tasks
-    whose outputs it needs. `criteria` score the output, and `pattern` redrafts it within the run; with
-    criteria alone, the first version is scored and returned.
+    whose outputs it needs.
+
+    `criteria` score the output, by `judge` or else the task's own model where they need a model. Without
+    `max_iterations` and `pattern`, the first version is scored and returned; with either, it is revised until
+    `quality_threshold` is reached or another rule says stop. The budgets bound the run. An argument given
+    here overrides the pattern's. A task with neither a pattern nor anything that judges is not scored.
 
     `input_guardrails` check the inputs before money is spent, `guardrails` check the output, and `review` (a
     person, another program) has the last word. Each is a function of one argument, sync or async. It returns
@@ -51,7 +55,13 @@ class Task(PlainTask):
     reflect: bool | ReflectionConfig = False
     model: ModelChoice | None = None
     handler: Callable[[TaskContext], Any] | None = None
-    criteria: Sequence[QualityCriterion | str] | None = None
+    criteria: Sequence[Criterion] | None = None
+    max_iterations: int | None = None
+    quality_threshold: float | None = None
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    budget_seconds: float | None = None
+    judge: ModelChoice | None = None
     pattern: ReflectionPattern | None = None
     input_guardrails: Sequence[Callable[[Mapping[str, Any]], Any]] = ()
     guardrails: Sequence[Callable[[Output], Any]] = ()
@@ -79,11 +89,6 @@ class Task(PlainTask):
                 f"The task {self.title!r} has a handler, so `tools` can't be used; call them from "
                 "the handler."
             )
-        if self.criteria is not None and self.pattern and self.pattern.quality_criteria is not None:
-            raise ConfigError(
-                f"The task {self.title!r} sets criteria both directly and in its pattern; set "
-                "them in one place only."
-            )
         if not isinstance(self.reflect, bool | ReflectionConfig):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
             raise ConfigError(f"reflect must be True, False or a ReflectionConfig, got {self.reflect!r}.")
 
@@ -105,6 +110,12 @@ class Task(PlainTask):
         """The task's name, or the beginning of its description."""
         first = self.description.strip().splitlines()[0]
         return self.name or (first if len(first) <= 60 else f"{first[:57]}...")  # noqa: PLR2004 (fits a column)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the output is scored, by default by the criteria of the task's type."""
+        judging = (self.criteria, self.max_iterations, self.quality_threshold, self.judge, self.pattern)
+        return any(option is not None for option in judging)
 
     @property
     def config(self) -> ReflectionConfig | None:

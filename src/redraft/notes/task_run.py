@@ -18,6 +18,7 @@ from redraft.loop.conversation import conversation_verbs
 from redraft.loop.journal import Journalled, RunKey
 from redraft.loop.pattern import (
     ReflectionPattern,
+    pattern_with,
     variant_of,
 )
 from redraft.loop.record import Origin
@@ -310,13 +311,23 @@ def runner_of(
 
 
 def _pattern_of(task: Task) -> ReflectionPattern:
-    """Return a task's pattern; the default makes one version, and scores it if there are criteria."""
-    if task.pattern is None and task.criteria is None:
-        # Nothing is measured, so no rule but the maximum applies.
-        return ReflectionPattern(0, until=never)
-    if task.pattern is None:
-        return ReflectionPattern(0, task.criteria, task_type=task.task_type)
-    return task.pattern if task.criteria is None else variant_of(task.pattern, quality_criteria=task.criteria)
+    """A task's pattern with the task's own arguments; the default makes one version."""
+    if task.pattern is not None:
+        base = task.pattern
+    elif task.is_judged:
+        base = ReflectionPattern(0, task.criteria, task_type=task.task_type)
+    else:  # nothing is measured, so no rule but the maximum applies
+        base = ReflectionPattern(0, until=never)
+    return pattern_with(
+        base,
+        criteria=task.criteria,
+        max_iterations=task.max_iterations,
+        quality_threshold=task.quality_threshold,
+        budget_usd=task.budget_usd,
+        budget_tokens=task.budget_tokens,
+        budget_seconds=task.budget_seconds,
+        judge=task.judge,
+    )
 
 
 def never(_versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None:
@@ -325,7 +336,7 @@ def never(_versions: Sequence[ReflectionVersion], /) -> ConvergenceReason | None
 
 
 def _judges_of(task: Task, pattern: ReflectionPattern, model: ChatModel | None) -> Judges:
-    if task.pattern is None and task.criteria is None:
+    if not task.is_judged:
         return Judges(nothing_judges)
     judges = judges_of(pattern, model, task.task_type)
     if task.handler is None:
