@@ -58,7 +58,10 @@ def doctor(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what is installed and works here. For what is missing or damaged, show what to do."""
+    """Show what is installed and works here. For what is missing or damaged, show what to do.
+
+    The exit code is 1 if stored data is damaged, and 4 if a model failed its question (--probe).
+    """
     findings = examine(probe=probe, data=data)
     deliver(findings_text(findings), findings.as_document(), as_json=as_json)
     if findings.probe_failed:

@@ -20,60 +20,56 @@ if TYPE_CHECKING:
     from typer import _click
 
 
-SECTIONS = {
-    "Drafts": {
-        "demo": ("redraft.demo", "Show Redraft at work, offline."),
-        "check": ("redraft.loop.cli", "Judge a draft by criteria."),
-        "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
-        "criteria": ("redraft.proposals.cli", "Draft criteria from a task and from examples."),
+FIRST = {
+    "demo": ("redraft.demo", "Show Redraft at work, offline."),
+    "check": ("redraft.loop.cli", "Judge a draft by criteria."),
+    "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
+    "runs": ("redraft.history.cli", "List runs and workflows, newest first."),
+    "show": ("redraft.history.cli", "Show a run."),
+    "why": ("redraft.history.cli", "Explain why a run stopped."),
+    "diff": ("redraft.history.cli", "Compare two versions of a run."),
+    "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
+    "eval": ("redraft.evals.cli", "Evaluate agents on your own cases."),
+    "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
+}
+"""The commands that a newcomer needs: the module of each, and its line in the help."""
+MORE = {
+    "Criteria and runs": {
+        "criteria": "redraft.proposals.cli",
+        "calibrate": "redraft.evals.cli",
+        "export": "redraft.history.cli",
     },
-    "Runs": {
-        "runs": ("redraft.history.cli", "List runs and workflows, newest first."),
-        "show": ("redraft.history.cli", "Show a run."),
-        "why": ("redraft.history.cli", "Explain why a run stopped."),
-        "diff": ("redraft.history.cli", "Compare two versions of a run."),
-        "resume": ("redraft.history.cli", "Resume a run after its last finished step."),
-        "export": ("redraft.history.cli", "Export a run."),
+    "Memory": {"notes": "redraft.notes.cli", "lessons": "redraft.lessons.cli"},
+    "Workflows, cycles": {
+        "run": "redraft.workflow.cli",
+        "test": "redraft.workflow.cli",
+        "schema": "redraft.main",
+        "cycle": "redraft.cycles.cli",
+        "approve": "redraft.history.approve",
     },
-    "Memory": {
-        "notes": ("redraft.notes.cli", "List the notes on tasks."),
-        "lessons": ("redraft.lessons.cli", "List, search and edit what agents have learned."),
-    },
-    "Workflows and agents in cycles": {
-        "run": ("redraft.workflow.cli", "Run a workflow."),
-        "test": ("redraft.workflow.cli", "Test a workflow with scripted replies."),
-        "approve": ("redraft.history.approve", "Answer what workflows and agents ask people."),
-        "cycle": ("redraft.cycles.cli", "Run agents in cycles."),
-        "schema": ("redraft.main", "Print the JSON Schema of workflow or agent files."),
-    },
-    "Proof": {
-        "eval": ("redraft.evals.cli", "Evaluate agents on your own cases."),
-        "calibrate": ("redraft.evals.cli", "Compare a judge model with your own judgement."),
-    },
-    "Coding agents": {
-        "hook": ("redraft.integrations.cli", "Check what coding agents do, and tell them what was learned."),
-        "mcp": ("redraft.integrations.cli", "Serve checks, lessons and runs to coding agents, over MCP."),
-    },
+    "Coding agents": {"hook": "redraft.integrations.cli", "mcp": "redraft.integrations.cli"},
     "Fleet": {
-        "worker": ("redraft.fleet.cli", "Carry out the jobs of a fleet."),
-        "submit": ("redraft.fleet.cli", "Queue a task for the workers of a fleet."),
-        "fleet": ("redraft.fleet.cli", "Show workers and jobs, and retry jobs that failed."),
-        "cancel": ("redraft.fleet.cli", "Cancel a job of a fleet."),
-    },
-    "Your data": {
-        "forget": ("redraft.retention.cli", "Erase everything stored about a run, a task or a person."),
-        "prune": ("redraft.retention.cli", "Delete old runs."),
-        "backup": ("redraft.retention.cli", "Back up the project to a file."),
-        "restore": ("redraft.retention.cli", "Restore the project from a backup."),
+        "worker": "redraft.fleet.cli",
+        "submit": "redraft.fleet.cli",
+        "fleet": "redraft.fleet.cli",
+        "cancel": "redraft.fleet.cli",
     },
     "Project": {
-        "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
-        "token": ("redraft.dashboard", "Manage tokens, with which people prove who made a decision."),
-        "settings": ("redraft.doctor", "Show the settings that apply in this folder."),
-        "doctor": ("redraft.doctor", "Show what is installed and works here."),
+        "doctor": "redraft.doctor",
+        "settings": "redraft.doctor",
+        "token": "redraft.dashboard",
+        "forget": "redraft.retention.cli",
+        "prune": "redraft.retention.cli",
+        "backup": "redraft.retention.cli",
+        "restore": "redraft.retention.cli",
     },
 }
-"""The sections of the help, with the module of each command and its line, which so needs no module loaded."""
+"""The module of every other command, by what it is for; the help has a line for each group."""
+AFTER_COMMANDS = {
+    "Options": "--help, also after COMMAND; --version",
+    "Read more": "docs/start.md, docs/commands.md",
+}
+"""The last lines of the help."""
 REMOVED = {
     "optimize": 'tune texts with GEPA over an Evaluation; docs/recipes.md has the program, "Tune a prompt"',
     "eval export": 'write the rows with a few lines of Python; docs/recipes.md has them, "Rows for training"',
@@ -83,7 +79,9 @@ REMOVED = {
     "calibrate --wording": "change the criteria, which makes them another judge; docs/evals.md",
 }
 """The commands and options that earlier versions had, and what to do instead."""
-COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
+COMMANDS = {name: module for name, (module, _) in FIRST.items()} | {
+    name: module for group in MORE.values() for name, module in group.items()
+}
 
 
 class Commands(TyperGroup):
@@ -93,11 +91,17 @@ class Commands(TyperGroup):
         """Return the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
+    def parse_args(self, ctx: _click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; `redraft help COMMAND` is `redraft COMMAND --help`."""
+        if args[:1] in (["help"], ["-help"]):
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
     def get_command(self, ctx: _click.Context, cmd_name: str) -> _click.Command | None:  # noqa: ARG002 (likewise)
         """Return a command, loading its module; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        found = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
         if isinstance(found, typer.Typer):
             group = found
         else:
@@ -117,17 +121,21 @@ class Commands(TyperGroup):
             if args[0] == command and set(more) <= {*args[1:2], *options}:
                 ctx.fail(f"`redraft {removed}` was removed: {instead}.")
         if args[0] not in COMMANDS:
-            close = get_close_matches(args[0], COMMANDS, 1)
+            close = get_close_matches(args[0], ["help", *COMMANDS], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)
-        """Write the commands into the help, section by section."""
-        width = max(map(len, COMMANDS))
-        for title, section in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in section.items()])
+    def format_help(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:
+        """Write the help: 22 lines, which a terminal of 80 columns and 24 lines shows with the prompt."""
+        formatter.write_text(self.help or "")
+        self.format_usage(ctx, formatter)
+        first = [(name, line) for name, (_, line) in FIRST.items()]
+        more = [(group, ", ".join(commands)) for group, commands in MORE.items()]
+        for rows in (first, [*more, *AFTER_COMMANDS.items()]):
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_dl(rows)
 
 
 # Plain help: importing Rich would take most of the time of `redraft --help`.
@@ -138,11 +146,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     no_args_is_help=True,
-    epilog=(
-        "Exit codes: 0 the criteria are met, 1 they are not, 2 invalid input, 3 a budget ran out, "
-        "4 the model failed, 5 a workflow waits for a person, 10 a commit is refused, 70 a bug in Redraft, "
-        "130 interrupted."
-    ),
+    options_metavar="",
+    subcommand_metavar="COMMAND [OPTIONS]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -162,7 +167,7 @@ def redraft(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Judge a draft by criteria, revise it until it meets them, and keep the best version."""
+    """Judge a draft, and revise it until it meets your criteria."""
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from redraft.main import COMMANDS, app
+from redraft.main import COMMANDS, FIRST, app
 from support.commands import THREE_A, document, redraft
 from support.openai_server import completion, serving
 from support.processes import TESTS
@@ -59,13 +60,42 @@ def interrupt_when_asked(process, folder):
 def test_help_and_version(folder):
     done = run(folder, "--help")
     assert done.returncode == 0
-    assert "Exit codes: 0 the criteria are met" in done.stdout
+    assert done.stdout.startswith("Judge a draft,")
     assert run(folder, "--version").stdout.startswith("redraft 0.")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(("columns", "most"), [(80, 22), (60, 23)])
+def test_the_help_is_one_screen_and_names_every_command(columns, most, folder):
+    helped = run(folder, "--help", env=environment(COLUMNS=str(columns)))
+    assert helped.returncode == 0
+    lines = helped.stdout.splitlines()
+    assert len(lines) <= most
+    assert max(map(len, lines)) <= columns
+    assert [name for name in COMMANDS if not re.search(rf"\b{name}\b", helped.stdout)] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (("help",), ("--help",)),
+        (("-help",), ("--help",)),
+        (("help", "revise"), ("revise", "--help")),
+        (("help", "lessons", "add"), ("lessons", "add", "--help")),
+        (("help", "rnus"), ("rnus",)),
+    ],
+)
+def test_help_is_a_command_too(words, same):
+    helped, expected = told_by(*words), told_by(*same)
+    assert (helped.exit_code, helped.output) == (expected.exit_code, expected.output)
+
+
+def test_without_a_command_there_is_the_help():
+    assert told_by().stderr == told_by("--help").stdout
+
+
+@pytest.mark.parametrize("name", FIRST)
 def test_the_help_has_the_first_line_of_each_command(name):
-    module, line = COMMANDS[name]
+    module, line = FIRST[name]
     found = getattr(import_module(module), name)
     if isinstance(found, Typer):
         about = (
@@ -96,7 +126,15 @@ def test_the_help_cuts_off_no_line_and_doubles_no_brackets(name, monkeypatch):
     ("words", "says"),
     [
         (("rnus",), "No such command 'rnus'. Did you mean 'runs'?"),
+        (("hlep",), "No such command 'hlep'. Did you mean 'help'?"),
         (("xyz",), "No such command 'xyz'.\n"),
+        (("lessons", "approev", "x"), "No such command 'approev'. Did you mean 'approve'?"),
+        (("--verison",), "No such option: --verison (Possible options: --version)"),
+        (
+            ("revise", "d.txt", "--buget-usd", "1"),
+            "No such option: --buget-usd (Possible options: --budget-",
+        ),
+        (("fleet", "--jsn"), "No such option: --jsn (Possible options: --json)"),
         (
             ("revise", "d.txt", "-c", "c.yaml", "--strategy", "hybird"),
             "--strategy: unknown value 'hybird'; did you mean 'hybrid'?",

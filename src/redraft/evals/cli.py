@@ -125,7 +125,8 @@ async def run(
     """Run an agent on cases (the default). Exits with 1 if it does worse than what it is compared with.
 
     Without --against and --compare, what an agent returns is compared with its own first draft; a function
-    has none, and is measured alone.
+    has none, and is measured alone. The exit code is 3 if a
+    budget ran out, and 4 if no output could be judged.
     """
     from redraft.evals.evaluation import Evaluation
 

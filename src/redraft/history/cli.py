@@ -936,7 +936,8 @@ def resume(
 
     A run started by a command resumes with its recorded arguments, draft and criteria. A workflow resumes
     with its recorded values and its current file, so that a mistake in the file can be fixed. For any other
-    run, the Python call that resumes it is printed, with exit code 2.
+    run, the Python call that resumes it is printed, with exit code 2. Otherwise the exit code is that of the
+    command that started the run.
     """
     if (workflow := run_async(Workflows().get(run, or_of_loop=True))) is not None:
         raise typer.Exit(_resume_workflow(workflow, context, as_json=as_json, force=force))

@@ -106,7 +106,8 @@ def check(
       - Names the price.
       - {name: short, evaluator: regex, config: {pattern: '^.{1,200}$'}}
 
-    docs/criteria.md documents the format.
+    docs/criteria.md documents the format. The exit code is 1 if a criterion is not met, and 4 if the model
+    failed.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
     draft, wanted, _ = read_material(file, criteria)
     judge = judging_model(model, wanted)
@@ -144,7 +145,10 @@ def revise(
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
 ) -> None:
-    """Revise a draft until its criteria are met. Prints the best version."""
+    """Revise a draft until its criteria are met. Prints the best version.
+
+    The exit code is 1 if it does not meet them, 3 if a budget ran out before, and 4 if the model failed.
+    """
     check_choice("--strategy", strategy, STRATEGIES)
     if output == Path("-"):  # stdout, as '-' is stdin for the draft
         output = None

@@ -66,7 +66,10 @@ async def forget(
     yes: Yes = False,
     as_json: options.Json = False,
 ) -> None:
-    """Erase everything stored about a run, a task or a person (all that contains a text)."""
+    """Erase everything stored about a run, a task or a person (all that contains a text).
+
+    The exit code is 1 if other files contain it, or if something could not be searched.
+    """
     if sum(one is not None for one in (run, task, text)) != 1:
         raise ConfigError("Say what to forget: --run RUN, --task TASK or --text TEXT.")
     if text == STDIN:
