@@ -276,7 +276,7 @@ def mcp(
     claude mcp add redraft -- redraft mcp
     codex mcp add redraft -- redraft mcp
 
-    docs/mcp.md documents the tools. Budgets hold for each draft that is judged.
+    docs/coding-agents.md documents the tools. Budgets hold for each draft that is judged.
     """  # noqa: D301 (the character by which click knows that lines stay as they are)
     if find_spec("mcp") is None:
         raise MissingExtraError("The MCP server", "mcp")
