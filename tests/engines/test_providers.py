@@ -15,7 +15,7 @@ REFUSED = (400, {}, {"error": {"message": "no", "code": 400}})
 
 
 @pytest.mark.parametrize(
-    ("heading", "address", "path", "header", "value"),
+    ("provider", "address", "path", "header", "value"),
     [
         ("Anthropic", "ANTHROPIC_BASE_URL", "/v1/messages", "authorization", f"Bearer {KEY}"),
         (
@@ -34,9 +34,9 @@ REFUSED = (400, {}, {"error": {"message": "no", "code": 400}})
         ),
     ],
 )
-def test_a_setup_reaches_its_server_with_its_key(heading, address, path, header, value, monkeypatch):
+def test_a_setup_reaches_its_server_with_its_key(provider, address, path, header, value, monkeypatch):
     with serving(monkeypatch) as server:
-        setup = setup_of(Page(PAGE).text, heading)
+        setup = setup_of(Page(PAGE).text, provider)
         name = setup.pop("REDRAFT_MODEL")
         setup[address] = f"http://127.0.0.1:{server.server_address[1]}"
         server.answers = [REFUSED] * 3

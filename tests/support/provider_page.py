@@ -6,15 +6,16 @@ import re
 import sys
 
 PAGE = "docs/providers.md"
-EXPORT = re.compile(r"^export (\w+)=(.*)$", re.MULTILINE)
+VARIABLE = re.compile(r"`(\w+)(?:=([^`]+))?`")
 KEY = "not" + "-a-" + "key"
 
 
-def setup_of(text, heading):
-    """Return the variables that the section of the page with a heading exports, with a key for `...`."""
-    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    found = dict(EXPORT.findall(section.split("```sh\n")[1].split("```")[0]))
-    return {name: KEY if value == "..." else value for name, value in found.items()}
+def setup_of(text, provider):
+    """Return the variables in the provider's row of the table, with a key where the row gives no value."""
+    [row] = [line for line in text.splitlines() if line.startswith((f"| {provider} |", f"| [{provider}]("))]
+    _, _, _, model, variables, _ = row.split("|")
+    values = {name: value or KEY for name, value in VARIABLE.findall(variables)}
+    return values | {"REDRAFT_MODEL": model.strip(" `")}
 
 
 def ask(name):
