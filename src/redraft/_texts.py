@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from copy import deepcopy
 from datetime import UTC, datetime
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin
 
 from redraft.types import (
     Choice,
@@ -140,6 +140,13 @@ def short_repr(value: Any, most: int = SHOWN) -> str:
     """Return the `repr` of a value in at most `most` characters, to fit into a message."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def type_name(kind: Any) -> str:
+    """Name of a type as it is written, such as `list[Order]`."""
+    base = getattr(get_origin(kind) or kind, "__name__", None) or short_repr(kind)
+    inner = ", ".join(map(type_name, get_args(kind)))
+    return f"{base}[{inner}]" if inner else base
 
 
 def key_of(output: Output) -> object:

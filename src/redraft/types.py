@@ -19,6 +19,7 @@ from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from re import Pattern
 
     from pydantic_core import CoreSchema
     from typing_extensions import TypeVar
@@ -246,8 +247,8 @@ class QualityCriterion:
             )
 
 
-Criterion: TypeAlias = QualityCriterion | str
-"""What a criterion may be written as."""
+Criterion: TypeAlias = "QualityCriterion | str | Pattern[str] | Callable[..., Any] | Mapping[str, Any]"
+"""What a criterion may be written as; a class is a `Callable`, a mapping is a JSON Schema."""
 
 _NOT_GIVEN = cast("Any", object())
 

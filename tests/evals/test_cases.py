@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 import sys
 from types import SimpleNamespace
 
 import pytest
+from pydantic import BaseModel
 
 from redraft import Agent, ConfigError, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, reflected
 from redraft.evals.cases import EvalCase, add_cases, case_of, cases_of_rows, read_cases
@@ -203,6 +205,32 @@ def test_a_function_that_cannot_be_imported_makes_no_case():
         "criteria": [{"name": "f", "evaluator": "function", "evaluator_config": {"function": "<lambda>"}}]
     }
     with pytest.raises(ConfigError, match="'f' is a function that can't be imported"):
+        case_of(record([version(1, 1.0)], "quality_met", options=options))
+
+
+class Total(BaseModel):
+    total: int
+
+
+@pytest.mark.parametrize("surface", ["stored", "made"])
+def test_criteria_in_their_short_forms_grade_a_case(surface):
+    criteria = [re.compile("total"), Total]
+    case = EvalCase("a", PlainTask("Add 2 and 3."), criteria)
+    if surface == "stored":
+        keep = MemoryStore()
+        Agent(ScriptedModel(['{"total": 5}']), criteria=criteria, keep=keep).run_sync("Add 2 and 3.")
+        case = case_of(asyncio.run(Runs(keep).get()))
+    grader = graders_of([case])[case.id]
+    good, bad = (asyncio.run(grader(case, text)) for text in ('{"total": 5}', '{"total": "five"}'))
+    assert (good.overall_score, bad.overall_score) == (1.0, 0.5)
+    assert list(good.criteria_scores) == ["matches total", "Total"]
+
+
+def test_a_class_that_cannot_be_imported_makes_no_case():
+    options = {
+        "criteria": [{"name": "f", "evaluator": "schema", "evaluator_config": {"schema": "<class 'f'>"}}]
+    }
+    with pytest.raises(ConfigError, match="'f' is a class that can't be imported"):
         case_of(record([version(1, 1.0)], "quality_met", options=options))
 
 

@@ -1,7 +1,14 @@
-from __future__ import annotations
+import asyncio
+import re
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
 import pytest
+from pydantic import BaseModel, Field, field_validator
+from typing_extensions import TypedDict
 
+from redraft import ReflectionPattern
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import (
     ANALYSIS,
@@ -13,6 +20,7 @@ from redraft.evaluate.criteria import (
     WRITING,
     criteria_of,
 )
+from redraft.evaluate.requirements import requirement_lines
 from redraft.types import QualityCriterion
 
 
@@ -69,6 +77,118 @@ def test_names_and_sentences_are_described(given, task_type, name, description):
         assert (criterion.weight, criterion.evaluator) == (given.weight, given.evaluator)
 
 
+def is_short(text):
+    """Return whether the text has at most five words.
+
+    White space separates words.
+    """
+    return len(text.split()) <= 5, "Use at most five words."
+
+
+async def share_of_links(text):
+    return 0.5
+
+
+class Rhymes:
+    def __call__(self, text):
+        return True
+
+    def with_tea(self, text):
+        """Says tea."""
+        return "tea" in text
+
+
+class Order(BaseModel):
+    quantity: int = Field(gt=0)
+
+
+@dataclass
+class Parcel:
+    weight: float
+
+
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def check(cls, number):
+        """JSON Schema can't say this."""
+        if number % 2:
+            raise ValueError("odd")
+        return number
+
+
+class Basket(TypedDict):
+    apples: int
+
+
+SHORT = "The text has at most five words."
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "description", "evaluator", "config"),
+    [
+        (is_short, "is_short", SHORT, "function", None),
+        (partial(is_short), "is_short", SHORT, "function", None),
+        (share_of_links, "share_of_links", "", "function", None),
+        (RHYMES := Rhymes(), "Rhymes", "", "function", None),
+        (RHYMES.with_tea, "with_tea", "Says tea.", "function", None),
+        (re.compile(r"\[\d+\]"), r"matches \[\d+\]", "", "regex", {"pattern": r"\[\d+\]"}),
+        (re.compile("(?i)tea"), "matches tea (i)", "", "regex", {"pattern": "tea", "flags": "i"}),
+        (re.compile("^a b$", re.MULTILINE | re.DOTALL), "matches ^a b$ (ms)", "", "regex",
+         {"pattern": "^a b$", "flags": "ms"}),
+        (re.compile("a  # one\n b", re.VERBOSE), "matches a # one b (x)", "", "regex",
+         {"pattern": "a  # one\n b", "flags": "x"}),
+        (Order, "Order", "", "schema", {"schema": Order}),
+        (Parcel, "Parcel", "", "schema", {"schema": Parcel}),
+        (Basket, "Basket", "", "schema", {"schema": Basket}),
+        (list[Order], "list[Order]", "", "schema", {"schema": list[Order]}),
+        ({"type": "object"}, "JSON Schema", "", "schema", {"schema": {"type": "object"}}),
+        (MappingProxyType({"title": "Order", "type": "object"}), "Order", "", "schema",
+         {"schema": {"title": "Order", "type": "object"}}),
+    ],
+)  # fmt: skip
+def test_a_short_form_is_a_check(given, name, description, evaluator, config):
+    [criterion] = criteria_of([given])
+    config = {"function": given} if config is None else config
+    assert criterion == QualityCriterion(name, description, evaluator=evaluator, evaluator_config=config)
+
+
+@pytest.mark.parametrize(
+    ("given", "output", "score"),
+    [
+        (is_short, "Drink tea.", 1.0),
+        (is_short, "Drink tea with your friends often.", 0.0),
+        (share_of_links, "tea", 0.5),
+        (re.compile("tea"), "Drink tea.", 1.0),
+        (re.compile("tea"), "Drink TEA.", 0.0),
+        (re.compile("TEA", re.IGNORECASE), "Drink tea.", 1.0),
+        (Order, '{"quantity": 2}', 1.0),
+        (Order, '```json\n{"quantity": 2}\n```', 1.0),
+        (Order, Order(quantity=2), 1.0),
+        (Even, '{"number": 3}', 0.0),
+        (Even, '{"number": 4}', 1.0),
+        (Parcel, '{"weight": "heavy"}', 0.0),
+        (list[Order], '[{"quantity": 2}, {"quantity": 0}]', 0.0),
+        ({"type": "object", "required": ["quantity"]}, '{"quantity": 2}', 1.0),
+        ({"type": "object", "required": ["quantity"]}, "two", 0.0),
+    ],
+)
+def test_a_short_form_judges(given, output, score):
+    evaluation = asyncio.run(ReflectionPattern().reflect(output, [given]))
+    assert evaluation.overall_score == score
+
+
+def test_what_a_short_form_asks_for_is_told():
+    assert list(requirement_lines(criteria_of([is_short, re.compile("tea"), Order]))) == [
+        "is_short: The text has at most five words.",
+        'The text contains "tea".',
+        "One JSON object.",
+        'The key "quantity" is required and holds a whole number (above 0).',
+    ]
+
+
 def test_unknown_name_is_described():
     (criterion,) = criteria_of(["user_delight"])
     assert "user delight" in criterion.description
@@ -93,10 +213,20 @@ def test_long_sentence_is_shortened_only_as_a_name():
         ([True], "got True"),
         ([1], "got 1"),
         ([None], "got None"),
-        ([{"name": "clarity"}], "got {'name'"),
+        ([{"name": "clarity"}], r"got {'name': 'clarity'}\. Anything else is written as QualityCriterion"),
         ("clarity", "must be a list"),
         (QualityCriterion("clarity"), "must be a list"),
         (7, "must be a list"),
+        (re.compile("x"), "must be a list"),
+        (is_short, r"must be a list, got <function is_short.*; a single criterion stands in brackets"),
+        ({"type": "object"}, "must be a list"),
+        ([{}], "a JSON Schema, with a key such as 'type'"),
+        ([re.compile(b"x")], "must match text, not bytes"),
+        ([re.compile(r"\d", re.ASCII)], r"re\.ASCII can't be used"),
+        ([lambda text: True], "A lambda has no name to call the criterion by"),
+        ([str], r"must be a pydantic model, a data class or a TypedDict, .* got <class 'str'>"),
+        ([is_short, is_short], "Duplicate criterion 'is_short'; names must be unique: QualityCriterion"),
+        ([{"type": "object"}, {"type": "array"}], "Duplicate criterion 'JSON Schema'"),
         ([""], "needs a name"),
         (["  "], "needs a name"),
     ],

@@ -1,6 +1,9 @@
 """The arguments that `reflect`, `@reflected`, `Agent`, `Task` and the adapters share."""
 
 import inspect
+import json
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -162,6 +165,55 @@ def test_a_task_is_revised_if_it_says_how_often_or_has_a_pattern(options, versio
         versions,
         score,
     )
+
+
+KILLED = """
+import asyncio, json, os, re, signal, sys
+from dataclasses import dataclass
+from pathlib import Path
+from redraft import SqliteStore, reflect
+from redraft.loop import Journalled, Runs
+
+@dataclass
+class Order:
+    quantity: int
+
+def is_positive(text):
+    return json.loads(text)["quantity"] > 0, "Order at least one."
+
+def generate(prompt, attempt):
+    with Path("log").open("a") as log:
+        print(attempt.number, file=log)
+    if attempt.number == 2 and Path("log").read_text().count("2") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return '{"quantity": %d}' % (attempt.number - 1)
+
+async def main():
+    store, criteria = SqliteStore("runs.db"), [is_positive, re.compile("quantity"), Order]
+    await reflect("Order.", generate=generate, criteria=criteria, step=Journalled(store, "k"))
+    record = await Runs(store).get()
+    shown = [[one["name"], one["evaluator"]] for one in record.options["criteria"]]
+    print(json.dumps([record.status, record.versions[-1].evaluation.criteria_scores, shown]))
+    await store.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_run_goes_on_with_the_same_plain_criteria(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    first, second = [
+        subprocess.run(
+            [sys.executable, "killed.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        for _ in range(2)
+    ]
+    assert first.returncode == -9
+    status, scores, shown = json.loads(second.stdout)
+    assert (tmp_path / "log").read_text().split() == ["1", "2", "2"]
+    assert status == "finished"
+    assert scores == dict.fromkeys(["is_positive", "matches quantity", "Order"], 1.0)
+    assert shown == [["is_positive", "function"], ["matches quantity", "regex"], ["Order", "schema"]]
 
 
 def test_all_of_them_share_what_overrides_a_pattern():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from mimetypes import guess_extension, guess_type
@@ -17,15 +17,15 @@ from redraft._texts import as_text, shortened
 from redraft._validation import check_choice, check_share, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, OutputError
+from redraft.evaluate.criteria import criteria_of
 from redraft.loop.criteria_file import CriteriaReader, criterion_entry, modules_in
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
 from redraft.text.replies import json_of, unfenced
 from redraft.text.rows import ROW_FILES, rows_of
 from redraft.text.yaml import KeyPath, dump_yaml, load_yaml
-from redraft.types import Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
+from redraft.types import Criterion, Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from redraft.loop.record import RunRecord
@@ -50,9 +50,9 @@ class EvalCase:
 
     id: str
     task: PlainTask
-    criteria: tuple[QualityCriterion, ...] = ()
+    criteria: Sequence[Criterion] = ()
     """Grade an answer; an agent that has no criteria of its own reflects by them."""
-    hidden: tuple[QualityCriterion, ...] = ()
+    hidden: Sequence[Criterion] = ()
     """Grade in place of the `criteria` where there are any, and no agent sees them."""
     threshold: float | None = None
     """The overall score (0..1) that passes."""
@@ -78,6 +78,10 @@ class EvalCase:
             raise ConfigError("A case needs an id.")
         if not self.task.description.strip():
             raise ConfigError(f"The case {self.id!r} has an empty task.")
+        for name in ("criteria", "hidden"):
+            given = getattr(self, name)
+            if not all(isinstance(one, QualityCriterion) for one in given):
+                object.__setattr__(self, name, criteria_of(given, self.task.task_type))
         if self.threshold is not None:
             check_share(f"The case {self.id!r}: threshold", self.threshold)
         if self.match:
@@ -102,7 +106,7 @@ class EvalCase:
     @property
     def grading(self) -> tuple[QualityCriterion, ...]:
         """The criteria that grade an answer; empty if those of the agent do."""
-        chosen = self.hidden or self.criteria
+        chosen = cast("tuple[QualityCriterion, ...]", tuple(self.hidden or self.criteria))
         if not self.match:
             return chosen
         expected = QualityCriterion(
@@ -201,12 +205,14 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     # A workflow's criterion is a prompt that only the workflow fills in.
     own = () if record.origin.surface == "workflow" else record.options.get("criteria", ())
     for one in own:
-        function = one.get("evaluator_config", {}).get("function")
-        if function is not None and (":" not in function or "<" in function):
-            raise ConfigError(
-                f"The run {record.run_id!r}: the criterion {one['name']!r} is a function that can't be "
-                "imported; define it at the top of a module."
-            )
+        config = one.get("evaluator_config", {})
+        for key, noun in (("function", "function"), ("schema", "class")):
+            name = config.get(key)
+            if isinstance(name, str) and (":" not in name or "<" in name):
+                raise ConfigError(
+                    f"The run {record.run_id!r}: the criterion {one['name']!r} is a {noun} that can't be "
+                    "imported; define it at the top of a module."
+                )
         criteria.append(QualityCriterion(**one))
     first = record.versions[0] if record.versions else None
     task = replace(record.task, tools=())

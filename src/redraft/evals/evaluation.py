@@ -80,7 +80,7 @@ from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.stores.sqlite import MemoryStore
-from redraft.types import NOTHING_USED, Conversation, Draft, Output, QualityCriterion, TokenUsage, render_usd
+from redraft.types import NOTHING_USED, Conversation, Criterion, Draft, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
     from redraft.evals.cases import EvalCase
@@ -769,7 +769,7 @@ def graders_of(
 
 def _grader(case: EvalCase, pattern: ReflectionPattern | None, judge: ChatModel | None) -> Grader:
     own = None if case.grading or pattern is None else pattern
-    criteria: Sequence[QualityCriterion | str] | None = case.grading or (own and own.quality_criteria)
+    criteria: Sequence[Criterion] | None = case.grading or (own and own.quality_criteria)
     if not criteria:
         what = "give it criteria, or a reference and a match"
         raise ConfigError(f"Nothing grades the case {case.id!r}: {what}.")

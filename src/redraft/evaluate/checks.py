@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, cast, get_origin
 from redraft._calls import evaluator
 from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES, describe_error, is_record
 from redraft._pointers import path_of, pointer
-from redraft._texts import as_text, json_data, limits_in_words, short_repr, source_of, without_addresses
+from redraft._texts import (
+    as_text,
+    json_data,
+    limits_in_words,
+    short_repr,
+    source_of,
+    type_name,
+    without_addresses,
+)
 from redraft._validation import is_number
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.criteria import (
@@ -48,15 +56,16 @@ SLOW_PATTERNS = "look-around, back-references and \\b are slow, so do without th
 def schema(criterion: QualityCriterion) -> Evaluator:
     """Check an output against a schema: 1.0 if it is valid, else 0.0 with an issue for each error.
 
-    Configuration: `schema`, a JSON Schema as a dict or bool, or a class that pydantic can validate, whose own
-    validators then decide; `raw`, True to reject JSON in a Markdown fence. A text is parsed as JSON first.
+    Configuration: `schema`, a JSON Schema as a dict or bool, or a class that pydantic can validate (or its
+    name, `"package.module:name"`), whose own validators then decide; `raw`, True to reject JSON in a Markdown
+    fence. A text is parsed as JSON first.
     The issues, at most 20, name a JSON pointer, what was expected there, and what was found. Raises
     `ConfigError` for an invalid schema, or one that refers to another file or address: nothing is ever
     fetched.
     """
     check_keys(criterion, "schema", "raw")
     raw, name = is_raw(criterion), criterion.name
-    given = required(criterion, "schema")
+    given = schema_of(criterion)
     if isinstance(given, type) or get_origin(given) is not None:
         return _class_check(criterion, given, raw=raw)
     compiled = _compile(criterion, given)
@@ -100,7 +109,7 @@ def _class_check(criterion: QualityCriterion, kind: Any, *, raw: bool) -> Evalua
     """Check an output by a class: an instance is validated as such, anything else as JSON data."""
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter  # noqa: PLC0415 (slow)
 
-    class_name = getattr(kind, "__name__", short_repr(kind))
+    class_name = type_name(kind)
     try:
         adapter = TypeAdapter[Any](kind)
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
@@ -373,16 +382,26 @@ def function(criterion: QualityCriterion) -> Evaluator:
 
 
 def function_of(criterion: QualityCriterion) -> Callable[..., Any]:
-    """Return the function of a criterion; raises `ConfigError` if it has none or it can't be imported."""
-    path = required(criterion, "function")
-    if not isinstance(path, str):
-        return path
-    if ":" not in path:
-        raise invalid(criterion, f"function must be callable or 'package.module:name', got {path!r}.")
+    """The function of a criterion; raises `ConfigError` if it has none or it can't be imported."""
+    return _imported(criterion, "function", "callable")
+
+
+def schema_of(criterion: QualityCriterion) -> Any:
+    """The schema or class of a criterion; raises `ConfigError` if it has none or it can't be imported."""
+    return _imported(criterion, "schema", "a dict, a bool, a class")
+
+
+def _imported(criterion: QualityCriterion, key: str, expected: str) -> Any:
+    """A value of the configuration, which may be named `package.module:name`, as records name it."""
+    value = required(criterion, key)
+    if not isinstance(value, str):
+        return value
+    if ":" not in value:
+        raise invalid(criterion, f"{key} must be {expected} or 'package.module:name', got {value!r}.")
     try:
-        return pkgutil.resolve_name(path)
+        return pkgutil.resolve_name(value)
     except (ImportError, AttributeError, ValueError) as error:
-        raise invalid(criterion, f"function {path!r} can't be imported: {error}.") from error
+        raise invalid(criterion, f"{key} {value!r} can't be imported: {error}.") from error
 
 
 def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> ReflectionEvaluation:

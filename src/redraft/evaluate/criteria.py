@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_origin
 
 from redraft._calls import importable_name
-from redraft._codec import to_json
+from redraft._codec import is_record, to_json
+from redraft._texts import short_repr, type_name
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.text.replies import BOM, unfenced
 from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from redraft.types import Criterion
 
@@ -26,12 +29,13 @@ MISSPELT = 0.8
 
 
 def criteria_of(criteria: Sequence[Criterion] | None, task_type: str = "") -> tuple[QualityCriterion, ...]:
-    """Return the given criteria, or (None) the default set of the task type.
+    """The criteria in full, or (None) the default set of the task type.
 
     A name, or a criterion for a model without a description, gets the description of the default criterion
-    of that name, preferably of this task type. A sentence becomes a criterion of its own. An unknown task
-    type has the general set. Raises `ConfigError` for an empty list, a name that is used twice, weights that
-    are all 0, anything that is not a criterion, and, without criteria, a misspelt task type.
+    of that name, preferably of this task type. A sentence becomes a criterion of its own. Functions, compiled
+    patterns, types and JSON Schemas become checks. An unknown task type has the general set. Raises
+    `ConfigError` for an empty list, a name that is used twice, weights that are all 0, anything that is not a
+    criterion, and, without criteria, a misspelt task type.
     """
     kind = _kind(task_type)
     if criteria is None:
@@ -40,7 +44,8 @@ def criteria_of(criteria: Sequence[Criterion] | None, task_type: str = "") -> tu
         return _defaults(kind if kind in DEFAULTS else "")
     if isinstance(criteria, str) or not isinstance(criteria, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
         raise ConfigError(
-            f"Criteria must be a list of names, sentences or QualityCriterion, got {criteria!r}."
+            f"Criteria must be a list, got {short_repr(criteria)}; a single criterion stands in brackets: "
+            "[...]."
         )
     chosen = tuple(_criterion(item, kind) for item in criteria)
     if not chosen:
@@ -48,7 +53,10 @@ def criteria_of(criteria: Sequence[Criterion] | None, task_type: str = "") -> tu
     names = [criterion.name for criterion in chosen]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"Duplicate criterion {name!r}; names must be unique.")
+            raise ConfigError(
+                f"Duplicate criterion {name!r}; names must be unique: QualityCriterion(name, ...) gives a "
+                "criterion another one."
+            )
     if not any(criterion.weight for criterion in chosen):
         raise ConfigError("All criteria have a weight of 0; at least one must count.")
     return chosen
@@ -131,11 +139,106 @@ def _criterion(criterion: Criterion, kind: str) -> QualityCriterion:
         if criterion.description or criterion.evaluator not in ("llm", "compare"):
             return criterion
         return replace(criterion, description=_description(criterion.name, kind))
-    if not isinstance(criterion, str):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-        raise ConfigError(f"A criterion must be a name, a sentence or a QualityCriterion, got {criterion!r}.")
-    text = criterion.strip()
-    name = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."
-    return QualityCriterion(name, _description(text, kind))
+    if isinstance(criterion, str):
+        text = criterion.strip()
+        name = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."
+        return QualityCriterion(name, _description(text, kind))
+    if isinstance(criterion, re.Pattern):
+        return _pattern_check(criterion)
+    if isinstance(criterion, Mapping):
+        return _schema_check(cast("Mapping[str, Any]", criterion))
+    if isinstance(criterion, type) or get_origin(criterion) is not None:
+        return _type_check(criterion)
+    if not callable(criterion):
+        raise ConfigError(
+            "A criterion must be a sentence, a name, a QualityCriterion, a function, a compiled pattern, a "
+            f"pydantic class, a data class or a JSON Schema, got {criterion!r}."
+        )
+    return _function_check(criterion)
+
+
+# Checks in their short forms.
+
+_INLINE_FLAGS = re.compile(r"\(\?[aiLmsux]+\)")
+_FLAG_LETTERS = ((re.IGNORECASE, "i"), (re.MULTILINE, "m"), (re.DOTALL, "s"), (re.VERBOSE, "x"))
+_SCHEMA_KEYS = frozenset(
+    (
+        "type",
+        "properties",
+        "required",
+        "items",
+        "enum",
+        "const",
+        "$ref",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "not",
+        "if",
+    )
+)
+"""At least one of these is in a JSON Schema that says something."""
+_SAYS_WHETHER = re.compile(
+    r"(?:(?:Returns?|Checks?|Tests?|Says?|Verify|Verifies) (?:True )?(?:whether|if|that)|Whether|True if) "
+)
+"""How docstrings of checks begin, before the sentence that holds for a good output."""
+
+
+def _pattern_check(pattern: re.Pattern[Any]) -> QualityCriterion:
+    source = pattern.pattern
+    if not isinstance(source, str):
+        raise ConfigError(f"A pattern must match text, not bytes, got {pattern!r}.")
+    if pattern.flags & re.ASCII:
+        raise ConfigError(
+            f"The pattern {source!r}: re.ASCII can't be used; name the characters, such as [0-9] for \\d."
+        )
+    letters = "".join(letter for flag, letter in _FLAG_LETTERS if pattern.flags & flag)
+    source = _INLINE_FLAGS.sub("", source, count=1) if _INLINE_FLAGS.match(source) else source
+    shown = " ".join(source.split()) + (f" ({letters})" if letters else "")
+    name = f"matches {shown}"
+    return QualityCriterion(
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}...",
+        evaluator="regex",
+        evaluator_config={"pattern": source, **({"flags": letters} if letters else {})},
+    )
+
+
+def _schema_check(schema: Mapping[str, Any]) -> QualityCriterion:
+    if _SCHEMA_KEYS.isdisjoint(schema):
+        raise ConfigError(
+            "A mapping as a criterion is a JSON Schema, with a key such as 'type' or 'properties', got "
+            f"{short_repr(schema)}. Anything else is written as QualityCriterion(name=...)."
+        )
+    name = str(schema.get("title") or "JSON Schema")
+    return QualityCriterion(name, evaluator="schema", evaluator_config={"schema": dict(schema)})
+
+
+def _type_check(kind: Any) -> QualityCriterion:
+    # `typing.is_typeddict` does not know those of `typing_extensions`.
+    if isinstance(kind, type) and not is_record(kind) and not hasattr(kind, "__required_keys__"):
+        raise ConfigError(
+            "A class as a criterion must be a pydantic model, a data class or a TypedDict, which the output "
+            f"has to fit, got {kind!r}."
+        )
+    return QualityCriterion(type_name(kind), evaluator="schema", evaluator_config={"schema": kind})
+
+
+def _function_check(function: Callable[..., Any]) -> QualityCriterion:
+    named: Any = function
+    while isinstance(named, partial):
+        named = cast("Any", named).func
+    name = getattr(named, "__name__", None) or type(named).__name__
+    if name == "<lambda>":
+        raise ConfigError(
+            "A lambda has no name to call the criterion by: define a function, such as `def is_short(text): "
+            "...`, or write QualityCriterion('is short', evaluator='function', evaluator_config={'function': "
+            "lambda ...})."
+        )
+    about = (inspect.getdoc(named) or "") if inspect.isroutine(named) else ""
+    about = _SAYS_WHETHER.sub("", " ".join(about.partition("\n\n")[0].split()), count=1)
+    return QualityCriterion(
+        name, about[:1].upper() + about[1:], evaluator="function", evaluator_config={"function": function}
+    )
 
 
 def _description(name: str, kind: str) -> str:

@@ -86,7 +86,10 @@ def reflected(
     Raises `ConfigError` when the function is decorated, not when it is called.
     """
     if callable(criteria):
-        raise ConfigError("Write @reflected(...) with parentheses, and criteria or evaluate; got a function.")
+        raise ConfigError(
+            "Write @reflected(...) with parentheses, and criteria or evaluate; got a function. A single "
+            "criterion stands in brackets: @reflected([...])."
+        )
     chosen = pattern_with(
         pattern,
         criteria=criteria,

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_origin
 from urllib.parse import unquote
 
 from redraft._pointers import path_of
-from redraft._texts import as_text, remember_source, short_repr, source_of
+from redraft._texts import as_text, remember_source, short_repr, source_of, type_name
 from redraft.errors import ConfigError, OutputError, StoreError
 from redraft.text.replies import json_of
 from redraft.text.schema import Schema
@@ -224,7 +224,7 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
         schema = _rooted(given, "the JSON Schema", IN_SCHEMA)
         name = str(schema.get("title") or "value of the JSON Schema")
         return OutputType(name, kind, schema, validator=validator if schema is given else Schema(schema))
-    name = _name_of(kind)
+    name = type_name(kind)
     if isinstance(kind, str) or (not isinstance(kind, type) and get_origin(kind) is None):
         raise ConfigError(f"output_type must be a type, or a JSON Schema as a dict; got {short_repr(kind)}.")
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter  # noqa: PLC0415 (slow)
@@ -309,9 +309,3 @@ def _is_same(one: Any, other: Any) -> bool:
         return one.__class__ is other.__class__ and bool(one == other)
     except Exception:  # noqa: BLE001 (a comparison of the user's)
         return False
-
-
-def _name_of(kind: Any) -> str:
-    base = getattr(get_origin(kind) or kind, "__name__", None) or short_repr(kind)
-    inner = ", ".join(map(_name_of, get_args(kind)))
-    return f"{base}[{inner}]" if inner else base

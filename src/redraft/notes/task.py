@@ -81,7 +81,9 @@ class Task(PlainTask):
         for name in ("tools", "input_guardrails", "guardrails"):
             check_list(name, getattr(self, name))
         if self.criteria is not None:
-            check_list("criteria", self.criteria)
+            from redraft.evaluate.criteria import criteria_of  # noqa: PLC0415 (many tasks have none)
+
+            criteria_of(self.criteria, self.task_type)
         self._check_parts()
         check_count("retries", self.retries, 0)
         if self.handler is not None and self.tools:
