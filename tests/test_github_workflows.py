@@ -65,7 +65,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("right", "wrong"), BROKEN.values(), ids=BROKEN)
 def test_the_linter_refuses(right, wrong, tmp_path):
-    text = WORKFLOWS["docs/evals.md-1"]
+    text = WORKFLOWS["docs/evaluate.md-1"]
     assert right in text
     code, found = lint(tmp_path, text.replace(right, wrong))
     assert code != 0, found

@@ -76,7 +76,7 @@ REMOVED = {
     "eval --fleet": "leave it out: one process evaluates many cases at once, --at-once says how many",
     "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
     "cycle feedback --approve": "`redraft approve AGENT` decides on a plan; praise needs no option but -m",
-    "calibrate --wording": "change the criteria, which makes them another judge; docs/evals.md",
+    "calibrate --wording": "change the criteria, which makes them another judge; docs/evaluate.md",
 }
 """The commands and options that earlier versions had, and what to do instead."""
 COMMANDS = {name: module for name, (module, _) in FIRST.items()} | {

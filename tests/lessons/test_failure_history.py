@@ -52,7 +52,7 @@ def test_three_recurring_failures_become_checks_that_a_person_accepts(project, m
     path = project / "criteria.yaml"
     assert not path.exists()
     monkeypatch.setenv("COLUMNS", "100")
-    _, *promised = Page("docs/lessons.md").blocks("console")[0].splitlines()
+    _, *promised = Page("docs/memory.md").blocks("console")[1].splitlines()
     assert redraft("lessons", "propose", "clerk").stdout.splitlines()[: len(promised)] == promised
 
     dates = next(one for one in found if "YYYY" in one["check"])

@@ -47,7 +47,7 @@ def test_the_site_is_built_without_a_fault(tmp_path, capfd):
     for twin in [*site.glob("*.md"), *site.glob("reference/*.md")]:
         linked = re.findall(r"\]\(<?([^<)>#\s:]+)[#>)]", FENCE.sub("", twin.read_text("utf-8")))
         assert (twin.name, [link for link in linked if not (twin.parent / link).is_file()]) == (twin.name, [])
-    assert "](lessons.md" in (site / "notes.md").read_text("utf-8")
+    assert "](evaluate.md" in (site / "memory.md").read_text("utf-8")
     listed = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text("utf-8"))
     assert {"agents.md", "reference/redraft.lessons.md", "changelog.md"} <= set(listed)
     assert [link for link in listed if not (site / link).is_file()] == []
@@ -97,10 +97,10 @@ def test_a_fault_of_a_site_is_named(site, html, fault):
 
 
 def test_links_of_the_repository_lead_to_places_of_the_site():
-    text = "[a](../README.md#why) [b](notes.md) [c](../examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
+    text = "[a](../README.md#why) [b](memory.md) [c](../examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
     placed, files = docs_site.with_site_links(text, "docs/README.md", docs_site.places_in_site())
     assert placed == (
-        "[a](index.md#why) [b](notes.md) [c](files/examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
+        "[a](index.md#why) [b](memory.md) [c](files/examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
     )
     assert files == ["examples/order.yaml"]
 

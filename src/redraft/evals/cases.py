@@ -310,7 +310,7 @@ PROMPTFOO = frozenset({"prompts", "providers", "tests", "defaultTest", "vars", "
 """The keys by which a file of promptfoo is recognised."""
 NOT_PROMPTFOO = (
     "files of promptfoo are not read: write each test as a case, with its assertions as criteria; see "
-    "docs/evals.md"
+    "docs/evaluate.md"
 )
 
 
