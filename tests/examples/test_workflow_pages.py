@@ -1,23 +1,34 @@
-"""Every block of the pages on workflows and the sandbox runs."""
+"""Every block of the pages on workflows runs, and the reference names every key."""
 
 import asyncio
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+from redraft import ScriptedModel
 from redraft.text.yaml import load_yaml
 from redraft.workflow import Workflow, run_action
+from redraft.workflow.cases import Expected, ScriptedAnswer, WorkflowCase
+from redraft.workflow.spec import (
+    PARAMS,
+    Jump,
+    Limits,
+    Node,
+    Retries,
+    ToolServer,
+    WorkflowBudget,
+    WorkflowSpec,
+)
 from support.commands import redraft
 from support.pages import Page
 from support.scripted_workflows import script_workflows
 
-GUIDE, REFERENCE, SANDBOX = (
-    Page(f"docs/{name}.md") for name in ("workflows", "workflow-reference", "sandbox")
-)
-PAGES = (GUIDE, REFERENCE, SANDBOX)
+PAGES = GUIDE, REFERENCE = Page("docs/workflows.md"), Page("docs/workflow-reference.md")
 YAML = [block for page in PAGES for block in page.blocks("yaml")]
-FILES = {name: text for page in PAGES for name, text in page.files("yaml").items()}
+FILES = GUIDE.files("yaml") | REFERENCE.files("yaml")
+TOOLS = REFERENCE.files("python")
 PYTHON = [block for page in PAGES for block in page.blocks("python")]
 COMMANDS = [command for page in PAGES for command in page.commands()]
 
@@ -27,11 +38,11 @@ TEA = "Tea is a warm drink."
 
 
 def parts(kind):
-    """Return the blocks that are a generator, an evaluator or a corrector, as data."""
+    """Return the blocks that are an evaluator or a corrector, as data."""
     return [load_yaml(text)[kind] for text in YAML if text.startswith(f"{kind}:")]
 
 
-(SCHEMA,) = (evaluator for evaluator in parts("evaluator") if evaluator["type"] == "schema")
+SCHEMA = load_yaml(FILES["profile.yaml"])["nodes"][0]["with"]["evaluator"]
 
 
 def answer(request):
@@ -49,7 +60,7 @@ def model(tmp_path, monkeypatch):
     """A project with all files of the pages, and a model that answers whatever they ask."""
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     monkeypatch.chdir(tmp_path)
-    for name, text in FILES.items():
+    for name, text in (FILES | TOOLS).items():
         Path(name).write_text(text)
     Path("person.txt").write_text("Ada")
     return script_workflows(monkeypatch, answer)
@@ -59,25 +70,17 @@ STATES = {
     "profile.yaml": {"message": "Created the profile of Ada"},
     "staff.yaml": {"success": True, **GOOD},
     "inbox.yaml": {"reply": TEA},
-    "countdown.yaml": {"tell": "[3, 2, 1], and risky failed", "left": 0},
-    "templates.yaml": {"answer": TEA},
-    "once.yaml": {"mended": {"corrected_output": {**GOOD, "phone": "unknown"}, "success": True}},
-    "mapped.yaml": {"ask": TEA},
-    "announce.yaml": {"published": TEA},
-    "offer.yaml": {"tell": "Sent."},
+    "countdown.yaml": {"left": 0},
+    "announce.yaml": {"publish": TEA},
     "letter.yaml": {"letter": TEA, "lines": 3},
     "letters.yaml": {"letters": [{"letter": TEA, "words": 5}] * 2},
-    "digest.yaml": {"summaries": [TEA, TEA]},
-    "bounds.yaml": {"answer": TEA},
-    "translations.yaml": {"words": [TEA] * 3, "count": 3},
-    "reviews.yaml": {"summaries": [TEA, TEA]},
-    "bounded.yaml": {"tell": "The Python script ran longer than its limit of 0.5 s."},
+    "translations.yaml": {"words": [TEA] * 3},
 }
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not name.endswith(".test.yaml")])
+@pytest.mark.parametrize("name", STATES)
 def test_each_file_runs_to_its_end(model, name):
-    given = {"person": "Ada", "message": "What is tea?", "reviews": ["Good.", "Bad."]}
+    given = {"person": "Ada", "message": "What is tea?"}
     workflow = Workflow.from_file(name, keep=False, approver=lambda approval: True)
     inputs = workflow.spec.inputs
     state = workflow.run_sync({key: given[key] for key in given if not inputs or key in inputs}).state
@@ -88,17 +91,6 @@ def test_the_inbox_leaves_to_a_person_what_the_model_can_not_sort(model):
     result = Workflow.from_file("inbox.yaml", keep=False).run_sync({"message": "I want my money back!"})
     assert result.nodes == ("sort", "person")
     assert "A person will answer" in result.state["reply"]["reply"]
-
-
-def test_the_flowchart_is_that_of_the_inbox(model):
-    (flowchart,) = GUIDE.blocks("mermaid")
-    assert redraft("run", "inbox.yaml", "--graph").stdout == flowchart
-
-
-def test_the_node_in_a_jailed_process_runs():
-    (node,) = (text for text in YAML if text.startswith("- name:"))
-    indented = "".join(f"  {line}\n" for line in node.splitlines())
-    assert Workflow.from_text(f"nodes:\n{indented}", keep=False).run_sync().state == {"median": 2}
 
 
 def test_the_code_that_judges_profiles_tells_a_bad_reply_from_a_good_one(model, monkeypatch):
@@ -124,19 +116,11 @@ def test_each_evaluator_tells_good_from_bad(model, evaluator):
     assert (first["valid"], second["valid"]) == (False, True)
     assert first["score"] < second["score"]
     if evaluator["type"] != "llm":
-        assert len(first["errors"]) == 2
+        assert [error["message"] for error in first["errors"]] == ["the name is missing"]
         assert value["reflection_best_score"] == 1.0
 
 
-@pytest.mark.parametrize("generator", parts("generator"), ids=["action", "code"])
-def test_each_generator_writes_a_profile(model, generator):
-    if "action" in generator:
-        generator = generator | {"model": "any"}
-    value = attempts_of(generator, SCHEMA)
-    assert (value["success"], value["reflection_output"]["email"]) == (True, GOOD["email"])
-
-
-@pytest.mark.parametrize("corrector", parts("corrector"), ids=["model", "code", "feedback"])
+@pytest.mark.parametrize("corrector", parts("corrector"), ids=["model", "code"])
 def test_each_corrector_is_followed_by_a_valid_attempt(model, corrector):
     if "action" in corrector:
         corrector = corrector | {"model": "any"}
@@ -174,14 +158,14 @@ WRONG = """\
 name: wrong
 nodes:
   - {name: write, uses: llm.call,
-     with: {promt: What is tea?,
+     with: {prompt: What is tea?,
             schema: {
               type: object,
               required: [age],
               properties: {
                 age: {type: intger}}}}}
   - name: tell
-    timeout: 5m
+    timeout: 300
     run: |
       total = state["age"]
       return totl
@@ -189,7 +173,7 @@ nodes:
 
 
 def test_the_texts_of_the_guide_are_what_the_commands_print(model, monkeypatch):
-    checked, progress, prompt, tested, of_form, of_meaning = GUIDE.blocks("text")
+    checked, progress, prompt, tested, mistakes = GUIDE.blocks("text")
     run = ("run", "profile.yaml", "-v", "person=Ada Lovelace")
     assert redraft(*run, "--check").stdout == checked
 
@@ -204,6 +188,33 @@ def test_the_texts_of_the_guide_are_what_the_commands_print(model, monkeypatch):
     assert redraft("test", "profile.yaml").stdout == tested
 
     Path("wrong.yaml").write_text(WRONG)
-    assert redraft("run", "wrong.yaml").stderr == of_form
-    Path("wrong.yaml").write_text(WRONG.replace("promt", "prompt").replace("5m", "300"))
-    assert redraft("run", "wrong.yaml").stderr == of_meaning
+    assert redraft("run", "wrong.yaml").stderr == mistakes
+
+
+OTHERS = {name for name in FILES if not name.endswith(".test.yaml")} - STATES.keys()
+
+
+def test_the_files_that_reach_others_are_two():
+    assert sorted(OTHERS) == ["price.yaml", "research.yaml"]
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_a_file_that_reaches_others_is_valid(model, name):
+    Workflow.from_file(name, models={"openai:gpt-6-luna": ScriptedModel([])}, keep=False)
+
+
+def test_the_function_is_a_tool(model):
+    made = Workflow.from_file("research.yaml", models={"openai:gpt-6-luna": ScriptedModel([])}, keep=False)
+    functions = made._resources.tools.functions()
+    assert {name: tool("a b") for name, tool in functions.items()} == {"word_count": 2}
+
+
+KINDS = (WorkflowSpec, WorkflowBudget, Limits, Node, Retries, Jump, ToolServer, *PARAMS.values())
+CASES = (WorkflowCase, Expected, ScriptedAnswer)
+CODE = "\n".join(re.findall(r"```.*?```|`[^`]+`", REFERENCE.text, re.DOTALL))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *CASES], ids=lambda kind: kind.__name__)
+def test_the_reference_names_every_key(kind):
+    keys = {field.alias or name for name, field in kind.model_fields.items()}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", CODE)} == set()

@@ -112,7 +112,7 @@ class ProcessJail:
     extended attributes of files outside can be seen; their contents can't.
 
     These walls are our own: bubblewrap does not filter system calls, sets no limits, does not run without
-    namespaces, and as root leaves `/proc/sys` writable (docs/sandbox.md has a table).
+    namespaces, and as root leaves `/proc/sys` writable.
 
     With `allow_unsandboxed`, a machine without a jail (macOS, old kernels) runs the code with limits and a
     clean environment only; otherwise that raises `SandboxForbiddenError`. Raises `ConfigError` for an invalid
