@@ -1,10 +1,11 @@
-"""Every block of docs/cycles.md runs."""
+"""Every block of docs/cycles.md runs, and so does the example to which it leads."""
 
 import asyncio
 import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import sqlite3
 import time
@@ -14,13 +15,13 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import aiomqtt
-import psycopg
 import pytest
 
 from redraft import CycleAgent, ScriptedModel
 from redraft._calls import functions_in
-from redraft.cycles import LongTermStorage
+from redraft.cycles import Agents, LongTermStorage
 from redraft.cycles.webhook import distrust, secret_key
+from redraft.text.yaml import load_yaml
 from support.commands import redraft
 from support.http_server import serving
 from support.pages import Page
@@ -30,6 +31,7 @@ PAGE = Page("docs/cycles.md")
 FILES = PAGE.files("yaml") | PAGE.files("python")
 PYTHON = [text for text in PAGE.blocks("python") if text not in FILES.values()]
 COMMANDS = PAGE.commands()
+STOCK = [shlex.split(line) for line in Page("examples/README.md").commands() if "stock" in line]
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +48,7 @@ def _project(tmp_path, monkeypatch):
 
 
 def test_the_commands_run_one_after_the_other():
-    commands = [
-        one for one in COMMANDS if one.startswith("redraft") and "--listen" not in one and "stock" not in one
-    ]
+    commands = [one for one in COMMANDS if one.startswith("redraft") and "--listen" not in one]
     assert len(commands) == 8
     for command in commands:
         ran = redraft(*shlex.split(command, comments=True)[1:])
@@ -85,28 +85,49 @@ def test_an_agent_listens_for_signed_requests(monkeypatch):
     assert distrust(key, names["headers"], names["body"], datetime.now(UTC)) == ""
 
 
-def test_the_example_is_the_one_on_the_page():
-    for name in ("agent.yaml", "functions.py"):
-        assert (EXAMPLES / "stock" / name).read_text("utf-8") == FILES[f"stock/{name}"]
-
-
-def shop(commands=COMMANDS):
-    """Make the database as the page does."""
-    [create] = [shlex.split(one) for one in commands if one.startswith("sqlite3 ")]
-    with closing(sqlite3.connect(create[1])) as database, database:
+def shop(path):
+    """Make the database of a shop as the README of the examples does."""
+    [create] = [command for command in STOCK if command[0] == "sqlite3"]
+    with closing(sqlite3.connect(path)) as database, database:
         database.executescript(create[2])
 
 
-def orders():
-    with closing(sqlite3.connect("stock/shop.db")) as database:
+def orders(path="stock/shop.db"):
+    with closing(sqlite3.connect(path)) as database:
         return database.execute("SELECT item, key FROM orders").fetchall()
 
 
 @pytest.fixture
 def stock():
     """The functions of the example; its database is made."""
-    shop()
+    shutil.copytree(EXAMPLES / "stock", "stock", ignore=shutil.ignore_patterns("shop.db*", "__pycache__"))
+    shop("stock/shop.db")
     return functions_in(Path("stock/functions.py"))
+
+
+@pytest.mark.usefixtures("stock")
+def test_the_command_of_the_example_orders_what_is_nearly_sold_out():
+    [run] = [command for command in STOCK if command[0] == "redraft"]
+    ran = redraft(*[word.removeprefix("examples/") for word in run[1:]])
+    assert ran.exit_code == 0, ran.stderr
+    assert [item for item, _ in orders()] == ["tea"]
+
+
+def test_the_functions_on_the_page_read_and_write_a_database():
+    shop("shop.db")
+    functions = functions_in(Path("shop/functions.py"))
+    assert functions["low_stock"](5) == ["tea"]
+    for item in ("tea", "tea", "it's; DROP TABLE orders"):
+        functions["order"](item, f"key of {item}")
+    assert [item for item, _ in orders("shop.db")] == ["tea", "it's; DROP TABLE orders"]
+
+
+def test_the_source_on_the_page_cannot_write():
+    shop("shop.db")
+    text = Path("shop/functions.py").read_text("utf-8")
+    Path("shop/functions.py").write_text(re.sub('"SELECT .*"', '"DELETE FROM stock"', text))
+    with pytest.raises(sqlite3.OperationalError, match="readonly database"):
+        functions_in(Path("shop/functions.py"))["low_stock"](5)
 
 
 def test_the_stock_agent_reads_and_acts_in_a_database_and_at_a_broker(mqtt_broker, monkeypatch, stock):
@@ -159,19 +180,27 @@ def test_the_source_cannot_write(stock):
     assert not Path("stock/shop.db").exists()
 
 
-def test_the_source_in_postgresql(postgres, monkeypatch):
-    postgres.ask("CREATE TABLE stock (item text, count int)")
-    postgres.ask("INSERT INTO stock VALUES ('tea', 3), ('cups', 9)")
-    monkeypatch.setenv("SHOP_URL", postgres.url)
-    [code] = [text for text in PYTHON if "psycopg" in text]
-    names, _ = PAGE.run(code)
-    assert names["low_stock"](5) == [{"item": "tea", "count": 3}]
-    names, _ = PAGE.run(re.sub("query = .*", 'query = "DELETE FROM stock WHERE count < %(least)s"', code))
-    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        names["low_stock"](5)
+INBOX = """
+name: inbox
+stages:
+  sense:
+    substages: [{type: function, name: files, config: {function: new_files}}]
+  actuate:
+    substages:
+      - type: execute
+        name: act
+        config:
+          actions:
+            - name: take
+              type: function
+              function: take
+              with: {file: "{{ environmentalData.payload.files[0] }}"}
+              when: environmentalData.payload.files
+"""
 
 
-def test_the_inbox_agent_takes_each_file_once():
+def test_an_agent_with_the_functions_for_an_inbox_takes_each_file_once():
+    Path("inbox/agent.yaml").write_text(INBOX)
     for name in ("new", "done"):
         Path("inbox", name).mkdir()
     for age, name in ((0, "unfinished.csv"), (60, "b.csv"), (90, "a.csv")):
@@ -203,14 +232,14 @@ def test_people_are_notified(monkeypatch):
 
 def test_feedback_reaches_an_agent_of_another_process():
     assert redraft("cycle", "run", "thermostat.yaml", "--cycles", "1").exit_code == 0
-    names, _ = PAGE.run(PYTHON[3])
-    assert [agent.name for agent in names["agents"]] == ["thermostat"]
-    assert names["agents"][0].pending == 1
+    names, _ = PAGE.run(PYTHON[1], {"asyncio": asyncio})
     assert [cycle.number for cycle in names["latest"]] == [1]
+    [agent] = asyncio.run(Agents().all())
+    assert (agent.name, agent.pending) == ("thermostat", 1)
 
 
 def test_a_storage_registers_itself():
-    names, _ = PAGE.run(PYTHON[4])
+    names, _ = PAGE.run(PYTHON[3])
     try:
         assert isinstance(names["storage"], LongTermStorage)
         assert names["agent"]._location.storage is names["storage"]
@@ -225,6 +254,10 @@ def test_the_learning_agent_files_a_pattern():
     def heat(level):
         levels.append(level)
 
+    [learn] = [load_yaml(text) for text in PAGE.blocks("yaml") if text.startswith("- type: learn")]
+    document = load_yaml(FILES["thermostat.yaml"])
+    document["stages"]["reflect"]["substages"][:0] = learn
+    Path("learning.yaml").write_text(json.dumps(document))
     agent = CycleAgent.from_file("learning.yaml", functions={"heat": heat}, models={"fast": model})
     result = agent.run_cycle_sync()
     assert (result.status, levels) == ("finished", [2])
