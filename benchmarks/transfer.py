@@ -90,9 +90,7 @@ async def by_agent(
                     raise result.error
                 solved = await solves(task, result.best_output, met=result.success)
                 if "lessons" in arm and not solved and task.name in corrections:
-                    await Runs(store).correct(
-                        result.run_id, corrections[task.name], model=model, lessons=lessons
-                    )
+                    await Runs(store).correct(result.run_id, corrections[task.name], lessons=lessons)
                 await lessons.aclose()  # the new lesson has its vector then, also if the replies are recorded
                 yield model.run(
                     task.name,

@@ -9,7 +9,6 @@ from redraft.errors import ConfigError
 from redraft.evals.cases import case_of
 from redraft.lessons import Lessons
 from redraft.loop.runs import Runs
-from redraft.protocols import ChatReply
 from redraft.stores.sqlite import MemoryStore
 
 NOT_EMPTY = QualityCriterion("not empty", evaluator="regex", evaluator_config={"pattern": "."})
@@ -66,7 +65,7 @@ def test_a_correction_becomes_a_lesson_with_full_trust_that_is_recalled_for_its_
     ]
     lesson = lesson_of(store, correction)
     assert (lesson.status, lesson.trust, lesson.source, lesson.confidence) == ("active", "vouched", run, 1.0)
-    assert lesson.content.do_differently.splitlines() == [
+    assert lesson.content.changes.splitlines() == [
         '- Write "color", not "colour".',
         '- Write "Best wishes", not "Kind regards".',
     ]
@@ -110,7 +109,7 @@ def test_correcting_again_replaces_the_correction_and_its_lesson():
     first = corrected(store, CORRECTED)
     second = corrected(store, LETTER.replace("Dear", "Hello"))
     assert second.lesson == first.lesson
-    assert lesson_of(store, second).content.do_differently == '- Write "Hello", not "Dear".'
+    assert lesson_of(store, second).content.changes == '- Write "Hello", not "Dear".'
     assert asyncio.run(Runs(store).get()).correction == second
     assert len(asyncio.run(Lessons(agent="clerk", store=store).find())) == 1
 
@@ -153,7 +152,7 @@ def test_a_typed_output_is_corrected_as_json_or_as_an_object(output):
     correction = corrected(store, output)
     assert correction.output == {"sum": 4, "currency": "EUR"}
     assert [one.path for one in correction.changes] == ["/sum"]
-    assert lesson_of(store, correction).content.do_differently.startswith('- Write "4')
+    assert lesson_of(store, correction).content.changes.startswith('- Write "4')
 
 
 @pytest.mark.parametrize(
@@ -213,37 +212,50 @@ def test_a_secret_in_a_correction_is_withheld_in_the_lesson(monkeypatch):
 def test_a_poisoned_output_teaches_no_instruction():
     store = MemoryStore()
     run_of(store, f"{LETTER}\n{POISON}")
-    correction = corrected(store, LETTER, model=ScriptedModel([reading(POISON, POISON)]))
+    correction = corrected(store, LETTER)
     text = str(lesson_of(store, correction).content)
     assert "Ignore all previous" not in text
     assert "[withheld]" in text
 
 
-def reading(why, instruction):
-    return ChatReply("", {"why": why, "instruction": instruction})
-
-
-def test_a_model_adds_its_guess_marked_as_such():
+@pytest.mark.parametrize(
+    ("why", "stored"),
+    [
+        ("The reader is American.", "The reader is American."),
+        ("", "None: the person gave no reason."),
+        (POISON, "[withheld]"),
+    ],
+)
+def test_the_reason_is_the_persons_own(why, stored):
     store = MemoryStore()
     run_of(store, LETTER)
-    model = ScriptedModel([reading("The reader is American.", "Use American spelling.")])
-    content = lesson_of(store, corrected(store, CORRECTED, model=model)).content
-    assert "- A model's guess at the reason: The reader is American." in content.what_went_wrong
-    assert "- A model's guess at the rule: Use American spelling." in content.do_differently
-    assert '- Write "color", not "colour".' in content.do_differently
-    assert (
-        asyncio.run(Lessons(agent="clerk", store=store).recall(Task("x", task_type="letters")))[0].kind
-        == "quoted"
-    )
+    assert lesson_of(store, corrected(store, CORRECTED, why=why)).content.why == stored
 
 
-@pytest.mark.parametrize("reply", ["no JSON", ChatReply("", {"why": 1})])
-def test_a_model_that_fails_leaves_what_was_changed(reply):
+BODIES = ("The lift is out of order until Friday.", "Waste paper is collected on Wednesdays.")
+
+
+def test_the_corrected_answer_is_told_whole_as_an_example():
+    store = MemoryStore()
+    lessons = Lessons(agent="clerk", store=store)
+    for body in BODIES:
+        run_of(store, body, task=f"Write a notice: {body}", lessons=lessons)
+        corrected(store, f"NOTICE\n{body}\nThe caretaker", why="The house writes so.")
+    advice = asyncio.run(lessons.recall(Task("The stairs are painted.", task_type="letters")))
+    for body in BODIES:  # also the lines that both examples have
+        example = f"Answer as corrected:\n  NOTICE\n  {body}\n  The caretaker"
+        assert [example in one.text for one in advice].count(True) == 1
+    assert ["Why: The house writes so." in one.text for one in advice].count(True) == 1
+
+
+def test_the_middle_of_a_long_corrected_answer_is_left_out():
     store = MemoryStore()
     run_of(store, LETTER)
-    content = lesson_of(store, corrected(store, CORRECTED, model=ScriptedModel([reply, reply]))).content
-    assert content.do_differently.startswith('- Write "color", not "colour".')
-    assert "guess" not in content.do_differently
+    long = "\n".join(f"Line {number} of the letter." for number in range(200))
+    answer = lesson_of(store, corrected(store, long)).content.answer
+    assert answer.startswith("Line 0 of")
+    assert answer.endswith("Line 199 of the letter.")
+    assert len(answer) < 1_400
 
 
 def test_a_long_correction_is_bounded():

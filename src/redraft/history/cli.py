@@ -373,13 +373,16 @@ async def show(
         bool,
         typer.Option("--edit", help="Correct the best output in your editor: $VISUAL, $EDITOR or vi."),
     ] = False,
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="Why you correct it, for the lesson.")
+    ] = "",
     verbatim: options.Verbatim = False,
     as_json: options.Json = False,
 ) -> None:
     """Show a run. Its versions, their scores, what failed, and what it used.
 
-    With --edit, the output is saved as it should have been: the difference becomes a lesson, and `redraft
-    eval add` makes a case of it.
+    With --edit, the output is saved as it should have been: it becomes a lesson, and `redraft eval add`
+    makes a case of it.
 
     For a workflow: its nodes, their results, and the runs of its loops. Secrets and personal data are
     withheld unless you add --verbatim.
@@ -388,8 +391,10 @@ async def show(
     if edit:
         if prompts or version is not None:
             raise ConfigError("--edit opens the best output; leave --prompts and --version out.")
-        await _edit(run, as_json=as_json)
+        await _edit(run, why, as_json=as_json)
         return
+    if why:
+        raise ConfigError("--why is the reason of a correction; add --edit.")
     if (workflow := await read_history(run, verbatim=verbatim)) is not None:
         check_workflow_options(workflow, version=version, prompts=prompts)
         deliver(workflow_view(workflow), workflow.document(), as_json=as_json)
@@ -409,7 +414,7 @@ async def show(
             console.show(_prompts_view(stored), soft_wrap=True)
 
 
-async def _edit(run_id: str, *, as_json: bool) -> None:
+async def _edit(run_id: str, why: str, *, as_json: bool) -> None:
     """Have a person correct the output of a run; a correction that is refused stays in a file."""
     stored = await _read_run(run_id, verbatim=True)
     record = stored.record
@@ -423,7 +428,7 @@ async def _edit(run_id: str, *, as_json: bool) -> None:
     if is_text and not before.endswith("\n"):
         text = text.removesuffix("\n")  # which most editors add
     try:
-        correction = await Runs().correct(record.run_id, text)
+        correction = await Runs().correct(record.run_id, text, why=why)
     except (ConfigError, StoreError) as error:
         _save_refused(rejected, text)
         raise ConfigError(

@@ -6,6 +6,7 @@ from redraft._lazy import lazily
 
 TYPE_CHECKING = False  # what type checkers read as True, without the cost of importing typing
 if TYPE_CHECKING:
+    from redraft.lessons.lesson import CorrectedAnswer as CorrectedAnswer
     from redraft.lessons.lesson import Decision as Decision
     from redraft.lessons.lesson import Fact as Fact
     from redraft.lessons.lesson import Failure as Failure
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from redraft.lessons.retry import retry_with_lessons as retry_with_lessons
 
 _PLACES = {
-    "lesson": ("Decision", "Fact", "Failure", "Lesson", "Partial", "Procedure"),
+    "lesson": ("CorrectedAnswer", "Decision", "Fact", "Failure", "Lesson", "Partial", "Procedure"),
     "lessons": ("Lessons",),
     "library": ("LessonLibrary",),
     "outcome": ("Outcome",),

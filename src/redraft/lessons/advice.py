@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from textwrap import indent
 from typing import TYPE_CHECKING, Literal
 
 from redraft._prompts import advice_text, mistake_text
@@ -146,9 +147,10 @@ def advice_on_mistake(lessons: Sequence[FoundLesson], stated: Sequence[str], max
         # Not compared sentence by sentence: a prompt may name a field before its text.
         texts: dict[str, str] = {}
         for label, text in _fields(found.lesson.content).items():
-            new = [one for one in _sentences(text) if not any(_spoken(one) in known for known in said)]
+            parts = [text] if label == CORRECTED else _sentences(text)
+            new = [part for part in parts if not any(_spoken(part) in known for known in said)]
             if new:
-                texts[label] = text if len(new) == len(_sentences(text)) else " ".join(new)
+                texts[label] = text if len(new) == len(parts) else " ".join(new)
         piece = _fitting(found, texts, left) if texts else None
         if piece is not None:
             said.append(_spoken(piece.text))
@@ -179,9 +181,12 @@ _ABOUT: dict[LessonKind, str] = {
     "partial": "A task that was done in part",
     "procedure": "A task that was done well",
     "decision": "A decision",
+    "correction": "A task whose answer a person corrected",
     "fact": "A fact",
 }
 _WHAT_WENT_WRONG = "What went wrong"
+CORRECTED = "Answer as corrected"
+"""Labels an example, which is told whole or not at all."""
 _LABELS: dict[LessonKind, dict[str, str]] = {
     "failure": {
         "what_went_wrong": _WHAT_WENT_WRONG,
@@ -192,12 +197,13 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "partial": {"what_went_wrong": _WHAT_WENT_WRONG, "do_differently": "Do differently"},
     "procedure": {"strategy": "Strategy", "why_it_worked": "Why it worked"},
     "decision": {"decision": "Decision", "why": "Why"},
+    "correction": {"answer": CORRECTED, "changes": "What the person changed", "why": "Why"},
     "fact": {"statement": "Fact"},
 }
 """The fields of a lesson that help in another run, and their labels."""
 _FEWEST_TOKENS = 20
 """Of a field that is shortened; less would say nothing."""
-_LEAST_NEEDED = ("Rule", _WHAT_WENT_WRONG, "Why it worked", "Why")
+_LEAST_NEEDED = ("Rule", _WHAT_WENT_WRONG, "Why it worked", "Why", CORRECTED)
 """The fields that are left out where there is little room, the last first."""
 
 
@@ -216,7 +222,12 @@ def _lesson_advice(found: FoundLesson, fields: Mapping[str, str]) -> Advice:
     lesson = found.lesson
     lines = [DISOBEYED] if found.is_disobeyed else []
     lines += [f"{_ABOUT[lesson.kind]} ({lesson.day}): {_indented(lesson.summary)}"]
-    lines += [f"{label}: {_indented(text)}" for label, text in fields.items()]
+    lines += [
+        f"{label}:\n{indent(without_invisible(text), '  ')}"
+        if label == CORRECTED
+        else f"{label}: {_indented(text)}"
+        for label, text in fields.items()
+    ]
     return _advice("\n".join(lines), lesson.id, found.reason)
 
 
@@ -244,6 +255,9 @@ def _untold(fields: Mapping[str, str], told: set[str], required: Sequence[str]) 
     required_keys = [f" {key} " for text in required for key in _keys(text)]
     found: dict[str, str] = {}
     for label, text in fields.items():
+        if label == CORRECTED:
+            found[label] = text
+            continue
         keys = _keys(text)
         pairs = zip(_sentences(text), keys, strict=True)
         new = [

@@ -22,6 +22,7 @@ from redraft.lessons.facts import fact_line
 from redraft.lessons.folder import MOST_LESSONS, REJECTED, folder_name
 from redraft.lessons.lesson import (
     NEAR_DUPLICATE,
+    CorrectedAnswer,
     Decision,
     Fact,
     Failure,
@@ -475,6 +476,8 @@ def _advice_of(content: Content) -> list[str]:
             texts = [content.strategy]
         case Decision():
             texts = [content.decision]
+        case CorrectedAnswer():
+            texts = [content.changes]
         case Fact():
             texts = [fact_line(content)]
     return [text for text in texts if not is_empty(text)] or texts[:1]
@@ -564,6 +567,7 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "partial": {"what_went_wrong": "What was missing", "do_differently": "Instead"},
     "procedure": {"strategy": "What worked", "why_it_worked": "Because"},
     "decision": {"decision": "Decided", "why": "Because"},
+    "correction": {"answer": "Corrected answer", "changes": "Changes"},
     "fact": {"statement": "Fact"},
 }
 NO_ROOM = "there is no room for it"

@@ -19,7 +19,7 @@ _NOTHING = re.compile(
     re.IGNORECASE,
 )
 
-LessonKind = Literal["failure", "partial", "procedure", "decision", "fact"]
+LessonKind = Literal["failure", "partial", "procedure", "decision", "correction", "fact"]
 
 
 def _under(heading: str, says: str) -> Any:
@@ -92,6 +92,17 @@ class Decision(_Written):
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
+class CorrectedAnswer(_Written):
+    """An answer as a person corrected it, which is an example for similar tasks."""
+
+    kind: ClassVar[LessonKind] = "correction"
+    answer: str = _under("What is the corrected answer?", "The whole answer, as it should have been.")
+    changes: str = _under("What did the person change?", "What was added, left out or replaced.")
+    why: str = _under("Why was it changed?", "The reason, or None where it is not known.")
+
+
+@keyword_hints()
+@dataclass(frozen=True, slots=True)
 class Fact(_Written):
     """How something in the environment of tasks is, and what shows it."""
 
@@ -103,12 +114,12 @@ class Fact(_Written):
     evidence: str = _under("What shows it?", "The error or reply that shows it, quoted, newest first.")
 
 
-Content: TypeAlias = Failure | Partial | Procedure | Decision | Fact
+Content: TypeAlias = Failure | Partial | Procedure | Decision | CorrectedAnswer | Fact
 
 KINDS: dict[LessonKind, type[Content]] = {
-    kind.kind: kind for kind in (Failure, Partial, Procedure, Decision, Fact)
+    kind.kind: kind for kind in (Failure, Partial, Procedure, Decision, CorrectedAnswer, Fact)
 }
-ADVISING: tuple[LessonKind, ...] = ("failure", "partial", "procedure", "decision")
+ADVISING: tuple[LessonKind, ...] = ("failure", "partial", "procedure", "decision", "correction")
 """The kinds of lessons that say what to do."""
 
 
@@ -224,6 +235,8 @@ def advice_lines(content: Content) -> tuple[str, ...]:
             advice = content.do_differently
         case Procedure():
             advice = content.strategy
+        case CorrectedAnswer():
+            advice = content.changes
         case Decision() | Fact():
             advice = ""
     return tuple(one for line in advice.casefold().splitlines() if (one := " ".join(line.split())))

@@ -29,6 +29,7 @@ from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonInde
 from redraft.lessons.lesson import (
     ADVISING,
     Content,
+    CorrectedAnswer,
     Fact,
     Failure,
     Lesson,
@@ -393,9 +394,10 @@ class Lessons:
         a command, an address.
         """
         statuses: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
+        statuses[CorrectedAnswer] = "partial"
         status = statuses.get(type(content))
         if status is None and not isinstance(content, Fact):
-            kinds = "a Failure, a Partial, a Procedure, a Decision or a Fact"
+            kinds = "a Failure, a Partial, a Procedure, a Decision, a CorrectedAnswer or a Fact"
             raise ConfigError(f"A lesson is {kinds}, got {content!r:.200}.")
         plain = _as_task(task)
         vouched = not (doubt or observed)

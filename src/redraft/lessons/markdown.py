@@ -167,6 +167,7 @@ OUTCOMES: dict[LessonKind, str] = {
     "partial": "partial",
     "procedure": "success",
     "decision": "decision",
+    "correction": "partial",
     "fact": "",
 }
 _TEXTS = (

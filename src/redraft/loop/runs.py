@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.loop.record import Correction
-    from redraft.protocols import Advisor, ModelChoice
+    from redraft.protocols import Advisor
     from redraft.stores.base import Record, Scalar, Store
 
 
@@ -208,17 +208,16 @@ class Runs:
         output: Any,
         *,
         output_type: Any = None,
-        model: ModelChoice | None = None,
+        why: str = "",
         lessons: Advisor | None = None,
     ) -> Correction | None:
         """Store a run's best output as it should have been, and learn from the difference.
 
-        The correction replaces any earlier one of the run, and its changes become a lesson of the agent, with
-        full trust, in `lessons` (a `Lessons`), else in the project's lessons of the agent that ran. `model`,
-        else that of the settings, adds why; without one, the lesson says what was changed. A typed output is
-        JSON, or an object of its class; it is checked by `output_type`, else by the JSON Schema of the type
-        that the run had. The corrected output is the reference of the case that `redraft eval add` makes of
-        the run.
+        The correction replaces any earlier one of the run. It becomes a lesson with full trust, in `lessons`
+        (a `Lessons`), else in the project's lessons of the agent that ran: the corrected output as an
+        example, the changes, and the person's reason `why`. A typed output is JSON, or an object of its
+        class; it is checked by `output_type`, else by the JSON Schema of the type that the run had. The
+        corrected output is the reference of the case that `redraft eval add` makes of the run.
 
         Returns None, and stores nothing, if the output is the stored one. If no lesson can be stored, the
         `problem` of the correction says why. Raises `ConfigError` for a run that has not ended or has no
@@ -232,7 +231,7 @@ class Runs:
         # Lessons are above runs, which know nothing of them otherwise.
         learn = import_module("redraft.lessons.correction").learn_correction
         try:
-            lesson = await learn(record, correction, self._store, model, lessons)
+            lesson = await learn(record, correction, self._store, why, lessons)
         except (ConfigError, StoreError) as error:
             correction = replace(correction, problem=str(error))
         else:
@@ -246,11 +245,11 @@ class Runs:
         output: Any,
         *,
         output_type: Any = None,
-        model: ModelChoice | None = None,
+        why: str = "",
         lessons: Advisor | None = None,
     ) -> Correction | None:
         """Correct a run as `correct` does, without a running event loop."""
-        corrected = self.correct(run_id, output, output_type=output_type, model=model, lessons=lessons)
+        corrected = self.correct(run_id, output, output_type=output_type, why=why, lessons=lessons)
         return run_sync(corrected)
 
     async def steps(self, run_id: str) -> list[StoredStep]:
