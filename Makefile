@@ -22,7 +22,7 @@ test: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/pytest -n0 -s tests/soak
 
-# The recipes of docs/engines.md, each in an environment of its own, and the clients of docs/providers.md; the real
+# The recipes of examples/engines, each in an environment of its own, and the clients of docs/providers.md; the real
 # Claude Code and Codex. Needs Debian's redis-server, pgbouncer and npm.
 ENGINES := celery taskiq dbos ray providers
 # Those of docs/recipes.md, likewise, and a Jupyter kernel for the notebook of examples/.

@@ -1,16 +1,14 @@
 """A fleet of one agent, which answers customers."""
 
-from redraft import Agent, QualityCriterion, ReflectionPattern
+from redraft import Agent, QualityCriterion
 from redraft.fleet import Fleet, Limit
 
 clerk = Agent(
     "openai:gpt-5-mini",
     name="clerk",
-    pattern=ReflectionPattern(
-        quality_criteria=[
-            QualityCriterion("polite", "It is friendly and names no prices."),
-            QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 120}),
-        ]
-    ),
+    criteria=[
+        "It is friendly and names no prices.",
+        QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 120}),
+    ],
 )
 fleet = Fleet(agents=[clerk], limits=[Limit("openai:*", requests_per_minute=500, at_once=50)])

@@ -1,4 +1,4 @@
-"""The recipes of `docs/engines.md`, run with each engine and its backend, one worker killed in the middle.
+"""The recipes of `examples/engines`, run with each engine and its backend, one worker killed in the middle.
 
 Each engine has an environment of its own, which `make test-integrations` makes from the pinned requirements
 beside this file.
@@ -14,11 +14,11 @@ from contextlib import suppress
 import pytest
 
 from support.fleet_load import FleetLoad
-from support.pages import ROOT, Page
+from support.pages import ROOT
 from support.processes import TESTS
 
 ENVIRONMENTS = ROOT / "build" / "engines"
-RECIPES = Page("docs/engines.md").files("python")
+RECIPES = {path.name: path.read_text("utf-8") for path in (ROOT / "examples" / "engines").glob("*.py")}
 APP = """
 from support.fleet_app import clerk
 

@@ -9,7 +9,7 @@ from support.commands import redraft
 from support.pages import Page
 
 JUDGEMENT = {
-    "criteria": {"polite": {"reason": "It is.", "score": 0.9}},
+    "criteria": {"It is friendly and names no prices.": {"reason": "It is.", "score": 0.9}},
     "issues": [],
     "suggestions": [],
     "confidence": 0.9,
@@ -66,4 +66,4 @@ def test_the_page_runs(project, monkeypatch):
         await FleetWorker(names["test_fleet"]).run(until_idle=True)
         return await handle.result()
 
-    assert asyncio.run(tested()).best_output == "Thank you for your order."
+    assert asyncio.run(tested()).best_output == "Thank you."

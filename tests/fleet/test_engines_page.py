@@ -1,24 +1,31 @@
-"""The page on other engines, as far as it goes without them; `tests/engines` runs the recipes."""
+"""The recipes for other engines, as far as they go without them; `tests/engines` runs them."""
 
 import asyncio
+import runpy
 
 import pytest
 
 from redraft import ModelError, ScriptedModel
-from support.pages import Page
+from support.pages import ROOT, Page
 
-RECIPES = Page("docs/engines.md").files("python")
+RECIPES = {path.name: path for path in (ROOT / "examples" / "engines").glob("*.py")}
 JUDGEMENT = {
-    "criteria": {"polite": {"reason": "It is.", "score": 0.9}},
+    "criteria": {"It is friendly and names no prices.": {"reason": "It is.", "score": 0.9}},
     "issues": [],
     "suggestions": [],
     "confidence": 0.9,
 }
 
 
+def test_the_page_links_each_recipe():
+    linked = {link.resolve() for link in Page("docs/fleet.md").links()}
+    assert len(RECIPES) > 4
+    assert [name for name, path in RECIPES.items() if path not in linked] == []
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_are_python(name):
-    compile(RECIPES[name], name, "exec")
+    compile(RECIPES[name].read_text("utf-8"), name, "exec")
 
 
 @pytest.mark.usefixtures("project")
@@ -34,7 +41,7 @@ def test_an_attempt_that_failed_is_continued_by_the_next(monkeypatch):
     model = ScriptedModel(answer)
     for module in ("redraft.loop.agent", "redraft.loop.pattern"):
         monkeypatch.setattr(f"{module}.model_of", lambda *_, **__: model)
-    names, _ = Page("docs/engines.md").run(RECIPES["app.py"])
+    names = runpy.run_path(RECIPES["app.py"])
     clerk, answer_of = names["clerk"], names["answer_of"]
 
     async def attempt():
