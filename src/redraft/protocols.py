@@ -455,6 +455,8 @@ class ChatRequest:
     """How many alternatives of each token to ask for, 0 to 20."""
     role: ModelRole = "generation"
     """What the call is for; `reflection` covers those on a run and in the middle of it."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Other settings of the agent's `model_settings`, named as in Pydantic AI's `ModelSettings`."""
     schema_in_prompt: bool = False
     """Whether the messages describe the schema, so that a server without schemas gets them as they are."""
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from redraft import Agent
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.local import PACKAGED, LocalModel, PackagedWeights, WeightsFile, plain_pattern, weights_of
@@ -99,6 +100,25 @@ def test_a_stream_passes_on_each_token_in_the_thread_of_the_loop(fake):
     reply, thread = asyncio.run(main())
     assert heard == [("Hel", thread), ("lo", thread)]
     assert reply == run_sync(model(asked()))
+
+
+def test_the_settings_of_an_agent_are_passed_on_under_the_names_of_the_runtime(fake):
+    model, server = fake(lambda _: ["hi"])
+    settings = {"top_p": 0.9, "top_k": 5, "seed": 7, "stop_sequences": ["x"], "presence_penalty": 0.5}
+    Agent(
+        model,
+        max_iterations=0,
+        criteria=[re.compile("hi")],
+        model_settings={"temperature": 0.5, **settings},
+        keep=False,
+    ).run_sync("Hi.")
+    body = server.bodies[0]
+    assert body["temperature"] == 0.5
+    assert [body[name] for name in ("top_p", "top_k", "seed", "stop", "presence_penalty")] == [
+        *settings.values()
+    ]
+    with pytest.raises(ConfigError, match=r"'local:.*fake.gguf' does not take 'timeout'\. Expected one of"):
+        Agent(model, model_settings={"timeout": 3}, keep=False)
 
 
 @pytest.mark.parametrize(("options", "bound"), [({}, 1024), ({"max_tokens": 50}, 50)])

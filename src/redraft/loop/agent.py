@@ -32,6 +32,7 @@ from redraft.loop.run import run_and_store
 from redraft.loop.stream import RunStream
 from redraft.loop.triggers import LiveRun
 from redraft.loop.verbs import judge_of, judges_of, model_verbs
+from redraft.models.model_settings import checked_settings, recorded_settings
 from redraft.models.names import label_of_model, model_of
 from redraft.protocols import Advisor, LearningAdvisor, MistakeAdvisor
 from redraft.settings import load_settings
@@ -73,6 +74,11 @@ class Agent(Generic[OutputT]):
     The budgets bound a run. `pattern` holds all other options; an argument given here overrides the
     pattern's.
 
+    `model_settings` are those of every call that drafts or revises, but not of the judge's, named as in
+    Pydantic AI's `ModelSettings`: `temperature`, `max_tokens`, `top_p`, `timeout`, `extra_body`, and those of
+    the provider. A budget may lower `max_tokens`, and a draft that has to differ gets a temperature of its
+    own. A `ChatModel` of your own finds them in its `ChatRequest`.
+
     With `tools` (sync or async functions, or Pydantic AI Tools) the model may call them before it answers. A
     revision continues the conversation of the version that it starts from. An exception in a tool is reported
     to the model, which may try something else. Only a provider's model can call tools; it gets at most 50
@@ -101,6 +107,7 @@ class Agent(Generic[OutputT]):
         system_prompt: str = "",
         tools: Sequence[Callable[..., Any] | Tool[Any]] = (),
         output_type: type[OutputT] | Mapping[str, Any] = str,
+        model_settings: Mapping[str, Any] | None = None,
         criteria: Sequence[Criterion] | None = None,
         max_iterations: int | None = None,
         quality_threshold: float | None = None,
@@ -123,12 +130,21 @@ class Agent(Generic[OutputT]):
         self._model: ChatModel | None = model_of(model, settings)
         self._keep: bool | Store = keep
         model_name = label_of_model(settings.model if model is None else model)
-        self._origin = Origin("agent", name, model_name, system_prompt=system_prompt)
+        self._settings = checked_settings(model_settings, self._model)
+        self._origin = Origin(
+            "agent",
+            name,
+            model_name,
+            system_prompt=system_prompt,
+            model_settings=recorded_settings(self._settings),
+        )
         self._module = _calling_module()
         self._system_prompt = system_prompt
         self._tools = tuple(tools)
         self._tool_agent: AgentAdapter | None = (
-            tool_agent_with(self._model, system_prompt, tools, self._output_type) if tools else None
+            tool_agent_with(self._model, system_prompt, tools, self._output_type, self._settings)
+            if tools
+            else None
         )
         pattern = pattern_with(
             pattern,
@@ -240,6 +256,7 @@ class Agent(Generic[OutputT]):
             "name": self.name,
             "model": self._origin.model,
             "system_prompt": self._system_prompt,
+            "model_settings": self._origin.model_settings,
             "tools": () if self._tool_agent is None else self._tool_agent.tool_names,
             "output_type": None if self._output_type is None else self._output_type.record,
             "pattern": self._pattern,
@@ -250,6 +267,11 @@ class Agent(Generic[OutputT]):
     def model(self) -> ChatModel | None:
         """The model that drafts and revises; None if a wrapped agent has none of its own."""
         return self._model
+
+    @property
+    def model_settings(self) -> Mapping[str, Any]:
+        """The settings of every model call that drafts or revises."""
+        return dict(self._settings)
 
     @property
     def advisors(self) -> tuple[Advisor, ...]:
@@ -409,7 +431,7 @@ class Agent(Generic[OutputT]):
         agent._tool_agent = None
         if agent._tools and agent._model is not None:
             agent._tool_agent = tool_agent_with(
-                agent._model, agent._system_prompt, agent._tools, agent._output_type
+                agent._model, agent._system_prompt, agent._tools, agent._output_type, agent._settings
             )
         agent._set_pattern(agent._pattern, agent._lessons)
         return agent
@@ -437,7 +459,9 @@ class Agent(Generic[OutputT]):
             )
         if self._model is None:
             raise AssertionError("an agent without tools has a model")
-        return model_verbs(pattern, self._model, judges, self._system_prompt, self._output_type)
+        return model_verbs(
+            pattern, self._model, judges, self._system_prompt, self._output_type, self._settings
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,6 +523,7 @@ class AdaptedAgent(Agent[OutputT]):
         check_keep(keep)
         check_name("name", name)
         self._tools = ()
+        self._settings = {}
         self._tool_agent = adapter
         self._model = adapter.model
         self._keep = keep
@@ -559,10 +584,11 @@ def tool_agent_with(
     system_prompt: str,
     tools: Sequence[Callable[..., Any] | Tool[Any]],
     output_type: OutputType[Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> ToolAgent:
     """Build an agent with tools; raises `MissingExtraError` if Pydantic AI is not installed."""
     try:
         from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
     except ImportError as error:
         raise MissingExtraError("An agent with tools", "providers") from error
-    return ToolAgent.with_tools(model, system_prompt, tools, output_type)
+    return ToolAgent.with_tools(model, system_prompt, tools, output_type, settings)

@@ -321,7 +321,8 @@ class ReflectionPattern(AgentPattern):
         model = model_of(_model_of(agent), load_settings(), missing=missing)
         criteria = criteria_of(self.quality_criteria, self.task_type)
         system_prompt = "" if agent is None else agent.system_prompt
-        reviser = model_reviser(self, model, system_prompt, schema=answer_schema(criteria))
+        settings = getattr(agent, "model_settings", None)
+        reviser = model_reviser(self, model, system_prompt, None, answer_schema(criteria), settings)
         told = evaluation.for_writer()
         attempt = Attempt(
             number=2,

@@ -54,8 +54,8 @@ class Origin:
     """What began a run, so that it can be resumed, or run again: an agent, a function, a command, a task.
 
     `importable` is the name of an agent or function that another process can import, such as
-    `app.agents:writer`; empty if it has none. `arguments` are those of a command, or the one text with which
-    a function was called.
+    `app.agents:writer`; empty if it has none. `model_settings` shape the answers. `arguments` are those of a
+    command, or the one text with which a function was called.
     """
 
     surface: Surface = "function"
@@ -65,6 +65,7 @@ class Origin:
     folder: str = ""
     system_prompt: str = ""
     importable: str = ""
+    model_settings: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +416,11 @@ class RunRecord:
             raise ChangedRunError(
                 f"The run {self.run_id!r} began from {_draft_text(before.draft)}, but is now given "
                 f"{_draft_text(self.draft)}. Give a new draft a new run_id."
+            )
+        if before.origin.model_settings != self.origin.model_settings:
+            raise ChangedRunError(
+                f"The run {self.run_id!r} had other model settings ({before.origin.model_settings!r}) than "
+                f"those given now ({self.origin.model_settings!r}). Give other settings a new run_id."
             )
         if _have_changed(before.options.get("criteria", []), self.options.get("criteria", [])):
             logger.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
 from redraft.loop.output_type import OutputType
 from redraft.loop.strategy import FROM_SCRATCH, from_scratch, way_of_hybrid
+from redraft.models.model_settings import with_settings
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.characters import is_inside_word
 from redraft.text.replies import json_of
@@ -39,6 +40,7 @@ class ModelGenerator:
     system_prompt: str = ""
     output_type: OutputType[Any] | None = None
     schema: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
         """Return a draft; raises what the model raises.
@@ -50,7 +52,8 @@ class ModelGenerator:
             strategy = attempt.strategy if attempt.way else from_scratch(evaluation, run.versions)
         if strategy == "fresh":
             prompt = fresh_prompt(prompt, evaluation)
-        request = _request(opening(self.system_prompt, advised(prompt, run)), run, "generation")
+        turns = opening(self.system_prompt, advised(prompt, run))
+        request = _request(turns, run, "generation", self.settings)
         reply = await _answer(self.model, _asking(request, self.schema))
         output, notes = _as_type(self.output_type, reply.text)
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
@@ -74,6 +77,7 @@ class ModelReviser:
     show_versions: bool = False
     output_type: OutputType[Any] | None = None
     schema: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Return a revised draft.
@@ -90,7 +94,7 @@ class ModelReviser:
         if from_critique:
             critique = Message("user", self._revision_prompt(output, evaluation, run, strategy))
             turns, temperature = (*turns, Message("assistant", as_text(output)), critique), None
-        request = _request(turns, run, "revision", temperature)
+        request = _request(turns, run, "revision", self.settings, temperature)
         if strategy == "targeted_edit":
             return await self._edit(request, output, evaluation)
         return await self._rewrite(request, output, evaluation, strategy)
@@ -190,13 +194,18 @@ def improvements_asked(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
 
 
 def _request(
-    turns: tuple[Message, ...], run: RunContext, role: ModelRole, temperature: float | None = None
+    turns: tuple[Message, ...],
+    run: RunContext,
+    role: ModelRole,
+    settings: Mapping[str, Any],
+    temperature: float | None = None,
 ) -> ChatRequest:
-    """Return a request with the attempt's options; `temperature` is the default."""
+    """A request with the attempt's options, else the strategy's `temperature`, else the agent's settings."""
     if run.attempt.temperature is not None:
         temperature = run.attempt.temperature
     turns = asked_by_task(turns, run.task)
-    return ChatRequest(turns, temperature=temperature, max_tokens=run.attempt.max_tokens, role=role)
+    request = ChatRequest(turns, temperature=temperature, max_tokens=run.attempt.max_tokens, role=role)
+    return with_settings(request, settings)
 
 
 async def _answer(model: ChatModel, request: ChatRequest) -> ChatReply:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -59,6 +59,7 @@ from redraft.loop.revise import answering
 from redraft.loop.triggers import LiveRun, live_of, note
 from redraft.models.content import image_content
 from redraft.models.fallback import FallbackModel, providers_of
+from redraft.models.model_settings import with_settings
 from redraft.models.provider import (
     ANSWERED_BY,
     LOST,
@@ -102,6 +103,7 @@ class ToolAgent:
     tool_names: tuple[str, ...] = ()
     system_prompt: str = ""
     output_type: OutputType[Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     deps: Any = None
     history: Sequence[ModelMessage] = ()
     limits: UsageLimits | None = None
@@ -113,6 +115,7 @@ class ToolAgent:
         system_prompt: str,
         tools: Sequence[Callable[..., Any] | Tool[Any]],
         output_type: OutputType[Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Self:
         """Build an agent from a model and tools; raises `ConfigError` if they can't make one."""
         if not isinstance(model, ProviderModel | FallbackModel) or not providers_of(model):
@@ -130,7 +133,7 @@ class ToolAgent:
         except (UserError, TypeError, ValueError, NameError) as error:
             # Duplicate names, or parameters without a schema.
             raise ConfigError(f"tools: {error}") from error
-        return cls(agent, model, tuple(toolset.tools), system_prompt, output_type)
+        return cls(agent, model, tuple(toolset.tools), system_prompt, output_type, settings or {})
 
     @classmethod
     def around(cls, agent: object) -> Self:
@@ -220,6 +223,7 @@ class ToolAgent:
         instructions: str | None = None
         if self.provider is not None:
             instructions = answering(self.system_prompt)
+            steps.settings = self.settings
             model, settings = await steps.connected(providers_of(self.provider)[0])
             steps.model = providers_of(self.provider)[0].name
             steps.provider = self.provider
@@ -309,6 +313,7 @@ class AgentSteps:
         self.answer = ""
         self.failure: ModelError | None = None
         self.provider: ProviderModel | FallbackModel | None = None
+        self.settings: Mapping[str, Any] = {}
         self.model = ""
         self.reflections: list[Reflection] = []
         self.advice: list[Advice] = []
@@ -406,7 +411,8 @@ class AgentSteps:
     async def connected(self, provider: ProviderModel) -> tuple[Model, ModelSettings]:
         """Return a provider's model, and the settings of its requests."""
         model = await provider.model()
-        return model, provider.settings(model, ChatRequest((), temperature=self.run.attempt.temperature))
+        request = ChatRequest((), temperature=self.run.attempt.temperature)
+        return model, provider.settings(model, with_settings(request, self.settings))
 
     async def request(self, request: AgentRequest) -> ModelResponse:
         """Send a request to the model, and retry temporary failures; nothing else retries them."""

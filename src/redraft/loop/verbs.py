@@ -97,15 +97,16 @@ def model_verbs(
     judges: Judges,
     system_prompt: str = "",
     output_type: OutputType[Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Verbs:
-    """Return the verbs of a run that a model drafts and revises, without tools."""
+    """Return the verbs of a run that a model drafts and revises, without tools, with its `settings`."""
     check_tools(judges.criteria, ())
     if output_type is None:
         schema = answer_schema(judges.criteria)
     else:
         system_prompt, schema = output_type.prompt(system_prompt), output_type.reply_schema
-    generate = ModelGenerator(model, system_prompt, output_type, schema)
-    revise = model_reviser(pattern, model, system_prompt, output_type, schema)
+    generate = ModelGenerator(model, system_prompt, output_type, schema, settings or {})
+    revise = model_reviser(pattern, model, system_prompt, output_type, schema, settings)
     reflector = reflector_of(pattern, model, "a text agent")
     return Verbs(generate, judges, revise, output_type, reflector, system_prompt, ways=_ways(model))
 
@@ -139,6 +140,7 @@ def model_reviser(
     system_prompt: str = "",
     output_type: OutputType[Any] | None = None,
     schema: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> ModelReviser:
     """Return the reviser of a run whose model revises."""
     return ModelReviser(
@@ -148,6 +150,7 @@ def model_reviser(
         pattern.include_prior_versions,
         output_type,
         schema,
+        settings or {},
     )
 
 

@@ -76,6 +76,16 @@ class FallbackModel:
         return all(getattr(model, "takes_temperature", True) for model in self.models)
 
     @property
+    def known_settings(self) -> frozenset[str] | None:
+        """The names of the settings that all of the models take, as far as they say."""
+        known: frozenset[str] | None = None
+        for model in self.models:
+            taken: frozenset[str] | None = getattr(model, "known_settings", None)
+            if taken is not None:
+                known = taken if known is None else known & taken
+        return known
+
+    @property
     def reasons(self) -> bool:
         """Whether one of the models reasons before it answers, in output tokens."""
         return any(getattr(model, "reasons", False) for model in self.models)

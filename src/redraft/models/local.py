@@ -37,6 +37,17 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatRequest, TextListener
 
 
+_SAMPLING = {
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "stop_sequences": "stop",
+    "seed": "seed",
+}
+"""The settings that are sent as they are, by the runtime's names."""
+
+
 class LocalModel:
     """Answers with weights on this machine: a known name or the path of a GGUF file. Free of charge.
 
@@ -55,6 +66,8 @@ class LocalModel:
     """
 
     takes_images = False
+    known_settings = frozenset(("temperature", "max_tokens", *_SAMPLING))
+    """The settings of an agent's `model_settings` that the runtime has."""
 
     def __init__(
         self,
@@ -125,6 +138,7 @@ class LocalModel:
             "seed": self._seed,
             "max_tokens": request.max_tokens or self.max_tokens,
         }
+        body |= {_SAMPLING[name]: value for name, value in request.settings.items() if name in _SAMPLING}
         if request.temperature:
             asked = hash((request.messages, request.temperature))
             body["seed"] += self._sampled[asked]

@@ -18,6 +18,7 @@ from redraft._validation import checked_price
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED, alternatives_of
+from redraft.models.model_settings import settings_taken_by
 from redraft.models.response import answered, no_answer, readable, reading, why_empty
 from redraft.protocols import ChatReply
 from redraft.settings import load_settings
@@ -94,6 +95,11 @@ class ProviderModel:
         """Whether the model reasons before it answers, in output tokens, as far as is known."""
         self.max_tokens = None if known is None else (known.settings or {}).get("max_tokens")
         """The limit on replies in the model's own settings."""
+
+    @property
+    def known_settings(self) -> frozenset[str]:
+        """The names of the settings that the model takes."""
+        return settings_taken_by(self._given or self._fresh or _model_named(self.name))
 
     def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
         """Return what a call costs in US dollars; None if no price is known."""
@@ -192,7 +198,7 @@ class ProviderModel:
 
     def settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
         """Return the settings of a request; the client makes a single attempt."""
-        settings: OpenAIChatModelSettings = {}
+        settings = cast("OpenAIChatModelSettings", {**request.settings})
         if "max_retries" not in model.unsupported_settings:
             settings["max_retries"] = 0
         if request.temperature is not None and self.takes_temperature:
