@@ -23,7 +23,6 @@ PAGES = [
     "CONTRIBUTING.md",
     "docs/agents.md",
     "docs/runs.md",
-    "docs/redaction.md",
     "docs/data.md",
     "docs/testing.md",
     "docs/versions.md",

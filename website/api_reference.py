@@ -49,7 +49,7 @@ GUIDES = {
     "redraft.evals": "evaluate.md",
     "redraft.models": "providers.md",
     "redraft.stores": "runs.md",
-    "redraft.redact": "redaction.md",
+    "redraft.redact": "data.md",
     "redraft.retention": "data.md",
     "redraft.telemetry": "telemetry.md",
     "redraft.testing": "testing.md",
