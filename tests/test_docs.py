@@ -92,20 +92,22 @@ def test_the_readme_fits_on_three_screens():
 
 def settings_table() -> str:
     """The table of all settings as Markdown."""
-    rows = ["| setting | variable | in `redraft.toml` | default | |", "|---|---|---|---|---|"]
+    rows = ["| setting | default | |", "|---|---|---|"]
     for setting in fields(Settings):
-        variable = f"`{setting.metadata['variable']}`" if setting.metadata["variable"] else ""
-        place = f"`[{setting.name}]`" if setting.name in TABLES else f"`{setting.name}`"
-        default = f"`{setting.default}`" if isinstance(setting.default, str) else "none"
-        rows.append(
-            f"| {setting.name} | {variable} | {place} | {default} | {setting.metadata['description']} |"
-        )
+        name = f"`[{setting.name}]`" if setting.name in TABLES else f"`{setting.name}`"
+        default = f"`{setting.default}`" if isinstance(setting.default, str) else ""
+        rows.append(f"| {name} | {default} | {setting.metadata['description']} |")
     return "\n".join(rows)
 
 
 def test_the_settings_table_is_complete():
     shown = Page("docs/commands.md").text.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
     assert shown.strip() == settings_table()
+
+
+def test_the_variable_of_a_setting_is_its_name_as_the_page_says():
+    variables = {setting.name: setting.metadata["variable"] for setting in fields(Settings)}
+    assert variables == {name: None if name in TABLES else f"REDRAFT_{name.upper()}" for name in variables}
 
 
 def test_the_commands_page_names_every_command():

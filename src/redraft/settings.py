@@ -43,8 +43,7 @@ class Settings:
     )
     memory: str = _setting(
         "REDRAFT_MEMORY",
-        "The folder for what agents learn, as files you can read, edit and keep in git; with `database_url`, "
-        "only for the search index, and lessons are in the database.",
+        "The folder for what agents learn, as Markdown; with `database_url`, only for the search index.",
         "memory",
     )
     database_url: str | None = _setting(
@@ -60,8 +59,8 @@ class Settings:
     )
     dashboard_url: str | None = _setting(
         "REDRAFT_DASHBOARD_URL",
-        "The address under which people reach `redraft ui`, such as `https://redraft.example.org`, for links "
-        "in agents' notices.",
+        "The address under which people reach `redraft ui`, such as `https://redraft.example.org`: it "
+        "answers to that host, and agents' notices link to it.",
     )
     http_addresses: str = _setting(
         "REDRAFT_HTTP_ADDRESSES",
@@ -72,8 +71,7 @@ class Settings:
     project: str | None = _setting(
         "REDRAFT_PROJECT",
         "The name that separates this project's runs from others in the same database or home. Defaults to "
-        "the project folder (on PostgreSQL, to the folder on this machine). Set it if the project runs on "
-        "several machines or in containers.",
+        "the project folder on this machine: set it if there are several machines or containers.",
     )
     redact_allow: tuple[str, ...] = field(
         default=(),
