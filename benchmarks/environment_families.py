@@ -3,8 +3,10 @@
 Queries run on a database whose names only its errors tell. Functions follow the convention of a program that
 only its failing tests show. Notices follow the style of a person, who corrects what was written. The
 families were written before any model had seen them, and nothing may be tuned on them. The first run of
-`queries` showed that an error of its form left no fact, which was mended for errors in general; `jobs`
-was written before that, with another form of error.
+`queries` showed that an error of its form left no fact, which was fixed for errors in general; `jobs`
+was written before that, with another form of error. The first seven runs of `notices` showed that a list of
+changed words teaches nothing; lessons have the corrected answer as an example since then. `captions` was
+written after that, and before any model had seen it.
 """
 
 from __future__ import annotations
@@ -359,9 +361,54 @@ NOTICES = (
 )  # fmt: skip
 
 
+# --- captions in the style of a person ----------------------------------------------------------------------
+
+_CAPTION = re.compile(r"\[\d{4}\] [^\n]*[^\n.] \(Archive, box 4\)")
+
+
+def caption(name: str, year: int, what: str) -> EnvironmentTask:
+    """Ask for the caption of a photo; no criterion asks for its style."""
+
+    async def hidden(output: str) -> bool:
+        text = output.strip()
+        return _CAPTION.fullmatch(text) is not None and text.startswith(f"[{year}]")
+
+    prompt = f"Write a caption for a photo of {year} in our museum: {what}."
+    task = BenchTask(f"caption-{name}", prompt, (undescribed("length", "words", at_least=4),), hidden)
+    text = f"{what[0].upper()}{what[1:]}"
+    return EnvironmentTask(task, f"[{year}] {text} (Archive, box 4)", f"{text}, {year}.")
+
+
+CAPTIONS = (
+    caption("market", 1931, "the market square on a winter morning"),
+    caption("tram", 1904, "the first electric tram on the bridge"),
+    caption("baker", 1926, "a baker in front of her shop"),
+    caption("flood", 1953, "a boat in the flooded main street"),
+    caption("school", 1912, "a class of forty girls in the school yard"),
+    caption("harvest", 1938, "farmers at the end of the harvest"),
+    caption("station", 1889, "the station a week after its opening"),
+    caption("choir", 1961, "the choir of the dockers in the town hall"),
+    caption("mill", 1919, "the steam mill by the canal"),
+    caption("skaters", 1947, "skaters on the frozen harbour"),
+    caption("cinema", 1958, "people in line for the cinema"),
+    caption("bridge", 1933, "workers on the new bridge at noon"),
+    caption("doctor", 1908, "the doctor with his horse and cart"),
+    caption("football", 1949, "the football team after its victory"),
+    caption("printer", 1922, "two printers beside their press"),
+    caption("lighthouse", 1896, "the keeper on the stairs of the lighthouse"),
+    caption("strike", 1920, "a crowd at the gate of the shipyard"),
+    caption("wedding", 1935, "a wedding party in front of the church"),
+    caption("balloon", 1910, "a balloon above the park"),
+    caption("library", 1965, "children in the new library"),
+)
+
+
 ENVIRONMENTS: dict[str, tuple[EnvironmentTask, ...]] = {
     "queries": QUERIES,
     "jobs": JOBS,
     "pairs": PAIRS,
     "notices": NOTICES,
+    "captions": CAPTIONS,
 }
+CORRECTED = ("notices", "captions")
+"""Families in which a person corrects wrong answers."""

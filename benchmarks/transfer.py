@@ -2,10 +2,10 @@
 
 With `lessons`, a run makes one draft, so that only a lesson can tell it what an earlier run did wrong. With
 `loop`, it revises, and is told what fails; with `loop+lessons`, lessons come at the start and when it fails.
-Every failure is reflected on, by the same model, and nobody approves a lesson. A notice that is not in the
-style of the house is corrected by a person, and the correction is a lesson. Resampling may ask as often as
-a run with lessons may call the model in all: a draft, a reflection, and a second one if the first can't be
-used. Seeds decide the order of the tasks.
+Every failure is reflected on, by the same model, and nobody approves a lesson. A notice or a caption that is
+not in the style of the house is corrected by a person, and the correction is a lesson. Resampling may ask as
+often as a run with lessons may call the model in all: a draft, a reflection, and a second one if the first
+can't be used. Seeds decide the order of the tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from _memory import (
     solves,
 )
 from _rows import code_version
-from environment_families import ENVIRONMENTS
+from environment_families import CORRECTED, ENVIRONMENTS
 from families import FAMILIES
 
 from redraft import Agent, Lessons, MemoryStore, ReflectionPattern, Runs
@@ -112,7 +112,7 @@ def series(family: str, arm: str, seed: int) -> list[Series]:
     chosen = in_order_of(seed, ALL_FAMILIES[family])
     tasks = [each.task for each in chosen]
     if arm in ("lessons", "loop", "loop+lessons"):
-        corrections = {each.task.name: each.solution for each in chosen} if family == "notices" else {}
+        corrections = {each.task.name: each.solution for each in chosen} if family in CORRECTED else {}
         start = partial(by_agent, family, arm, seed, tasks, corrections)
     else:
         start = partial(without_lessons, family, arm, seed, tasks, 1 if arm == "without" else CALLS)
