@@ -1,4 +1,4 @@
-"""The README, the pages of `docs/` that have no test file of their own, and CONTRIBUTING's map."""
+"""The pages of `docs/` that have no test file of their own, and CONTRIBUTING's map."""
 
 import asyncio
 import inspect
@@ -19,7 +19,6 @@ from redraft.terminal.exits import ExitCode
 from support.pages import ROOT, Page, steady
 
 PAGES = [
-    "README.md",
     "CONTRIBUTING.md",
     "docs/agents.md",
     "docs/runs.md",
@@ -74,20 +73,10 @@ def test_the_examples_of_a_page_run_in_order(path, tmp_path, monkeypatch):
             assert "[1]" in asyncio.run(names["answer"]("Why is the sky blue?"))
 
 
-def test_the_first_example_prints_the_text_below_it():
-    readme = Page("README.md")
-    _, printed = readme.run(readme.blocks("python")[0])
-    assert steady(printed) == steady(readme.blocks("text")[0])
-
-
 @pytest.mark.parametrize("time", ["0.0 s", "12.3 s", "0.0 s ago", "950 ms", "3 min ago", "just now"])
 def test_no_time_is_compared(time):
     """A machine under load takes longer."""
     assert steady(f"Used: 0 tokens, {time}.") == "Used: 0 tokens, TIME."
-
-
-def test_the_readme_fits_on_three_screens():
-    assert len(Page("README.md").text.splitlines()) <= 150
 
 
 def settings_table() -> str:
