@@ -39,8 +39,8 @@ NAMES = {
     """,
     "redraft.fleet": "Fleet FleetJob FleetWorker JobHandle Limit Queue Schedule StoreQueue",
     "redraft.lessons": """
-        Decision Fact Failure Lesson LessonLibrary Lessons Outcome Partial Procedure retried_with_lessons
-        retry_with_lessons
+        CorrectedAnswer Decision Fact Failure Lesson LessonLibrary Lessons Outcome Partial Procedure
+        retried_with_lessons retry_with_lessons
     """,
     "redraft.loop": """
         Agent EventLog Journalled ReflectionPattern Retry RunRecord RunStream Runs StoredRun

@@ -96,6 +96,10 @@ CriteriaPath = Annotated[
 ]
 
 
+_RECORDED = tuple(kind for kind in ADVISING if kind != "correction")
+"""Kinds of lessons that a client may record; a correction is a person's."""
+
+
 def _reflection_schema() -> dict[str, Any]:
     kinds = [
         {
@@ -111,7 +115,7 @@ def _reflection_schema() -> dict[str, Any]:
             },
             "required": ["kind", *(one.name for one in fields(content))],
         }
-        for kind, content in ((kind, KINDS[kind]) for kind in ADVISING)
+        for kind, content in ((kind, KINDS[kind]) for kind in _RECORDED)
     ]
     return {"anyOf": kinds, "description": "What was learned; a failed attempt leaves a 'failure'."}
 
@@ -123,9 +127,9 @@ def content_of(reflection: dict[str, Any]) -> Content:
     """Return the content that a client sent; raises `ConfigError` for a wrong kind or field."""
     given = dict(reflection)
     kind = given.pop("kind", None)
-    content = next((KINDS[one] for one in ADVISING if one == kind), None)
+    content = next((KINDS[one] for one in _RECORDED if one == kind), None)
     if content is None:
-        raise ConfigError(f"kind must be one of {', '.join(ADVISING)}, got {kind!r:.100}.")
+        raise ConfigError(f"kind must be one of {', '.join(_RECORDED)}, got {kind!r:.100}.")
     known = [one.name for one in fields(content)]
     for name in given:
         if name not in known:
