@@ -1,7 +1,9 @@
 import asyncio
+import copy
 import inspect
 import pickle
 from importlib import import_module
+from operator import attrgetter
 
 import pytest
 
@@ -19,7 +21,7 @@ from redraft import (
     reflect_sync,
     reflected,
 )
-from redraft._hints import keyword_hints
+from redraft._hints import ATTRIBUTES, keyword_hints
 from redraft.fleet import Fleet
 from redraft.notes import InMemoryReflectionStore
 
@@ -211,6 +213,89 @@ def test_a_decorated_function_looks_as_it_did():
 def test_a_removed_option_says_what_replaced_it(call):
     with pytest.raises(TypeError, match=r"argument 'choose'\. Checks choose among candidates"):
         call()
+
+
+MODEL = "The model that judges is judge=...; the one that drafts is that of an Agent."
+RETRIES = (
+    "Revisions are max_iterations=...; failed calls are repeated by "
+    "pattern=ReflectionPattern(retry=Retry(attempts=...))."
+)
+ANY = {
+    "Agent": lambda **options: Agent(ScriptedModel([]), **options),
+    "reflect_sync": lambda **options: reflect_sync("Say it.", **options),
+    "reflect": lambda **options: asyncio.run(reflect("Say it.", **options)),
+    "reflected": reflected,
+    "ReflectionPattern": redraft.ReflectionPattern,
+    "Agent.run_sync": lambda **options: asker().run_sync("Say it.", **options),
+    "Task": lambda **options: Task("Say it.", **options),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword", "hint"),
+    [
+        ("Agent", "instructions", "Did you mean 'system_prompt'?"),
+        ("reflect", "instructions", "A model has them as Agent(system_prompt=...)."),
+        ("Agent", "prompt", "Did you mean 'system_prompt'?"),
+        ("reflect_sync", "prompt", "The task is the first argument."),
+        ("Agent.run_sync", "prompt", "Did you mean 'query'?"),
+        ("ReflectionPattern", "criteria", "Did you mean 'quality_criteria'?"),
+        ("Agent", "quality_criteria", "Did you mean 'criteria'?"),
+        ("Agent.run_sync", "criteria",
+         "Pass them to the Agent, or as pattern=ReflectionPattern(quality_criteria=...)."),
+        ("ReflectionPattern", "judge",
+         "The model that judges is reflection_model; judge_method says how it scores."),
+        ("reflected", "model", MODEL),
+        ("reflect_sync", "model", MODEL),
+        ("ReflectionPattern", "model", "Did you mean 'reflection_model'?"),
+        ("Task", "reflection_model", "Did you mean 'judge'?"),
+        ("ReflectionPattern", "n", "Did you mean 'candidates'?"),
+        ("reflected", "n", "First drafts made at once are pattern=ReflectionPattern(candidates=...)."),
+        ("reflected", "candidates", "Pass it as pattern=ReflectionPattern(candidates=...)."),
+        ("ReflectionPattern", "max_retries",
+         "Revisions are max_iterations=...; failed calls are repeated by retry=Retry(attempts=...)."),
+        ("Agent", "max_retries", RETRIES),
+        ("Agent", "temperature", "It is a setting of the model: model_settings={'temperature': ...}."),
+        ("reflect", "temperature",
+         "It is a setting of the model: Agent(..., model_settings={'temperature': ...})."),
+        ("ReflectionPattern", "max_tokens",
+         "It is a setting of the model: Agent(..., model_settings={'max_tokens': ...})."),
+        ("reflect", "tools", "Tools belong to an agent: Agent(model, tools=[...])."),
+        ("reflect", "evaluator", "Did you mean 'evaluate'?"),
+        ("Agent", "evaluator", "A function that checks the output is a criterion: criteria=[function]."),
+        ("Agent", "evaluate", "A function that checks the output is a criterion: criteria=[function]."),
+        ("Agent", "response_model", "Did you mean 'output_type'?"),
+        ("Agent", "threshold", "Did you mean 'quality_threshold'?"),
+    ],
+)  # fmt: skip
+def test_what_people_try_is_answered_with_what_they_want(name, keyword, hint):
+    with pytest.raises(TypeError) as caught:
+        ANY[name](**{keyword: 1})
+    assert str(caught.value) == f"{name}() got an unexpected keyword argument {keyword!r}. {hint}"
+
+
+RESULT = reflect_sync("Say it.", generate=lambda _prompt: "It.", evaluate=bool)
+EXAMPLES = {
+    "ReflectionResult": RESULT,
+    "ReflectionVersion": RESULT.history.best_version,
+    "ReflectionEvaluation": RESULT.final_evaluation,
+    "TokenUsage": RESULT.token_usage,
+}
+
+
+@pytest.mark.parametrize("kind", ATTRIBUTES)
+def test_a_missing_attribute_says_where_its_value_is(kind):
+    example = EXAMPLES[kind]
+    assert type(example).__name__ == kind
+    for name, instead in ATTRIBUTES[kind].items():
+        attrgetter(instead)(example)
+        with pytest.raises(AttributeError) as caught:
+            getattr(example, name)
+        assert str(caught.value) == f"{kind!r} object has no attribute {name!r}. It is {instead!r}."
+    with pytest.raises(AttributeError, match=f"^{kind!r} object has no attribute 'colour'$") as caught:
+        example.colour  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("colour", example)
+    assert pickle.loads(pickle.dumps(example)) == copy.deepcopy(example) == example  # noqa: S301 (our own)
 
 
 def test_a_fleet_says_where_shared_lessons_are():

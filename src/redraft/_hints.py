@@ -1,4 +1,4 @@
-"""Hint at the keyword argument that was probably meant."""
+"""Hint at the keyword argument, or the attribute, that was probably meant."""
 
 from __future__ import annotations
 
@@ -21,6 +21,91 @@ REMOVED = {
 }
 """Options of earlier versions, each with what replaced it."""
 
+_SETTING = "It is a setting of the model: model_settings={%r: ...}."
+_OF_AGENT = "It is a setting of the model: Agent(..., model_settings={%r: ...})."
+_SETTINGS = {
+    name: (
+        ("model_settings", _SETTING % name),
+        ("quality_criteria", _OF_AGENT % name),
+        ("pattern", _OF_AGENT % name),
+    )
+    for name in ("temperature", "max_tokens", "top_p", "timeout", "seed", "extra_body")
+}
+_CHECK = "A function that checks the output is a criterion: criteria=[function]."
+_RETRIES = "Revisions are max_iterations=...; failed calls are repeated by"
+_RETRY = "Retry(attempts=...)"
+_OUTPUT_TYPE = (("output_type", ""),)
+GUESSES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    **_SETTINGS,
+    "instructions": (("system_prompt", ""), ("generate", "A model has them as Agent(system_prompt=...).")),
+    "prompt": (("system_prompt", ""), ("task", "The task is the first argument."), ("query", "")),
+    "criteria": (
+        ("quality_criteria", ""),
+        ("pattern", "Pass them to the Agent, or as pattern=ReflectionPattern(quality_criteria=...)."),
+    ),
+    "quality_criteria": (("criteria", ""),),
+    "judge": (
+        ("reflection_model", "The model that judges is reflection_model; judge_method says how it scores."),
+        ("pattern", "Pass it to the Agent, or as pattern=ReflectionPattern(reflection_model=...)."),
+    ),
+    "model": (("judge", "The model that judges is judge=...; the one that drafts is that of an Agent."),),
+    "reflection_model": (("judge", ""),),
+    "evaluate": (("criteria", _CHECK), ("quality_criteria", _CHECK)),
+    "evaluator": (("evaluate", ""), ("criteria", _CHECK), ("quality_criteria", _CHECK)),
+    "tools": (("generate", "Tools belong to an agent: Agent(model, tools=[...])."),),
+    "n": (
+        ("candidates", ""),
+        ("pattern", "First drafts made at once are pattern=ReflectionPattern(candidates=...)."),
+    ),
+    "max_retries": (
+        ("retry", f"{_RETRIES} retry={_RETRY}."),
+        ("pattern", f"{_RETRIES} pattern=ReflectionPattern(retry={_RETRY})."),
+    ),
+    "response_model": _OUTPUT_TYPE,
+    "response_format": _OUTPUT_TYPE,
+    "result_type": _OUTPUT_TYPE,
+}
+"""What people try, each with a parameter and the hint where a function takes it; "" names the parameter."""
+
+_BEST = "history.best_version"
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "ReflectionResult": {
+        **dict.fromkeys(("output", "text", "data", "answer", "result", "content"), "best_output"),
+        **dict.fromkeys(("best", "best_version"), _BEST),
+        **dict.fromkeys(("score", "best_score", "overall_score"), f"{_BEST}.evaluation.overall_score"),
+        **dict.fromkeys(("evaluation", "best_evaluation"), f"{_BEST}.evaluation"),
+        "issues": f"{_BEST}.evaluation.issues",
+        "versions": "history.versions",
+        "iterations": "iterations_used",
+        **dict.fromkeys(("reason", "stop_reason"), "convergence_reason"),
+        "cost": "token_usage.cost_usd",
+        "cost_usd": "token_usage.cost_usd",
+        "usage": "token_usage",
+        "satisfactory": "success",
+    },
+    "ReflectionVersion": {
+        **dict.fromkeys(("text", "data", "content"), "output"),
+        **dict.fromkeys(("score", "overall_score"), "evaluation.overall_score"),
+        "issues": "evaluation.issues",
+        "cost": "token_usage.cost_usd",
+        "usage": "token_usage",
+        "number": "iteration",
+    },
+    "ReflectionEvaluation": {
+        "score": "overall_score",
+        "scores": "criteria_scores",
+        **dict.fromkeys(("passed", "success"), "satisfactory"),
+        **dict.fromkeys(("reason", "feedback"), "issues"),
+    },
+    "TokenUsage": {
+        "cost": "cost_usd",
+        "tokens": "total_tokens",
+        "prompt_tokens": "input_tokens",
+        "completion_tokens": "output_tokens",
+    },
+}
+"""What people look for in results, each with where it is; the names themselves do not work."""
+
 
 def keyword_hints(**options: str) -> Callable[[C], C]:
     """Decorate a public function or class: the `TypeError` of an unknown keyword argument gets a hint.
@@ -38,6 +123,21 @@ def keyword_hints(**options: str) -> Callable[[C], C]:
         return public
 
     return decorate
+
+
+def attribute_hints(public: C) -> C:
+    """Decorate a class: the `AttributeError` of a missing attribute says which one was probably meant."""
+    kind: Any = public
+    instead = ATTRIBUTES[kind.__name__]
+
+    def missing(self: object, name: str) -> Any:
+        text = f"{kind.__name__!r} object has no attribute {name!r}"
+        if name in instead:
+            raise AttributeError(f"{text}. It is {instead[name]!r}.")
+        raise AttributeError(text, name=name, obj=self)
+
+    kind.__getattr__ = missing  # type checkers must not see it: they would take any attribute for one
+    return public
 
 
 def _hinting(call: FunctionType, name: str, options: Mapping[str, str]) -> Any:
@@ -72,6 +172,9 @@ def _hint(
     unknown = next((name for name in keywords if name not in known), None)
     if unknown is None:
         return None
+    for parameter, text in GUESSES.get(unknown, ()):
+        if parameter in known:
+            return f"{unknown!r}. {text or f'Did you mean {parameter!r}?'}"
     from pkgutil import resolve_name  # noqa: PLC0415 (only an error needs it)
 
     for parameter, kind in options.items():

@@ -12,7 +12,7 @@ from itertools import chain
 from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, cast
 
-from redraft._hints import keyword_hints
+from redraft._hints import attribute_hints, keyword_hints
 from redraft._validation import check_choice, check_share, is_number, nearest
 from redraft._words import overlap, words_in
 from redraft.errors import ConfigError
@@ -253,6 +253,7 @@ Criterion: TypeAlias = "QualityCriterion | str | Pattern[str] | Callable[..., An
 _NOT_GIVEN = cast("Any", object())
 
 
+@attribute_hints
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
@@ -509,6 +510,7 @@ def similar_words(one: str, other: str) -> bool:
     return bool(words or others) and overlap(words, others) >= SAME_ISSUE
 
 
+@attribute_hints
 @keyword_hints()
 @dataclass(slots=True)
 class ReflectionEvaluation:
@@ -829,6 +831,7 @@ class Choice:
         return replace(self, rejected=tuple(one.converted(convert) for one in self.rejected))
 
 
+@attribute_hints
 @dataclass(slots=True)
 class ReflectionVersion(Generic[OutputT]):
     """One output of a run with its evaluation and how it came about."""
@@ -976,6 +979,7 @@ class ReflectionHistory(Generic[OutputT]):
         self.versions = frozen_list(self.versions)
 
 
+@attribute_hints
 @dataclass(slots=True)
 class ReflectionResult(Generic[OutputT]):
     """A finished run: the output to use, why it stopped, what it cost."""
