@@ -85,102 +85,128 @@ if TYPE_CHECKING:
 @keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class ReflectionPattern(AgentPattern):
-    """Choose how a run drafts, judges, revises and stops.
+    """The options of a run: when it stops, how it judges and revises, and what happens in between.
 
-    A pattern has no state, so that many runs, agents and functions may share it.
-
-    `max_iterations` counts revisions: 3 makes at most 4 versions, 0 only the first draft. `diversify` follows
-    a revision that changed nothing with a fresh start, or a long text with another strategy first.
-    `preserve_all_versions=False` keeps the first, the best and the last version, without rejected candidates.
-    `on_failure` says whether an error that ends a run is returned in the result, or raised with the history.
-    `advisors` give advice before the run and learn from its result. `on_event` gets all events.
-
-    Judging: `quality_criteria` are criteria or plain sentences; None means the default criteria of
-    `task_type` (`code_generation`, `writing`, `analysis`, `reasoning`, or empty for general ones).
-    `quality_threshold` and `improvement_threshold` are in 0..1. `reflection_model` judges instead of the
-    generating model. `reflection_prompt` replaces the judge's prompt; it may use {task}, {output}, {criteria}
-    and {history}. With `structured_reflection=False` the judge answers in prose with lines of scores.
-    `judge_method="probability"` takes the probability of "yes" from a model that reports log probabilities;
-    `judge_samples` asks that many times, with a temperature where the model takes one, and takes the mean. A
-    gain between two versions then counts only if it exceeds `judge_margin` standard errors of the difference:
-    a larger one accepts fewer versions that are no better, and fewer that are. A single judgement just above
-    a threshold is confirmed by a second one before the run ends on it. The judge says of the issues of
-    earlier versions whether they are fixed (unless `include_reflection_history` is False), and sees the
-    earlier scores only with `include_prior_scores`.
-
-    With `accept="pairwise"`, scores decide only what is satisfactory, and the judge compares a new version
-    with the best one: it is better only if the judge prefers it in both orders. That takes two calls.
-
-    With a `calibrated_floor` (0..1), a judge decides what is satisfactory only once `redraft calibrate` has
-    found that it agrees with people by at least that kappa. Until then it advises: its scores and its
-    critique are there, the other criteria decide, and if there are none, no version is satisfactory.
-
-    Stopping: `until` replaces the convergence rules (see `redraft.loop.stop`), but neither the maximum nor
-    the budgets. `max_revision_tokens` bounds all revisions together, prompts and replies, but not their
-    judgements; `budget_tokens`, `budget_usd` and `budget_seconds` bound the run. A model call starts only if
-    its input fits into what is left by the calls under way, and is sent with a limit on its reply that fits,
-    too; `budget_usd` needs the price of every model. When the seconds are spent, what is under way is
-    cancelled.
-
-    Searching: `candidates=n` makes n first drafts at once, of which the best goes on to revision. The free
-    checks judge all of them, and the judge scores those that no check distinguishes.
-
-    Reflecting: every version is reflected on (`completion`). `reflection_triggers` adds up to
-    `max_reflections` short messages to the conversation in the middle of a run. A trigger is also switched on
-    by its own option:
-
-    - `step_interval`: after every `reflection_interval` (5 by default) steps of an agent's model.
-    - `error`: a tool raised or asked for a retry, or the model's reply was unusable (`reflect_on_error`).
-      Failures of a provider are retried by `retry` instead.
-    - `tool_result`: after the tools named in `reflect_on_tools`, or after any tool.
-    - `quality_drop`: before the next revision, if a score is at least `quality_drop_threshold` (0.1 by
-      default) below the best so far.
-    - `manual`: when `reflect_now()` is called on the stream of `Agent.stream`.
+    Many runs, agents and functions may share a pattern. An argument that is given directly to `reflect`,
+    `reflected`, `Agent`, `Task` or an adapter overrides the option of the pattern.
 
     Raises `ConfigError` for a value out of range, an unknown choice, and, when a run is assembled, a trigger
     that needs an agent's steps if there are none, and `accept="pairwise"` without a model.
     """
 
+    # By position, in the order of the specification.
     max_iterations: int = 3
+    """The most revisions: 3 makes at most 4 versions, 0 only the first draft."""
     quality_criteria: Sequence[Criterion] | None = None
+    """What an output is judged by: sentences, which a model judges; functions, compiled patterns, pydantic
+    classes, data classes and JSON Schemas, which are checks; and any `QualityCriterion`. None means the
+    default criteria of the `task_type`."""
     quality_threshold: float = 0.8
+    """The overall score (0..1) to reach; each criterion has a threshold of its own, too."""
     reflection_prompt: str | None = None
+    """Replaces the judge's prompt; {task}, {output}, {criteria} and {history} in it are filled in."""
     revision_strategy: RevisionStrategy = "hybrid"
+    """How to revise: `full_rewrite`, `targeted_edit`, `incremental`, `fresh` (a new answer that avoids what
+    failed), `resample` (the same request again) or `hybrid`, which decides by what has worked before."""
     reflection_triggers: Sequence[str] = ("completion",)
+    """When to reflect. Every version is reflected on (`completion`). The others add a short message to the
+    conversation in the middle of a run: `step_interval`, `error`, `tool_result`, `quality_drop`, `manual`
+    (when `reflect_now()` is called on the stream of `Agent.stream`)."""
     best_version_selection: Selection = "highest_score"
+    """Which version to return: `highest_score`, `latest`, `first_satisfactory` or `weighted_recency`."""
     structured_reflection: bool = True
+    """Whether the judge answers in JSON, rather than in prose with lines of scores."""
     _: KW_ONLY
-    task_type: str = ""
-    reflection_model: ModelChoice | None = None
-    judge_method: Literal["score", "probability"] = "score"
-    judge_samples: int = 1
-    judge_margin: float = MARGIN
-    reflection_interval: int | None = None
-    reflect_on_error: bool | None = None
-    reflect_on_tools: Sequence[str] = ()
-    quality_drop_threshold: float | None = None
-    max_reflections: int = MOST_REFLECTIONS
-    include_prior_versions: bool = False
-    include_reflection_history: bool = True
-    include_prior_scores: bool = False
-    max_revision_tokens: int | None = None
-    diversify: bool = True
-    candidates: int = 1
-    accept: Accept = "score"
-    calibrated_floor: float | None = None
+
+    # When to stop.
     plateau_iterations: int = 2
+    """After how many versions without a gain to stop."""
     improvement_threshold: float = 0.05
+    """A gain (0..1) below this one is diminishing returns."""
     detect_oscillation: bool = True
+    """Whether to stop when versions alternate."""
     until: Stopper | None = None
-    preserve_all_versions: bool = True
-    budget_tokens: int | None = None
+    """A function of the versions that replaces these rules (see `redraft.loop.stop`), but neither the maximum
+    nor the budgets."""
     budget_usd: float | None = None
+    """The most that the run may cost; every model then needs a known price. A model call starts only if its
+    input fits into what is left of each budget by the calls under way, and it is sent with a limit on its
+    reply that fits, too."""
+    budget_tokens: int | None = None
+    """The most tokens of the run, input and output, judgements included."""
     budget_seconds: float | None = None
+    """The most time; when it is over, what is under way is cancelled."""
+    max_revision_tokens: int | None = None
+    """The most tokens of all revisions together, prompts and replies, but not of their judgements."""
+
+    # Judging.
+    task_type: str = ""
+    """The kind of task, whose default criteria apply without `quality_criteria`: `code_generation`,
+    `writing`, `analysis`, `reasoning`, or empty for general ones."""
+    reflection_model: ModelChoice | None = None
+    """The model that judges, instead of the one that drafts; the front doors call it `judge`."""
+    judge_method: Literal["score", "probability"] = "score"
+    """`score` asks for all scores in a call. `probability` asks a yes/no question for each criterion, and
+    takes the probability of "yes" from a model that reports log probabilities."""
+    judge_samples: int = 1
+    """How often to ask the judge, with a temperature where the model takes one; the mean counts. A single
+    judgement just above a threshold is confirmed by a second one before the run ends on it."""
+    judge_margin: float = MARGIN
+    """With several samples, a gain counts only if it exceeds this many standard errors of the difference: a
+    larger margin accepts fewer versions that are no better, and fewer that are."""
+    calibrated_floor: float | None = None
+    """The least agreement with people (kappa, 0..1), measured by `redraft calibrate`, with which a judge
+    decides what is satisfactory. Below, it advises: its scores and its critique are there, the other criteria
+    decide, and if there are none, no version is satisfactory."""
+    accept: Accept = "score"
+    """What makes a version better: its `score`, or a `pairwise` comparison with the best one. Then scores
+    decide only what is satisfactory, and the judge has to prefer the new version in both orders, in two
+    calls."""
+    include_reflection_history: bool = True
+    """Whether the judge says of the issues of earlier versions if they are fixed."""
+    include_prior_scores: bool = False
+    """Whether the judge sees the scores of earlier versions."""
+
+    # Revising.
+    include_prior_versions: bool = False
+    """Whether the reviser sees the texts of earlier versions."""
+    diversify: bool = True
+    """Whether a fresh start follows a revision that changed nothing; a long text is first revised in another
+    way."""
+
+    # Searching.
+    candidates: int = 1
+    """How many first drafts to make at once, of which the best is revised. The free checks judge all of them,
+    and the judge scores those that no check distinguishes."""
+
+    # Reflecting in between; each option switches its trigger on.
+    reflection_interval: int | None = None
+    """`step_interval`: after every so many steps of an agent's model, 5 by default."""
+    reflect_on_error: bool | None = None
+    """`error`: when a tool raised or asked for a retry, or the model's reply was unusable. Failures of a
+    provider are retried by `retry` instead."""
+    reflect_on_tools: Sequence[str] = ()
+    """`tool_result`: after these tools, or after any tool if the trigger alone is on."""
+    quality_drop_threshold: float | None = None
+    """`quality_drop`: before the next revision, if a score is at least this much (0..1) below the best so
+    far, 0.1 by default."""
+    max_reflections: int = MOST_REFLECTIONS
+    """The most reflections in the middle of a run."""
+
+    # Running.
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
+    """How model calls that failed for a moment are repeated."""
     on_failure: Literal["return", "raise"] = "return"
+    """Whether an error that ends a run is returned in the result, or raised with the history."""
+    preserve_all_versions: bool = True
+    """False keeps the first, the best and the last version, without rejected candidates."""
     callbacks: ReflectionCallbacks | None = None
+    """Watch and steer the run."""
     advisors: Sequence[Advisor] = ()
+    """Give advice before the run and learn from its result, such as `Lessons`."""
     on_event: Listener | None = None
+    """Gets all events of the run."""
+
     judge_options: JudgeOptions = field(init=False, repr=False)
     panels: dict[str, Panel] = field(init=False, repr=False, default_factory=dict[str, Panel])
     triggers: ReflectionTriggers = field(init=False, repr=False)
