@@ -9,7 +9,7 @@ from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import Agents
 from redraft.cycles.cycle import CycleFinished, CycleStarted, SubstageFinished
 from redraft.cycles.journal import JOURNAL
-from redraft.cycles.mail import ring, ring_count, wait_for_ring
+from redraft.cycles.mail import mail_signals, signal_mail, wait_for_mail
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.journal import STEP
 from redraft.stores.base import Record
@@ -315,14 +315,14 @@ def test_an_unfinished_cycle_of_another_file_is_given_up():
 
 
 def test_cycles_of_one_agent_never_overlap():
-    at_once = []
+    running = []
 
     class Busy(World):
         async def look(self):
-            at_once.append(1)
-            assert len(at_once) == 1
+            running.append(1)
+            assert len(running) == 1
             await asyncio.sleep(0.01)
-            at_once.pop()
+            running.pop()
             return {"rate": 1}
 
     async def main():
@@ -495,13 +495,13 @@ def test_a_message_starts_a_cycle_and_is_taken():
     assert run(main()) == []
 
 
-def test_ringing_wakes_waiters_at_once():
+def test_signalled_mail_wakes_waiters_immediately():
     async def main():
-        seen = ring_count("someone")
-        asyncio.get_running_loop().call_later(0.01, ring, "someone")
-        assert await wait_for_ring("someone", seen, 10)
-        assert not await wait_for_ring("someone", ring_count("someone"), 0.01)
-        assert await wait_for_ring("someone", seen, None)
+        seen = mail_signals("someone")
+        asyncio.get_running_loop().call_later(0.01, signal_mail, "someone")
+        assert await wait_for_mail("someone", seen, 10)
+        assert not await wait_for_mail("someone", mail_signals("someone"), 0.01)
+        assert await wait_for_mail("someone", seen, None)
 
     run(main(), 5)
 

@@ -428,7 +428,7 @@ def test_one_agent_that_fails_leaves_the_others_running():
 
         agents[0].run_cycle = lost
         with pytest.raises(LeaseError, match="taken over"):
-            await AgentHost(agents).run(3, at_once=True)
+            await AgentHost(agents).run(3, immediately=True)
         return [world.looks for world in worlds]
 
     assert run(main()) == [0, 3]

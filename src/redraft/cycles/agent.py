@@ -33,7 +33,7 @@ from redraft.cycles.cycle import (
     SubstageFinished,
     error_line,
 )
-from redraft.cycles.mail import answers_of, check_cycle, check_feedback, ring
+from redraft.cycles.mail import answers_of, check_cycle, check_feedback, signal_mail
 from redraft.cycles.memory import FEEDBACK, Memory, moment_after, stamp_of
 from redraft.cycles.notices import Webhook, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
@@ -93,18 +93,18 @@ def _now() -> datetime:
 class CycleAgent:
     """An agent that runs in cycles, from a file (`from_file`) or from an `AgentSpec`.
 
-    `functions` are those that the file names: sync (run in a thread) or async, called with the values of
-    `with` as keywords. `models` maps names to other names or to models. `storage` is where the memory is
-    kept: by default in the long-term storage of the `network` if there is one, else in this process only;
-    with `"project"`, where the project keeps its runs; or in a given `LongTermStorage` or store. `clock`
-    returns the time of day in UTC. `on_event` is called with each `CycleEvent`.
+    `functions` are the program's functions that the file names: sync (run in a thread) or async, called with
+    the values of `with` as keywords. `models` maps names to other names or to models. `storage` is where the
+    memory is stored: by default the long-term storage of the `network` if there is one, else this process
+    only; `"project"` is where the project stores its runs; or pass a `LongTermStorage` or a store. `clock`
+    returns the current time in UTC. `on_event` is called with each `CycleEvent`.
 
     Cycles never overlap: in one process they wait for each other, and a second process that runs the same
-    agent gets a `LeaseError`. A cycle that was killed resumes at the next start without repeating what it had
-    finished, if the storage outlives the process.
+    agent gets a `LeaseError`. A killed cycle resumes at the next start without repeating the steps that it
+    had finished, if the storage outlives the process.
 
-    Raises `AgentFileError`, with file, line, stage and substage, for whatever can be known to be wrong before
-    anything is spent, and `ConfigError` for an unusable storage.
+    Raises `AgentFileError`, with file, line, stage and substage, for every mistake that can be detected
+    before money is spent, and `ConfigError` for an unusable storage.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class CycleAgent:
         self._sessions = SessionManager(spec.name, self._new_session)
         self._record: CycleRecord | None = None
         self.failed_cycles = 0
-        """How many cycles of this process in a row, up to the last that ended, had something fail in them."""
+        """Consecutive cycles of this process with a failure, up to the last cycle that ended."""
 
     @classmethod
     def from_file(
@@ -172,11 +172,11 @@ class CycleAgent:
     @property
     def is_manual(self) -> bool:
         """Whether its cycles start on request only."""
-        return all(isinstance(one, ManualTrigger) for one in self.spec.triggers)
+        return all(isinstance(trigger, ManualTrigger) for trigger in self.spec.triggers)
 
     @property
     def folder(self) -> Path:
-        """The folder of its file, to which paths in the file are relative."""
+        """The folder of the agent's file; paths in the file are relative to it."""
         return Path(self.file).parent
 
     @property
@@ -186,7 +186,7 @@ class CycleAgent:
 
     @property
     def latest(self) -> CycleRecord | None:
-        """The cycle under way, or the last one that this process has run; its data is not redacted."""
+        """The cycle under way, else the last cycle of this process. Its data is not redacted."""
         return self._record
 
     @property
@@ -195,13 +195,13 @@ class CycleAgent:
         return self._sessions.current is not None and self._sessions.current.write_behind.is_away
 
     def requirements(self) -> dict[str, Any]:
-        """Return what a cycle would use, as plain data: models, functions, environment variables."""
+        """The models, functions and environment variables that a cycle would use, as plain data."""
         settings = load_settings()
         parts = [part for _, part, _ in substages(self.spec)]
         aliases = {**settings.models, **self.spec.models}
-        named = [part.model for part in parts if getattr(part, "prompt", None) is not None]
-        models = {resolve_name(str(name or self.spec.model or settings.model), aliases) for name in named}
-        secrets = [one.secret for one in self.spec.triggers if isinstance(one, WebhookTrigger)]
+        names = [part.model for part in parts if getattr(part, "prompt", None) is not None]
+        models = {resolve_name(str(name or self.spec.model or settings.model), aliases) for name in names}
+        secrets = [trigger.secret for trigger in self.spec.triggers if isinstance(trigger, WebhookTrigger)]
         return {
             "name": self.name,
             "substages": len(parts),
@@ -213,26 +213,26 @@ class CycleAgent:
         }
 
     async def run_cycle(self, trigger: str = "manual") -> CycleResult:
-        """Run one cycle, or resume the one that was killed; return how it went.
+        """Run a cycle, or resume the one that was killed.
 
         `trigger` is recorded as its reason. The failure of a substage is part of the result, and not raised.
-        Raises `LeaseError` if another process runs this agent, or took over while this process was paused;
-        this one then acts and writes no more, and its next cycle reads the memory anew. Raises `StoreError`
-        if the memory can't be read for another reason than an outage.
+        Raises `LeaseError` if another process runs this agent, or took over while this process was paused.
+        This process then acts and writes no more, and its next cycle reads the memory again. Raises
+        `StoreError` if the memory can't be read for another reason than an outage.
         """
         async with self._sessions.for_cycle() as session:
             await session.begin_cycle()
             try:
                 return await self._traced_cycle(session, trigger)
             except ChangedRunError as error:
-                # The cycle began with another agent file; this one starts a new cycle.
+                # The cycle began with another agent file, so start a new cycle.
                 record = self._next_record(session, trigger)
                 record.status, record.error, record.finished_at = "failed", str(error), self._clock()
                 await session.give_up(record)
                 return await self._traced_cycle(session, trigger)
 
     def run_cycle_sync(self, trigger: str = "manual") -> CycleResult:
-        """Run one cycle from synchronous code, also inside a running event loop.
+        """Run a cycle from synchronous code, also inside a running event loop.
 
         Writes everything and closes the agent at the end. Raises `ConfigError` while the agent is open in
         another event loop.
@@ -245,18 +245,18 @@ class CycleAgent:
         return run_sync(run_and_close())
 
     async def run_forever(
-        self, cycles: int | None = None, *, at_once: bool = False, grace: float = 10.0
+        self, cycles: int | None = None, *, immediately: bool = False, grace: float = 10.0
     ) -> int:
         """Run a cycle whenever a trigger of the file fires; return how many ran.
 
-        A cycle that an earlier process left unfinished is finished first, and uses up no trigger.
-        `Triggers` says what each kind fires for; with `at_once`, cycles don't wait for triggers at all.
-        Triggers that fire during a cycle count as one. Ends after that many `cycles`, or on SIGTERM or
+        A cycle that an earlier process left unfinished is finished first, and uses up no trigger. `Triggers`
+        describes when each kind fires; with `immediately`, cycles don't wait for triggers at all. Triggers
+        that fire during a cycle start a single further cycle. Ends after `cycles` cycles, or on SIGTERM or
         SIGINT: the cycle under way then has `grace` seconds to finish. After that, or on a second signal, it
         is abandoned, and resumes at the next start. Raises `ConfigError` if all triggers are manual and
         `cycles` is None.
         """
-        if cycles is None and not at_once and self.is_manual:
+        if cycles is None and not immediately and self.is_manual:
             raise ConfigError(
                 f"The agent {self.name!r} has only manual triggers: pass how many `cycles` to run, or add an "
                 "`interval` or `cron` trigger to its file."
@@ -280,7 +280,7 @@ class CycleAgent:
                 if (unfinished := (await self.open()).unfinished) is not None:
                     trigger = unfinished.trigger
                 else:
-                    trigger = "manual" if at_once else await _unless(stop.requested, triggers.next())
+                    trigger = "manual" if immediately else await _unless(stop.requested, triggers.next())
                 if trigger is None or not await self._run_until_stopped(trigger, stop, grace):
                     break
                 count += 1
@@ -298,17 +298,17 @@ class CycleAgent:
     ) -> Feedback:
         """Send a person's verdict on what the agent did or is about to do; the next `learn` sees it.
 
-        It concerns `cycle`, by default the one that waits for a decision, if any; `action` narrows it to one
-        action, by name or id. A `modify` has `changes`, which replace planned parameters. `by` is who says
-        so: a name, or a `Person` whom a token has proved to be that. While the database is away, the feedback
-        is held in this process, where cycles see it. Raises `ConfigError` for an invalid verdict, such as one
-        on a cycle, an action or a parameter that the agent does not have.
+        It is about `cycle`, by default the cycle that waits for a decision, if any; `action` narrows it to
+        one action, by name or id. A `modify` has `changes`, which replace planned parameters. `by` is the
+        author: a name, or a `Person` whose identity a token has proved. While the database is away, the
+        feedback is held in this process, where cycles see it. Raises `ConfigError` for an invalid verdict,
+        such as a verdict on a cycle, an action or a parameter that the agent does not have.
         """
         session = await self.open()
         if cycle is None and self._record is not None and self._record.is_undecided:
             cycle = self._record.number
-        numbers = [one.number for one in (self._record, session.unfinished) if one is not None]
-        check_cycle(self.name, cycle, max([session.number, *numbers]))
+        begun = [record.number for record in (self._record, session.unfinished) if record is not None]
+        check_cycle(self.name, cycle, max([session.number, *begun]))
         record = self._record if self._record is not None and self._record.number == cycle else None
         check_feedback(verdict, action, changes, session.card, record)
         feedback = await session.mailbox.feedback(
@@ -321,26 +321,26 @@ class CycleAgent:
             by=by,
         )
         if record is not None and record.is_undecided:
-            asked = session.bus.open_questions()
-            for question, answer in answers_of(feedback, asked, session.card, record):
+            questions = session.bus.open_questions()
+            for question, answer in answers_of(feedback, questions, session.card, record):
                 await session.bus.answer(question, answer)
         session.bus.add_own(feedback)
-        ring(self.name)
+        signal_mail(self.name)
         return feedback
 
     async def deliver(self, topic: str, data: Any, delivery: str, *, sender: str = "webhook") -> bool:
         """Send plain JSON data to the agent's own `agent-messages` sources; return whether it is new.
 
-        A `delivery` is the sender's name for it: for at least ten minutes, a repetition leaves no second
+        `delivery` is the sender's id of the delivery: for at least ten minutes, a repetition leaves no second
         message. Raises `ConfigError` for more data than a message may have, and `StoreError` or
         `TimeoutError` if it can't be stored now.
         """
         is_new = await (await self.open()).deliver(topic, data, delivery, sender)
-        ring(self.name)
+        signal_mail(self.name)
         return is_new
 
     async def open(self) -> Session:
-        """Acquire the lease and read the memory; the first cycle does so if nothing else did."""
+        """Acquire the lease and read the memory, unless the agent is open already."""
         return await self._sessions.open()
 
     async def aclose(self) -> None:
@@ -381,7 +381,7 @@ class CycleAgent:
         self._record = record = self._next_record(session, trigger)
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
         cycle = await self._new_cycle(session, record, previous_start)
-        record.derived_data = cycle.state.derived_data  # so that others can see how far it is
+        record.derived_data = cycle.state.derived_data  # so that other processes see its progress
         if _telemetry.current is not None:
             cycle.step = partial(_telemetry.current.step, cycle.step)
         note = asyncio.create_task(self._note_running(session, record))
@@ -389,7 +389,7 @@ class CycleAgent:
             error, stages = await self._run_stages(session, cycle)
         except (ChangedRunError, LeaseError):
             raise
-        except BaseException:  # cancelled, or the process is to end
+        except BaseException:  # cancelled, or the process is ending
             record.status = "abandoned"
             await session.abandon(record)
             raise
@@ -410,8 +410,8 @@ class CycleAgent:
     async def _run_stages(self, session: Session, cycle: Cycle) -> tuple[str, dict[str, float]]:
         """Run the stages of a cycle; return the first failure, and the milliseconds of each stage.
 
-        A substage of Sense, Reason or Actuate that raises is recorded, and the rest of these stages is
-        skipped. Reflect always runs, since a failure is something to learn from. Raises only if this process
+        An error in a substage of Sense, Reason or Actuate is recorded, and the rest of these stages is
+        skipped. Reflect always runs, so that the agent learns from the failure. Raises only if this process
         may not continue the cycle.
         """
         first, stages = "", dict[str, float]()
@@ -419,12 +419,18 @@ class CycleAgent:
             part: Any = getattr(self.spec.stages, stage)
             if part is None:
                 continue
-            if stage == "reflect":  # it sees the feedback that has arrived meanwhile
+            if stage == "reflect":  # it sees the feedback that arrived during the cycle
                 await self._show_memory(session, cycle)
-            known = [one for one in part.substages if one.type in SUBSTAGES]
-            of_stage = [(one.name, SUBSTAGES[one.type], one) for one in known]
+            if stage == "sense":
+                runnable: list[tuple[str, Substage, Any]] = [("sense", sense, part)]
+            else:
+                runnable = [
+                    (substage.name, SUBSTAGES[substage.type], substage)
+                    for substage in part.substages
+                    if substage.type in SUBSTAGES
+                ]
             stage_began = perf_counter()
-            for name, function, substage in [("sense", sense, part)] if stage == "sense" else of_stage:
+            for name, function, substage in runnable:
                 path = stage if stage == name else f"{stage}/{name}"
                 began, error, is_skipped = perf_counter(), "", bool(first) and stage != "reflect"
                 if is_skipped:
@@ -433,9 +439,8 @@ class CycleAgent:
                     first = first or f"{path}: {error}"
                 if self._emit is not ignore:
                     await session.steps_written()  # a listener may end the process
-                spent = 0.0 if is_skipped else _milliseconds_since(began)
-                ended = SubstageFinished(self.name, cycle.number, stage, name, spent, error, is_skipped)
-                self._emit(ended)
+                elapsed = 0.0 if is_skipped else _milliseconds_since(began)
+                self._emit(SubstageFinished(self.name, cycle.number, stage, name, elapsed, error, is_skipped))
             stages[stage] = _milliseconds_since(stage_began)
         return first, stages
 
@@ -451,14 +456,14 @@ class CycleAgent:
             session.write_behind.raise_if_lost()
             problem = error_line(error)
             cycle.failures.append(f"{path}: {problem}")
-            is_ours = isinstance(error, RedraftError)  # whose message says everything
+            is_ours = isinstance(error, RedraftError)  # its message needs no traceback
             warning = "The agent %r, cycle %d: %s: %s"
             logger.warning(warning, self.name, cycle.number, path, problem, exc_info=not is_ours)
             return problem
         return ""
 
     def _next_record(self, session: Session, trigger: str) -> CycleRecord:
-        """Return the record of the next cycle, or of the one that is to be resumed."""
+        """The record of the unfinished cycle if there is one, else a new record."""
         if session.unfinished is not None:
             return replace(session.unfinished, status="running")
         return CycleRecord(session.number + 1, self._clock(), trigger, id=new_id())
@@ -491,29 +496,29 @@ class CycleAgent:
         return cycle
 
     async def _show_memory(self, session: Session, cycle: Cycle) -> None:
-        """Let the cycle see the memory, and the feedback that is pending now."""
+        """Give the cycle the current memory, with the pending feedback."""
         cycle.pending = await session.bus.feedback()
         memory: dict[str, Any] = {key: session.memory.of(key) for key in self._keys}
         now = self._clock()
-        pending = (feedback_item(one, self._redact, now) for one in cycle.pending)
+        pending = (feedback_item(feedback, self._redact, now) for feedback in cycle.pending)
         memory[FEEDBACK] = [*memory[FEEDBACK], *pending]
         cycle.state.memory = memory
 
     async def _note_running(self, session: Session, record: CycleRecord) -> None:
         await asyncio.sleep(NOTE_AFTER)
-        with suppress(StoreError):  # that the lease is lost is raised when the cycle ends
+        with suppress(StoreError):  # a lost lease is raised when the cycle ends
             await session.note(record)
 
     async def _note_wait(self, status: CycleStatus, within: float | None) -> None:
-        """Store that a cycle waits for a person, for at most `within` seconds, or runs again."""
+        """Record that the cycle is waiting for a person, for at most `within` seconds, or running again."""
         if self._record is None or self._sessions.current is None:
             return
         session, now = self._sessions.current, self._clock()
         self._record.status, self._record.waits_until = status, moment_after(now, within)
         notice = None
         if status == "waiting":
-            configs = [one.config for one in substages_of(self.spec, Authorize)]
-            default = next((one.default for one in configs if one.mode == "supervised"), "reject")
+            configs = [authorize.config for authorize in substages_of(self.spec, Authorize)]
+            default = next((config.default for config in configs if config.mode == "supervised"), "reject")
             notice = waiting_notice(self._record, self.name, default, stamp_of(now))
             self._emit(CycleWaiting(self.name, self._record.number, within, notice.url))
         else:
@@ -541,14 +546,14 @@ class CycleAgent:
         return tuple(self._resolved_models.values())
 
     def _model_for(self, name: str | None) -> ChatModel:
-        """Return the model of a name in the file (None: the agent's own), or raise `ConfigError`."""
+        """The model of a name in the file (None: the agent's own). Raises `ConfigError`."""
         if name not in self._resolved_models:
-            chosen = name or self.spec.model or load_settings().model
-            self._resolved_models[name] = model_of(resolve_model(chosen, self._models))
+            choice = name or self.spec.model or load_settings().model
+            self._resolved_models[name] = model_of(resolve_model(choice, self._models))
         return self._resolved_models[name]
 
     async def _run_until_stopped(self, trigger: str, stop: StopRequest, grace: float) -> bool:
-        """Run a cycle; return False if it was abandoned."""
+        """Run a cycle; False if it was abandoned."""
         cycle = asyncio.ensure_future(self.run_cycle(trigger))
         try:
             await _first_of(cycle, stop.requested)
@@ -577,7 +582,7 @@ SUBSTAGES: dict[str, Substage] = {
     "learn": learn,
     "update-state": update_state,
 }
-"""The functions of substages, by type; `capture-metrics` has none, since it counts what all others did."""
+"""The functions of substages, by type. `capture-metrics` has none: metrics are counted after Reflect."""
 
 
 def _milliseconds_since(began: float) -> float:
@@ -585,17 +590,17 @@ def _milliseconds_since(began: float) -> float:
 
 
 async def _first_of(task: asyncio.Future[Any], event: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 (handed on to asyncio.wait)
-    """Wait until a task is done, an event is set, or the time is over."""
-    happened = asyncio.ensure_future(event.wait())
+    """Wait until a task is done, an event is set, or the timeout has passed."""
+    event_set = asyncio.ensure_future(event.wait())
     try:
-        await asyncio.wait([task, happened], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, event_set], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await end_tasks([happened])
+        await end_tasks([event_set])
 
 
-async def _unless(event: asyncio.Event, waiting: Coroutine[Any, Any, str]) -> str | None:
-    """Return what `waiting` returns, or None if the event is set first."""
-    task = asyncio.ensure_future(waiting)
+async def _unless(event: asyncio.Event, coroutine: Coroutine[Any, Any, str]) -> str | None:
+    """The result of the coroutine, or None if the event is set first."""
+    task = asyncio.ensure_future(coroutine)
     try:
         await _first_of(task, event)
         return task.result() if task.done() else None

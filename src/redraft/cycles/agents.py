@@ -21,7 +21,7 @@ from redraft.cycles.mail import (
     check_cycle,
     check_feedback,
     pending_mail,
-    ring,
+    signal_mail,
 )
 from redraft.cycles.memory import differences
 from redraft.cycles.outbox import stored_outbox
@@ -286,7 +286,7 @@ class AgentHandle:
         if record is not None and record.is_undecided:
             for question, answer in answers_of(feedback, await self._questions_of(record), card, record):
                 await Approvals(self._store).put(question, answer)
-        ring(self.name)
+        signal_mail(self.name)
         return feedback
 
     async def questions(self) -> list[Approval]:
@@ -305,7 +305,7 @@ class AgentHandle:
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
         """Send plain JSON data to an `agent-messages` source, for which a trigger may wait."""
         message = await Mailbox(self._store, data_redactor(also=())).message(topic, data, sender=sender)
-        ring(self.name)
+        signal_mail(self.name)
         return message
 
     async def prune(self, cycles: int) -> dict[str, int]:

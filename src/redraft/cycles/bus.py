@@ -17,10 +17,10 @@ from redraft.cycles.mail import (
     AgentMessage,
     Feedback,
     Mailbox,
+    mail_signals,
     pending_mail,
-    ring,
-    ring_count,
-    wait_for_ring,
+    signal_mail,
+    wait_for_mail,
 )
 from redraft.cycles.records import card_of
 from redraft.cycles.storage import known_locations
@@ -95,9 +95,9 @@ class AgentBus:
     async def feedback(self) -> tuple[Feedback, ...]:
         """Return all feedback that no cycle has taken yet, oldest first."""
         agent = self._location.agent
-        is_due = ring_count(agent) != self._rings or monotonic() - self._looked_at >= POLL_SECONDS
+        is_due = mail_signals(agent) != self._rings or monotonic() - self._looked_at >= POLL_SECONDS
         if is_due and not self._write_behind.is_away:
-            self._rings, self._looked_at = ring_count(agent), monotonic()
+            self._rings, self._looked_at = mail_signals(agent), monotonic()
             found = await self._look()
             self._feedback = self._feedback if found is None else found
         known = {one.id for one in self._feedback}
@@ -143,12 +143,12 @@ class AgentBus:
         await self._on_wait("waiting", within)
         end = None if within is None else monotonic() + within
         while True:
-            rings = ring_count(self._location.agent)
+            rings = mail_signals(self._location.agent)
             answers = await self._answers(questions)
             left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - monotonic())
             if len(answers) == len(questions) or left <= 0:
                 break
-            await wait_for_ring(self._location.agent, rings, left)
+            await wait_for_mail(self._location.agent, rings, left)
         for question in questions:
             if question.id not in answers and (default := question.default_answer) is not None:
                 answers[question.id] = await self.answer(question, default)
@@ -241,7 +241,7 @@ class Peers:
                 failure = error
             else:
                 reached.append(location.agent)
-                ring(location.agent)
+                signal_mail(location.agent)
         if failure is not None:
             raise failure
 

@@ -136,7 +136,7 @@ async def run(
         try:
             await host.run(
                 cycles,
-                at_once=cycles is not None,
+                immediately=cycles is not None,
                 listen=listen,
                 on_listening=lambda url: console.show(Text(f"listening at {url}", QUIET)),
             )

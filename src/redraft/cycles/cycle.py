@@ -1,4 +1,4 @@
-"""Cycle: what the stages of one cycle read, write and share, its result, and its events."""
+"""Cycle: the state that the stages of a cycle share, its result, and its events."""
 
 from __future__ import annotations
 
@@ -26,27 +26,25 @@ if TYPE_CHECKING:
     from redraft.cycles.bus import AgentBus
 
 DERIVED = ("analysis", "plan", "governance", "execution", "evaluation", "learnings")
-"""The keys of `derived_data`; all exist from the start, so a prompt may read what no stage has written."""
+"""The keys of `derived_data`. All exist from the start, so a prompt may read one before a stage writes it."""
 MAX_ERROR = 500
-"""Characters of an error message that are kept."""
+"""Maximum characters of an error message; longer ones are shortened."""
 
 
 @dataclass(slots=True)
 class CycleState:
-    """What was sensed, what was derived from it, and the memory as this cycle sees it.
-
-    `environmental_data` has `payload` (all sources merged) and `errors` (`source`, `error`).
-    `derived_data` has what stages write, and an empty object for each stage that wrote nothing. `memory` has
-    every key that the file names, pending feedback included; it is read-only: `update-state` makes the next
-    one. All of it is plain JSON data.
-    """
+    """The data of a cycle, as templates and functions see it: plain JSON data."""
 
     environmental_data: dict[str, Any] = field(default_factory=lambda: {"payload": {}, "errors": []})
+    """`payload`, with all sources merged, and `errors`, each with `source` and `error`."""
     derived_data: dict[str, Any] = field(default_factory=lambda: {key: {} for key in DERIVED})
+    """The results of the stages; an empty object for a stage that wrote nothing."""
     memory: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    """Every memory key that the file names, with the pending feedback. Read-only: `update-state` builds the
+    next memory."""
 
     def scopes(self, **more: Any) -> dict[str, Any]:
-        """Return the names that templates and expressions see, and further ones such as `action`."""
+        """The names that templates and expressions see, and `more` names such as `action`."""
         return {
             "environmentalData": self.environmental_data,
             "derivedData": self.derived_data,
@@ -57,21 +55,21 @@ class CycleState:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What an agent works with in all its cycles."""
+    """The dependencies that all cycles of an agent share."""
 
     functions: Mapping[str, Callable[..., Any]]
-    """The functions of the program that the agent's file names."""
+    """The program's functions, by the names that the agent's file uses."""
     model_for: Callable[[str | None], ChatModel]
-    """The model of a name in the file; None is the agent's own."""
+    """Returns the model of a name in the file; None means the agent's own model."""
     bus: "AgentBus"
     egress: Egress
-    """Runs actions, and sources that act, under the lease and their limits."""
+    """Runs actions, and sources with side effects, under the lease and their limits."""
     folder: Path
     """The folder of the agent's file."""
     clock: Callable[[], datetime]
-    """The time of day in UTC."""
+    """Returns the current time in UTC."""
     redact: Callable[[Any], Any]
-    """Withholds the secrets in plain JSON data."""
+    """Removes secrets and personal data from plain JSON data."""
 
 
 @dataclass(slots=True)
@@ -80,36 +78,36 @@ class Cycle:
 
     spec: AgentSpec
     id: str
-    """A ULID. Whatever has to be unique derives from it."""
+    """A ULID, from which all unique keys of the cycle derive."""
     number: int
     """The number of the cycle, for people."""
     started_at: datetime
     state: CycleState
     runtime: Runtime
     step: Step
-    """The way to every effect (a source, a model call, an action, a wait), so that a cycle that was
-    interrupted repeats nothing that had finished."""
+    """Runs every effect (a source, a model call, an action, a wait), so that an interrupted cycle repeats no
+    effect that had finished."""
     memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
     """The memory as it was stored before the cycle."""
     pending: tuple[Feedback, ...] = ()
-    """The feedback since the last cycle, which `update-state` commits."""
+    """The feedback since the last cycle; `update-state` commits it."""
     taken: list[AgentMessage] = field(default_factory=list[AgentMessage])
-    """The messages that the cycle took, which `update-state` commits."""
+    """The messages that the sources of this cycle have taken."""
     rendered: set[str] = field(default_factory=set[str])
     """The ids of the memory items that prompts of Reason showed."""
     usage: TokenUsage = NOTHING_USED
     failures: list[str] = field(default_factory=list[str])
     skipped: list[str] = field(default_factory=list[str])
     learnings: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
-    """What each `learn` returned, with the memory key that its new patterns go to."""
+    """The answer of each `learn`, after the memory key for its new patterns."""
     next_memory: Memory | None = None
-    """The memory after the cycle; None if `update-state` did not run, and then nothing is written."""
+    """The memory after the cycle; None if `update-state` did not run, which leaves the memory unchanged."""
     changes: tuple[MemoryChange, ...] = ()
     """The differences between the two memories."""
     waits_until: datetime | None = None
     """The deadline of a wait for a person that an earlier process began."""
     previous_start: datetime | None = None
-    """When the previous cycle began, if that is stored."""
+    """When the previous cycle began; None if that is not stored."""
     actions: Mapping[str, AnyAction] = field(init=False)
     """The actions that the file declares, by name."""
 
@@ -118,41 +116,41 @@ class Cycle:
         self.actions = {action.name: action for execute in executes for action in execute.config.actions}
 
     def idempotency_key(self, *place: str | int) -> str:
-        """Return the key of an effect; the same when a killed cycle resumes, another one in other cycles."""
+        """The key of an effect: the same when a killed cycle resumes, different in every other cycle."""
         parts = json.dumps([self.spec.name, self.id, *place])
         return sha256(parts.encode()).hexdigest()[:32]
 
     def item_id(self, position: int) -> str:
-        """Return the id of a memory item; it ends the ULID, since prompts have no room for all of it."""
+        """The id of a memory item; it has only the end of the ULID, to save tokens in prompts."""
         return f"{self.id[-10:]}-{position}"
 
     def scopes(self, action: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the names that a condition or a message sees, with those of a planned `action`."""
+        """The names that a condition or a message sees, including a planned `action` and its `params`."""
         agent = {"name": self.spec.name, "description": self.spec.description}
         scopes = self.state.scopes(agent=agent, cycle=self.number)
         return scopes if action is None else {**scopes, "action": action, "params": action["params"]}
 
     def outward_scopes(self, action: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the names that a request, a path or a call sees: also `env`, which no prompt may show."""
+        """The names that a request, a path or a call sees: also `env`, which prompts must not show."""
         env = {name: value for name in self.spec.env if (value := os.environ.get(name)) is not None}
         return {**self.scopes(action), "env": env}
 
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """How a cycle went."""
+    """The result of a cycle."""
 
     number: int
     status: CycleStatus
-    """`finished`, or `failed` if a substage raised; Reflect ran all the same."""
+    """`finished`, or `failed` if a substage raised; Reflect runs in both cases."""
     state: Mapping[str, Any]
-    """Plain JSON data, as templates see it: `environmentalData`, `derivedData`, and `memory` as it is after
-    the cycle."""
+    """Plain JSON data, as templates see it: `environmentalData`, `derivedData`, and `memory` after the
+    cycle."""
     metrics: CycleMetrics = CycleMetrics()  # noqa: RUF009 (frozen, so sharing it is safe)
     changes: tuple[MemoryChange, ...] = ()
-    """What the cycle changed in the memory."""
+    """The changes of the memory."""
     usage: TokenUsage = NOTHING_USED
-    """What its model calls used."""
+    """The usage of its model calls."""
     stages: Mapping[str, float] | None = None
     """The milliseconds of each stage."""
     trigger: str = "manual"
@@ -169,7 +167,7 @@ class CycleResult:
 
 @dataclass(frozen=True, slots=True)
 class CycleStarted:
-    """A cycle starts, or resumes where another process left it."""
+    """A cycle starts, or resumes where another process left off."""
 
     agent: str
     number: int
@@ -180,21 +178,20 @@ class CycleStarted:
 
 @dataclass(frozen=True, slots=True)
 class CycleWaiting:
-    """A cycle waits for a person to decide on its plan, for at most `within` seconds (None: no limit).
-
-    `url` is its page on the dashboard, if the setting `dashboard_url` says where that is.
-    """
+    """A cycle waits for a person to decide on its plan."""
 
     agent: str
     number: int
     within: float | None = None
+    """The longest wait, in seconds; None: no limit."""
     url: str = ""
+    """The page of the cycle on the dashboard; empty without the setting `dashboard_url`."""
     schema_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SubstageFinished:
-    """A substage finished, failed with `error`, or was skipped; Sense counts as one with all its sources."""
+    """A substage finished, failed with `error`, or was skipped. All sources of Sense are one substage."""
 
     agent: str
     number: int
@@ -208,7 +205,7 @@ class SubstageFinished:
 
 @dataclass(frozen=True, slots=True)
 class CycleFinished:
-    """A cycle ended, and what it changed in the memory is written or about to be."""
+    """A cycle ended, and its changes of the memory are stored, or held while the store is away."""
 
     agent: str
     number: int
@@ -217,16 +214,16 @@ class CycleFinished:
 
 
 CycleEvent: TypeAlias = CycleStarted | CycleWaiting | SubstageFinished | CycleFinished
-"""What the `on_event` listener of an agent gets, in this order."""
+"""The events for the `on_event` listener of an agent, in this order."""
 
 
 def render_text(source: str, scopes: Mapping[str, Any]) -> str:
-    """Return a rendered template as text, anything else as JSON; raises `TemplateError`."""
+    """Render a template as text; values other than text become JSON. Raises `TemplateError`."""
     return as_text(template(source).render(scopes))
 
 
 def error_line(error: BaseException) -> str:
-    """Return an error as one line that is fit to be shown: its type and its message."""
+    """The type and message of an error, on one printable line."""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 (an error that can't describe itself must not raise another)

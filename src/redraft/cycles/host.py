@@ -55,7 +55,7 @@ class AgentHost:
         self,
         cycles: int | None = None,
         *,
-        at_once: bool = False,
+        immediately: bool = False,
         listen: str | None = None,
         on_listening: Callable[[str], None] | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class AgentHost:
                 url = await stack.enter_async_context(self._serving(listen))
                 if on_listening is not None:
                     on_listening(url)
-            running = (self._run(agent, cycles, at_once=at_once) for agent in self.agents.values())
+            running = (self._run(agent, cycles, immediately=immediately) for agent in self.agents.values())
             outcomes = await asyncio.gather(*running, return_exceptions=True)
             for outcome in outcomes:
                 if outcome is not None:
@@ -128,9 +128,9 @@ class AgentHost:
             },
         }
 
-    async def _run(self, agent: CycleAgent, cycles: int | None, *, at_once: bool) -> None:
+    async def _run(self, agent: CycleAgent, cycles: int | None, *, immediately: bool) -> None:
         try:
-            await agent.run_forever(cycles or (1 if agent.is_manual else None), at_once=at_once)
+            await agent.run_forever(cycles or (1 if agent.is_manual else None), immediately=immediately)
         except Exception as error:
             self._ended[agent.name] = "failed"
             if len(self.agents) > 1:  # that of a single agent is raised at once

@@ -1,4 +1,4 @@
-"""Mail: feedback and messages to an agent, and the bell that wakes it."""
+"""Mail: feedback and messages to an agent, and the signal that wakes it."""
 
 from __future__ import annotations
 
@@ -268,35 +268,35 @@ class Mailbox:
 
 
 POLL_SECONDS = 0.2
-"""Seconds between two looks at what another process may have sent."""
+"""Polling interval for mail from other processes, in seconds."""
 
 _lock = Lock()
-_rings: defaultdict[str, int] = defaultdict(int)
+_signals: defaultdict[str, int] = defaultdict(int)
 _waiters: defaultdict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = defaultdict(set)
 
 
-def ring_count(agent: str) -> int:
-    """Return how often the bell of an agent has rung in this process."""
-    return _rings[agent]
+def mail_signals(agent: str) -> int:
+    """How often mail to an agent has been signalled in this process."""
+    return _signals[agent]
 
 
-def ring(agent: str) -> None:
-    """Wake everything in this process that waits for mail to an agent; from any thread."""
+def signal_mail(agent: str) -> None:
+    """Wake the tasks of this process that wait for mail to an agent. Thread-safe."""
     with _lock:
-        _rings[agent] += 1
+        _signals[agent] += 1
         waiters = tuple(_waiters[agent])
     for loop, event in waiters:
         with suppress(RuntimeError):  # its loop has just been closed
             loop.call_soon_threadsafe(event.set)
 
 
-async def wait_for_ring(agent: str, count: int, seconds: float | None = POLL_SECONDS) -> bool:
-    """Wait until the bell of an agent has rung more than `count` times; False after `seconds`."""
-    if ring_count(agent) != count:
+async def wait_for_mail(agent: str, signals: int, seconds: float | None = POLL_SECONDS) -> bool:
+    """Wait until there were more than `signals` signals of mail to an agent; False after `seconds`."""
+    if mail_signals(agent) != signals:
         return True
     waiter = asyncio.get_running_loop(), asyncio.Event()
     with _lock:
-        if _rings[agent] != count:
+        if _signals[agent] != signals:
             return True
         _waiters[agent].add(waiter)
     try:

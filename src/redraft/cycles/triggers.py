@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from redraft._clock import is_future
 from redraft._texts import short_repr
-from redraft.cycles.mail import POLL_SECONDS, ring_count, wait_for_ring
+from redraft.cycles.mail import POLL_SECONDS, mail_signals, wait_for_mail
 from redraft.cycles.spec import (
     CronTrigger,
     IntervalTrigger,
@@ -62,12 +62,12 @@ class Triggers:
         if not self._watches:
             return "manual"
         while True:
-            rings = ring_count(self.agent)
+            rings = mail_signals(self.agent)
             fired = [kind for kind, watch in self._watches if await watch.fires()]
             if fired:
                 return fired[0]
             wait = min(watch.seconds() for _, watch in self._watches)
-            await wait_for_ring(self.agent, rings, max(0.0, wait))
+            await wait_for_mail(self.agent, rings, max(0.0, wait))
 
     def _watch(self, trigger: Trigger) -> Watch | None:
         match trigger:
