@@ -1,4 +1,4 @@
-"""Sense: ask all sources, and merge what they return into the payload."""
+"""Sense: read all sources, and merge their data into the payload."""
 
 from __future__ import annotations
 
@@ -34,38 +34,45 @@ if TYPE_CHECKING:
 MAX_ROWS = 100_000
 MAX_CSV_BYTES = 200_000_000
 
-# No leading zeros, as ids have them; no more digits than every JSON parser keeps.
+# No leading zeros, which ids have, and no more digits than every JSON parser preserves.
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,3})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one source returned, or why it failed, and the messages that it took."""
+    """The data of a source, or why it failed."""
 
     value: Any = None
     error: str = ""
     messages: tuple[AgentMessage, ...] = ()
+    """The messages that the source took."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """The readings of all sources by name, and when they were taken."""
+    """The readings of several sources."""
 
     at: str
+    """The time of the readings."""
     sources: Mapping[str, Reading]
+    """The readings, by the names of the sources."""
 
 
 async def sense(stage: Sense, cycle: Cycle) -> None:
     """Write `environmentalData`: `payload`, the `errors` of sources that failed, and `at`.
 
-    Sources that only read are read at once, in one step, which a killed cycle may repeat. Then come those
-    that act on the world, one after another, each a step of its own, as actions are.
+    Sources that only read are read in parallel, in one step, which a killed cycle may repeat. Sources with
+    side effects follow one after another, each as a step of its own, like an action.
 
-    An object is merged into the payload; any other value goes under `into` or the name of its source. A key
-    that an earlier source has set is kept, and setting it again is an error. Raises `OutputError` if a
-    required source failed; no messages are taken then.
+    An object is merged into the payload; any other value goes under `into` or the name of its source. The
+    first source that sets a key wins, and setting it again is an error. Raises `OutputError`, and takes no
+    messages, if a required source failed.
     """
-    acting = [one for one in stage.substages if isinstance(one, ApiSense) and not one.config.is_reading]
+    acting = [
+        substage
+        for substage in stage.substages
+        if isinstance(substage, ApiSense) and not substage.config.is_reading
+    ]
     reading = [substage for substage in stage.substages if substage not in acting]
     readings = await cycle.step("sense", Readings, _read_all, reading, cycle)
     sources = dict(readings.sources)
@@ -75,44 +82,44 @@ async def sense(stage: Sense, cycle: Cycle) -> None:
     payload: dict[str, Any] = {}
     errors: list[dict[str, str]] = []
     for substage in stage.substages:
-        reply = sources[substage.name]
-        error = reply.error or _merge(payload, substage, reply.value)
-        if error:
+        source = sources[substage.name]
+        if error := source.error or _merge(payload, substage, source.value):
             errors.append({"source": substage.name, "error": error})
     cycle.state.environmental_data |= {"payload": payload, "errors": errors, "at": readings.at}
     required = {substage.name for substage in stage.substages if substage.config.required}
-    for failed in errors:
-        if failed["source"] in required:
-            raise OutputError(f"The source {failed['source']!r} is required, and failed: {failed['error']}")
-    taken = {message.id: message for reply in sources.values() for message in reply.messages}
+    for failure in errors:
+        if failure["source"] in required:
+            raise OutputError(f"The source {failure['source']!r} is required, and failed: {failure['error']}")
+    taken = {message.id: message for source in sources.values() for message in source.messages}
     cycle.taken.extend(taken.values())
 
 
 def _merge(payload: dict[str, Any], substage: SenseSubstage, value: Any) -> str:
-    """Merge a value into the payload; return an error if a key was already set."""
+    """Merge a value into the payload; return an error if a key is already set."""
     into = substage.config.into
     fields: Mapping[str, Any]
     if into is None and isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
     else:
         fields = {substage.name if into is None else into: value}
-    taken = sorted(set(fields) & set(payload))
-    payload |= {key: item for key, item in fields.items() if key not in taken}
-    if not taken:
+    duplicates = sorted(set(fields) & set(payload))
+    payload |= {key: item for key, item in fields.items() if key not in duplicates}
+    if not duplicates:
         return ""
-    return f"{', '.join(map(repr, taken))} was already set by an earlier source; give this one an 'into'"
+    return f"{', '.join(map(repr, duplicates))} was already set by an earlier source; give this one an 'into'"
 
 
 async def _read_all(substages: Sequence[SenseSubstage], cycle: Cycle) -> Readings:
     at = stamp_of(cycle.runtime.clock())
-    if len(substages) == 1:  # the usual case, which needs no task
+    if len(substages) == 1:  # the usual case needs no task
         return Readings(at, {substages[0].name: await _read_safely(substages[0], cycle)})
-    found = await asyncio.gather(*(_read_safely(substage, cycle) for substage in substages))
-    return Readings(at, {substage.name: one for substage, one in zip(substages, found, strict=True)})
+    readings = await asyncio.gather(*(_read_safely(substage, cycle) for substage in substages))
+    names = [substage.name for substage in substages]
+    return Readings(at, dict(zip(names, readings, strict=True)))
 
 
 async def _act(substage: ApiSense, cycle: Cycle) -> Reading:
-    """Ask a source that acts on the world; beyond its limit, it fails."""
+    """Read a source with side effects; beyond its limit, it fails."""
     name, limit = f"sense/{substage.name}", substage.config.limit
     effect = AgentEffect(cycle.idempotency_key(name), {} if limit is None else {name: limit})
     try:
@@ -122,7 +129,7 @@ async def _act(substage: ApiSense, cycle: Cycle) -> Reading:
 
 
 async def _read_safely(substage: SenseSubstage, cycle: Cycle) -> Reading:
-    """Ask a source; its error becomes part of the reading."""
+    """Read a source; its error becomes part of the reading."""
     try:
         return await _read(substage, cycle)
     except Exception as error:  # noqa: BLE001 (whatever a source raises becomes an error in the data)
@@ -140,10 +147,10 @@ async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:
         return Reading(await asyncio.to_thread(read_csv, path, table.delimiter, table.last))
     if isinstance(substage, FunctionSense):
         call = substage.config
-        found = await call_function(
+        result = await call_function(
             cycle, call.function, call.with_, idempotency_key=key, timeout_ms=call.timeout_ms
         )
-        return Reading(found)
+        return Reading(result)
     messages = await cycle.runtime.bus.messages(substage.config.topic, substage.config.most)
     value = bounded_json([to_json(message) for message in messages], "What the bus returned")
     return Reading(value, messages=tuple(messages))
@@ -153,23 +160,26 @@ KEY_HEADER = "Idempotency-Key"
 
 
 def http_request(request: Request, scopes: Mapping[str, Any], idempotency_key: str = "") -> HttpRequest:
-    """Render a request of the agent file, which carries its key if there is one; raises `TemplateError`."""
-    own = {KEY_HEADER: idempotency_key} if idempotency_key else {}
+    """Render a request of the agent file, with an `Idempotency-Key` if there is a key.
+
+    Raises `TemplateError`.
+    """
+    key_header = {KEY_HEADER: idempotency_key} if idempotency_key else {}
     return HttpRequest(
         url=render_text(request.url, scopes),
         method=request.method,
-        headers={**render(request.headers, scopes), **own},
+        headers={**render(request.headers, scopes), **key_header},
         body=render(request.body, scopes),
         seconds=request.timeout_ms / 1000,
     )
 
 
 def read_csv(path: Path, delimiter: str = ",", last: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file (UTF-8, with a header line), or only the `last` rows.
+    """The rows of a CSV file (UTF-8, with a header line), or only the `last` rows.
 
-    Numbers become numbers unless they have a leading zero; an empty cell is None. Raises `OutputError` with
-    the file's name and the line for a malformed file and for more than 100,000 rows, `OSError` if the file
-    can't be read.
+    A numeric cell becomes a number unless it has a leading zero; an empty cell is None. Raises `OutputError`,
+    with the file's name and the line, for a malformed file and for more than 100,000 rows, and `OSError` if
+    the file can't be read.
     """
     if not path.is_file():
         raise OutputError(f"There is no file {path.name!r}; the path is relative to the agent file.")
@@ -180,7 +190,7 @@ def read_csv(path: Path, delimiter: str = ",", last: int | None = None) -> list[
         try:
             return _collect(_rows(reader, _header(reader)), last)
         except (csv.Error, UnicodeDecodeError, _BrokenRowError) as error:
-            # The reader has not counted a line that can't be decoded.
+            # The reader does not count a line that can't be decoded.
             line = reader.line_num + isinstance(error, UnicodeDecodeError)
             raise OutputError(f"{path.name!r}, line {line}: {error}.") from error
 
@@ -190,7 +200,7 @@ class _BrokenRowError(Exception):
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    # Decoded one by one, so that an error is at its line.
+    # Lines are decoded separately, so that an error names its line.
     for number, line in enumerate(file):
         yield line.decode("utf-8" if number else "utf-8-sig")
 
@@ -201,9 +211,9 @@ def _header(reader: Iterator[list[str]]) -> list[str]:
         raise _BrokenRowError("expected a header line with the names of the columns")
     if "" in names:
         raise _BrokenRowError(f"column {names.index('') + 1} has no name")
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if twice is not None:
-        raise _BrokenRowError(f"two columns are named {twice!r}")
+    duplicate = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if duplicate is not None:
+        raise _BrokenRowError(f"two columns are named {duplicate!r}")
     return names
 
 
@@ -229,10 +239,10 @@ def _value(cell: str) -> Any:
     text = cell.strip()
     if not text:
         return None
-    found = _NUMBER.fullmatch(text)
-    if found is None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return cell
-    if found.group(1) is None and found.group(2) is None:
+    if match.group(1) is None and match.group(2) is None:
         return int(text)
     number = float(text)
     return number if isfinite(number) else cell

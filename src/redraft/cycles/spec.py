@@ -1,4 +1,4 @@
-"""Spec: the format of agent files, as types, and the templates and memory keys in one."""
+"""Spec: the format of agent files as types, and the templates and memory keys of a file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REPLACED_TYPES = {
     "'Triggers' in docs/cycles.md",
     "mqtt": f"the type 'mqtt' no longer exists; {RECIPE}",
 }
-"""What replaces the types of earlier versions."""
+"""Advice for types that earlier versions had."""
 
 
 def _check_type(part: Any) -> Any:
@@ -58,7 +58,7 @@ def _check_type(part: Any) -> Any:
 
 
 class CamelCase(Strict):
-    """Spell keys in camelCase in a file, in snake_case in Python."""
+    """Keys are in camelCase in a file, and in snake_case in Python."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -85,7 +85,7 @@ class Prompted(Named):
 
 
 def _conditions_of_prompted(kind: str, rules: str, *, with_schema: bool = True) -> Iterator[Condition]:
-    """Yield the conditions on a part that asks a model, or else follows `rules` or calls a function."""
+    """The conditions on a part that asks a model, follows `rules` or calls a function."""
     configs = [{"required": [rules], "properties": {rules: {"minItems": 1}}}, {"required": ["function"]}]
     configured = [{"required": ["config"], "properties": {"config": config}} for config in configs]
     yield Condition(
@@ -123,7 +123,7 @@ class FunctionOption(FunctionTimeout):
 
 
 class AnomalyRule(CamelCase):
-    """An anomaly that is found when its condition holds."""
+    """An anomaly, reported when its condition holds."""
 
     name: Name
     when: Expression
@@ -150,7 +150,7 @@ class Request(CamelCase):
 
 
 class Source(CamelCase):
-    """Where in the payload a source goes, and whether the cycle can do without it."""
+    """Where the data of a source goes in the payload, and whether the cycle needs it."""
 
     into: str | None = Field(
         default=None,
@@ -164,14 +164,14 @@ class Source(CamelCase):
 
 
 class ActionLimit(CamelCase):
-    """How often something may happen within a period that ends now; attempts that fail count, too."""
+    """A rate limit over a sliding period; failed attempts count, too."""
 
-    max_runs: int = Field(ge=0, description="The most times in the period; 0: never.")
+    max_runs: int = Field(ge=0, description="The maximum number of runs in the period; 0: never.")
     per_ms: Milliseconds = Field(description="The length of the period, in milliseconds.")
 
 
 class ApiSource(Source, Request):
-    """A source over HTTP; a request that is no `GET` carries an `Idempotency-Key`."""
+    """A source over HTTP; every request but a `GET` has an `Idempotency-Key`."""
 
     limit: ActionLimit | None = Field(
         default=None,
@@ -180,7 +180,7 @@ class ApiSource(Source, Request):
 
     @property
     def is_reading(self) -> bool:
-        """Whether its request only reads, as often as it likes."""
+        """Whether its request has no side effect and no limit."""
         return self.method == "GET" and self.limit is None
 
 
@@ -193,7 +193,7 @@ class CsvSource(Source):
 
 
 class MessagesSource(Source):
-    """The messages that other agents and programs have sent since the last cycle."""
+    """Messages from other agents and programs since the last cycle."""
 
     topic: Name | None = None
     most: int = Field(default=100, ge=1, description="Take only this many, the newest.")
@@ -251,7 +251,7 @@ class AnalyzeConfig(FunctionOption):
     """An analysis without a model: by rules, or by a function of the program."""
 
     rules: list[AnomalyRule] = Field(
-        default_factory=list[AnomalyRule], description="Those that hold are anomalies."
+        default_factory=list[AnomalyRule], description="A rule that holds is an anomaly."
     )
 
 
@@ -309,7 +309,7 @@ class Analyze(Prompted):
 
 
 class Plan(Prompted):
-    """Choose actions by their names."""
+    """Choose actions by name."""
 
     type: Literal["plan"]
     config: PlanConfig = PlanConfig()
@@ -453,7 +453,7 @@ class ExecuteConfig(CamelCase):
 
 
 class EvaluateConfig(FunctionOption):
-    """How to tell without a model whether the actions worked."""
+    """How to decide without a model whether the actions worked."""
 
     checks: list[Check] = Field(default_factory=list[Check])
 
@@ -484,7 +484,7 @@ class Actuate(CamelCase):
 
 
 MEMORY_KEY = r"^memory\.[A-Za-z_][A-Za-z0-9_]*$"
-"""The pattern of a memory key as a file writes it."""
+"""The pattern of a memory key in a file."""
 
 
 class LearnConfig(CamelCase):
@@ -498,7 +498,7 @@ class LearnConfig(CamelCase):
 
 
 def _conditions_of_policies() -> Iterator[Condition]:
-    """Yield the conditions on the policies of a retention and the numbers that they need."""
+    """The conditions on the policies of a retention and the numbers that they need."""
     numbers = [{"required": [key]} for key in ("policy", "maxItems", "ttlMs")]
     yield Condition({"anyOf": numbers}, "expected 'maxItems', 'ttlMs', or both")
     for policy, number in (("max_items", "maxItems"), ("ttl", "ttlMs")):
@@ -515,7 +515,7 @@ class Retention(CamelCase):
     """A bound on a memory key: by number of items, by age, or both."""
 
     policy: Literal["max_items", "ttl"] | list[Literal["max_items", "ttl"]] | None = Field(
-        default=None, description="May be omitted: whichever of `maxItems` and `ttlMs` is set applies."
+        default=None, description="May be omitted: `maxItems` and `ttlMs` apply if they are set."
     )
     max_items: int | None = Field(
         default=None, ge=0, description="Keep only this many items, the most recent."
@@ -577,7 +577,7 @@ class Reflect(CamelCase):
 
 
 class IntervalTrigger(CamelCase):
-    """Start a cycle at fixed times; those that pass during a cycle, or without a process, count as one."""
+    """Start a cycle at fixed intervals; missed times start a single cycle."""
 
     type: Literal["interval"]
     interval_ms: Milliseconds = Field(description="From one start to the next.")
@@ -597,7 +597,7 @@ class MessageTrigger(CamelCase):
 
 
 class CronTrigger(CamelCase):
-    """Start a cycle at times of day; those that pass during a cycle, or without a process, count as one."""
+    """Start a cycle at times of day; missed times start a single cycle."""
 
     type: Literal["cron"]
     expression: str = Field(
@@ -661,7 +661,7 @@ class AgentSpec(CamelCase):
 
     name: Name
     description: str = ""
-    model: ModelName | None = Field(default=None, description="The model of substages that name none.")
+    model: ModelName | None = Field(default=None, description="The default model of substages.")
     models: dict[str, ModelName] = Field(
         default_factory=dict[str, str], description="Aliases: short names and the models they stand for."
     )
@@ -697,19 +697,19 @@ DESCRIPTIONS = {
     "name": "Its name.",
     "params": "What the action sees as `params`.",
     "path": "The file, relative to this one.",
-    "prompt": "What the model is asked.",
+    "prompt": "The prompt for the model.",
     "reason": "Why.",
     "reflect": "Learn from the cycle, within bounds.",
     "retention": "How long items are kept, by keys such as `memory.patterns`.",
-    "rules": "What is found or planned without a model.",
+    "rules": "Rules that work without a model.",
     "sense": "Observe the world.",
     "severity": "How serious it is.",
     "stages": "What the agent does in each cycle.",
-    "substages": "The parts of the stage, in order; sources of `sense` that only read are read at once.",
+    "substages": "The parts of the stage, in order; sources of `sense` that only read are read in parallel.",
     "timeoutMs": "The time limit, in milliseconds.",
     "topic": "The topic of the message.",
     "trackAlertCount": "The number of alerts published.",
-    "trackAnomalyCount": "The number of anomalies found.",
+    "trackAnomalyCount": "The number of anomalies.",
     "trackCost": "The cost of the model calls, in US dollars.",
     "trackCycleDuration": "The time from the start of Sense to the end of Reflect.",
     "trackLLMTokens": "The tokens of all model calls.",
@@ -718,14 +718,14 @@ DESCRIPTIONS = {
     "url": "The address.",
     "with": "The arguments of the function; strings in them may be templates.",
 }
-"""The description of a key, wherever it occurs, unless the field has a description of its own."""
+"""The default descriptions of keys; a field's own description overrides it."""
 
 
 def agent_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of agent files.
+    """The JSON Schema (2020-12) of agent files.
 
-    It accepts files that `CycleAgent` rejects, which also compiles schemas and templates and resolves names.
-    It rejects one thing more: a key without a value, which can be omitted.
+    It accepts some files that `CycleAgent` rejects, which also compiles schemas and templates and resolves
+    names. Unlike `CycleAgent`, it rejects a key without a value, which can be omitted.
     """
     parts = parts_of([AgentSpec], DESCRIPTIONS)
     return {"$schema": DRAFT, "$id": ID, **parts.pop("AgentSpec"), "title": "Agent", "$defs": parts}
@@ -755,7 +755,7 @@ class Text(NamedTuple):
 
 
 def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, KeyPath]]:
-    """Yield each substage with its stage and the path to it, in the order in which they run."""
+    """Each substage with its stage and the path to it, in the order in which they run."""
     for stage in STAGES:
         part: Any = getattr(spec.stages, stage)
         for at, substage in enumerate(part.substages if part is not None else ()):
@@ -763,13 +763,13 @@ def substages(spec: AgentSpec) -> Iterator[tuple[str, Any, KeyPath]]:
 
 
 def substages_of(spec: AgentSpec, kind: type[S]) -> list[S]:
-    """Return the substages of one type, in the order in which they run."""
+    """The substages of a type, in the order in which they run."""
     stages = (getattr(spec.stages, stage) for stage in STAGES)
     return [part for stage in stages if stage for part in stage.substages if isinstance(part, kind)]
 
 
 def texts(part: object, path: KeyPath) -> Iterator[Text]:
-    """Yield every template and condition in a part of the file."""
+    """Every template and condition in a part of the file."""
     if isinstance(part, list):
         for at, item in enumerate(cast("list[object]", part)):
             yield from texts(item, (*path, at))
@@ -786,26 +786,26 @@ def texts(part: object, path: KeyPath) -> Iterator[Text]:
 
 
 def memory_keys(spec: AgentSpec) -> tuple[str, ...]:
-    """Return the keys of an agent's memory: the standard ones, and those that its file names.
+    """The keys of an agent's memory: the standard keys, and the keys that its file names.
 
-    A prompt, a condition, a target or a retention policy may name one.
+    A file names keys in prompts, conditions, targets and retention policies.
     """
-    found: dict[str, None] = dict.fromkeys(STANDARD_KEYS)
+    keys: dict[str, None] = dict.fromkeys(STANDARD_KEYS)
     for _, substage, path in substages(spec):
         for text in texts(substage, path):
-            found |= dict.fromkeys(memory_keys_in(text.template))
+            keys |= dict.fromkeys(memory_keys_in(text.template))
         if isinstance(substage, UpdateState):
-            found |= dict.fromkeys(key.removeprefix(MEMORY) for key in substage.config.retention)
+            keys |= dict.fromkeys(key.removeprefix(MEMORY) for key in substage.config.retention)
         if isinstance(substage, Learn) and substage.config.target is not None:
-            found[substage.config.target.removeprefix(MEMORY)] = None
-    return tuple(found)
+            keys[substage.config.target.removeprefix(MEMORY)] = None
+    return tuple(keys)
 
 
 def functions_in(part: object) -> Iterator[str]:
-    """Yield the names of the program's functions in a part of the file."""
+    """The names of the program's functions in a part of the file."""
     if isinstance(part, list):
-        for one in cast("list[object]", part):
-            yield from functions_in(one)
+        for item in cast("list[object]", part):
+            yield from functions_in(item)
     elif isinstance(part, BaseModel):
         for name, value in part:
             if name == "function" and value is not None:
@@ -819,19 +819,19 @@ ANY = "*"
 
 
 def parameters_of(action: BaseModel) -> tuple[str, ...]:
-    """Return the parameters that an action reads, sorted; `*` if it reads them as a whole."""
-    found: set[str] = set()
+    """The parameters that an action reads, sorted; `*` if it reads all of `params`."""
+    parameters: set[str] = set()
     for path in (path for text in texts(action, ()) for path in valid_template(text.template).paths):
-        inside = path[1:] if path[0] == "action" and path[1:2] == ("params",) else path
+        rest = path[1:] if path[0] == "action" and path[1:2] == ("params",) else path
         if path == ("action",):
-            found.add(ANY)
-        elif inside[0] == "params":
-            found.add(str(inside[1]) if len(inside) > 1 else ANY)
-    return tuple(sorted(found))
+            parameters.add(ANY)
+        elif rest[0] == "params":
+            parameters.add(str(rest[1]) if len(rest) > 1 else ANY)
+    return tuple(sorted(parameters))
 
 
 def memory_keys_in(text: str) -> list[str]:
-    """Return the memory keys that a template reads, sorted."""
+    """The memory keys that a template reads, sorted."""
     paths = valid_template(text).paths
     return sorted({str(path[1]) for path in paths if path[0] == "memory" and len(path) > 1})
 
@@ -846,22 +846,22 @@ class AgentFile(SpecFile[AgentFileError]):
     error_type: ClassVar[type[AgentFileError]] = AgentFileError
 
     def location(self, path: KeyPath, /) -> dict[str, str | None]:
-        """Return the stage, the substage and the key that a path leads to."""
+        """The stage, the substage and the key at a path."""
         return location_in(load_yaml(self.text, self.file), path)
 
 
 def location_in(document: Any, path: KeyPath) -> dict[str, str | None]:
-    """Return the stage, the substage and the key that a path leads to in an agent's document."""
+    """The stage, the substage and the key at a path in an agent's document."""
     match path:
         case ("stages", stage, "substages", int(at), *inside):
             substage: Any = document["stages"][stage]["substages"][at]
             name = cast("dict[str, Any]", substage).get("name") if isinstance(substage, dict) else None
-            found = {"stage": str(stage), "substage": str(name) if name else f"number {at + 1}"}
+            location = {"stage": str(stage), "substage": str(name) if name else f"number {at + 1}"}
         case ("stages", stage, *inside):
-            found = {"stage": str(stage)}
+            location = {"stage": str(stage)}
         case _:
-            found, inside = {}, path
-    return {**found, "key": ".".join(map(str, inside)) or None}
+            location, inside = {}, path
+    return {**location, "key": ".".join(map(str, inside)) or None}
 
 
 def parse_agent_file(source: AgentFile) -> AgentSpec:
