@@ -28,7 +28,7 @@ async def main():
 asyncio.run(main())
 """
 FINISHED, WAITING = 20_000, 5_000
-AT_ONCE = 10
+CONCURRENCY = 10
 
 
 def throughput(url: str, workers: int, runs: int) -> float:
@@ -39,7 +39,7 @@ def throughput(url: str, workers: int, runs: int) -> float:
         load = FleetLoad(url, Path(folder), FLEET_LATENCY=0.5)
         try:
             for _ in range(workers):
-                load.start("--at-once", "1")
+                load.start("--concurrency", "1")
             load.wait_for_workers(workers)
             load.submit([f"item-{workers}x{number}" for number in range(runs)])
             load.wait(600)
@@ -65,7 +65,7 @@ def cpu_of_worker(url: str, runs: int) -> float:
         load = FleetLoad(url, Path(folder))
         load.submit([f"item-c{runs}x{number}" for number in range(runs)])
         before = children_cpu()
-        load.start("--at-once", str(AT_ONCE), "--until-idle").wait()
+        load.start("--concurrency", str(CONCURRENCY), "--until-idle").wait()
         load.running.clear()
         assert len(load.calls()) == 6 * runs, load.said()
         return children_cpu() - before
@@ -82,7 +82,7 @@ def cpu_of_plain(url: str, runs: int) -> float:
             "FLEET_LOG": f"{folder}/log",
         }
         before = children_cpu()
-        argv = [sys.executable, "-c", PLAIN, str(runs), str(AT_ONCE)]
+        argv = [sys.executable, "-c", PLAIN, str(runs), str(CONCURRENCY)]
         subprocess.run(argv, env=environment, cwd=folder, check=True)
         return children_cpu() - before
 
@@ -150,7 +150,7 @@ def waits(url: str, jobs: int) -> tuple[list[float], list[float]]:
     fill(url)
     with TemporaryDirectory() as folder:
         load = FleetLoad(url, Path(folder), FLEET_LATENCY=0, FLEET_VERSIONS=1)
-        load.start("--at-once", "5")
+        load.start("--concurrency", "5")
         try:
             load.wait_for_workers(1)
             submitted: dict[str, float] = {}

@@ -11,4 +11,4 @@ clerk = Agent(
         QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 120}),
     ],
 )
-fleet = Fleet(agents=[clerk], limits=[Limit("openai:*", requests_per_minute=500, at_once=50)])
+fleet = Fleet(agents=[clerk], limits=[Limit("openai:*", requests_per_minute=500, concurrency=50)])

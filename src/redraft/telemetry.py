@@ -141,7 +141,7 @@ METRICS = {
         "histogram", "s", "Time that calls waited for a limit of the fleet.", WAIT_SECONDS
     ),
     "redraft.worker_running": Metric("gauge", "{job}", "Jobs under way in this worker."),
-    "redraft.worker_at_once": Metric("gauge", "{job}", "Most jobs that this worker runs at once."),
+    "redraft.worker_concurrency": Metric("gauge", "{job}", "Most jobs that this worker runs at once."),
     "redraft.queue_up": Metric("gauge", "", "Whether the queue answers: 1 or 0."),
     "redraft.jobs": Metric("gauge", "{job}", "Jobs in the queue, by state."),
     "redraft.oldest_job_seconds": Metric("gauge", "s", "Wait of the oldest due job; 0 if none is due."),

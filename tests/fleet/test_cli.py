@@ -121,7 +121,7 @@ def test_jobs_are_cancelled_and_failed_ones_tried_again(app):
         (("worker", "fleet_of_test:flet"), "has no 'flet'"),
         (("worker", "fleet_of_test:number"), "is not a Fleet but 3"),
         (("worker", "broken:fleet"), "ZeroDivisionError"),
-        (("worker", "fleet_of_test:fleet", "--at-once", "0"), "at-once"),
+        (("worker", "fleet_of_test:fleet", "--concurrency", "0"), "concurrency"),
         (("submit", "fleet_of_test:fleet", "clark", "a"), "did you mean 'clerk'"),
         (("submit", "fleet_of_test:fleet", "clerk"), "must be a text"),
         (("submit", "fleet_of_test:fleet", "clerk", "a", "--priority", "5000"), "priority must be"),

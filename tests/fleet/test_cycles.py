@@ -78,7 +78,7 @@ def test_a_cycle_of_a_killed_worker_goes_on_elsewhere_and_none_overlap(postgres,
 
     try:
         for _ in range(2):
-            workers.run("worker", "beat:fleet", "--at-once", "2")
+            workers.run("worker", "beat:fleet", "--concurrency", "2")
         wait_until((tmp_path / "reached").exists, 60, workers)
         # In the second action of the second cycle: its job holds the lease.
         pid = int((tmp_path / "reached").read_text() or done()[-1]["pid"])

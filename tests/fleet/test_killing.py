@@ -18,7 +18,7 @@ def load(postgres, tmp_path):
 
 def test_runs_of_killed_and_stopped_workers_are_continued_elsewhere(load):
     load.submit([f"item-{number}" for number in range(12)])
-    killed, stopped, _ = [load.start("--at-once", "3") for _ in range(3)]
+    killed, stopped, _ = [load.start("--concurrency", "3") for _ in range(3)]
     load.wait_for_calls(15)
     stopped.send_signal(signal.SIGSTOP)
     load.kill(killed)
@@ -41,7 +41,7 @@ def test_runs_survive_connections_that_are_cut(postgres, postgres_server, tmp_pa
     try:
         load.submit([f"item-{number}" for number in range(6)])
         for _ in range(2):
-            load.start("--at-once", "3")
+            load.start("--concurrency", "3")
         cut = 0
         for number in range(4):
             load.wait_for_calls(5 + 6 * number)

@@ -52,7 +52,7 @@ def test_tokens_are_spread_by_what_calls_are_expected_to_use():
 
 
 def test_calls_at_once_are_shared_fairly_and_never_exceeded():
-    limit = Limit("*", at_once=4)
+    limit = Limit("*", concurrency=4)
     state, times = spread(limit, [1] * 9, worker="a")
     assert len(times) == 4
     state, times = spread(limit, [1] * 9, worker="b", state=state)
@@ -68,7 +68,7 @@ def test_calls_at_once_are_shared_fairly_and_never_exceeded():
 
 def test_random_workers_never_hold_more_than_there_is():
     chance = random.Random(3)  # noqa: S311 (chance, not secrecy)
-    limit, state, running = Limit("*", at_once=5), LimitState(), dict.fromkeys("abcd", 0)
+    limit, state, running = Limit("*", concurrency=5), LimitState(), dict.fromkeys("abcd", 0)
     most = 0
     for step in range(2000):
         worker = chance.choice("abcd")
@@ -91,12 +91,12 @@ def test_random_workers_never_hold_more_than_there_is():
     ("options", "message"),
     [
         ({}, "has no bounds"),
-        ({"models": " ", "at_once": 1}, "must be a pattern"),
+        ({"models": " ", "concurrency": 1}, "must be a pattern"),
         ({"requests_per_minute": 0}, "requests_per_minute must be"),
         ({"requests_per_minute": True}, "requests_per_minute must be"),
         ({"tokens_per_minute": float("inf")}, "tokens_per_minute must be"),
-        ({"at_once": 0}, "at_once must be"),
-        ({"at_once": 1.5}, "at_once must be"),
+        ({"concurrency": 0}, "concurrency must be"),
+        ({"concurrency": 1.5}, "concurrency must be"),
     ],
 )
 def test_a_limit_that_means_nothing_is_refused(options, message):
@@ -213,7 +213,7 @@ def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
 def test_workers_together_keep_the_calls_at_once():
     async def main():
         store, provider = MemoryStore(), Provider()
-        workers = gates(store, Limit("openai:*", at_once=2))
+        workers = gates(store, Limit("openai:*", concurrency=2))
         await asyncio.wait_for(
             asyncio.gather(*(provider.call(gate) for gate in workers for _ in range(4))), 20
         )
@@ -228,7 +228,7 @@ def test_a_rate_limit_of_the_provider_holds_for_every_worker():
     async def main():
         store = MemoryStore()
         provider = Provider(ModelError("Slow down.", status=429, retryable=True, retry_after=0.5))
-        one, two = gates(store, Limit("openai:*", at_once=50), workers=2)
+        one, two = gates(store, Limit("openai:*", concurrency=50), workers=2)
         with pytest.raises(ModelError):
             await provider.call(one)
         assert (await limit_states(store))["openai:*"].blocked["openai"] > 0
@@ -243,7 +243,7 @@ def test_a_retry_after_holds_for_the_models_of_its_provider_alone():
     async def main():
         refused = ModelError("Slow down.", status=429, retryable=True, retry_after=600.0)
         store, provider = MemoryStore(), Provider(refused)
-        one, two = gates(store, Limit("*", at_once=2), workers=2)
+        one, two = gates(store, Limit("*", concurrency=2), workers=2)
         with pytest.raises(ModelError):
             await provider.call(one, "a:large")
         waiting = [asyncio.create_task(provider.call(one, "a:small")) for _ in range(3)]
@@ -302,7 +302,7 @@ async def cancelled_in(bound, gate):
 )
 def test_a_call_that_is_not_sent_costs_a_limit_nothing(held_back):
     async def main():
-        limits, store = [Limit("*", tokens_per_minute=60_000), Limit("a:*", at_once=4)], MemoryStore()
+        limits, store = [Limit("*", tokens_per_minute=60_000), Limit("a:*", concurrency=4)], MemoryStore()
         gate = FleetGate(limits, DailyBudget(1.0), store, "worker", lambda: 1000.0)
         await asyncio.wait_for(held_back(gate, store), 60)
         assert (await limit_states(store))["*"].blocked == {}
@@ -324,7 +324,7 @@ def test_a_change_that_admits_no_calls_leaves_the_share_of_admitted_calls():
 
     async def main():
         store, ended, begun = MemoryStore(), asyncio.Event(), asyncio.Queue()
-        one, two = gates(store, Limit("m", requests_per_minute=600, at_once=4), workers=2)
+        one, two = gates(store, Limit("m", requests_per_minute=600, concurrency=4), workers=2)
 
         async def send(_limit):
             begun.put_nowait(1)
@@ -376,7 +376,7 @@ def test_a_limit_that_cannot_be_renewed_does_not_keep_the_budget_from_it():
 
     async def main():
         store = Away()
-        gate = FleetGate([Limit("*", at_once=4)], DailyBudget(1.0), store, "w", lambda: now[0])
+        gate = FleetGate([Limit("*", concurrency=4)], DailyBudget(1.0), store, "w", lambda: now[0])
 
         async def send(_limit):
             is_away.set()
@@ -420,7 +420,7 @@ def test_a_retry_after_is_noted_while_a_call_is_being_admitted():
 def test_a_cancelled_call_takes_no_place():
     async def main():
         store, provider = MemoryStore(), Provider()
-        [gate] = gates(store, Limit("openai:*", at_once=1), workers=1)
+        [gate] = gates(store, Limit("openai:*", concurrency=1), workers=1)
         calls = [asyncio.create_task(provider.call(gate)) for _ in range(6)]
         await asyncio.sleep(0.01)
         for call in calls[1:5]:
@@ -465,10 +465,10 @@ def test_a_storm_of_rate_limits_loses_no_run():
         long = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
         pattern = ReflectionPattern(quality_criteria=[long], retry=Retry(3, 0.01))
         clerk = Agent(ScriptedModel(answer), pattern=pattern, keep=store, name="clerk")
-        limit = Limit("ScriptedModel", requests_per_minute=60_000, at_once=5)
+        limit = Limit("ScriptedModel", requests_per_minute=60_000, concurrency=5)
         fleet = Fleet([clerk], limits=[limit], store=store, queue=StoreQueue(store))
         handles = [await fleet.submit(clerk, f"Write {number}.") for number in range(12)]
-        await FleetWorker(fleet, at_once=12).run(until_idle=True)
+        await FleetWorker(fleet, concurrency=12).run(until_idle=True)
         results = [await handle.result(within=1) for handle in handles]
         assert all(result.success for result in results)
 
@@ -478,6 +478,6 @@ def test_a_storm_of_rate_limits_loses_no_run():
 def test_times_from_a_wrong_clock_hold_nothing_back():
     ahead = 90_000_000.0
     state = LimitState(ahead, ahead, ahead, {"gone": (4, 4, ahead)})
-    limit = Limit("*", requests_per_minute=60, tokens_per_minute=600, at_once=4)
+    limit = Limit("*", requests_per_minute=60, tokens_per_minute=600, concurrency=4)
     assert spread(limit, [1, 1], state=state)[1] == [1000.0, 1001.0]
-    assert limit_document(state, 1000.0) == {"at_once": 0, "wait_seconds": 0.0, "blocked_seconds": 0.0}
+    assert limit_document(state, 1000.0) == {"slots": 0, "wait_seconds": 0.0, "blocked_seconds": 0.0}

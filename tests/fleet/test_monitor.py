@@ -82,7 +82,7 @@ def test_runs_calls_and_waits_are_counted():
         fleet = fleet_of(store, answer, limits=[Limit("ScriptedModel", requests_per_minute=6000)])
         for one in ("a", "b", "c"):
             await fleet.submit("clerk", "Write.", run_id=one)
-        worker = FleetWorker(fleet, at_once=1, listen="0")
+        worker = FleetWorker(fleet, concurrency=1, listen="0")
         await worker.run(until_idle=True)
         async with asking(worker) as client:
             return values((await client.get("/metrics")).text), (await client.get("/health")).json()
@@ -100,7 +100,7 @@ def test_runs_calls_and_waits_are_counted():
     assert found["redraft_limit_wait_seconds_count", "ScriptedModel"] == 4
     assert found["redraft_limit_next_call_seconds", "ScriptedModel"] >= 0
     assert found["redraft_queue_up",] == 1
-    assert found["redraft_worker_at_once",] == 1
+    assert found["redraft_worker_concurrency",] == 1
     assert (health["ok"], health["done"], health["running"]) == (True, 3, 0)
 
 
@@ -270,7 +270,7 @@ def test_a_worker_reports_to_the_meter_provider_of_the_program(listen):
         return "one two three"
 
     async def main():
-        fleet = fleet_of(MemoryStore(), answer, limits=[Limit("ScriptedModel", at_once=4)])
+        fleet = fleet_of(MemoryStore(), answer, limits=[Limit("ScriptedModel", concurrency=4)])
         await fleet.submit("clerk", "Write.", run_id="a")
         instrument(meter_provider=MeterProvider([reader]))
         try:

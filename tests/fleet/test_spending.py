@@ -331,11 +331,11 @@ def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
                 queue=StoreQueue(store),
                 pick_up_after=1,
                 budget_usd_per_day=0.65,
-                limits=[Limit("ScriptedModel", at_once=4)],
+                limits=[Limit("ScriptedModel", concurrency=4)],
             )
 
         handles = [await fleet().submit(clerk, f"Write {number}.") for number in range(4)]
-        worker = FleetWorker(fleet(), at_once=4)
+        worker = FleetWorker(fleet(), concurrency=4)
         await asyncio.wait_for(worker.run(until_idle=True), 60)
         spent = len(model.requests)
         assert spent in (5, 6)  # 0.65 dollars, with twice the highest cost reserved for a call
@@ -349,7 +349,7 @@ def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
             record = await store.get(SPENDING, KEY)
             record.data["day"] = "2020-01-01"
             await store.put(record)
-            await asyncio.wait_for(FleetWorker(fleet(), at_once=4).run(until_idle=True), 60)
+            await asyncio.wait_for(FleetWorker(fleet(), concurrency=4).run(until_idle=True), 60)
         results = [await one.result(5) for one in handles]
         assert sum(len(one.history.versions) for one in results) == len(model.requests)  # none paid twice
         assert len(model.requests) > spent
@@ -366,7 +366,7 @@ def test_real_workers_stop_at_the_budget_and_go_on_with_a_larger_one(postgres, t
     load = FleetLoad(postgres.url, tmp_path, FLEET_PICK_UP=2, FLEET_COST=0.01, FLEET_BUDGET=0.2)
     try:
         load.submit([f"item-{number}" for number in range(8)])
-        workers = [load.start("--at-once", "4") for _ in range(2)]
+        workers = [load.start("--concurrency", "4") for _ in range(2)]
         load.wait_for_calls(FEWEST)
         store = PostgresStore(postgres.url, PROJECT)
         found = asyncio.run(_when_idle(store))
@@ -377,7 +377,7 @@ def test_real_workers_stop_at_the_budget_and_go_on_with_a_larger_one(postgres, t
         for worker in workers:
             load.kill(worker)
         load.set(FLEET_BUDGET=5)
-        load.start("--at-once", "4")
+        load.start("--concurrency", "4")
         jobs = load.wait(60)
     finally:
         load.stop()
@@ -404,7 +404,7 @@ def test_real_workers_go_on_when_the_day_of_the_budget_is_over(postgres, tmp_pat
     store = PostgresStore(postgres.url, PROJECT)
     try:
         load.submit([f"item-{number}" for number in range(5)])
-        load.start("--at-once", "5")
+        load.start("--concurrency", "5")
         load.wait_for_calls(FEWEST)
         spent = asyncio.run(_when_idle(store)).spent
         first_day = len(load.calls())
@@ -412,7 +412,7 @@ def test_real_workers_go_on_when_the_day_of_the_budget_is_over(postgres, tmp_pat
         midnight = datetime.now(UTC) + timedelta(seconds=8)  # after the workers are there, if they are quick
         _make_zone(tmp_path / "Midnight", noon + timedelta(hours=12) - midnight)
         load.set(FLEET_ZONE="Midnight")
-        load.start("--at-once", "5")
+        load.start("--concurrency", "5")
         jobs = load.wait(90)
     finally:
         load.stop()

@@ -450,7 +450,7 @@ def test_programs_submissions_and_options_are_checked():
             (lambda: fleet_of(store, clerk, version="a\nb"), "version must be"),
             (lambda: fleet_of(store, clerk, tries=-1), "tries must be"),
             (lambda: fleet_of(store, clerk, pick_up_after=0), "pick_up_after must be"),
-            (lambda: FleetWorker(fleet_of(store, clerk), at_once=0), "at_once"),
+            (lambda: FleetWorker(fleet_of(store, clerk), concurrency=0), "concurrency"),
             (lambda: FleetWorker(fleet_of(store, clerk), grace=-1), "grace must be"),
         ]:
             with pytest.raises(ConfigError, match=message):

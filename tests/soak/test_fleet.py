@@ -34,7 +34,7 @@ def test_a_worker_is_killed_every_five_seconds(server, tmp_path):
     began = time.monotonic()
     load.submit([f"item-{number}" for number in range(400)])
     for _ in range(4):
-        load.start("--at-once", "1")
+        load.start("--concurrency", "1")
     try:
         while True:
             jobs = load.wait(5)
@@ -42,7 +42,7 @@ def test_a_worker_is_killed_every_five_seconds(server, tmp_path):
                 break
             assert time.monotonic() - began < 1500, load.said()
             load.kill(chance.choice(load.running))
-            load.start("--at-once", "1")
+            load.start("--concurrency", "1")
             kills += 1
     finally:
         load.stop()
@@ -67,14 +67,14 @@ def test_three_jobs_kill_their_workers(server, tmp_path):
     )
     load.submit([*innocent[:10], *killers, *innocent[10:]])
     for _ in range(3):
-        load.start("--at-once", "5")
+        load.start("--concurrency", "5")
     began, deaths = time.monotonic(), 0
     try:
         while (jobs := load.wait(0.5))["queued"] + jobs["running"]:
             for worker in [one for one in load.running if one.poll() is not None]:
                 assert worker.returncode == -signal.SIGKILL, load.said()
                 load.running.remove(worker)
-                load.start("--at-once", "5")
+                load.start("--concurrency", "5")
                 deaths += 1
             assert time.monotonic() - began < 600, load.said()
     finally:
@@ -97,7 +97,7 @@ def test_three_jobs_kill_their_workers(server, tmp_path):
 def test_the_database_dies_and_a_worker_sleeps(server, tmp_path):
     load = FleetLoad(server.url(), tmp_path, FLEET_PICK_UP=3, FLEET_LATENCY=0.5)
     load.submit([f"item-{number}" for number in range(60)])
-    workers = [load.start("--at-once", "4") for _ in range(3)]
+    workers = [load.start("--concurrency", "4") for _ in range(3)]
     try:
         load.wait_for_calls(40)
         for _ in range(3):
@@ -125,7 +125,7 @@ def test_connections_are_cut_again_and_again(server, tmp_path):
     load = FleetLoad(place.url, tmp_path, FLEET_PICK_UP=3, REDRAFT_DATABASE_URL=network.url(place))
     load.submit([f"item-{number}" for number in range(100)])
     for _ in range(3):
-        load.start("--at-once", "4")
+        load.start("--concurrency", "4")
     cuts = 0
     try:
         load.wait_for_workers(3)
@@ -167,7 +167,7 @@ def test_what_runs_ask_of_the_database(server, tmp_path):
     runs = 60
     load.submit([f"item-{number}" for number in range(runs)])
     before = asked()
-    worker = load.start("--at-once", "50", "--until-idle")
+    worker = load.start("--concurrency", "50", "--until-idle")
     try:
         load.wait_for_calls(100)
         [(connections,)] = load.ask(
@@ -217,7 +217,7 @@ def test_no_run_is_lost_in_a_storm_of_rate_limits(server, tmp_path, limited, ret
         load = FleetLoad(server.url(), tmp_path, FLEET_PROVIDER=service.url, **more)
         try:
             for _ in range(4):
-                load.start("--at-once", "15")
+                load.start("--concurrency", "15")
             load.wait_for_workers(4)
             load.submit([f"item-{number}" for number in range(60)])
             jobs = load.wait(400)
@@ -235,7 +235,7 @@ def test_no_run_is_lost_in_a_storm_of_rate_limits(server, tmp_path, limited, ret
 def test_four_processes_keep_one_limit(server, tmp_path):
     load = FleetLoad(server.url(), tmp_path, FLEET_LIMIT=1200, FLEET_LATENCY=0.05)
     for _ in range(4):
-        load.start("--at-once", "20")
+        load.start("--concurrency", "20")
     try:
         load.wait_for_workers(4)
         load.submit([f"item-{number}" for number in range(100)])

@@ -14,7 +14,7 @@ from redraft.fleet import Fleet, FleetWorker
 from redraft.fleet.queue import LIVE
 from redraft.settings import load_settings
 
-AT_ONCE = 5
+CONCURRENCY = 5
 
 
 async def answer(request):
@@ -41,7 +41,7 @@ async def submit(names):
 
 
 async def work():
-    worker = FleetWorker(fleet, at_once=AT_ONCE)
+    worker = FleetWorker(fleet, concurrency=CONCURRENCY)
 
     async def watch():
         while sum((await fleet.queue.depth(LIVE)).jobs.values()):  # noqa: ASYNC110 (jobs have no event)

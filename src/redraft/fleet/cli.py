@@ -56,8 +56,8 @@ LONGEST_ERROR = 200
 @handles_errors
 async def worker(
     app: App,
-    at_once: Annotated[
-        int, typer.Option("--at-once", metavar="N", min=1, help="How many jobs to run at once.")
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, help="How many jobs to run at once.")
     ] = 10,
     grace: Annotated[
         float,
@@ -85,13 +85,13 @@ async def worker(
 
     fleet = load_fleet(app)
     console = CalmConsole(stderr=True)
-    running = FleetWorker(fleet, at_once=at_once, grace=grace, any_version=any_program, listen=listen)
+    running = FleetWorker(fleet, concurrency=concurrency, grace=grace, any_version=any_program, listen=listen)
 
     # It would tell of each attempt to reconnect; the worker says itself that the queue is away.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
     names = ", ".join(fleet.programs)
-    console.say(f"Worker {running.card.name} runs {names}, version {fleet.version}, {at_once} at once.")
+    console.say(f"Worker {running.card.name} runs {names}, version {fleet.version}, {concurrency} at once.")
     with Warnings(console):
         done = await running.run(until_idle=until_idle)
     console.say(f"Done: {counted(done, 'job')}.")
@@ -249,7 +249,7 @@ def _workers(found: FleetOverview) -> RenderableType:
             {
                 "worker": Text(visible(one.card.name), style),
                 "version": one.card.version,
-                "jobs": f"{one.running}/{one.card.at_once}",
+                "jobs": f"{one.running}/{one.card.concurrency}",
                 "last heard from": Text(f"gone, {since}" if one.is_gone else since, style),
                 "runs": ", ".join(one.card.programs),
             }

@@ -73,7 +73,7 @@ class Limit:
     `models` is a pattern: `openai:*` is every model of that provider. Calls of all kinds count: drafts,
     revisions, judges, reflections, agents of the OpenAI Agents SDK; calls that LangGraph or your own
     functions send don't. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
-    has more than twice its share. `at_once` bounds the calls under way. What has no bound is None.
+    has more than twice its share. `concurrency` bounds the calls under way. What has no bound is None.
 
     A provider's Retry-After, or a status 429 without one, holds for all calls of that provider that match. If
     several limits match a model, each one holds.
@@ -82,7 +82,7 @@ class Limit:
     models: str
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
-    at_once: int | None = None
+    concurrency: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.models, str) or not self.models.strip() or len(self.models) > LONGEST_PATTERN:  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
@@ -91,11 +91,11 @@ class Limit:
             rate: object = getattr(self, name)
             if rate is not None and not (is_number(rate) and rate > 0):
                 raise ConfigError(f"Limit {self.models!r}: {name} must be a number > 0, got {rate!r}.")
-        if self.at_once is not None and (type(self.at_once) is not int or self.at_once < 1):
+        if self.concurrency is not None and (type(self.concurrency) is not int or self.concurrency < 1):
             raise ConfigError(
-                f"Limit {self.models!r}: at_once must be a whole number from 1, got {self.at_once!r}."
+                f"Limit {self.models!r}: concurrency must be a whole number from 1, got {self.concurrency!r}."
             )
-        if self.requests_per_minute is None and self.tokens_per_minute is None and self.at_once is None:
+        if self.requests_per_minute is None and self.tokens_per_minute is None and self.concurrency is None:
             raise ConfigError(f"Limit {self.models!r} has no bounds; set at least one of them.")
 
 
@@ -165,12 +165,12 @@ class LimitState:
         state = self.at(now)
         shares = {name: one for name, one in state.shares.items() if name != worker}
         room = len(waiting)
-        if limit.at_once is not None:
+        if limit.concurrency is not None:
             wanted = running + len(waiting)
             held = sum(one[0] for one in shares.values())
             wanted_by_others = sum(max(one[0], one[1]) for one in shares.values())
-            fair = max(limit.at_once // (len(shares) + 1), limit.at_once - wanted_by_others, 1)
-            share = max(running, min(wanted, fair, limit.at_once - held))
+            fair = max(limit.concurrency // (len(shares) + 1), limit.concurrency - wanted_by_others, 1)
+            share = max(running, min(wanted, fair, limit.concurrency - held))
             room = share - running
             if wanted:
                 shares[worker] = (share, wanted, now + SHARE_FOR)

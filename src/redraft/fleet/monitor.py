@@ -84,7 +84,7 @@ class Monitor:
                 "worker": card.name,
                 "version": card.version,
                 "running": self._worker.running,
-                "at_once": card.at_once,
+                "concurrency": card.concurrency,
                 "done": self._worker.done,
             }
         )

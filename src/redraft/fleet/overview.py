@@ -122,7 +122,7 @@ def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any
     state = state.at(now)
     blocked = max(state.blocked.values(), default=now) - now
     return {
-        "at_once": sum(share[0] for share in state.shares.values()),
+        "slots": sum(share[0] for share in state.shares.values()),
         "wait_seconds": max(blocked, state.requests_at - now, state.tokens_at - now),
         "blocked_seconds": blocked,
     }

@@ -74,7 +74,7 @@ class WorkerCard:
     pid: int
     version: str
     programs: tuple[str, ...]
-    at_once: int
+    concurrency: int
     pick_up_after: float = 6.0
     """Seconds of silence after which its jobs go to other workers."""
 

@@ -132,7 +132,7 @@ class _Floor:
 
 @keyword_hints()
 class FleetWorker:
-    """Carry out the jobs of a fleet, `at_once` at a time, until `stop` is called.
+    """Carry out the jobs of a fleet, `concurrency` at a time, until `stop` is called.
 
     While the queue is away, a worker claims nothing, and its runs wait to be recorded. Whatever it does not
     finish is continued by another after the fleet's `pick_up_after` seconds.
@@ -154,12 +154,12 @@ class FleetWorker:
         self,
         fleet: Fleet,
         *,
-        at_once: int = 10,
+        concurrency: int = 10,
         grace: float = 30.0,
         any_version: bool = False,
         listen: str | None = None,
     ) -> None:
-        check_count("at_once", at_once, 1)
+        check_count("concurrency", concurrency, 1)
         if not is_number(grace) or grace < 0:
             raise ConfigError(f"grace must be a number of seconds from 0, got {grace!r}.")
         self.fleet = fleet
@@ -169,12 +169,12 @@ class FleetWorker:
             os.getpid(),
             fleet.version,
             tuple(fleet.programs),
-            at_once,
+            concurrency,
             fleet.pick_up_after,
         )
         self.done = 0
         """How many jobs have ended here, successfully or not."""
-        self._at_once = at_once
+        self._concurrency = concurrency
         self._grace = grace
         self._any_version = any_version
         self._queue = fleet.queue
@@ -226,7 +226,7 @@ class FleetWorker:
         _telemetry.gauges = {
             **gauges,
             "redraft.worker_running": [(self.running, {})],
-            "redraft.worker_at_once": [(self._at_once, {})],
+            "redraft.worker_concurrency": [(self._concurrency, {})],
         }
 
     async def run(self, jobs: int | None = None, *, until_idle: bool = False) -> int:
@@ -295,7 +295,7 @@ class FleetWorker:
         begun = 0
         while not self._stop.requested.is_set() and (jobs is None or begun < jobs):
             self._freed.clear()
-            if len(self._running) >= self._at_once or self._floor.suspects:
+            if len(self._running) >= self._concurrency or self._floor.suspects:
                 await _first_of(self._freed.wait(), self._stop.requested.wait())
                 continue
             if self._is_spent:
