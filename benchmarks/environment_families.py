@@ -1,12 +1,13 @@
 """Families of tasks whose answers depend on what no criterion says beforehand.
 
 Queries run on a database whose names only its errors tell. Functions follow the convention of a program that
-only its failing tests show. Notices follow the style of a person, who corrects what was written. The
-families were written before any model had seen them, and nothing may be tuned on them. The first run of
+only its failing tests show. Notices, captions and replies follow the style of a person, who corrects what was
+written. The families were written before any model had seen them, and nothing may be tuned on them. The first run of
 `queries` showed that an error of its form left no fact, which was fixed for errors in general; `jobs`
 was written before that, with another form of error. The first seven runs of `notices` showed that a list of
 changed words teaches nothing; lessons have the corrected answer as an example since then. `captions` was
-written after that, and before any model had seen it.
+written after that; with it and 17 more of `notices` in sight, lessons came to say how all corrected answers
+begin and end. `replies` was written after that, and before any model had seen it.
 """
 
 from __future__ import annotations
@@ -403,12 +404,53 @@ CAPTIONS = (
 )
 
 
+# --- replies in the style of a shop -------------------------------------------------------------------------
+
+
+def reply(name: str, question: str, answer: str) -> EnvironmentTask:
+    """Ask for a reply to a customer; no criterion asks for its style."""
+
+    async def hidden(output: str) -> bool:
+        text = " ".join(output.split())
+        is_styled = text.startswith("Thanks for asking. ") and text.endswith(" Yours, the Otter team")
+        return is_styled and "!" not in text
+
+    prompt = f"Reply in one or two sentences to a customer of our bicycle shop who asks: {question}"
+    task = BenchTask(f"reply-{name}", prompt, (undescribed("length", "words", at_least=6),), hidden)
+    return EnvironmentTask(task, f"Thanks for asking. {answer} Yours, the Otter team", f"Hello! {answer}")
+
+
+REPLIES = (
+    reply("open", "Are you open on Sundays?", "We are open on Sundays from 10 to 4."),
+    reply("tubes", "Do you sell inner tubes?", "We have inner tubes for all common wheels."),
+    reply("repair", "How long does a repair take?", "Most repairs take two days."),
+    reply("rent", "Can I rent a bicycle for a week?", "You can rent a bicycle for up to a month."),
+    reply("child", "Do you have bicycles for children?", "We have bicycles from 12 inches on."),
+    reply("helmet", "Can I try on a helmet?", "You can try on every helmet in the shop."),
+    reply("used", "Do you buy used bicycles?", "We buy used bicycles on Fridays."),
+    reply("electric", "Do you repair electric bicycles?", "We repair electric bicycles of all makes."),
+    reply("lock", "Which lock is the safest?", "A folding lock of hardened steel is the safest."),
+    reply("light", "Are lights included?", "Every new bicycle has lights."),
+    reply("card", "Can I pay by card?", "You can pay by card or in cash."),
+    reply("send", "Do you send parts by mail?", "We send parts within three days."),
+    reply("warranty", "How long is the warranty?", "The warranty is two years."),
+    reply("pump", "May I use your pump?", "The pump in front of the shop is free."),
+    reply("paint", "Can you paint my frame?", "We paint frames in twenty colours."),
+    reply("course", "Do you teach repairs?", "There is a course every first Monday."),
+    reply("cargo", "Do you have cargo bicycles?", "We have two cargo bicycles to try."),
+    reply("tyres", "When should I change tyres?", "Change tyres when the profile is gone."),
+    reply("return", "Can I return a saddle?", "You can return a saddle within two weeks."),
+    reply("club", "Is there a club for riders?", "The club meets here on Wednesdays."),
+)
+
+
 ENVIRONMENTS: dict[str, tuple[EnvironmentTask, ...]] = {
     "queries": QUERIES,
     "jobs": JOBS,
     "pairs": PAIRS,
     "notices": NOTICES,
     "captions": CAPTIONS,
+    "replies": REPLIES,
 }
-CORRECTED = ("notices", "captions")
+CORRECTED = ("notices", "captions", "replies")
 """Families in which a person corrects wrong answers."""

@@ -11,7 +11,7 @@ from redraft._prompts import advice_text, prompt_of
 from redraft._texts import estimate_tokens
 from redraft.lessons.advice import advice_of
 from redraft.lessons.index import FoundLesson
-from redraft.lessons.lesson import Fact
+from redraft.lessons.lesson import CorrectedAnswer, Fact
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
 from redraft.types import PlainTask
@@ -96,6 +96,36 @@ def test_sentences_that_differ_in_an_operator_are_both_told():
     [advice] = advice_of("agent", 800, lessons=[found(content)])
     assert "Why: The test was `x == 5`." in advice.text
     assert "Do differently: The test was `x != 5`." in advice.text
+
+
+NOTICES = (
+    ("NOTICE: Lift\nIt is out of order.\nThe caretaker", '- Add "NOTICE: Lift".\n- Add "The caretaker".'),
+    ("NOTICE: Key\nA key was found.\nThe caretaker", '- Add "NOTICE: Key".'),
+)
+
+
+@pytest.mark.parametrize(
+    ("answers", "form"),
+    [
+        (NOTICES, 'All answers as corrected begin with "NOTICE:" and end with "The caretaker".'),
+        (NOTICES[:1], ""),
+        ((NOTICES[0], NOTICES[0]), ""),
+        (
+            (*NOTICES, ("A key was found.\nThe caretaker", "")),
+            'All answers as corrected end with "The caretaker".',
+        ),
+        (tuple((answer, '- Write "is", not "was".') for answer, _ in NOTICES), ""),  # they did so before
+        ((("The lift is out.", '- Add "The".'), ("The key is back.", '- Add "The".')), ""),
+        ((*NOTICES, ("Quite another answer.", "")), ""),
+    ],
+)
+def test_what_all_corrected_answers_have_in_common_is_said_with_the_first(answers, form):
+    corrections = [CorrectedAnswer(answer, changes or "- Other.", "None.") for answer, changes in answers]
+    lessons = [found(content, number) for number, content in enumerate(corrections)]
+    told = advice_of("agent", 2_000, lessons=lessons)
+    assert told[0].text.splitlines()[-1] == form or not form
+    assert sum("All answers as corrected" in one.text for one in told) == bool(form)
+    assert told[0].tokens >= estimate_tokens(told[0].text)
 
 
 TABLE = "a table with the columns cpy, mb"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import takewhile
 from textwrap import indent
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +12,7 @@ from redraft._prompts import advice_text, mistake_text
 from redraft._texts import estimate_tokens, shortened
 from redraft._words import words_in
 from redraft.lessons.facts import fact_line, is_lack, is_stated, runs_behind
-from redraft.lessons.lesson import Content, Fact, LessonKind, is_empty
+from redraft.lessons.lesson import Content, CorrectedAnswer, Fact, LessonKind, is_empty
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
 from redraft.types import Advice
@@ -83,6 +84,7 @@ def advice_of(
             pieces.append(_lesson_advice(found, fields))
             if pieces[-1].tokens <= room:  # what finds no room tells nothing
                 told, room = with_it, room - pieces[-1].tokens
+    pieces = _with_common_form(pieces, lessons)
     pieces += own
     further = [rule for rule in rules if not told.issuperset(_keys(rule.text))]
     pieces += [_rules_advice(further, agent, limit, kind="quoted")] if further else []
@@ -119,6 +121,57 @@ def _facts_advice(lessons: Sequence[FoundLesson], room: int, stated: Sequence[st
         if piece.tokens <= room:
             room, wrapper = room - piece.tokens, 0
             yield piece
+
+
+def _with_common_form(pieces: Sequence[Advice], lessons: Sequence[FoundLesson]) -> list[Advice]:
+    """Say in the first correction how all corrected answers among the pieces begin and end."""
+    contents = {found.lesson.id: found.lesson.content for found in lessons}
+    corrections = {
+        piece.source: content
+        for piece in pieces
+        if isinstance(content := contents.get(piece.source), CorrectedAnswer)
+    }
+    form = common_form(list(corrections.values()))
+    first = next(iter(corrections), None)
+    return [
+        replace(
+            piece,
+            text=f"{piece.text}\n{form}",
+            tokens=piece.tokens + estimate_tokens(form),
+        )
+        if form and piece.source == first
+        else piece
+        for piece in pieces
+    ]
+
+
+SHORTEST_FORM = 4
+"""Characters that corrected answers must share at their beginning or end; an article is no form."""
+
+
+def common_form(corrections: Sequence[CorrectedAnswer]) -> str:
+    """How several corrected answers all begin and end, where a person made it so; empty if they don't agree.
+
+    Only what a person changed counts, by whole words.
+    """
+    answers = [content.answer.split() for content in corrections]
+    if len(set(map(tuple, answers))) < 2:  # noqa: PLR2004 (one answer has no form in common with others)
+        return ""
+    begin = _shared(answers)
+    end = _shared([answer[::-1] for answer in answers])[::-1]
+    changed = " ".join(" ".join(content.changes.split()) for content in corrections)
+    shared = [
+        f'{verb} "{text}"'
+        for verb, text in (("begin with", " ".join(begin)), ("end with", " ".join(end)))
+        if len(text) >= SHORTEST_FORM and text in changed
+    ]
+    return f"All answers as corrected {' and '.join(shared)}." if shared else ""
+
+
+def _shared(answers: Sequence[Sequence[str]]) -> list[str]:
+    """The words with which all answers begin."""
+    alike = takewhile(lambda words: len(set(words)) == 1, zip(*answers, strict=False))
+    return [words[0] for words in alike]
 
 
 def _runs_explained_by(facts: Sequence[Advice], lessons: Sequence[FoundLesson]) -> set[str]:
