@@ -2,8 +2,8 @@
 
 Queries run on a database whose names only its errors tell. Functions follow the convention of a program that
 only its failing tests show. Notices, captions and replies follow the style of a person, who corrects what was
-written. The families were written before any model had seen them, and nothing may be tuned on them. The first run of
-`queries` showed that an error of its form left no fact, which was fixed for errors in general; `jobs`
+written. The families were written before any model had seen them, and nothing may be tuned on them. The first
+run of `queries` showed that an error of its form left no fact, which was fixed for errors in general; `jobs`
 was written before that, with another form of error. The first seven runs of `notices` showed that a list of
 changed words teaches nothing; lessons have the corrected answer as an example since then. `captions` was
 written after that; with it and 17 more of `notices` in sight, lessons came to say how all corrected answers
