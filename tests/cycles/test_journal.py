@@ -46,9 +46,9 @@ class Gate(MemoryStore):
         return json.loads(connection_of(self).execute(kept, (JOURNAL, JOURNAL)).fetchone()[0])
 
 
-def steps_of(store, silence=None):
+def steps_of(store, answer_timeout=None):
     write_behind = WriteBehind(MemoryStore(), "a", remote=False)
-    write_behind.silence = silence
+    write_behind.answer_timeout = answer_timeout
     return CycleSteps(store, CycleRecord(1, NOON, id="A"), write_behind)
 
 
@@ -123,7 +123,7 @@ def test_a_silent_store_is_awaited_once(caplog):
 
     async def main():
         store = Gate()
-        steps = steps_of(store, silence=0.01)
+        steps = steps_of(store, answer_timeout=0.01)
         step = steps.journal(resumes=False)
         for name in ("actuate/act/first", "actuate/act/second", "actuate/act/third"):
             await step(name, type(None), effect)
@@ -144,7 +144,7 @@ def test_a_slow_store_is_awaited_without_a_warning(caplog):
 
     async def main():
         store = Gate(delay=0.1)
-        steps = steps_of(store, silence=60)
+        steps = steps_of(store, answer_timeout=60)
         step = steps.journal(resumes=False)
         names = ["actuate/act/first", "actuate/act/second"]
         for name in names:

@@ -166,7 +166,7 @@ def test_the_server_is_stopped_and_killed_during_cycles(server, place, caplog):
 
 
 def test_a_hanging_server_stops_no_cycle(server, place, caplog, monkeypatch):
-    monkeypatch.setattr(write_behind, "SILENCE", 0.3)
+    monkeypatch.setattr(write_behind, "ANSWER_TIMEOUT", 0.3)
 
     async def main():
         storage = LongTermStorage(place.url)

@@ -26,7 +26,7 @@ from redraft.cycles.reflect import (
     Patterns,
     _bounds,
     alike,
-    essence_of,
+    content_words,
     learn,
     metrics_config,
     metrics_of,
@@ -277,8 +277,8 @@ def test_the_prompt_of_learn_shows_bounded_memory():
     ],
 )
 def test_near_identical_descriptions(one, other):
-    assert alike(essence_of(one), essence_of(other))
-    assert alike(essence_of(other), essence_of(one))
+    assert alike(content_words(one), content_words(other))
+    assert alike(content_words(other), content_words(one))
 
 
 @pytest.mark.parametrize(
@@ -314,13 +314,13 @@ def test_near_identical_descriptions(one, other):
     ],
 )
 def test_different_statements(one, other):
-    assert not alike(essence_of(one), essence_of(other))
-    assert not alike(essence_of(other), essence_of(one))
+    assert not alike(content_words(one), content_words(other))
+    assert not alike(content_words(other), content_words(one))
 
 
 def test_comparing_long_descriptions_is_fast():
     for text in ("a1 " * 10_000, "1." * 20_000 + " ", "-" * 30_000 + "1", "1" + "," * 30_000):
-        assert alike(essence_of(text), essence_of(f"{text} "))
+        assert alike(content_words(text), content_words(f"{text} "))
 
 
 DONE = {

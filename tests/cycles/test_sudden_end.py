@@ -14,7 +14,7 @@ from redraft.cycles import CycleAgent, LongTermStorage, write_behind
 from redraft.cycles.spec import AgentSpec
 
 # On a busy machine, a database that is late is not away.
-write_behind.OPEN_TIMEOUT = write_behind.SILENCE = 60.0
+write_behind.OPEN_TIMEOUT = write_behind.ANSWER_TIMEOUT = 60.0
 action = {"type": "function", "name": "order", "function": "order"}
 execute = {"type": "execute", "name": "act", "config": {"actions": [action]}}
 keep = {"type": "update-state", "name": "keep"}

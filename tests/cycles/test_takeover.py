@@ -23,7 +23,7 @@ from redraft.cycles import lease, write_behind
 
 lease.DURATION = float(os.environ.get("LEASE", lease.DURATION))
 # On a busy machine, a database that is late is not away.
-write_behind.OPEN_TIMEOUT = write_behind.SILENCE = 60.0
+write_behind.OPEN_TIMEOUT = write_behind.ANSWER_TIMEOUT = 60.0
 done = Path("done.jsonl")
 stop_at, _, times = (sys.argv[1] if len(sys.argv) > 1 else "").partition(":")
 noted = []

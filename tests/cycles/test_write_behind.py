@@ -82,7 +82,13 @@ async def back(write_behind):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch, caplog):
-    quick = {"SILENCE": 0.1, "CLOSE_TIMEOUT": 0.1, "OPEN_TIMEOUT": 0.1, "MIN_RETRY": 0.005, "MAX_RETRY": 0.02}
+    quick = {
+        "ANSWER_TIMEOUT": 0.1,
+        "CLOSE_TIMEOUT": 0.1,
+        "OPEN_TIMEOUT": 0.1,
+        "MIN_RETRY": 0.005,
+        "MAX_RETRY": 0.02,
+    }
     for name, seconds in quick.items():
         monkeypatch.setattr(module, name, seconds)
     caplog.set_level(logging.INFO, "redraft")
@@ -93,7 +99,7 @@ def logged(caplog, level):
 
 
 def test_save_returns_when_the_records_are_written(caplog, monkeypatch):
-    monkeypatch.setattr(module, "SILENCE", 60.0)
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 60.0)
 
     async def main():
         store = Database()
@@ -250,7 +256,7 @@ def test_closing_writes_what_it_can(caplog):
 
 
 def test_closing_waits_for_a_slow_store(caplog, monkeypatch):
-    monkeypatch.setattr(module, "SILENCE", 60.0)
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 60.0)
     monkeypatch.setattr(module, "CLOSE_TIMEOUT", 0.0)
 
     async def main():

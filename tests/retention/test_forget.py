@@ -194,9 +194,9 @@ def test_an_agent_that_runs_is_not_erased_from(project):
 @pytest.mark.parametrize("project", ["postgres"], indirect=True)
 def test_the_long_term_storage_of_every_network_is_erased_from(project, monkeypatch):
     url = os.environ["REDRAFT_DATABASE_URL"]
-    for late in ("OPEN_TIMEOUT", "SILENCE", "CLOSE_TIMEOUT"):  # a slow server loses no feedback
+    for late in ("OPEN_TIMEOUT", "ANSWER_TIMEOUT", "CLOSE_TIMEOUT"):  # a slow server loses no feedback
         monkeypatch.setattr(write_behind, late, 60)
-    monkeypatch.setattr(bus, "PATIENCE", 60)
+    monkeypatch.setattr(bus, "FEEDBACK_TIMEOUT", 60)
 
     async def main():
         for network in ("default", "plant: 2"):

@@ -648,7 +648,7 @@ def _task_of(messages):
 
 
 # On a busy machine, a database that is late is not away.
-write_behind.OPEN_TIMEOUT = write_behind.SILENCE = 60.0
+write_behind.OPEN_TIMEOUT = write_behind.ANSWER_TIMEOUT = 60.0
 
 FEATURES = {
     "run": Loop,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from redraft.cycles.spec import Check, Evaluate
 
 ALERTS = "alerts"
-"""The topic on the bus under which alerts are published."""
+"""The topic of alerts on the bus."""
 QUEUED = "queued"
 """Marks the result of an alert that is sent when the database is back."""
 MAX_LOG_LINE = 2_000
@@ -53,23 +53,23 @@ LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.
 
 
 async def execute(substage: Execute, cycle: Cycle) -> None:
-    """Run the planned actions, then those that are due by their condition; record each outcome.
+    """Run the planned actions, then the actions whose conditions hold; record each outcome.
 
     Outcomes go to `derivedData.execution`. An action that fails does not stop the others, and is a failure of
-    the cycle. One that is not approved is `blocked`, one whose condition does not hold is `skipped`. One that
-    a limit forbids is `blocked` and a failure: nobody decided on that.
+    the cycle. An action that is not approved is `blocked`; if its condition does not hold, it is `skipped`.
+    An action over its limit is `blocked`, and is a failure too, because it was not blocked by a decision.
     """
     outcomes: list[dict[str, Any]] = cycle.state.derived_data["execution"].setdefault("actions", [])
-    own = {action.name: action for action in substage.config.actions}
+    actions = {action.name: action for action in substage.config.actions}
     admit_due_actions(cycle)
-    # An action may make another one due, whose condition reads how this one went.
-    while waiting := _waiting(cycle, own, outcomes):
-        for planned in waiting:
-            outcomes.append(await _outcome(planned, own[planned["action"]], substage, len(outcomes), cycle))
+    # The condition of an action may depend on the outcome of another action.
+    while pending := _pending(cycle, actions, outcomes):
+        for entry in pending:
+            outcomes.append(await _outcome(entry, actions[entry["action"]], substage, len(outcomes), cycle))
         admit_due_actions(cycle)
     for action in unplanned_actions(cycle):
         try:
-            _ = action.name in own and is_due(plan_entry(action), action, cycle)
+            _ = action.name in actions and is_due(plan_entry(action), action, cycle)
         except TemplateError as error:
             place = f"actuate/{substage.name}/{action.name}"
             cycle.failures.append(f"{place}: its condition can't be evaluated: {error_line(error)}")
@@ -77,19 +77,21 @@ async def execute(substage: Execute, cycle: Cycle) -> None:
         cycle.skipped.append(f"actuate/{substage.name}")
 
 
-def _waiting(
-    cycle: Cycle, own: Mapping[str, AnyAction], outcomes: Sequence[dict[str, Any]]
+def _pending(
+    cycle: Cycle, actions: Mapping[str, AnyAction], outcomes: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    over = {outcome["id"] for outcome in outcomes}
-    return [one for one in planned_actions(cycle) if one["action"] in own and one["id"] not in over]
+    ended = {outcome["id"] for outcome in outcomes}
+    return [
+        entry for entry in planned_actions(cycle) if entry["action"] in actions and entry["id"] not in ended
+    ]
 
 
 async def _outcome(
-    planned: dict[str, Any], action: AnyAction, substage: Execute, position: int, cycle: Cycle
+    entry: dict[str, Any], action: AnyAction, substage: Execute, position: int, cycle: Cycle
 ) -> dict[str, Any]:
-    """Return the outcome of an entry of the plan; one that failed, or is over a limit, fails the cycle."""
+    """Run an entry of the plan; a failed action, or an action over its limit, fails the cycle."""
     outcome: dict[str, Any] = {
-        "id": planned["id"],
+        "id": entry["id"],
         "action": action.name,
         "type": action.type,
         "status": "succeeded",
@@ -99,53 +101,53 @@ async def _outcome(
         "startedAt": stamp_of(cycle.runtime.clock()),
         "durationMs": 0.0,
     }
-    if reason := refusal_reason(planned, cycle):
+    if reason := refusal_reason(entry, cycle):
         return {**outcome, "status": "blocked", "error": reason}
     step = f"actuate/{substage.name}/{action.name}"
     try:
-        if not is_due(planned, action, cycle):
+        if not is_due(entry, action, cycle):
             return {**outcome, "status": "skipped", "error": f"{action.when} does not hold"}
     except TemplateError as error:
         problem = f"its condition can't be evaluated: {error_line(error)}"
         cycle.failures.append(f"{step}: {problem}")
         return {**outcome, "status": "failed", "error": problem}
-    bounded = {substage.name: substage.config.limit, f"{substage.name}/{action.name}": action.limit}
-    limits = {name: limit for name, limit in bounded.items() if limit is not None}
+    named_limits = {substage.name: substage.config.limit, f"{substage.name}/{action.name}": action.limit}
+    limits = {name: limit for name, limit in named_limits.items() if limit is not None}
     effect = AgentEffect(outcome["idempotencyKey"], limits)
-    outcome = await cycle.step(step, dict[str, Any], _run, outcome, planned, action, effect, cycle)
+    outcome = await cycle.step(step, dict[str, Any], _run, outcome, entry, action, effect, cycle)
     if outcome["error"] is not None:
         cycle.failures.append(f"{step}: {outcome['error']}")
     return outcome
 
 
 async def _run(
-    outcome: dict[str, Any], planned: dict[str, Any], action: AnyAction, effect: AgentEffect, cycle: Cycle
+    outcome: dict[str, Any], entry: dict[str, Any], action: AnyAction, effect: AgentEffect, cycle: Cycle
 ) -> dict[str, Any]:
     began = perf_counter()
     outcome = {**outcome, "startedAt": stamp_of(cycle.runtime.clock())}
-    seen = action_scope(planned, action)
+    scope = action_scope(entry, action)
     try:
-        result = await cycle.runtime.egress.act(effect, lambda: _perform(action, seen, effect.key, cycle))
+        result = await cycle.runtime.egress.act(effect, lambda: _perform(action, scope, effect.key, cycle))
         outcome["result"] = _bounded(result)
     except LeaseError:
         raise
     except LimitError as error:
         outcome |= {"status": "blocked", "error": str(error)}
     except Exception as error:  # noqa: BLE001 (an action that fails in any way does not stop the others)
-        # A server may echo the key it was sent.
+        # A server may echo the key that it received.
         outcome |= {"status": "failed", "error": cycle.runtime.redact(error_line(error))}
     outcome["durationMs"] = round((perf_counter() - began) * 1000, 3)
     return outcome
 
 
-async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cycle) -> Any:
+async def _perform(action: AnyAction, scope: dict[str, Any], key: str, cycle: Cycle) -> Any:
     if isinstance(action, ApiCallAction):
-        return await fetch(http_request(action, cycle.outward_scopes(seen), idempotency_key=key))
+        return await fetch(http_request(action, cycle.outward_scopes(scope), idempotency_key=key))
     if isinstance(action, FunctionAction):
         return await call_function(
-            cycle, action.function, action.with_, seen, key, timeout_ms=action.timeout_ms
+            cycle, action.function, action.with_, scope, key, timeout_ms=action.timeout_ms
         )
-    message = shortened(visible(render_text(action.message, cycle.scopes(seen))), MAX_LOG_LINE)
+    message = shortened(visible(render_text(action.message, cycle.scopes(scope))), MAX_LOG_LINE)
     data = {"severity": action.severity, "message": message}
     logger.log(LEVELS[action.severity], "The agent %r, cycle %d: %s", cycle.spec.name, cycle.number, message)
     if isinstance(action, AlertAction):
@@ -159,7 +161,7 @@ async def _perform(action: AnyAction, seen: dict[str, Any], key: str, cycle: Cyc
 
 
 def _bounded(result: Any) -> Any:
-    """Return a result as it is kept: prompts show it, so a long one is truncated."""
+    """A result as it is recorded; a long one is truncated, since prompts show it."""
     text = json.dumps(result, ensure_ascii=False)
     return result if len(text) <= MAX_RESULT else {"cut": text[:MAX_RESULT], "length": len(text)}
 
@@ -168,10 +170,11 @@ SUCCESS, CHECKS = "success", "checks"
 
 
 async def evaluate(substage: Evaluate, cycle: Cycle) -> None:
-    """Add to `derivedData.evaluation`: `success`, `checks`, and every other key of the answers.
+    """Add `success`, `checks` and every other key of the answers to `derivedData.evaluation`.
 
-    `success` is false if any verdict is, None if any is unknown (a check that can't be evaluated), else true.
-    Without a verdict it is whether every action that ran succeeded. Raises what the model or function raises.
+    `success` is false if any verdict is false, None if any is unknown (a check that can't be evaluated), else
+    true. Without verdicts, it is true if every action that ran succeeded. Raises any error of the model or
+    function.
     """
     step = f"actuate/{substage.name}"
     evaluation: dict[str, Any] = cycle.state.derived_data["evaluation"]
@@ -187,7 +190,8 @@ async def evaluate(substage: Evaluate, cycle: Cycle) -> None:
         verdicts += _merge(evaluation, reply, substage.name)
     evaluation[CHECKS] = [*evaluation.get(CHECKS, []), *checks]
     if not verdicts:
-        statuses = [one["status"] for one in cycle.state.derived_data["execution"].get("actions", [])]
+        outcomes = cycle.state.derived_data["execution"].get("actions", [])
+        statuses = [outcome["status"] for outcome in outcomes]
         verdicts = [status == "succeeded" for status in statuses if status in ("succeeded", "failed")]
     is_unknown = None in verdicts or not verdicts
     evaluation[SUCCESS] = False if False in verdicts else None if is_unknown else True
@@ -204,20 +208,20 @@ def _check_result(check: Check, cycle: Cycle) -> dict[str, Any]:
 
 
 def _merge(evaluation: dict[str, Any], answer: Any, name: str) -> list[bool | None]:
-    """Merge an answer into the evaluation; return its verdict on the success, if it has one."""
+    """Merge an answer into the evaluation; return its verdict on the success, if any."""
     if answer is None or isinstance(answer, bool):
         return [answer]
     if not isinstance(answer, Mapping):
         evaluation[name] = answer
         return []
-    found = dict(cast("Mapping[str, Any]", answer))
-    has_verdict = SUCCESS in found
-    success = found.pop(SUCCESS, None)
+    fields = dict(cast("Mapping[str, Any]", answer))
+    has_verdict = SUCCESS in fields
+    success = fields.pop(SUCCESS, None)
     if success is not None and not isinstance(success, bool):
         raise OutputError(
             f"{name!r} returned {short_repr(success)} as 'success'; expected true, false or null"
         )
-    checks = found.pop(CHECKS, [])
-    evaluation |= found
+    checks = fields.pop(CHECKS, [])
+    evaluation |= fields
     evaluation[CHECKS] = [*evaluation.get(CHECKS, []), *(checks if isinstance(checks, list) else [checks])]
     return [success] if has_verdict else []

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
 
-PATIENCE = 0.015
+FEEDBACK_TIMEOUT = 0.015
 """Seconds that a cycle waits for feedback from a database; a later look has it."""
 MAX_FEEDBACK = 1_000
 """How much feedback one cycle takes at most."""
@@ -118,7 +118,7 @@ class AgentBus:
         if self._looking is None:
             self._looking = asyncio.ensure_future(pending_mail(self._location.store, Feedback, MAX_FEEDBACK))
         is_remote = self._location.storage is not None
-        done, _ = await asyncio.wait([self._looking], timeout=PATIENCE if is_remote else None)
+        done, _ = await asyncio.wait([self._looking], timeout=FEEDBACK_TIMEOUT if is_remote else None)
         if not done:
             return None
         looked, self._looking = self._looking, None
@@ -189,7 +189,7 @@ class AgentBus:
         if self._write_behind.is_away:
             return []
         try:
-            async with asyncio.timeout(self._write_behind.silence):
+            async with asyncio.timeout(self._write_behind.answer_timeout):
                 return await pending_mail(self._location.store, AgentMessage, limit, topic=topic)
         except (StoreError, TimeoutError) as error:
             logger.info("Messages for the agent %r can't be read now: %s", self._location.agent, error)
@@ -213,11 +213,11 @@ class AgentBus:
 class Peers:
     """The other agents of a network, to which an agent sends messages; their `cards` say who listens."""
 
-    def __init__(self, agent: str, network: str, mailbox: Mailbox, silence: float | None) -> None:
+    def __init__(self, agent: str, network: str, mailbox: Mailbox, answer_timeout: float | None) -> None:
         self._agent = agent
         self._network = network
         self._mailbox = mailbox
-        self._silence = silence
+        self._answer_timeout = answer_timeout
         self._cards: list[tuple[AgentLocation, AgentCard | None]] = []
         self._refreshed_at = -REFRESH_SECONDS
 
@@ -228,14 +228,14 @@ class Peers:
         `TimeoutError` after the last agent if one could not get it.
         """
         failure: StoreError | TimeoutError | None = None
-        async with asyncio.timeout(self._silence):
+        async with asyncio.timeout(self._answer_timeout):
             others = await self._others()
         for location, card in others:
             if location.agent in reached or not (card is None or card.listens_to(message.topic)):
                 continue
             mailbox = replace(self._mailbox, store=location.store, save=None)
             try:
-                async with asyncio.timeout(self._silence):
+                async with asyncio.timeout(self._answer_timeout):
                     await mailbox.message(message.topic, message.data, sender=message.sender, key=message.id)
             except (StoreError, TimeoutError) as error:
                 failure = error

@@ -34,22 +34,23 @@ if TYPE_CHECKING:
     from redraft.text.templates import Template
 
 MODEL_TIMEOUT_MS = 600_000
-"""How long a model may take by default, which no provider promises to keep."""
+"""The default time limit of a model call."""
 MIN_ITEM_TOKENS = 12
-"""Tokens that even an empty memory item takes, for its id and timestamp."""
+"""The tokens of an empty memory item, for its id and timestamp."""
 MAX_MISSES = 10
-"""After so many items that did not fit into the prompt no further one is tried."""
+"""The number of items that don't fit into the prompt after which the selection stops."""
 
 Ranked: TypeAlias = tuple[float, str, int, str]
-"""What makes a memory item worth showing (confidence, timestamp, position), and its key."""
+"""The rank of a memory item (confidence, timestamp, position), and its key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """The answer of a model, and what all its replies used."""
+    """The answer of a model."""
 
     value: Any
     usage: TokenUsage
+    """The usage of all its replies."""
 
 
 async def ask_model(
@@ -62,16 +63,16 @@ async def ask_model(
     timeout_ms: int | None = None,
     reasoning: bool = False,
 ) -> Any:
-    """Return a model's answer: the JSON value that follows `schema`, or without one the text.
+    """Ask a model: the answer is a JSON value that follows `schema`, or text without a schema.
 
-    A reply that does not follow the schema is asked for once more, with what is wrong with it. Values in the
-    prompt come from outside and stay data: templates in them are not rendered. What all replies used, failed
-    calls included, is added to the cycle. `reasoning` marks a prompt of Reason, whose memory items
-    `cycle.rendered` collects.
+    If the reply does not follow the schema, the model is asked again, with the mistakes. Values in the prompt
+    are untrusted data: templates in them are not rendered. The usage of all replies, failed calls included,
+    is added to the cycle. `reasoning` marks a prompt of Reason; the ids of its memory items are added to
+    `cycle.rendered`.
 
-    Raises `TemplateError` for a prompt that can't be rendered, `ModelError` when the provider failed for good
-    or has not answered, the second time included, within `timeout_ms` (None: ten minutes), and `OutputError`
-    when the second reply is unusable, too.
+    Raises `TemplateError` for a prompt that can't be rendered; `ModelError` if the provider fails
+    permanently, or if both attempts together take longer than `timeout_ms` (None: ten minutes); `OutputError`
+    if the second reply is unusable, too.
     """
     compiled = template(prompt)
     scopes, note = prompt_scopes(cycle, compiled, reasoning=reasoning)
@@ -95,9 +96,9 @@ async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None, sec
     def read(reply: ChatReply) -> tuple[Any, str]:
         if compiled is None:
             return reply.text, ""
-        found = compiled.check(reply.text if reply.parsed is None else reply.parsed)
-        # A small model that only hears what was expected says the same again.
-        return found.value, " ".join(f"{problem.message}. {problem.suggestion}" for problem in found.errors)
+        checked = compiled.check(reply.text if reply.parsed is None else reply.parsed)
+        # Without a suggestion, a small model repeats its mistake.
+        return checked.value, " ".join(f"{error.message}. {error.suggestion}" for error in checked.errors)
 
     limit = timeout(seconds)
     try:
@@ -110,7 +111,7 @@ async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None, sec
     except RedraftError as error:
         error.usage = metered.used
         raise
-    # Replies that were replayed cost nothing now, but they are what this step used.
+    # Replayed replies cost nothing now, but they belong to the usage of this step.
     usage = answer.usage + metered.failed
     if answer.problem:
         raise OutputError(f"The model's reply can't be used: {answer.problem}", usage=usage)
@@ -118,7 +119,7 @@ async def _ask(chat: ChatModel, text: str, schema: Mapping[str, Any] | None, sec
 
 
 def _provider_schema(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a schema that providers accept: that of an object."""
+    """The schema if it describes an object, which is what providers accept; else None."""
     return schema if schema is not None and schema.get("type") == "object" else None
 
 
@@ -129,11 +130,11 @@ def _schema_instruction(schema: Mapping[str, Any] | None) -> str:
 
 
 def prompt_scopes(cycle: Cycle, template: Template, *, reasoning: bool = False) -> tuple[dict[str, Any], str]:
-    """Return the scopes of a prompt, and a note on the memory items left out (empty: none were).
+    """The scopes of a prompt, and a note on the memory items left out (empty if all fit).
 
     All memory keys that the template reads share `spec.memory.prompt_tokens`. The best item of each key
-    (by confidence, then recency) is taken in turn, so that no key crowds out another. Items keep their stored
-    order, oldest first.
+    (by confidence, then recency) is chosen in turn, so that no key crowds out another. The items are in their
+    stored order, oldest first.
     """
     memory = cycle.state.memory
     paths = [path for path in template.paths if path[0] == "memory"]
@@ -141,24 +142,24 @@ def prompt_scopes(cycle: Cycle, template: Template, *, reasoning: bool = False) 
     if any(len(path) == 1 for path in paths):  # the memory as a whole
         keys |= set(memory)
     available = {key: memory.get(key, ()) for key in sorted(keys)}
-    shown = _select(available, cycle.spec.memory.prompt_tokens, cycle.runtime.clock())
+    selected = _select(available, cycle.spec.memory.prompt_tokens, cycle.runtime.clock())
     if reasoning:
-        cycle.rendered |= {str(item["id"]) for items in shown.values() for item in items if "id" in item}
+        cycle.rendered |= {str(item["id"]) for items in selected.values() for item in items if "id" in item}
     left_out = [
-        f"{len(items) - len(shown[key]):,} of {len(items):,} of memory.{key}"
+        f"{len(items) - len(selected[key]):,} of {len(items):,} of memory.{key}"
         for key, items in available.items()
-        if len(shown[key]) < len(items)
+        if len(selected[key]) < len(items)
     ]
     note = f"(Left out of the memory above, to keep it short: {', '.join(left_out)}.)" if left_out else ""
-    return {**cycle.scopes(), "memory": {**memory, **shown}}, note
+    return {**cycle.scopes(), "memory": {**memory, **selected}}, note
 
 
 def _select(available: Mapping[str, Sequence[Item]], budget: int, now: datetime) -> dict[str, list[Item]]:
-    """Return the items of each key that fit into the tokens together; one too long does not block others."""
+    """The items that fit into the token budget, by key; an item that is too long does not block others."""
     may_all_fit = MIN_ITEM_TOKENS * sum(map(len, available.values())) <= budget
     if may_all_fit and estimate_tokens(_as_json(available)) <= budget:
         return {key: list(items) for key, items in available.items()}
-    chosen: dict[str, set[int]] = {key: set() for key in available}
+    positions: dict[str, set[int]] = {key: set() for key in available}
     left, misses = budget, 0
     for _, _, position, key in _best_first(available, now):
         if left < MIN_ITEM_TOKENS or misses == MAX_MISSES:
@@ -166,14 +167,14 @@ def _select(available: Mapping[str, Sequence[Item]], budget: int, now: datetime)
         tokens = estimate_tokens(_as_json(available[key][position]))
         if tokens <= left:
             left -= tokens
-            chosen[key].add(position)
+            positions[key].add(position)
         else:
             misses += 1
-    return {key: [items[position] for position in sorted(chosen[key])] for key, items in available.items()}
+    return {key: [items[position] for position in sorted(positions[key])] for key, items in available.items()}
 
 
 def _best_first(available: Mapping[str, Sequence[Item]], now: datetime) -> Iterator[Ranked]:
-    """Yield the best item of each key, then the second best of each, and so on."""
+    """The best item of each key, then the second best of each, and so on."""
     ranked = [
         sorted(
             (
@@ -184,8 +185,8 @@ def _best_first(available: Mapping[str, Sequence[Item]], now: datetime) -> Itera
         )
         for key, items in available.items()
     ]
-    for turn in zip_longest(*ranked):
-        yield from sorted((one for one in turn if one is not None), reverse=True)
+    for rank in zip_longest(*ranked):
+        yield from sorted((item for item in rank if item is not None), reverse=True)
 
 
 def _as_json(value: Any) -> str:
@@ -193,7 +194,7 @@ def _as_json(value: Any) -> str:
 
 
 async def call_configured(cycle: Cycle, step: str, config: FunctionOption) -> Any:
-    """Call the function that a substage names, as one step, and return its result; None if it names none."""
+    """Call the function of a substage as a step; None if the substage has no function."""
     if config.function is None:
         return None
     return await cycle.step(
@@ -210,13 +211,13 @@ async def call_function(
     *,
     timeout_ms: int | None = None,
 ) -> Any:
-    """Call a function of the program and return its result as plain JSON data.
+    """Call a function of the program; its result must be plain JSON data.
 
-    It is called with the rendered `arguments` as keywords; a parameter `state` gets a copy of the cycle's
-    state, `idempotency_key` that of the action. A function that is not async runs in a thread, where it
-    continues after a timeout.
+    The rendered `arguments` are keyword arguments. A parameter `state` receives a copy of the cycle's state,
+    a parameter `idempotency_key` the key of the action. A sync function runs in a thread, where it continues
+    after a timeout.
 
-    Raises what the function raises, `OutputError` for a result that is not plain data, and `TimeoutError`
+    Raises any error of the function, `OutputError` for a result that is not plain data, and `TimeoutError`
     after `timeout_ms`.
     """
     function = cycle.runtime.functions.get(name)
@@ -224,10 +225,10 @@ async def call_function(
         hint = nearest(name, list(cycle.runtime.functions))
         raise ConfigError(f"The program provides no function {name!r}; {hint}")
     keywords = render(arguments, cycle.outward_scopes(action))
-    takes = parameters_by_name(function).keys() - keywords.keys()
-    if "state" in takes:
+    parameters = parameters_by_name(function).keys() - keywords.keys()
+    if "state" in parameters:
         keywords["state"] = to_json(cycle.state.scopes())
-    if "idempotency_key" in takes:
+    if "idempotency_key" in parameters:
         keywords["idempotency_key"] = idempotency_key
     seconds = None if timeout_ms is None else timeout_ms / 1000
     limit = timeout(seconds)

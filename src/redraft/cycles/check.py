@@ -1,4 +1,4 @@
-"""Check: find what is wrong with an agent file before anything is spent."""
+"""Check: validate an agent file before money is spent."""
 
 from __future__ import annotations
 
@@ -60,27 +60,27 @@ SCOPES: Mapping[str, tuple[str, ...] | None] = {
     "agent": ("name", "description"),
     "cycle": (),
     "action": ("action", "params", "reason", "id", "name", "type"),
-    "notice": tuple(one.name for one in fields(Notice)),
+    "notice": tuple(field.name for field in fields(Notice)),
 }
-"""The names that templates see, and the keys of each if they are known; `cycle` is a number."""
+"""The names that templates see, each with its keys (None: any key); `cycle` is a number."""
 NOTICE = "notice"
-"""Only notifications see it."""
+"""A scope of notifications only."""
 
 DERIVED_KEYS: Mapping[str, tuple[str, ...]] = {
     "governance": ("violations", "approved", "authority"),
     "execution": ("actions",),
 }
-"""The keys of `derivedData` that only Redraft writes."""
+"""Parts of `derivedData` that only Redraft writes, with their keys."""
 
 LEARNED_KEYS = ("newPatterns", "reinforcedPatterns", "deprecatedPatterns", "confidenceAdjustment")
-"""What `update-state` takes from the answer of a `learn`."""
+"""The keys that `update-state` reads in the answer of a `learn`."""
 
 ENV = "env"
 OUTWARD = frozenset({"url", "headers", "body", "with", "path"})
 """Only requests and calls see `env`, so that no prompt or log shows a key."""
 
 PROVIDED = ("state", "idempotency_key")
-"""Parameters of a function that are filled in by their names."""
+"""Parameters of a function that Redraft fills in, by name."""
 
 
 def check(
@@ -89,7 +89,7 @@ def check(
     functions: Mapping[str, Callable[..., Any]],
     model_for: Callable[[str | None], ChatModel],
 ) -> None:
-    """Raise `AgentFileError` with everything that can't work, each with its line if there is a `source`.
+    """Raise `AgentFileError` with all mistakes, each with its line if there is a `source`.
 
     `model_for` returns the model of a name (None: the agent's own) or raises `ConfigError`.
     """
@@ -100,7 +100,7 @@ def check(
 
 
 class _Check:
-    """Checks every part of an agent, and collects what is wrong with it."""
+    """Checks every part of an agent, and collects the problems."""
 
     def __init__(
         self,
@@ -149,13 +149,13 @@ class _Check:
         self.learnings_used()
 
     def triggers(self) -> None:
-        taken = {part.config.topic for part in substages_of(self.spec, MessagesSense)}
-        hooks: set[str] = set()
+        read_topics = {part.config.topic for part in substages_of(self.spec, MessagesSense)}
+        webhook_topics: set[str] = set()
         for at, trigger in enumerate(self.spec.triggers):
             path: KeyPath = ("triggers", at)
-            if isinstance(trigger, MessageTrigger | WebhookTrigger) and taken.isdisjoint(
+            if isinstance(trigger, MessageTrigger | WebhookTrigger) and read_topics.isdisjoint(
                 {None, trigger.topic}
-            ):  # the message would start one cycle after another
+            ):  # the message would start cycles without end
                 of = "of any topic" if trigger.topic is None else f"of the topic {trigger.topic!r}"
                 self.fail(
                     path,
@@ -163,12 +163,12 @@ class _Check:
                     "source of the type 'agent-messages' to 'sense'",
                 )
             if isinstance(trigger, WebhookTrigger):
-                if trigger.topic in hooks:
+                if trigger.topic in webhook_topics:
                     what = (
                         f"there are two webhooks of the topic {trigger.topic!r}; give each a topic of its own"
                     )
                     self.fail((*path, "topic"), what)
-                hooks.add(trigger.topic)
+                webhook_topics.add(trigger.topic)
             if isinstance(trigger, CronTrigger):
                 try:
                     next_time(trigger.expression, trigger.timezone, datetime.now(UTC))
@@ -185,37 +185,35 @@ class _Check:
             self.fail(("notify",), str(error))
 
     def template(self, text: Text, scopes: Sequence[str]) -> None:
-        """Check that a template or condition parses, and reads only names that are in its scopes."""
+        """Check that a template or condition parses, and reads only names in its scopes."""
         try:
-            found = template(text.template)
+            compiled = template(text.template)
         except TemplateError as error:
             self.fail(text.path, f"invalid {'condition' if text.is_condition else 'template'}: {error}")
             return
-        for read in sorted(found.paths, key=str):
-            name = str(read[0])
+        for path in sorted(compiled.paths, key=str):
+            name = str(path[0])
             if name not in scopes:
                 hint = "only requests and calls can read it" if name == ENV else nearest(name, scopes)
                 self.fail(text.path, f"unknown name {name!r}; {hint}")
                 continue
-            if name == ENV and len(read) > 1 and read[1] not in self.spec.env:
-                self.fail(text.path, f"the variable {read[1]!r} is not listed under 'env'")
-            self.keys(text.path, name, SCOPES.get(name), read[1:])
-            if name == "derivedData" and len(read) > 1:
-                self.keys(text.path, f"derivedData.{read[1]}", DERIVED_KEYS.get(str(read[1])), read[2:])
+            if name == ENV and len(path) > 1 and path[1] not in self.spec.env:
+                self.fail(text.path, f"the variable {path[1]!r} is not listed under 'env'")
+            self.keys(text.path, name, SCOPES.get(name), path[1:])
+            if name == "derivedData" and len(path) > 1:
+                self.keys(text.path, f"derivedData.{path[1]}", DERIVED_KEYS.get(str(path[1])), path[2:])
 
-    def keys(
-        self, path: KeyPath, name: str, keys: tuple[str, ...] | None, further: Sequence[str | int]
-    ) -> None:
+    def keys(self, path: KeyPath, name: str, keys: tuple[str, ...] | None, rest: Sequence[str | int]) -> None:
         """Reject unknown keys of a name whose `keys` are defined."""
-        if keys is None or not further or further[0] in keys:
+        if keys is None or not rest or rest[0] in keys:
             return
-        hint = f"{name!r} has no {further[0]!r}; {nearest(str(further[0]), keys)}"
+        hint = f"{name!r} has no {rest[0]!r}; {nearest(str(rest[0]), keys)}"
         if name == "cycle":
-            hint = f"'cycle' is the number of the cycle and has no {further[0]!r}; write {{{{cycle}}}}"
+            hint = f"'cycle' is the number of the cycle and has no {rest[0]!r}; write {{{{cycle}}}}"
         self.fail(path, hint)
 
     def substage(self, substage: Any, path: KeyPath) -> None:
-        """Check what a substage uses: models, schemas, functions, addresses, actions and memory keys."""
+        """Check the models, schemas, functions, URLs, actions and memory keys that a substage uses."""
         config = (*path, "config")
         if isinstance(substage, Prompted):
             self.prompt(substage, path)
@@ -244,22 +242,22 @@ class _Check:
                 self.fail((*config, "rules", at, "action"), what)
 
     def prompt(self, substage: Prompted, path: KeyPath) -> None:
-        """Check the schema and the model of a substage that may ask one."""
+        """Check the schema and the model of a substage with a prompt."""
         if (schema := substage.output_schema) is not None:
-            place = (*path, "outputSchema")
+            schema_path = (*path, "outputSchema")
             try:
                 Schema(schema)
             except ConfigError as error:
-                self.fail(place, str(error))
+                self.fail(schema_path, str(error))
             else:
                 if schema.get("type", "object") != "object":
-                    self.fail((*place, "type"), f"the reply must be an object, not {schema['type']!r}")
+                    self.fail((*schema_path, "type"), f"the reply must be an object, not {schema['type']!r}")
         if substage.prompt is not None:
             try:
                 self.model_for(substage.model)
             except ConfigError as error:
-                place = (*path, "model") if substage.model else path
-                self.fail(place, f"{error} Aliases are defined under 'models'")
+                model_path = (*path, "model") if substage.model else path
+                self.fail(model_path, f"{error} Aliases are defined under 'models'")
 
     def action(self, action: AnyAction, path: KeyPath) -> None:
         if action.name in self.seen_actions:
@@ -279,14 +277,14 @@ class _Check:
             signature = inspect.signature(function)
         except (TypeError, ValueError):  # some functions written in C have no signature
             return
-        filled = [key for key in PROVIDED if key in signature.parameters and key not in arguments]
+        provided = [key for key in PROVIDED if key in signature.parameters and key not in arguments]
         try:
-            signature.bind(**dict.fromkeys([*arguments, *filled]))
+            signature.bind(**dict.fromkeys([*arguments, *provided]))
         except TypeError as error:
             self.fail(path, f"the function {name!r} can't be called with {sorted(arguments)}: {error}")
 
     def url(self, url: str, path: KeyPath) -> None:
-        """Check the URL of a request, unless a variable holds it."""
+        """Check the URL of a request, unless it depends on a variable."""
         try:
             require_http("HTTP in an agent file")
         except MissingExtraError as error:
@@ -296,7 +294,7 @@ class _Check:
             self.fail((*path, "url"), f"expected a URL that begins with http:// or https://, got {url!r}")
 
     def order(self) -> None:
-        """Check that a substage comes after those it depends on."""
+        """Check that each substage comes after the substages that it depends on."""
         first: dict[str, int] = {}
         for number, (_, substage, _) in enumerate(self.parts):
             first.setdefault(substage.type, number)
@@ -309,12 +307,12 @@ class _Check:
                 self.fail(path, f"there are two substages of the type {substage.type!r}; expected one")
 
     def learnings_used(self) -> None:
-        """Check that something uses what is learned: a later prompt or condition, or the memory."""
-        writes = bool(substages_of(self.spec, UpdateState))
+        """Check that learnings are used: by a later prompt or condition, or by the memory."""
+        has_update_state = bool(substages_of(self.spec, UpdateState))
         for number, (_, substage, path) in enumerate(self.parts):
             if not isinstance(substage, Learn) or self.is_read_after(number):
                 continue
-            if not writes:  # only a warning: an agent may just report what it learns
+            if not has_update_state:  # only a warning: an agent may just report its learnings
                 logger.warning(
                     "The agent %r forgets what its substage %r learns; add a substage of the type "
                     "'update-state' after it, which writes that into the memory.",
@@ -323,25 +321,25 @@ class _Check:
                 )
                 continue
             properties = as_object((substage.output_schema or {}).get("properties"))
-            takes = [*LEARNED_KEYS, *([INSIGHTS] if INSIGHTS in memory_keys(self.spec) else [])]
-            if properties and properties.keys().isdisjoint(takes):
+            used_keys = [*LEARNED_KEYS, *([INSIGHTS] if INSIGHTS in memory_keys(self.spec) else [])]
+            if properties and properties.keys().isdisjoint(used_keys):
                 names = list(properties)
-                what = f"'update-state' ignores {', '.join(map(repr, names))}; {nearest(names[0], takes)}"
+                what = f"'update-state' ignores {', '.join(map(repr, names))}; {nearest(names[0], used_keys)}"
                 self.fail((*path, "outputSchema", "properties"), what)
 
     def is_read_after(self, number: int) -> bool:
-        """Return whether a later substage reads what was learned."""
-        read = ("derivedData", "learnings")
+        """Whether a later substage reads the learnings."""
+        learnings = ("derivedData", "learnings")
         return any(
-            path[:2] == read or path == read[:1]
-            for _, substage, place in self.parts[number + 1 :]
-            for text in texts(substage, place)
+            path[:2] == learnings or path == learnings[:1]
+            for _, substage, substage_path in self.parts[number + 1 :]
+            for text in texts(substage, substage_path)
             for path in valid_template(text.template).paths
         )
 
 
 def _extra_scopes(path: KeyPath, stage: str) -> tuple[str, ...]:
-    """Return the names that a template sees besides those of the cycle."""
+    """The names that a template sees in addition to the names of the cycle."""
     if stage == "reason" and "constraints" in path:
         return ("action",)
     outward = (ENV,) if OUTWARD.intersection(path) else ()

@@ -36,10 +36,10 @@ ANOMALIES = "anomalies"
 
 
 async def analyze(substage: Analyze, cycle: Cycle) -> None:
-    """Add to `derivedData.analysis`: `anomalies`, and every other key that a model or function returned.
+    """Add `anomalies` to `derivedData.analysis`, and every other key that a model or function returned.
 
-    A rule that can't be evaluated, because what it reads is missing, is a failure and not an anomaly. Raises
-    what the model or function raises.
+    A rule that can't be evaluated, because a value is missing, is a failure and not an anomaly. Raises any
+    error of the model or function.
     """
     step = f"reason/{substage.name}"
     analysis: dict[str, Any] = cycle.state.derived_data["analysis"]
@@ -64,27 +64,29 @@ def _merge(analysis: dict[str, Any], answer: Any, name: str) -> None:
         if answer is not None:
             analysis[name] = answer
         return
-    found = dict(cast("Mapping[str, Any]", answer))
-    anomalies = found.pop(ANOMALIES, [])
-    analysis |= found
-    for one in cast("list[Any]", anomalies) if isinstance(anomalies, list) else [anomalies]:
-        anomaly = cast("dict[str, Any]", one) if isinstance(one, dict) else {"message": as_text(one)}
-        analysis[ANOMALIES].append({"rule": name, "severity": "warning", "message": "", **anomaly})
+    fields = dict(cast("Mapping[str, Any]", answer))
+    anomalies = fields.pop(ANOMALIES, [])
+    analysis |= fields
+    for anomaly in cast("list[Any]", anomalies) if isinstance(anomalies, list) else [anomalies]:
+        details = (
+            cast("dict[str, Any]", anomaly) if isinstance(anomaly, dict) else {"message": as_text(anomaly)}
+        )
+        analysis[ANOMALIES].append({"rule": name, "severity": "warning", "message": "", **details})
 
 
 MAX_ACTIONS = 100
-"""Entries of a plan: a model that repeats itself must not act without end."""
+"""The maximum length of a plan, in case a model repeats itself."""
 ACTIONS = "actions"
 
 
 async def plan(substage: Plan, cycle: Cycle) -> None:
-    """Add to `derivedData.plan`: `actions`, and every other key that a model or function returned.
+    """Add `actions` to `derivedData.plan`, and every other key that a model or function returned.
 
     Only actions that `execute` declares get into the plan; anything else is a failure, and so is a rule that
-    can't be evaluated. Raises what the model or function raises.
+    can't be evaluated. Raises any error of the model or function.
     """
     step = f"reason/{substage.name}"
-    planned_actions(cycle)  # so that the list exists in any case
+    planned_actions(cycle)  # creates the list
     for rule in substage.config.rules:
         try:
             scopes = cycle.scopes()
@@ -111,44 +113,43 @@ def _add_all(answer: Any, cycle: Cycle, step: str) -> None:
         rest = dict(cast("Mapping[str, Any]", answer))
         actions = rest.pop(ACTIONS, [])
         cycle.state.derived_data["plan"] |= rest
-    for one in cast("list[Any]", actions) if isinstance(actions, list) else [actions]:
-        if one is not None:
-            _add(one, cycle, step)
+    for action in cast("list[Any]", actions) if isinstance(actions, list) else [actions]:
+        if action is not None:
+            _add(action, cycle, step)
 
 
 def _add(answer: Any, cycle: Cycle, step: str) -> None:
-    known = cycle.actions
     fields: Any = {"action": answer} if isinstance(answer, str) else answer
     if not isinstance(fields, dict):
-        trouble = f"{short_repr(answer)} is not an action; expected a name, or an object with 'action'"
+        problem = f"{short_repr(answer)} is not an action; expected a name, or an object with 'action'"
     else:
         fields = cast("dict[str, Any]", fields)
         name: Any = fields.get("action", fields.get("name"))
         params: Any = fields.get("params") or {}
-        if not isinstance(name, str) or name not in known:
-            trouble = f"there is no action {short_repr(name)}; {nearest(str(name), list(known))}"
+        if not isinstance(name, str) or name not in cycle.actions:
+            problem = f"there is no action {short_repr(name)}; {nearest(str(name), list(cycle.actions))}"
         elif not isinstance(params, dict):
-            trouble = f"the params of {name!r} are {short_repr(params)}; expected an object"
+            problem = f"the params of {name!r} are {short_repr(params)}; expected an object"
         elif len(planned_actions(cycle)) >= MAX_ACTIONS:
-            trouble = f"{name!r} is one too many; the limit is {MAX_ACTIONS} actions"
+            problem = f"{name!r} is one too many; the limit is {MAX_ACTIONS} actions"
         else:
             reason = fields.get("reason")
             add_to_plan(
                 cycle, name, cast("dict[str, Any]", params), reason if isinstance(reason, str) else ""
             )
             return
-    cycle.failures.append(f"{step}: not planned: {trouble}")
+    cycle.failures.append(f"{step}: not planned: {problem}")
 
 
 def _choices(cycle: Cycle) -> str:
-    """Return the actions that a model can plan, for its prompt; braces would be taken for a template."""
+    """The actions that a model can plan, for its prompt; without braces, which would start a template."""
     names = "\n".join(f"- {action.name} ({action.type})" for action in cycle.actions.values())
     text = f"Only these actions can be planned, by their names:\n{names or '(none)'}"
     return text.replace("{", "(").replace("}", ")")
 
 
 def _schema(cycle: Cycle) -> dict[str, Any]:
-    """Return the schema of a plan, for a file that does not define one."""
+    """The default schema of a plan."""
     properties = {
         "action": {"type": "string", "enum": list(cycle.actions)},
         "params": {"type": "object"},
@@ -160,10 +161,10 @@ def _schema(cycle: Cycle) -> dict[str, Any]:
 
 
 async def govern(substage: Govern, cycle: Cycle) -> None:
-    """Write the violations into `derivedData.governance`, and the ids of the actions that stay approved.
+    """Write the violations and the ids of the approved actions into `derivedData.governance`.
 
-    A constraint that mentions `action` is checked for each of them, any other once for the plan, which it
-    blocks as a whole. A constraint that is only recorded blocks nothing.
+    A constraint that mentions `action` is checked for each action. Any other constraint is checked once for
+    the plan, and blocks all of it. A constraint with `enforce: record` blocks nothing.
     """
     admit_due_actions(cycle)
     check_plan(substage.config.constraints, cycle)
@@ -175,63 +176,66 @@ AUTONOMOUS, CONTROLLED = "autonomous", "controlled"
 
 @dataclass(frozen=True, slots=True)
 class PlanAnswers:
-    """The answers of people about the actions of a plan, by the id of the action."""
+    """The answers of people about a plan."""
 
     answers: Mapping[str, HumanAnswer] = field(default_factory=dict[str, HumanAnswer])
+    """The answers, by the id of the action."""
 
 
 async def authorize(substage: Authorize, cycle: Cycle) -> None:
-    """Write into `derivedData.governance` what stays `approved`, and on whose `authority`.
+    """Write the ids of `approved` actions and the deciding `authority` into `derivedData.governance`.
 
-    Autonomous: the agent itself approves. Supervised: wait for a person, then apply the default to what is
-    undecided; the wait survives a restart of the process. Controlled: wait for a person without a limit. If
-    `when` does not hold, nobody is asked. Each action is a question of `Approvals`; those with changed
+    Autonomous: the agent itself approves. Supervised: wait for a person, then apply the default to undecided
+    actions; the wait survives a restart of the process. Controlled: wait for a person without a limit. If
+    `when` does not hold, the agent approves. Each action is a question of `Approvals`; actions with changed
     parameters are checked against the constraints again. Raises `TemplateError` for a `when` that can't be
     evaluated.
     """
     admit_due_actions(cycle)
     config, governance = substage.config, governance_of(cycle)
-    is_asked = config.mode != AUTONOMOUS and (config.when is None or holds(config.when, cycle.scopes()))
-    if not is_asked:
+    needs_person = config.mode != AUTONOMOUS and (config.when is None or holds(config.when, cycle.scopes()))
+    if not needs_person:
         governance.setdefault("authority", _authority(AUTONOMOUS, "approved"))
         return
-    actions = [one for one in planned_actions(cycle) if one["id"] in governance["approved"]]
+    actions = [action for action in planned_actions(cycle) if action["id"] in governance["approved"]]
     if not actions:
         governance["authority"] = _authority(config.mode, "approved", message="nothing to decide on")
         return
-    answered = await cycle.step(f"reason/{substage.name}", PlanAnswers, _ask_people, actions, substage, cycle)
-    governance["authority"] = _apply(answered.answers, actions, config, cycle)
+    people = await cycle.step(f"reason/{substage.name}", PlanAnswers, _ask_people, actions, substage, cycle)
+    governance["authority"] = _apply(people.answers, actions, config, cycle)
 
 
 def _authority(mode: str, decision: str, by: str = "", message: str = "", proof: str = "") -> dict[str, str]:
-    """Return who decided and how; `proof` has the ids of the tokens that prove who it was."""
+    """Who decided and how; `proof` has the ids of the tokens that prove the identity of the person."""
     authority = {"mode": mode, "decision": decision, "by": by, "message": message}
     return authority | {"proof": proof} if proof else authority
 
 
 async def _ask_people(actions: Sequence[dict[str, Any]], substage: Authorize, cycle: Cycle) -> PlanAnswers:
-    """Ask about each action, until all are decided on or time is up."""
+    """Ask about each action, until all are decided or the time is up."""
     within = None if substage.config.mode == CONTROLLED else _seconds(substage.config, cycle)
     end = moment_after(cycle.runtime.clock(), within)
     then = "" if end is None else f" (by {end:%Y-%m-%d %H:%M:%S} UTC, else {substage.config.default})"
-    questions = [_question(one, then, substage, cycle) for one in actions]
-    found = await cycle.runtime.bus.ask(questions, within)
-    return PlanAnswers({question.node: found[question.id] for question in questions if question.id in found})
+    questions = [_question(action, then, substage, cycle) for action in actions]
+    answers = await cycle.runtime.bus.ask(questions, within)
+    return PlanAnswers(
+        {question.node: answers[question.id] for question in questions if question.id in answers}
+    )
 
 
-def _question(one: Mapping[str, Any], then: str, substage: Authorize, cycle: Cycle) -> Approval:
-    """Return the question about a planned action; its id is the same when the cycle resumes."""
-    key = cycle.idempotency_key(substage.name, "approve", one["id"])
-    reason = f": {one['reason']}" if one.get("reason") else ""
+def _question(action: Mapping[str, Any], then: str, substage: Authorize, cycle: Cycle) -> Approval:
+    """The question about a planned action; its id is the same when the cycle resumes."""
+    key = cycle.idempotency_key(substage.name, "approve", action["id"])
+    reason = f": {action['reason']}" if action.get("reason") else ""
     name = cycle.spec.name
     return Approval(
         id=f"{name}.{key[:8]}",
         run_id=name,
         workflow=name,
-        node=one["id"],
-        message=cycle.runtime.redact(f"{one['action']}{reason}") + then,
+        node=action["id"],
+        message=cycle.runtime.redact(f"{action['action']}{reason}") + then,
         asked_at=cycle.runtime.clock(),
-        data=cycle.runtime.redact(one["params"]),
+        data=cycle.runtime.redact(action["params"]),
         default=_default(substage.config),
     )
 
@@ -241,7 +245,7 @@ def _default(config: AuthorizeConfig) -> Literal["approve", "reject"]:
 
 
 def _seconds(config: AuthorizeConfig, cycle: Cycle) -> float:
-    """Return how many seconds to wait for a person, less what an earlier process has waited."""
+    """Seconds left to wait for a person, less the time that an earlier process has waited."""
     until, cycle.waits_until = cycle.waits_until, None
     limit = config.timeout_ms / 1000
     return limit if until is None else min(limit, max(0.0, (until - cycle.runtime.clock()).total_seconds()))
@@ -254,57 +258,59 @@ def _apply(
     cycle: Cycle,
 ) -> dict[str, str]:
     """Apply the answers to the plan, and the default to the rest; return the authority."""
-    given = [(one, answers[one["id"]]) for one in actions if one["id"] in answers]
-    decided = [(one, answer) for one, answer in given if not answer.timed_out]
-    decisions = [_apply_one(answer, one, cycle) for one, answer in decided]
-    if modified := [one for (one, _), said in zip(decided, decisions, strict=True) if said == "modified"]:
+    answered = [(action, answers[action["id"]]) for action in actions if action["id"] in answers]
+    decided = [(action, answer) for action, answer in answered if not answer.timed_out]
+    decisions = [_apply_answer(answer, action, cycle) for action, answer in decided]
+    if modified := [
+        action for (action, _), decision in zip(decided, decisions, strict=True) if decision == "modified"
+    ]:
         constraints = constraints_of(cycle)
         check_plan(constraints, cycle)
         check_actions(modified, constraints, cycle)
     messages = [answer.comment for _, answer in decided]
     if len(decided) < len(actions):
         default = _default(config)
-        ids = {one["id"] for one, _ in decided}
-        for one in actions:
-            if default == "reject" and one["id"] not in ids:
-                disapprove(one["id"], cycle)
+        ids = {action["id"] for action, _ in decided}
+        for action in actions:
+            if default == "reject" and action["id"] not in ids:
+                disapprove(action["id"], cycle)
         decisions.append("default")
         messages.append(
             f"nobody decided within {config.timeout_ms / 1000:g} s, so the default applies: {default}"
         )
-    decision = next(one for one in ("modified", "approved", "rejected", "default") if one in decisions)
+    decision = next(name for name in ("modified", "approved", "rejected", "default") if name in decisions)
     people, proofs = ([getattr(answer, name) for _, answer in decided] for name in ("by", "proof"))
     by, proof, message = (
-        separator.join(dict.fromkeys(filter(None, each)))
-        for separator, each in ((", ", people), (", ", proofs), ("; ", messages))
+        separator.join(dict.fromkeys(filter(None, texts)))
+        for separator, texts in ((", ", people), (", ", proofs), ("; ", messages))
     )
     return _authority(config.mode, decision, by, message, proof)
 
 
-def _apply_one(answer: HumanAnswer, one: dict[str, Any], cycle: Cycle) -> str:
-    """Apply an answer to a planned action; return what it decides."""
-    asked: dict[str, Any] = cycle.runtime.redact(one["params"])
-    value = as_object(answer.value) or asked
-    changes = {key: new for key, new in value.items() if key not in asked or asked[key] != new}
+def _apply_answer(answer: HumanAnswer, action: dict[str, Any], cycle: Cycle) -> str:
+    """Apply an answer to a planned action; return the decision."""
+    redacted: dict[str, Any] = cycle.runtime.redact(action["params"])
+    value = as_object(answer.value) or redacted
+    changes = {key: new for key, new in value.items() if key not in redacted or redacted[key] != new}
     if not answer.approved or not changes:
         if not answer.approved:
-            disapprove(one["id"], cycle)
+            disapprove(action["id"], cycle)
         return "approved" if answer.approved else "rejected"
-    takes = {*one["params"], *parameters_of(cycle.actions[one["action"]])}
+    takes = {*action["params"], *parameters_of(cycle.actions[action["action"]])}
     unknown = next((key for key in sorted(changes) if takes.isdisjoint({key, ANY})), None)
     if unknown is None:
-        one["params"] = {**one["params"], **changes}
-    else:  # to run the planned one instead is not what the person wanted
+        action["params"] = {**action["params"], **changes}
+    else:  # running it as planned would ignore the person
         cycle.failures.append(
-            f"The answer about {one['action']!r} changes {unknown!r}, which it does not take, so it is not "
-            "run."
+            f"The answer about {action['action']!r} changes {unknown!r}, which it does not take, so it is "
+            "not run."
         )
-        disapprove(one["id"], cycle)
+        disapprove(action["id"], cycle)
     return "modified"
 
 
 def planned_actions(cycle: Cycle) -> list[dict[str, Any]]:
-    """Return the entries of the plan: `action`, `params`, `reason`, `id`."""
+    """The entries of the plan: `action`, `params`, `reason`, `id`."""
     return cycle.state.derived_data["plan"].setdefault("actions", [])
 
 
@@ -313,34 +319,34 @@ def add_to_plan(
 ) -> dict[str, Any]:
     """Add a declared action to the plan; return its entry."""
     actions = planned_actions(cycle)
-    one = {
+    entry = {
         "action": action,
         "params": dict(params or {}),
         "reason": reason,
         "id": f"{cycle.number}-{len(actions) + 1}",
     }
-    actions.append(one)
-    return one
+    actions.append(entry)
+    return entry
 
 
-def action_scope(one: Mapping[str, Any], action: AnyAction) -> dict[str, Any]:
-    """Return a planned action as templates and conditions see it."""
-    return {**one, "name": action.name, "type": action.type}
+def action_scope(entry: Mapping[str, Any], action: AnyAction) -> dict[str, Any]:
+    """A planned action as templates and conditions see it."""
+    return {**entry, "name": action.name, "type": action.type}
 
 
 def plan_entry(action: AnyAction) -> dict[str, Any]:
-    """Return the entry that an action would have in the plan."""
+    """The entry that an action would have in the plan."""
     return {"action": action.name, "params": {}, "reason": action.when or "", "id": ""}
 
 
-def is_due(one: Mapping[str, Any], action: AnyAction, cycle: Cycle) -> bool:
-    """Return whether a planned action has no condition, or one that holds. Raises `TemplateError`."""
-    return action.when is None or holds(action.when, cycle.scopes(action_scope(one, action)))
+def is_due(entry: Mapping[str, Any], action: AnyAction, cycle: Cycle) -> bool:
+    """Whether a planned action has no condition, or its condition holds. Raises `TemplateError`."""
+    return action.when is None or holds(action.when, cycle.scopes(action_scope(entry, action)))
 
 
 def unplanned_actions(cycle: Cycle) -> Iterator[AnyAction]:
-    """Yield the actions that run without being planned: on a condition, or because the file has no `plan`."""
-    names = {one["action"] for one in planned_actions(cycle)}
+    """Unplanned actions that may run: on a condition, or because the file has no `plan`."""
+    names = {entry["action"] for entry in planned_actions(cycle)}
     always = not substages_of(cycle.spec, Plan)
     for action in cycle.actions.values():
         if action.name not in names and (always or action.when is not None):
@@ -348,41 +354,42 @@ def unplanned_actions(cycle: Cycle) -> Iterator[AnyAction]:
 
 
 def governance_of(cycle: Cycle) -> dict[str, Any]:
-    """Return `derivedData.governance`: `violations`, and the ids of `approved` actions, initially all."""
+    """`derivedData.governance`: `violations`, and the ids of `approved` actions, initially all."""
     governance: dict[str, Any] = cycle.state.derived_data["governance"]
     governance.setdefault("violations", [])
-    governance.setdefault("approved", [one["id"] for one in planned_actions(cycle)])
+    governance.setdefault("approved", [entry["id"] for entry in planned_actions(cycle)])
     return governance
 
 
 def is_governed(cycle: Cycle) -> bool:
-    """Return whether the file has a `govern` or `authorize` substage."""
+    """Whether the file has a `govern` or `authorize` substage."""
     return bool(substages_of(cycle.spec, Govern) or substages_of(cycle.spec, Authorize))
 
 
 def constraints_of(cycle: Cycle) -> list[Constraint]:
-    """Return all constraints in the file."""
+    """All constraints in the file."""
     governs = substages_of(cycle.spec, Govern)
     return [constraint for govern in governs for constraint in govern.config.constraints]
 
 
 def admit_due_actions(cycle: Cycle) -> None:
-    """Plan the actions that are due by now, and approve those that satisfy the constraints.
+    """Plan the actions whose conditions hold by now, and approve those that satisfy the constraints.
 
-    A condition on something that is not known yet does not hold yet. Once a person has been asked about the
-    plan, later additions are not approved: the person has not seen them.
+    A condition on a value that does not exist yet does not hold. Once a person has been asked about the plan,
+    later additions are not approved: the person has not seen them.
     """
-    entered: list[dict[str, Any]] = []
+    added: list[dict[str, Any]] = []
     for action in tuple(unplanned_actions(cycle)):
         with suppress(TemplateError):
             if is_due(plan_entry(action), action, cycle):
-                entered.append(add_to_plan(cycle, action.name, reason=action.when or ""))
+                added.append(add_to_plan(cycle, action.name, reason=action.when or ""))
     if not is_governed(cycle):
         return
     governance = governance_of(cycle)
     if governance.get("authority", {}).get("mode", AUTONOMOUS) == AUTONOMOUS:
-        governance["approved"] += [one["id"] for one in entered if one["id"] not in governance["approved"]]
-        check_actions(entered, constraints_of(cycle), cycle)
+        approved: list[str] = governance["approved"]
+        approved += [entry["id"] for entry in added if entry["id"] not in approved]
+        check_actions(added, constraints_of(cycle), cycle)
 
 
 def check_actions(actions: Sequence[dict[str, Any]], constraints: Iterable[Constraint], cycle: Cycle) -> None:
@@ -403,13 +410,13 @@ def check_plan(constraints: Iterable[Constraint], cycle: Cycle) -> None:
 
 
 def disapprove(action_id: str, cycle: Cycle) -> None:
-    """Remove an action from those that are approved."""
+    """Remove an action from the approved actions."""
     governance = governance_of(cycle)
-    governance["approved"] = [one for one in governance["approved"] if one != action_id]
+    governance["approved"] = [approved for approved in governance["approved"] if approved != action_id]
 
 
 def refusal_reason(action: dict[str, Any], cycle: Cycle) -> str:
-    """Return why a planned action may not run; empty if it may."""
+    """Why a planned action may not run; empty if it may."""
     governance = governance_of(cycle)
     if not is_governed(cycle) or action["id"] in governance["approved"]:
         return ""
@@ -422,12 +429,12 @@ def refusal_reason(action: dict[str, Any], cycle: Cycle) -> str:
 
 
 def _is_violated(constraint: Constraint, action: dict[str, Any] | None, cycle: Cycle) -> bool:
-    """Return whether a constraint is violated, and record that once.
+    """Whether a constraint is violated; records the violation once.
 
-    One that can't be evaluated counts as violated: nobody knows that it holds.
+    A constraint that can't be evaluated counts as violated.
     """
-    seen = None if action is None else action_scope(action, cycle.actions[action["action"]])
-    scopes = cycle.scopes(seen)
+    scope = None if action is None else action_scope(action, cycle.actions[action["action"]])
+    scopes = cycle.scopes(scope)
     try:
         if holds(constraint.require, scopes):
             return False

@@ -47,23 +47,23 @@ if TYPE_CHECKING:
     from redraft.cycles.spec import AgentSpec, Learn, Retention
 
 INSIGHTS = "insights"
-"""The memory key for the insights of `learn`, if the file names it; otherwise only the cycle has them."""
+"""The memory key for the insights of `learn`; they are stored only if the file names the key."""
 ACTION_FIELDS = ("action", "type", "status", "params", "reason", "result", "error", "durationMs")
 PLAN_FIELDS = ("params", "reason")
 VIOLATION_FIELDS = ("constraint", "action", "message", "blocked")
 MAX_PAUSE = timedelta(days=365)
-"""A cycle that begins later after the previous one may have a wrong clock."""
+"""After a longer pause since the previous cycle, the clock may be wrong."""
 MAX_ITEM = 2_000
-"""Characters of an item, approximately."""
+"""The approximate size limit of an item, in characters."""
 
 Redact = Callable[[Any], Any]
 
 
 async def learn(substage: Learn, cycle: Cycle) -> None:
-    """Ask the model what can be learned; the answer goes to `derivedData.learnings`, several are merged.
+    """Ask the model for learnings, and merge its answer into `derivedData.learnings`.
 
-    The memory stays as it is until `update-state`. Text that is not JSON is an insight. Raises what
-    `ask_model` raises.
+    The memory does not change until `update-state`. Text that is not JSON is an insight. Raises any error of
+    `ask_model`.
     """
     reply = await ask_model(
         cycle,
@@ -79,14 +79,14 @@ async def learn(substage: Learn, cycle: Cycle) -> None:
 
 
 def target_of(substage: Learn) -> str:
-    """Return the memory key that new patterns go to.
+    """The memory key for new patterns.
 
-    That is `target`, else the only custom key that the prompt names, else `patterns`.
+    `target`, else the only custom key that the prompt names, else `patterns`.
     """
     if substage.config.target is not None:
         return substage.config.target.removeprefix("memory.")
-    own = [key for key in memory_keys_in(substage.prompt) if key not in (*STANDARD_KEYS, INSIGHTS)]
-    return own[0] if len(own) == 1 else PATTERNS
+    custom = [key for key in memory_keys_in(substage.prompt) if key not in (*STANDARD_KEYS, INSIGHTS)]
+    return custom[0] if len(custom) == 1 else PATTERNS
 
 
 def _fields(reply: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _fields(reply: Any) -> dict[str, Any]:
 
 
 def _merged(before: Mapping[str, Any], learned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both merged, with the lists of each key concatenated."""
+    """Merge two answers; lists under the same key are concatenated."""
     merged = {**before, **learned}
     for key in before.keys() & learned.keys():
         if isinstance(before[key], list) and isinstance(learned[key], list):
@@ -110,17 +110,17 @@ def _merged(before: Mapping[str, Any], learned: Mapping[str, Any]) -> dict[str, 
 
 
 async def update_state(substage: UpdateState, cycle: Cycle) -> None:
-    """Build the next memory of the cycle, which is written when the cycle ends, together with its record.
+    """Build the next memory, which is written when the cycle ends, together with its record.
 
-    What was refused of a model's learnings is a failure of the cycle.
+    Every refused learning is a failure of the cycle.
     """
-    following = next_memory(cycle, retention_of(cycle.spec), cycle.runtime.clock())
-    cycle.next_memory, cycle.changes = following.memory, following.changes
-    cycle.failures += [f"reflect/{substage.name}: {refusal}" for refusal in following.refusals]
+    result = next_memory(cycle, retention_of(cycle.spec), cycle.runtime.clock())
+    cycle.next_memory, cycle.changes = result.memory, result.changes
+    cycle.failures += [f"reflect/{substage.name}: {refusal}" for refusal in result.refusals]
 
 
 def retention_of(spec: AgentSpec) -> dict[str, Retention]:
-    """Return the retention of each memory key in the file."""
+    """The retention policies in the file, by memory key."""
     return {
         key.removeprefix("memory."): policy
         for substage in substages_of(spec, UpdateState)
@@ -130,21 +130,24 @@ def retention_of(spec: AgentSpec) -> dict[str, Retention]:
 
 @dataclass(frozen=True, slots=True)
 class NextMemory:
-    """The memory after a cycle, what differs from the one before, and what was refused, and why."""
+    """The memory after a cycle."""
 
     memory: Memory
     changes: tuple[MemoryChange, ...]
+    """The differences from the memory before the cycle."""
     refusals: tuple[str, ...] = ()
+    """The learnings that were refused, with the reasons."""
 
 
 def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime) -> NextMemory:
-    """Return the memory after a cycle; changes nothing, and never raises for the output of a model.
+    """The memory after a cycle. Never raises for the output of a model, and modifies nothing.
 
-    Appends the outcomes of actions, violations of constraints and feedback, merges what was learned, and
-    keeps each key within its retention. A key that the agent's file names exists from now on.
+    Appends action outcomes, constraint violations and feedback, merges the learnings, and applies the
+    retention of each key. Every key that the agent's file names exists from now on.
     """
-    named = {*STANDARD_KEYS, *cycle.memory.items, *cycle.state.memory, *retention}
-    keys = dict.fromkeys([*cycle.memory.items, *sorted(named | {key for key, _ in cycle.learnings})])
+    all_keys = {*STANDARD_KEYS, *cycle.memory.items, *cycle.state.memory, *retention}
+    all_keys |= {key for key, _ in cycle.learnings}
+    keys = dict.fromkeys([*cycle.memory.items, *sorted(all_keys)])
     drafts = {key: KeyDraft(cycle.memory.of(key), now) for key in keys}
     redact = cycle.runtime.redact
     for item in action_items(cycle, redact, now):
@@ -154,40 +157,40 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     for feedback in cycle.pending:
         drafts[FEEDBACK].append(feedback_item(feedback, redact, now))
     refusals = _merge_learnings(cycle, drafts, now)
-    # What a wrong clock makes old must not be deleted; if the clock is right, the next cycle deletes it.
+    # A wrong clock must not expire items; if the clock is right, the next cycle deletes them.
     before = cycle.previous_start
-    aged = now if before is None or now - before <= MAX_PAUSE else before
-    items = {key: draft.finish(*_bounds(retention.get(key), aged)) for key, draft in drafts.items()}
+    expiry_time = now if before is None or now - before <= MAX_PAUSE else before
+    items = {key: draft.finish(*_bounds(retention.get(key), expiry_time)) for key, draft in drafts.items()}
     memory = Memory(items, cycle.number)
     return NextMemory(memory, differences(cycle.memory, memory), tuple(refusals))
 
 
-def joined(
+def apply_changes(
     memory: Memory,
     changes: Iterable[MemoryChange],
     cycle: int,
     retention: Mapping[str, Retention],
     now: datetime,
 ) -> Memory:
-    """Return a memory with changes that were made to another one, as those of `cycle`, within retention."""
-    items = {key: {str(item.get("id")): item for item in found} for key, found in memory.items.items()}
+    """Apply changes of another memory, as changes of `cycle`, within the retention of each key."""
+    items_by_id = {key: {str(item.get("id")): item for item in items} for key, items in memory.items.items()}
     for change in changes:
-        of_key = items.setdefault(change.key, {})
+        items = items_by_id.setdefault(change.key, {})
         if change.after is None:
-            of_key.pop(change.id, None)
+            items.pop(change.id, None)
         elif change.before is None:
-            of_key[change.id] = {**change.after, "cycle": cycle}
-        elif change.id in of_key:  # it may have been dropped since
-            of_key[change.id] = change.after
-    bounded = {
-        key: retained(list(found.values()), *_bounds(retention.get(key), now), now)
-        for key, found in items.items()
+            items[change.id] = {**change.after, "cycle": cycle}
+        elif change.id in items:  # it may have been dropped since
+            items[change.id] = change.after
+    within_bounds = {
+        key: retained(list(items.values()), *_bounds(retention.get(key), now), now)
+        for key, items in items_by_id.items()
     }
-    return Memory(bounded, cycle)
+    return Memory(within_bounds, cycle)
 
 
 def _merge_learnings(cycle: Cycle, drafts: Mapping[str, KeyDraft], now: datetime) -> list[str]:
-    """Merge what was learned; return what was refused, and why."""
+    """Merge the learnings of a cycle; return the refusals, with reasons."""
     ids = count(1)
     refusals: list[str] = []
     for key, learned in cycle.learnings:
@@ -200,7 +203,7 @@ def _merge_learnings(cycle: Cycle, drafts: Mapping[str, KeyDraft], now: datetime
 
 
 def _bounds(retention: Retention | None, now: datetime) -> tuple[int | None, datetime | None]:
-    """Return how many items are kept at most, and the time of the oldest; None is no bound."""
+    """The maximum number of items, and the time of the oldest; None: no bound."""
     if retention is None:
         return None, None
     names = retention.policy or ["max_items", "ttl"]
@@ -209,28 +212,28 @@ def _bounds(retention: Retention | None, now: datetime) -> tuple[int | None, dat
     ttl = retention.ttl_ms if "ttl" in policies else None
     try:
         return max_items, None if ttl is None else now - timedelta(milliseconds=ttl)
-    except OverflowError:  # longer than the calendar: nothing is that old
+    except OverflowError:  # longer than the calendar, so no item is that old
         return max_items, None
 
 
 def action_items(cycle: Cycle, redact: Redact, now: datetime) -> list[Item]:
-    """Return an item for each action: why it was planned, its outcome, and whether the cycle worked."""
+    """An item for each action: the reason, the outcome, and whether the evaluation was a success."""
     derived = cycle.state.derived_data
-    planned = {one.get("id"): one for one in objects_in(derived, "plan", "actions")}
-    worked = as_object(derived.get("evaluation")).get("success")
+    planned = {entry.get("id"): entry for entry in objects_in(derived, "plan", "actions")}
+    success = as_object(derived.get("evaluation")).get("success")
     items: list[Item] = []
-    for position, done in enumerate(objects_in(derived, "execution", "actions"), 1):
-        plan = _pick(planned.get(done.get("id"), {}), PLAN_FIELDS)
-        fields = _redacted(_pick({**plan, **done}, ACTION_FIELDS), redact)
-        if isinstance(worked, bool):
-            fields["success"] = worked
-        stamp = moment_of(str(done.get("startedAt"))) or now
-        items.append(_item(cycle.item_id(position), stamp, cycle.number, fields))
+    for position, outcome in enumerate(objects_in(derived, "execution", "actions"), 1):
+        plan = _pick(planned.get(outcome.get("id"), {}), PLAN_FIELDS)
+        fields = _redacted(_pick({**plan, **outcome}, ACTION_FIELDS), redact)
+        if isinstance(success, bool):
+            fields["success"] = success
+        moment = moment_of(str(outcome.get("startedAt"))) or now
+        items.append(_item(cycle.item_id(position), moment, cycle.number, fields))
     return items
 
 
 def violation_items(cycle: Cycle, redact: Redact, now: datetime) -> list[Item]:
-    """Return an item for each violation of a constraint."""
+    """An item for each violation of a constraint."""
     return [
         _item(
             f"v{cycle.item_id(count)}",
@@ -243,7 +246,7 @@ def violation_items(cycle: Cycle, redact: Redact, now: datetime) -> list[Item]:
 
 
 def feedback_item(feedback: Feedback, redact: Redact, now: datetime) -> Item:
-    """Return a person's feedback as prompts see it, pending or remembered."""
+    """Feedback, pending or stored, as prompts see it."""
     fields = {
         "verdict": feedback.verdict,
         "message": feedback.message,
@@ -271,19 +274,19 @@ def _pick(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -> CycleMetrics:
-    """Return the metrics of a cycle: what `config` tracks, and always what failed or was skipped.
+    """The metrics of a cycle: the tracked metrics of `config`, and always failures and skipped substages.
 
-    Call it when Reflect has ended, wherever in it capture-metrics is. Anomalies are those of
-    `derivedData.analysis`, alerts the successful actions of this type; a queued alert is not counted.
+    Call it when Reflect has ended, wherever in it capture-metrics is. Anomalies are counted in
+    `derivedData.analysis`; an alert counts if its action succeeded and it is not queued.
     """
     flags = config or MetricsConfig()
     derived = cycle.state.derived_data
     anomalies = values_in(derived, "analysis", "anomalies")
     alerts = [
-        one
-        for one in objects_in(derived, "execution", "actions")
-        if (one.get("type"), one.get("status")) == ("alert", "succeeded")
-        and as_object(one.get("result")).get(QUEUED) is not True
+        outcome
+        for outcome in objects_in(derived, "execution", "actions")
+        if (outcome.get("type"), outcome.get("status")) == ("alert", "succeeded")
+        and as_object(outcome.get("result")).get(QUEUED) is not True
     ]
     elapsed = (ended_at - cycle.started_at).total_seconds() * 1000
     return CycleMetrics(
@@ -298,7 +301,7 @@ def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -
 
 
 def metrics_config(spec: AgentSpec) -> MetricsConfig | None:
-    """Return the flags that any capture-metrics of the file sets; None if there is no capture-metrics."""
+    """The flags that any capture-metrics of the file sets; None if there is no capture-metrics."""
     configs = [substage.config for substage in substages_of(spec, CaptureMetrics)]
     if not configs:
         return None
@@ -308,11 +311,11 @@ def metrics_config(spec: AgentSpec) -> MetricsConfig | None:
 
 
 CONFIDENCE_STEP = 0.1
-"""What a pattern gains in confidence when it is reinforced, or found again."""
+"""The gain in confidence of a pattern that is reinforced or detected again."""
 MAX_NEW = 50
 MAX_NAMED = 1_000
 MAX_DESCRIPTION = 500
-"""Characters of a description."""
+"""The maximum length of a description, in characters."""
 
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://|\bwww\.", re.IGNORECASE)
 _RESERVED = frozenset({"id", "timestamp", "since", "count", "cycle"})
@@ -320,7 +323,7 @@ _RESERVED = frozenset({"id", "timestamp", "since", "count", "cycle"})
 
 @dataclass(slots=True)
 class Patterns:
-    """Merge what was learned in a cycle into the patterns under one memory key.
+    """Merge the learnings of a cycle into the patterns under a memory key.
 
     Model output is bounded and never raises.
     """
@@ -330,23 +333,23 @@ class Patterns:
     now: str
     """The timestamp of new patterns."""
     ids: Iterator[int]
-    """Numbers new patterns within the cycle."""
+    """The numbers of new patterns within the cycle."""
     redact: Callable[[Any], Any]
-    """Withholds secrets in new patterns."""
+    """Removes secrets and personal data from new patterns."""
     refusals: list[str] = field(default_factory=list[str])
-    """What was not taken, and why."""
+    """The patterns that were refused, with the reasons."""
 
     def update(self, learned: Mapping[str, Any], rendered: set[str]) -> None:
-        """Adjust the patterns that Reason saw, reinforce, remove deprecated ones, then add new ones.
+        """Adjust the patterns that Reason saw, reinforce, remove deprecated patterns, then add new patterns.
 
         `learned` has `newPatterns`, `reinforcedPatterns`, `deprecatedPatterns`, `confidenceAdjustment`;
-        existing patterns are named by id or exact description.
+        it names existing patterns by id or exact description.
         """
-        by = learned.get("confidenceAdjustment")
-        if isinstance(by, int | float) and not isinstance(by, bool) and isfinite(by):
+        gain = learned.get("confidenceAdjustment")
+        if isinstance(gain, int | float) and not isinstance(gain, bool) and isfinite(gain):
             for position, item in list(self.items):
                 if item.get("id") in rendered:
-                    self.items.replace(position, {**item, "confidence": clamped(confidence_of(item) + by)})
+                    self.items.replace(position, {**item, "confidence": clamped(confidence_of(item) + gain)})
         for position, item in self._named(learned.get("reinforcedPatterns")):
             self._reinforce(position, item)
         for position, _ in self._named(learned.get("deprecatedPatterns")):
@@ -354,78 +357,79 @@ class Patterns:
         self.add(learned.get("newPatterns"))
 
     def add(self, patterns: Any) -> None:
-        """Add patterns; one that repeats another raises its count and confidence instead."""
-        listed = _pattern_list(patterns)
-        for one in listed[:MAX_NEW]:
-            self._add(one)
-        if len(listed) > MAX_NEW:
+        """Add patterns; a repeated pattern raises the count and confidence of the existing one instead."""
+        new_patterns = _pattern_list(patterns)
+        for pattern in new_patterns[:MAX_NEW]:
+            self._add(pattern)
+        if len(new_patterns) > MAX_NEW:
             self.refusals.append(
-                f"{len(listed) - MAX_NEW:,} of {len(listed):,} new patterns were not taken; "
+                f"{len(new_patterns) - MAX_NEW:,} of {len(new_patterns):,} new patterns were not taken; "
                 f"the limit is {MAX_NEW} at once"
             )
 
     def _named(self, names: Any) -> list[tuple[int, Item]]:
-        wanted = {_name_of(name) for name in _pattern_list(names)[:MAX_NAMED]} - {""}
-        if not wanted:
+        unique_names = {_name_of(name) for name in _pattern_list(names)[:MAX_NAMED]} - {""}
+        if not unique_names:
             return []
         return [
             (position, item)
             for position, item in self.items
-            if item.get("id") in wanted or item.get("description") in wanted
+            if item.get("id") in unique_names or item.get("description") in unique_names
         ]
 
-    def _add(self, found: Any) -> None:
-        pattern = self._pattern_of(found)
+    def _add(self, value: Any) -> None:
+        pattern = self._pattern_of(value)
         if pattern is None:
             return
-        # An agent that watches URLs learns about URLs; instructions have no place in a memory.
-        if why := violation(_ADDRESS.sub(" ", "\n".join(_texts(pattern)))):
-            described = short_repr(pattern["description"])
-            self.refusals.append(f"the pattern {described} was not taken: it holds {why}")
+        # An agent may learn about URLs, but its memory must not contain instructions.
+        if reason := violation(_ADDRESS.sub(" ", "\n".join(_texts(pattern)))):
+            description = short_repr(pattern["description"])
+            self.refusals.append(f"the pattern {description} was not taken: it holds {reason}")
             return
         if (similar := self._find_similar(pattern)) is not None:
             self._reinforce(*similar, pattern.get("confidence"))
             return
-        ours = {
+        own_fields = {
             "id": f"p{self.cycle.item_id(next(self.ids))}",
             "timestamp": self.now,
             "cycle": self.cycle.number,
         }
-        self.items.append({**ours, **pattern, "confidence": confidence_of(pattern), "count": 1})
+        self.items.append({**own_fields, **pattern, "confidence": confidence_of(pattern), "count": 1})
 
-    def _pattern_of(self, found: Any) -> dict[str, Any] | None:
-        """Return a pattern as it may be kept; None if it has no description."""
-        fields = cast("Mapping[Any, Any]", found) if isinstance(found, Mapping) else {"description": found}
-        described = fields.get("description")
-        if not isinstance(described, str) or not described.strip():
+    def _pattern_of(self, value: Any) -> dict[str, Any] | None:
+        """The pattern in a model's answer, redacted and bounded; None if it has no description."""
+        fields = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {"description": value}
+        description = fields.get("description")
+        if not isinstance(description, str) or not description.strip():
             return None
-        others = {name: value for name, value in fields.items() if name not in {*_RESERVED, "description"}}
-        pattern = redacted_and_truncated({"description": described.strip(), **others}, self.redact, MAX_ITEM)
+        others = {name: inner for name, inner in fields.items() if name not in {*_RESERVED, "description"}}
+        pattern = redacted_and_truncated(
+            {"description": description.strip(), **others}, self.redact, MAX_ITEM
+        )
         return {**pattern, "description": truncated(pattern["description"], MAX_DESCRIPTION)}
 
     def _find_similar(self, pattern: Mapping[str, Any]) -> tuple[int, Item] | None:
-        """Return a pattern that says the same, with its position."""
-        essence, kind = essence_of(pattern["description"]), pattern.get("type")
-        size = len(essence.words)
+        """A near-identical pattern, with its position."""
+        content, kind = content_words(pattern["description"]), pattern.get("type")
+        size = len(content.words)
         for position, item in self.items:
-            other = essence_of(item.get("description", ""))
-            # The lengths alone rule most of them out, at a fraction of the cost.
-            is_near = len(other.words) - size in (-1, 0, 1) and alike(essence, other)
+            other = content_words(item.get("description", ""))
+            # Comparing the lengths first rules out most patterns at a fraction of the cost.
+            is_near = len(other.words) - size in (-1, 0, 1) and alike(content, other)
             if is_near and item.get("type") == kind:
                 return position, item
         return None
 
     def _reinforce(self, position: int, item: Item, stated: Any = None) -> None:
-        """Raise the count and the confidence, and renew the timestamp: what is still seen is not old."""
-        sure = max(confidence_of(item) + CONFIDENCE_STEP, 0.0 if stated is None else clamped(stated))
-        known_since = item.get("since", item["timestamp"])
+        """Raise the count and the confidence, and renew the timestamp, since the pattern still occurs."""
+        confidence = max(confidence_of(item) + CONFIDENCE_STEP, 0.0 if stated is None else clamped(stated))
         self.items.replace(
             position,
             {
                 **item,
                 "timestamp": self.items.renewed_stamp(item),
-                "since": known_since,
-                "confidence": clamped(sure),
+                "since": item.get("since", item["timestamp"]),
+                "confidence": clamped(confidence),
                 "count": item.get("count", 1) + 1,
             },
         )
@@ -436,7 +440,7 @@ def _pattern_list(value: Any) -> list[Any]:
 
 
 def _name_of(name: Any) -> str:
-    """Return an id or a description; some models return the whole pattern instead."""
+    """An id or a description; some models return the whole pattern instead."""
     if isinstance(name, Mapping):
         fields = cast("Mapping[Any, Any]", name)
         name = fields.get("id") or fields.get("description")
@@ -455,8 +459,8 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-ENOUGH_WORDS = 6
-"""From this length on, one description may have a word more than another that says the same."""
+MIN_WORDS_TO_DIFFER = 6
+"""From this length on, near-identical descriptions may differ by an additional word."""
 
 _TOKEN = re.compile(
     r"""!=|[<>=\u2264\u2265\u2260%]+             # signs
@@ -471,8 +475,8 @@ _FILLERS = frozenset(
     very quite rather really also then just still again slightly somewhat can may might could would should
     will observed noted""".split()  # noqa: SIM905 (a list of quoted words is no easier to read)
 )
-# An added word of these changes the statement; so does a number, a sign, or a name.
-_TURNS = frozenset(
+# Adding one of these words changes the statement; so does a number, a sign, or a name.
+_SIGNIFICANT = frozenset(
     """no not never none nor neither nothing without cannot only except unless until if but rarely seldom
     hardly barely less least fewer more most all any every each some few many up down high low higher lower
     above below over under before after increase decrease increasing decreasing rise fall rising falling
@@ -483,44 +487,46 @@ _PLURAL = re.compile(r"(?<=[a-z]{3})(?<![su])s\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Essence:
-    """The words of a description without fillers; adding a `firm` one changes the statement."""
+class ContentWords:
+    """The words of a description without fillers."""
 
     words: tuple[str, ...]
-    firm: frozenset[str]
+    significant: frozenset[str]
+    """Words whose addition changes the statement."""
 
 
 @lru_cache(maxsize=2048)
-def essence_of(description: str) -> Essence:
-    """Return the essence of a description, without case, punctuation, plurals, articles and hedges."""
+def content_words(description: str) -> ContentWords:
+    """The words of a description, without case, punctuation, plurals, articles and hedges."""
     words: list[str] = []
-    firm: set[str] = set()
+    significant: set[str] = set()
     for token in _TOKEN.findall(description):
         plain = token.casefold().replace("\u2019", "'")
         is_name = (token.isupper() and len(token) > 1) or (bool(words) and token[0].isupper())
         if plain in _FILLERS and not is_name:
             continue
         word = _PLURAL.sub("", plain)
-        if is_name or plain in _TURNS or "n't" in plain or not word.isalpha():
-            firm.add(word)
+        if is_name or plain in _SIGNIFICANT or "n't" in plain or not word.isalpha():
+            significant.add(word)
         words.append(word)
-    return Essence(tuple(words), frozenset(firm))
+    return ContentWords(tuple(words), frozenset(significant))
 
 
-def alike(one: Essence, other: Essence) -> bool:
-    """Return whether two descriptions are near-identical: the same words in the same order.
+def alike(first: ContentWords, second: ContentWords) -> bool:
+    """Whether two descriptions are near-identical: the same words in the same order.
 
-    A long one may have one word more, unless that is a number, a sign, a negation, a direction or a name.
-    Replacing a word makes another statement: "above 80" and "above 90", "red valve" and "blue valve".
+    A long description may have one more word, unless that is a number, a sign, a negation, a direction or a
+    name. Replacing a word makes a different statement: "above 80" and "above 90", "red valve" and "blue
+    valve".
     """
-    excess = len(one.words) - len(other.words)
+    excess = len(first.words) - len(second.words)
     if not excess:
-        return bool(one.words) and one.words == other.words
-    short, long = (other, one) if excess > 0 else (one, other)
-    if abs(excess) > 1 or len(short.words) < ENOUGH_WORDS:
+        return bool(first.words) and first.words == second.words
+    short, long = (second, first) if excess > 0 else (first, second)
+    if abs(excess) > 1 or len(short.words) < MIN_WORDS_TO_DIFFER:
         return False
     at = next(
         (at for at, (left, right) in enumerate(zip(short.words, long.words, strict=False)) if left != right),
         len(short.words),
     )
-    return short.words[at:] == long.words[at + 1 :] and long.words[at] not in long.firm
+    return short.words[at:] == long.words[at + 1 :] and long.words[at] not in long.significant

@@ -133,7 +133,7 @@ async def _read_safely(substage: SenseSubstage, cycle: Cycle) -> Reading:
     try:
         return await _read(substage, cycle)
     except Exception as error:  # noqa: BLE001 (whatever a source raises becomes an error in the data)
-        return Reading(error=cycle.runtime.redact(error_line(error)))  # a server may echo the key it was sent
+        return Reading(error=cycle.runtime.redact(error_line(error)))  # a server may echo its key
 
 
 async def _read(substage: SenseSubstage, cycle: Cycle) -> Reading:

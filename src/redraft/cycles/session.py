@@ -27,7 +27,7 @@ from redraft.cycles.records import (
     stored_cycle,
     stored_memory,
 )
-from redraft.cycles.reflect import joined
+from redraft.cycles.reflect import apply_changes
 from redraft.cycles.storage import drop_cycles, prune, register
 from redraft.cycles.trace import trace_record
 from redraft.errors import ConfigError, LeaseError, StoreError
@@ -173,7 +173,7 @@ class Session:
         self.write_behind = location.write_behind()
         self.egress = Egress(self.write_behind.check_lease, clock, self.write_behind.save)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
-        peers = Peers(location.agent, network, self.mailbox, self.write_behind.silence)
+        peers = Peers(location.agent, network, self.mailbox, self.write_behind.answer_timeout)
         self.outbox = Outbox(location, self.write_behind, self.egress, webhook, peers, redact)
         self.failures = Failures(location.agent)
         self.bus = AgentBus(location, self.outbox, self.write_behind, on_wait)
@@ -259,7 +259,7 @@ class Session:
             more.append(trace)
         memory = cycle.next_memory or replace(cycle.memory, cycle=record.number)
         if cycle.memory is not self.memory:  # which was loaded meanwhile, after an outage at the start
-            record.changes, memory = self._joined(cycle.changes, record.number)
+            record.changes, memory = self._apply_changes(cycle.changes, record.number)
         self.memory = memory
         if self.location.is_durable:
             more.append(memory_record(self.memory))
@@ -288,7 +288,7 @@ class Session:
         """Leave a message for the agent, once for each delivery; return whether it is new."""
         key = sha256(f"{topic}\n{delivery}".encode()).hexdigest()[:32]
         store = self.location.store
-        async with asyncio.timeout(self.write_behind.silence):
+        async with asyncio.timeout(self.write_behind.answer_timeout):
             if await store.get(DELIVERY, key) is not None:
                 return False
             await self.mailbox.message(topic, data, sender=sender, key=key)
@@ -353,7 +353,7 @@ class Session:
             records.append(stored_cycle(replace(orphan, status="failed", error=ORPHANED)))
         if self._provisional is not None:
             self.number += 1
-            changes, self.memory = self._joined(differences(Memory(), learned), self.number)
+            changes, self.memory = self._apply_changes(differences(Memory(), learned), self.number)
             ended = replace(self._provisional, id=new_id(), number=self.number, changes=changes)
             records += [memory_record(self.memory), stored_cycle(ended)]
         if own is not None:
@@ -362,11 +362,11 @@ class Session:
             self.unfinished = own if self._current is None else None
         return records
 
-    def _joined(
+    def _apply_changes(
         self, changes: Sequence[MemoryChange], number: int
     ) -> tuple[tuple[MemoryChange, ...], Memory]:
         """Apply changes to the memory, as those of a cycle; return what that changes, and the memory."""
-        memory = joined(self.memory, changes, number, self._retention, self._clock())
+        memory = apply_changes(self.memory, changes, number, self._retention, self._clock())
         return differences(self.memory, memory), memory
 
     async def _register(self) -> None:

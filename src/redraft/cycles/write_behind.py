@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redraft.cycles.memory import Memory
     from redraft.stores.base import Record, Store
 
-SILENCE = 10.0
+ANSWER_TIMEOUT = 10.0
 """Seconds after which a database that does not answer counts as away; far away, connecting takes 5 s."""
 OPEN_TIMEOUT = 30.0
 """Seconds that the first cycle waits for its memory; a database that can't be reached fails after 10 s."""
@@ -58,7 +58,7 @@ class WriteBehind:
         remote: bool = True,
     ) -> None:
         self.lease = lease
-        self.silence = SILENCE if remote else None
+        self.answer_timeout = ANSWER_TIMEOUT if remote else None
         self.is_away = False
         """Whether the store is known to be out of reach."""
         self.is_provisional = False
@@ -118,7 +118,7 @@ class WriteBehind:
 
         Raises `LeaseError` if another process runs this agent, and `StoreError` in an outage.
         """
-        with self._noticing_silence():
+        with self._marking_away_on_timeout():
             if self.lease is not None:
                 await self.lease.write(records, store)
             else:
@@ -242,19 +242,19 @@ class WriteBehind:
         return _batch(records)
 
     @contextmanager
-    def _noticing_silence(self) -> Generator[None]:
+    def _marking_away_on_timeout(self) -> Generator[None]:
         """Mark the store as away if it does not answer meanwhile; the write goes on."""
-        if self.silence is None:
+        if self.answer_timeout is None:
             yield
             return
         loop, is_over = asyncio.get_running_loop(), False
 
         def check() -> None:
             if not is_over:
-                self.mark_away(f"it has not answered for {self.silence:g} s")
+                self.mark_away(f"it has not answered for {self.answer_timeout:g} s")
 
         # Once more through the loop: after a pause of this process, an answer that has arrived comes first.
-        timer = loop.call_later(self.silence, loop.call_soon, check)
+        timer = loop.call_later(self.answer_timeout, loop.call_soon, check)
         try:
             yield
         finally:
