@@ -712,7 +712,7 @@ async def why(
             "best_version": None,
             "why": workflow.why,
             "after_best": None,
-            "resuming_call": workflow.kept.resuming_call if workflow.row.status in ENDED_EARLY else "",
+            "resuming_call": workflow.stored.resuming_call if workflow.row.status in ENDED_EARLY else "",
         }
         deliver(_workflow_why(workflow), document, as_json=as_json)
         return
@@ -789,7 +789,7 @@ def _workflow_why(history: WorkflowHistory) -> RenderableType:
         "",
         Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
         Padding(Text(visible(reason.detail)), INDENT),
-        *_continuation("workflow", row.run_id, row.status, history.kept.resuming_call),
+        *_continuation("workflow", row.run_id, row.status, history.stored.resuming_call),
         *([] if row.status in ENDED_EARLY else ["", Text(_listing(row.run_id), QUIET)]),
     )
 

@@ -1,4 +1,4 @@
-"""Actions: llm.call, the table of built-in ones, and the user's own."""
+"""Actions: `llm.call`, `http.request`, the table of built-in actions, and the user's own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
-    """Ask a model a prompt or messages; return its reply, with a schema as the parsed value.
+    """Send a prompt or messages to a model: its reply as text, or with a schema as the parsed value.
 
     Raises `ModelError` if the provider failed for good, `OutputError` for a reply that does not follow the
     schema.
@@ -56,14 +56,14 @@ async def llm_action(params: Mapping[str, Any], scope: Scope, resources: Resourc
 
 
 def _read_reply(value: Any, call: LlmParams, resources: Resources, usage: TokenUsage) -> ActionResult:
-    """Return a reply, or with a schema its value; raises `OutputError` if that does not follow it."""
+    """Validate a reply against the call's schema, if it has a schema; raises `OutputError`."""
     if call.schema_ is None:
         return ActionResult(value, usage)
-    found = resources.schema(call.schema_).check(value)
-    if not found.valid:
-        wrong = joined(problem.message for problem in found.errors)
+    checked = resources.schema(call.schema_).check(value)
+    if not checked.valid:
+        wrong = joined(problem.message for problem in checked.errors)
         raise OutputError(f"The reply does not follow the schema: {wrong}", usage=usage)
-    return ActionResult(found.value, usage)
+    return ActionResult(checked.value, usage)
 
 
 def _messages(call: LlmParams) -> tuple[Message, ...]:
@@ -76,13 +76,13 @@ def _messages(call: LlmParams) -> tuple[Message, ...]:
 
 
 def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """Render the parameters of `llm.call`, all but its schema."""
+    """Render the parameters of `llm.call`, except its schema."""
 
     def render(key: str, value: Any) -> Any:
         if key == SCHEMA:
             return value
         if key in ("prompt", "system", "content") and isinstance(value, str):
-            return scope.text(value)  # a text, even if a lone expression has another type
+            return scope.text(value)  # always text: a single expression could have another type
         if key == "messages" and isinstance(value, list):
             return [_rendered(message, scope) for message in cast("list[Any]", value)]
         return scope.render(value)
@@ -91,9 +91,9 @@ def _rendered(params: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
 
 
 async def http_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
-    """Send a request to a host that the file lists; return the data of its reply, None if it is empty.
+    """Send a request to a host that the file lists: the data of its reply, or None if that is empty.
 
-    Raises `OutputError` for a status of 400 and above, and what else `redraft.http.fetch` raises.
+    Raises `OutputError` for a status of 400 and above, and the other errors of `redraft.http.fetch`.
     """
     call = read_params(HttpParams, scope.render(params), HTTP, rendered=True)
     check_host(call.url, resources.hosts)
@@ -102,16 +102,16 @@ async def http_action(params: Mapping[str, Any], scope: Scope, resources: Resour
 
 
 def check_host(url: str, hosts: Sequence[str]) -> None:
-    """Raise `ConfigError` for a URL whose host is not one of `HOST`, `HOST:PORT` and `*.DOMAIN`."""
+    """Raise `ConfigError` unless `hosts` (`HOST`, `HOST:PORT` or `*.DOMAIN`) include the URL's host."""
     host, port = host_of(url)
     for allowed in hosts:
-        # An address of IPv6 has colons of its own, and stands in brackets.
+        # An IPv6 address has colons of its own, so it is written in brackets.
         parts = re.fullmatch(r"\[?([^\]]+?)\]?(?::(\d+))?", allowed.lower())
         if parts is None:
             continue
-        name, only = parts.groups()
+        name, allowed_port = parts.groups()
         is_same = host.endswith(name.removeprefix("*")) if name.startswith("*.") else host == name
-        if is_same and only in (None, str(port)):
+        if is_same and allowed_port in (None, str(port)):
             return
     listed = f"the file lists {', '.join(map(repr, hosts))}" if hosts else "the file lists none"
     raise ConfigError(f"{HTTP}: the host {host!r} is not listed under 'hosts'; {listed}.")
@@ -134,9 +134,10 @@ _registered: dict[str, Callable[..., Any]] = {}
 
 
 def action(name: str) -> Callable[[F], F]:
-    """Register an action for all workflows of this process, called as `fn(state=..., **params)`.
+    """Register a function as an action for all workflows of this process.
 
-    It may be async, and returns plain JSON data. Raises `ConfigError` for the name of a built-in action.
+    It is called as `fn(state=..., **params)`, may be async, and returns plain JSON data. Raises `ConfigError`
+    for the name of a built-in action.
     """
     if plain_name(name) in BUILT_IN:
         raise ConfigError(f"The action {name!r} is built in; give yours another name.")
@@ -148,14 +149,14 @@ def action(name: str) -> Callable[[F], F]:
     return register
 
 
-def known_actions(actions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any] | EntryPoint]:
-    """Return the user's own actions by name: `actions`, else those registered, else those of packages."""
+def own_actions(actions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any] | EntryPoint]:
+    """The user's own actions by name: `actions`, else registered ones, else those of installed packages."""
     own = {plain_name(name): fn for name, fn in {**_registered, **actions}.items()}
     return {**_entry_points(), **own}
 
 
-@lru_cache(maxsize=1)  # finding them reads the metadata of every installed package
+@lru_cache(maxsize=1)  # listing entry points reads the metadata of every installed package
 def _entry_points() -> dict[str, EntryPoint]:
-    """Return the actions of packages, except those with the name of a built-in one."""
+    """The actions of installed packages; the names of built-in actions are ignored."""
     points = {plain_name(point.name): point for point in entry_points(group=ENTRY_POINTS)}
     return {name: point for name, point in points.items() if name not in BUILT_IN}

@@ -1,4 +1,4 @@
-"""human.approve: ask a person, wait for the answer however long it takes, and go on with it."""
+"""`human.approve`: ask a person, wait as long as the answer takes, and continue with it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from redraft.workflow.runtime import Resources, Scope
 
 Approver: TypeAlias = Callable[[Approval], "HumanAnswer | bool | Awaitable[HumanAnswer | bool | None] | None"]
-"""A function that answers at once; with None, the workflow waits for a person."""
+"""A function that answers in place of a person; if it returns None, the workflow waits for a person."""
 
 
 class WaitingForAnswer(BaseException):
-    """A node can't go on until a person has answered: this run ends, and is resumed with the answer.
+    """A node needs a person's answer: the run ends here, and is resumed once there is an answer.
 
-    Like a cancellation, it is no failure, and no `except Exception` may take it for one.
+    Like a cancellation, it is not a failure, so `except Exception` must not catch it.
     """
 
     def __init__(self, *approvals: Approval) -> None:
@@ -34,20 +34,20 @@ class WaitingForAnswer(BaseException):
         self.approvals = approvals
 
     @classmethod
-    def of(cls, several: Iterable[WaitingForAnswer]) -> WaitingForAnswer:
-        """Return one for all approvals that several wait for."""
-        return cls(*(approval for one in several for approval in one.approvals))
+    def merged(cls, several: Iterable[WaitingForAnswer]) -> WaitingForAnswer:
+        """Merge several into one that waits for all their approvals."""
+        return cls(*(approval for waiting in several for approval in waiting.approvals))
 
 
 async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
-    """Ask a person; return `{approved, value, comment, by, at, timed_out, proof}`.
+    """Ask a person; the value is `{approved, value, comment, by, at, timed_out, proof}`.
 
-    The question is stored once, and so is its answer; whoever answers first has decided. Without an answer
-    the run ends, waiting. Raises `OutputError` if the deadline has passed and there is no default.
+    The question and its answer are each stored once: the first answer counts. Without an answer, the run
+    ends with the status `waiting`. Raises `OutputError` if the deadline has passed and there is no default.
     """
     options = read_params(ApproveParams, scope.render(params), APPROVE, rendered=True)
     seconds = options.deadline
-    inside, now = enclosing_step(), datetime.now(UTC)
+    step, now = enclosing_step(), datetime.now(UTC)
     approval = Approval(
         id="",
         run_id=resources.run_id,
@@ -59,29 +59,29 @@ async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Res
         deadline=None if seconds is None else now + timedelta(seconds=seconds),
         default=options.default,
     )
-    if inside is None:
-        answer = await _asked(approval, resources.approver)
+    if step is None:
+        answer = await _ask_approver(approval, resources.approver)
         if answer is None:
             raise ConfigError(
                 f"{APPROVE}: the run is not stored, so no answer could resume it; store the run, or give the "
                 "workflow an approver."
             )
         return _result(answer)
-    place = f"{inside.place}/{inside.number(APPROVE)}"
-    run_id = inside.outer.run_id
+    place = f"{step.place}/{step.number(APPROVE)}"
+    run_id = step.outer.run_id
     approval = replace(approval, id=f"{run_id}.{sha256(place.encode()).hexdigest()[:8]}")
-    approvals = Approvals(inside.outer.store)
+    approvals = Approvals(step.outer.store)
     approval = await approvals.ask(approval)
     answer = await approvals.answer_to(approval)
-    if answer is None and (answer := await _asked(approval, resources.approver)) is not None:
+    if answer is None and (answer := await _ask_approver(approval, resources.approver)) is not None:
         answer = await approvals.put(approval, answer)
     if answer is None:
         raise WaitingForAnswer(approval)
     return _result(answer)
 
 
-async def _asked(approval: Approval, approver: Approver | None) -> HumanAnswer | None:
-    """Return what a function of the program answers, if there is one."""
+async def _ask_approver(approval: Approval, approver: Approver | None) -> HumanAnswer | None:
+    """The answer of the program's approver; None without an approver, or if it leaves it to a person."""
     answer = None if approver is None else await awaited(approver)(approval)
     if isinstance(answer, bool):
         return HumanAnswer(answer, approval.data, by="program", at=datetime.now(UTC))

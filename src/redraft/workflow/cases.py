@@ -1,4 +1,4 @@
-"""Tests of a workflow: cases in YAML, each with scripted replies and what is expected, and no model."""
+"""Tests of a workflow: cases in YAML, each with scripted replies and expectations, without a model."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from redraft.workflow.run import WorkflowEvent, WorkflowResult
 
 TOOL, ERROR = "$tool", "$error"
-"""The keys of a reply that calls a tool, and of one that fails."""
+"""The keys of a reply that calls a tool, and of a reply that fails."""
 ARGUMENTS = "arguments"
-"""The key of a reply with the arguments for the tool."""
+"""The key with the tool's arguments in a reply that calls a tool."""
 
 
 class Expected(Strict):
@@ -53,7 +53,7 @@ class Expected(Strict):
 
 
 class WorkflowCase(Strict):
-    """One run of a workflow: what it gets, what models, actions and tools answer, and what is expected."""
+    """One run of a workflow: its inputs, scripted results of models, actions and tools, and expectations."""
 
     name: str = Field(min_length=1)
     inputs: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -65,7 +65,7 @@ class WorkflowCase(Strict):
 
 
 class ScriptedAnswer(Strict):
-    """What a person answers in a case; without a `value`, the data of the question is approved."""
+    """The scripted answer of a person; without a `value`, the answer has the data of the question."""
 
     approved: bool
     value: Any = None
@@ -86,8 +86,8 @@ class CasesFile(WorkflowFile):
     expected: ClassVar[str] = "a file of cases must be a mapping with 'cases'"
 
 
-def cases_beside(file: str) -> Path:
-    """Return where the cases of a workflow file are looked for: `NAME.test.yaml` beside `NAME.yaml`."""
+def default_cases_path(file: str) -> Path:
+    """Path of the cases of a workflow file: `NAME.test.yaml` next to `NAME.yaml`."""
     path = Path(file)
     return path.with_name(f"{path.stem}.test.yaml")
 
@@ -96,32 +96,33 @@ def read_cases(path: Path) -> list[WorkflowCase]:
     """Read a file of cases; raises `WorkflowError` with all its mistakes."""
     source = CasesFile.read(path)
     document = source.document()
-    found = source.mistakes_in(CasesSpec, document)
-    if not found:
+    mistakes = source.mistakes_in(CasesSpec, document)
+    if not mistakes:
         cases = CasesSpec.model_validate(document).cases
         names = [case.name for case in cases]
-        found = [
-            (("cases", at, "name"), f"there are two cases named {name!r}; give each a name of its own")
-            for at, name in enumerate(names)
-            if name in names[:at]
+        mistakes = [
+            (("cases", index, "name"), f"there are two cases named {name!r}; give each a name of its own")
+            for index, name in enumerate(names)
+            if name in names[:index]
         ]
-        found += [one for at, case in enumerate(cases) for one in _wrong_script(case, at, source)]
-        if not found:
+        mistakes += [
+            mistake for index, case in enumerate(cases) for mistake in _mistakes_in_case(case, index, source)
+        ]
+        if not mistakes:
             return cases
-    raise WorkflowError.of([source.error(place, what) for place, what in found])
+    raise WorkflowError.of([source.error(path, what) for path, what in mistakes])
 
 
-def _wrong_script(case: WorkflowCase, at: int, source: CasesFile) -> Iterator[tuple[KeyPath, str]]:
-    """Yield what is wrong with the replies of models, the answer of a person, and what is expected."""
-    place: KeyPath = ("cases", at, "replies")
-    lists = [(place, case.replies)] if isinstance(case.replies, list) else []
+def _mistakes_in_case(case: WorkflowCase, at: int, source: CasesFile) -> Iterator[tuple[KeyPath, str]]:
+    """Yield mistakes in the replies of models, the answer of a person, and the expectations."""
+    path: KeyPath = ("cases", at, "replies")
+    lists = [(path, case.replies)] if isinstance(case.replies, list) else []
     if isinstance(case.replies, dict):
-        lists = [((*place, name), replies) for name, replies in case.replies.items()]
-    for path, replies in lists:
-        for number, reply in enumerate(replies):
-            if isinstance(reply, dict):
-                what = _wrong_reply(cast("dict[str, Any]", reply))
-                yield from [((*path, number), what)] if what else []
+        lists = [((*path, name), replies) for name, replies in case.replies.items()]
+    for path_of_list, replies in lists:
+        for index, reply in enumerate(replies):
+            if isinstance(reply, dict) and (what := _mistake_in_reply(cast("dict[str, Any]", reply))):
+                yield (*path_of_list, index), what
     if case.expect.error is not None:
         for key in sorted(case.expect.model_fields_set & {"state", "outputs", "schema_", "nodes"}):
             name = key.rstrip("_")
@@ -134,8 +135,8 @@ def _wrong_script(case: WorkflowCase, at: int, source: CasesFile) -> Iterator[tu
             yield from source.mistakes_in(ScriptedAnswer, answer, ("cases", at, "actions", name))
 
 
-def _wrong_reply(reply: Mapping[str, Any]) -> str:
-    """Return what is wrong with a reply that is no data for JSON; empty if nothing is."""
+def _mistake_in_reply(reply: Mapping[str, Any]) -> str:
+    """The mistake in a reply that has a special key; empty if it is valid."""
     special = [key for key in reply if key.startswith("$")]
     if unknown := [key for key in special if key not in (TOOL, ERROR)]:
         return f"unknown key {unknown[0]!r}; {nearest(unknown[0], (TOOL, ERROR))}"
@@ -151,10 +152,11 @@ def _wrong_reply(reply: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class WorkflowCaseResult:
-    """What came of a case: `problems` are what was not as expected."""
+    """The result of a case."""
 
     name: str
     problems: list[str]
+    """Everything that was not as expected."""
 
     @property
     def passed(self) -> bool:
@@ -163,13 +165,13 @@ class WorkflowCaseResult:
 
 
 async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
-    """Run a workflow as a case says; nothing is asked of a model or a server, and nothing is stored.
+    """Run a case. No model and no server is called, and nothing is stored.
 
-    Raises `WorkflowError` for a workflow file that is not valid.
+    Raises `WorkflowError` for an invalid workflow file.
     """
     scripts = case.replies if isinstance(case.replies, dict) else {"": case.replies}
-    asked: list[str] = []
-    models = {name: Replies(replies, asked) for name, replies in scripts.items()}
+    prompts: list[str] = []
+    models = {name: Replies(replies, prompts) for name, replies in scripts.items()}
     source = WorkflowFile.read(file)
     # Without Pydantic AI, the check of the file says what to install.
     calls_tools = _mentions_tools(source.document()) and find_spec("pydantic_ai") is not None
@@ -194,7 +196,7 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     with patch.dict(os.environ, case.env):
         try:
             result = await workflow.run(case.inputs, on_event=lambda event: failures.extend(_failures(event)))
-        except Exception as error:  # noqa: BLE001 (whatever it raises is what came of the case)
+        except Exception as error:  # noqa: BLE001 (any error is the result of the case)
             if expect.error is None:
                 problems.append(describe_error(error))
             elif expect.error not in str(error):
@@ -204,16 +206,16 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
                 problems.append(f"error: expected {expect.error!r}, but the workflow finished")
             problems += _unexpected_result(expect, result)
     # A workflow may end well without a reply or an answer, and the case would not say why.
-    unscripted = [*missing, *(one for script in models.values() for one in script.unanswered)]
+    unscripted = [*missing, *(problem for script in models.values() for problem in script.unanswered)]
     if unscripted:
         return WorkflowCaseResult(case.name, list(dict.fromkeys(unscripted)))
     if not problems:
-        problems += _unexpected_calls(expect.prompts, asked, models)
+        problems += _unexpected_calls(expect.prompts, prompts, models)
     return WorkflowCaseResult(case.name, [*problems, *failures] if problems else [])
 
 
 def _unexpected_result(expect: Expected, result: WorkflowResult) -> Iterator[str]:
-    """Yield where a result is not as expected."""
+    """Yield the differences between a result and the expectations."""
     yield from differences(expect.state, result.state)
     for name in expect.state:
         if name in result.outputs and name not in result.state:
@@ -222,12 +224,12 @@ def _unexpected_result(expect: Expected, result: WorkflowResult) -> Iterator[str
     if expect.nodes is not None and list(result.nodes) != expect.nodes:
         yield f"nodes: expected {expect.nodes}, got {list(result.nodes)}"
     if expect.schema_ is not None:
-        found = Schema(expect.schema_).check(result.state, coerce=False)
-        yield from (f"schema: {one.message}" for one in found.errors)
+        checked = Schema(expect.schema_).check(result.state, coerce=False)
+        yield from (f"schema: {problem.message}" for problem in checked.errors)
 
 
 def _failures(event: WorkflowEvent) -> Iterator[str]:
-    """Yield what went wrong in a node after which the workflow went on."""
+    """Yield the failures of a node that did not end the workflow."""
     if not isinstance(event, NodeFinished):
         return
     if event.error:
@@ -240,24 +242,24 @@ def _failures(event: WorkflowEvent) -> Iterator[str]:
 
 
 def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
-    """Yield names in a case that mean nothing in the workflow, nor in the files that it runs."""
+    """Yield problems with names in a case that neither the workflow nor the files it runs have."""
     files = [workflow, *workflow.files]
     nodes = [node.name for node in workflow.spec.nodes]
     texts = [file.source.text for file in files]
     variables = {name for file in files for name in file.spec.env}
-    used = {name for file in files for name in file.actions}
+    used_actions = {name for file in files for name in file.actions}
     servers = {name for file in files for name in file.spec.mcp}
     names: dict[str, tuple[Iterable[str], Iterable[str]]] = {
         "expect.nodes": (case.expect.nodes or (), nodes),
         "expect.outputs": (case.expect.outputs, workflow.spec.outputs),
         "env": (case.env, variables),
-        "actions": (map(plain_name, case.actions), used),
+        "actions": (map(plain_name, case.actions), used_actions),
     }
-    for key, (given, known) in names.items():
-        for name in given:
-            if name not in known:
-                yield f"{key}: the workflow has no {name!r}; {nearest(name, sorted(known))}"
-    # What else a name may stand for is known only as it runs: a model's from a value, a tool's of a server.
+    for key, (used, defined) in names.items():
+        for name in used:
+            if name not in defined:
+                yield f"{key}: the workflow has no {name!r}; {nearest(name, sorted(defined))}"
+    # Other names can be checked only roughly: a value may name a model, and a server may have any tools.
     mentioned = "\n".join([*texts, json.dumps(case.inputs, ensure_ascii=False)])
     if isinstance(case.replies, dict):
         yield from (
@@ -272,35 +274,41 @@ def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
 
 
 def _answer(answer: Any, missing: list[str], approval: Approval) -> HumanAnswer:
-    """Answer a question as a case says."""
+    """Answer a question with the case's scripted answer."""
     if answer is None:
         missing.append(
             f"There is no answer to {approval.message!r}; add one under 'actions', such as "
             f"'{APPROVE}: {{approved: true}}'."
         )
         raise ConfigError(missing[-1])
-    said = (
+    scripted = (
         ScriptedAnswer(approved=answer) if isinstance(answer, bool) else ScriptedAnswer.model_validate(answer)
     )
-    value = said.value if "value" in said.model_fields_set else approval.data
-    return HumanAnswer(said.approved, value, said.comment, said.by, datetime.now(UTC), said.timed_out)
+    return HumanAnswer(
+        scripted.approved,
+        scripted.value if "value" in scripted.model_fields_set else approval.data,
+        scripted.comment,
+        scripted.by,
+        datetime.now(UTC),
+        scripted.timed_out,
+    )
 
 
 def _unexpected_calls(
-    prompts: list[str] | None, asked: list[str], scripts: Mapping[str, Replies]
+    expected: list[str] | None, prompts: list[str], scripts: Mapping[str, Replies]
 ) -> Iterator[str]:
-    """Yield prompts that lack their text, and replies that nothing asked for."""
-    for number, (text, prompt) in enumerate(zip(prompts or (), asked, strict=False), 1):
+    """Yield problems with prompts that lack their expected text, and with unused replies."""
+    for number, (text, prompt) in enumerate(zip(expected or (), prompts, strict=False), 1):
         if text not in prompt:
             yield f"prompts: expected {text!r} in call {number}, got {short_repr(prompt, 300)}"
-    if prompts is not None and len(prompts) != len(asked):
-        yield f"prompts: expected {counted(len(prompts), 'call')}, got {len(asked)}"
-    if left := sum(len(script.left) for script in scripts.values()):
-        yield f"replies: {left} of {left + len(asked)} were not used"
+    if expected is not None and len(expected) != len(prompts):
+        yield f"prompts: expected {counted(len(expected), 'call')}, got {len(prompts)}"
+    if unused := sum(len(script.left) for script in scripts.values()):
+        yield f"replies: {unused} of {unused + len(prompts)} were not used"
 
 
 def _mentions_tools(value: Any) -> bool:
-    """Return whether a workflow file lets a model call tools."""
+    """Whether any part of a workflow file lets a model call tools."""
     if isinstance(value, list):
         return any(map(_mentions_tools, cast("list[Any]", value)))
     if not isinstance(value, dict):
@@ -324,15 +332,15 @@ def _returning(value: Any) -> Callable[..., Any]:
 
 
 def differences(expected: Any, got: Any, place: str = "state") -> list[str]:
-    """Return where a value is not as expected: objects need the expected keys, lists all their items."""
+    """Differences between two values. Objects need the expected keys, lists all the expected items."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        keys, found = cast("Mapping[str, Any]", expected), cast("Mapping[str, Any]", got)
+        expected_items, actual = cast("Mapping[str, Any]", expected), cast("Mapping[str, Any]", got)
         return [
             problem
-            for key, value in keys.items()
+            for key, value in expected_items.items()
             for problem in (
-                differences(value, found[key], f"{place}.{key}")
-                if key in found
+                differences(value, actual[key], f"{place}.{key}")
+                if key in actual
                 else [f"{place}.{key}: expected {short_repr(value)}, but it is missing"]
             )
         ]
@@ -340,7 +348,11 @@ def differences(expected: Any, got: Any, place: str = "state") -> list[str]:
         items, values = cast("list[Any]", expected), cast("list[Any]", got)
         if len(items) == len(values):
             pairs = enumerate(zip(items, values, strict=True))
-            return [one for at, (item, value) in pairs for one in differences(item, value, f"{place}.{at}")]
+            return [
+                problem
+                for index, (item, value) in pairs
+                for problem in differences(item, value, f"{place}.{index}")
+            ]
     if expected == got and isinstance(expected, bool) is isinstance(got, bool):
         return []
     return [f"{place}: expected {short_repr(expected)}, got {short_repr(got)}"]
@@ -348,27 +360,30 @@ def differences(expected: Any, got: Any, place: str = "state") -> list[str]:
 
 @dataclass(slots=True)
 class Replies:
-    """The replies of one model, in order; what it was asked is added to `asked`."""
+    """The scripted replies of a model."""
 
     left: list[Any]
-    asked: list[str] = field(default_factory=list[str])
+    """Replies that have not been used, in order."""
+    prompts: list[str] = field(default_factory=list[str])
+    """Prompts of all calls so far; the models of a case share this list."""
     unanswered: list[str] = field(default_factory=list[str])
+    """Problems with calls for which no reply was left."""
 
     def model(self, *, calls_tools: bool) -> ChatModel:
-        """Return a model that replies by the script; one that calls tools needs Pydantic AI."""
+        """A model that replies by the script; a model that calls tools needs Pydantic AI."""
         if not calls_tools:
             return ScriptedModel(self._answer)
         from pydantic_ai.models.function import FunctionModel  # noqa: PLC0415 (0.3 s, on first use)
 
         return ProviderModel(FunctionModel(self._respond), price=(0, 0))
 
-    def _next(self, asked: str) -> Any:
-        self.asked.append(asked)
+    def _next(self, prompt: str) -> Any:
+        self.prompts.append(prompt)
         if not self.left:
-            call = len(self.asked)
-            what = f"replies: none is left for call {call}, which asks {short_repr(asked, 300)}"
-            self.unanswered.append(what)
-            # Without the prompt: a loop shows the error to the model, and the next prompt would repeat it.
+            call = len(self.prompts)
+            problem = f"replies: none is left for call {call}, which asks {short_repr(prompt, 300)}"
+            self.unanswered.append(problem)
+            # The error leaves out the prompt: a loop puts the error into its next prompt.
             raise ModelError(f"replies: none is left for call {call}")
         reply = self.left.pop(0)
         if isinstance(reply, dict) and ERROR in reply:

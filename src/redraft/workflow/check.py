@@ -40,7 +40,7 @@ from redraft.workflow.runtime import (
     SCOPES,
     Scope,
 )
-from redraft.workflow.signature import DEFAULT, VALUE, problems_of, schema_of
+from redraft.workflow.signature import DEFAULT, VALUE, describe_problems, schema_of
 from redraft.workflow.spec import (
     APPROVE,
     CONTINUE,
@@ -208,7 +208,7 @@ class _FileCheck:
             if key == "inputs" and DEFAULT in kind and schema is not None:
                 found = schema.check(kind[DEFAULT])
                 if not found.valid:
-                    what = problems_of(kind, kind[DEFAULT], found)
+                    what = describe_problems(kind, kind[DEFAULT], found)
                     self.fail((key, name, DEFAULT), f"invalid default: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
@@ -425,7 +425,7 @@ class _FileCheck:
             else:
                 self.problems += file.problems
             return
-        for (_inputs, *name), what in file.mistakes_in(params, later):
+        for (_inputs, *name), what in file.validate_inputs(params, later):
             self.fail((*inside, *name) if name and name[0] in params else inside, what)
 
     def note_action(self, name: str) -> None:

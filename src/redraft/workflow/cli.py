@@ -87,7 +87,7 @@ File: TypeAlias = Annotated[
 ]
 CasesPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--cases", metavar="YAML", help="The cases. Default: NAME.test.yaml beside NAME.yaml."),
+    typer.Option("--cases", metavar="YAML", help="The cases. Default: NAME.test.yaml next to NAME.yaml."),
 ]
 Values: TypeAlias = Annotated[
     list[str] | None,
@@ -141,15 +141,15 @@ def run(
     a loop with `on_failure: raise` failed, 3 that the workflow's budget or a node's time limit was exceeded,
     and 5 that the run is waiting for a person: `redraft approve` answers and continues it.
     """
-    kept = resumed_workflow.get()
-    inputs = parse_values(values or ()) if kept is None else dict(kept.record.inputs)
+    resumed = resumed_workflow.get()
+    inputs = parse_values(values or ()) if resumed is None else dict(resumed.record.inputs)
     if model is not None:
         inputs["model"] = model
     keep = not no_keep
     load = partial(load_workflow, file, model=model, keep=keep, allow_unsandboxed=allow_unsandboxed)
     if graph:
-        drawn = load().graph
-        emit_json(to_json(drawn)) if as_json else emit(drawn.mermaid())
+        workflow_graph = load().graph
+        emit_json(to_json(workflow_graph)) if as_json else emit(workflow_graph.mermaid())
         return
     with problems_as_json(file) if check and as_json else nullcontext():
         workflow = load(strict=False)
@@ -179,8 +179,8 @@ def run(
 def question_view(approval: Approval) -> RenderableType:
     """Render a question to a person."""
     then = {"approve": "approved", "reject": "rejected", None: "failed"}[approval.default]
-    due = None if approval.deadline is None else f"{approval.deadline.astimezone():%Y-%m-%d %H:%M}"
-    until = "" if due is None else f", until {due}, then {then}"
+    deadline = None if approval.deadline is None else f"{approval.deadline.astimezone():%Y-%m-%d %H:%M}"
+    until = "" if deadline is None else f", until {deadline}, then {then}"
     place = f"{visible(approval.workflow)}, {visible(approval.node)}, {ago(approval.asked_at)}{until}"
     parts: list[RenderableType] = [Text.assemble((approval.id, "bold"), f"  {place}")]
     parts.append(Padding(Text(visible(approval.message)), INDENT))
@@ -197,37 +197,37 @@ def test(
 ) -> None:
     """Test a workflow with scripted replies. No model is asked, and nothing is stored.
 
-    The cases of NAME.yaml are in NAME.test.yaml beside it. The exit code is 1 if a case fails.
+    The cases of NAME.yaml are in NAME.test.yaml next to it. The exit code is 1 if a case fails.
     """
-    from redraft.workflow.cases import cases_beside, read_cases, run_case
+    from redraft.workflow.cases import default_cases_path, read_cases, run_case
 
     read_text(file, "The workflow")
-    if cases is None and not (cases := cases_beside(file)).exists():
+    if cases is None and not (cases := default_cases_path(file)).exists():
         raise ConfigError(
             f"There are no cases for {file!r}: {str(cases)!r} does not exist. Write it, or name another "
             "file with --cases."
         )
-    found = read_cases(cases)
+    workflow_cases = read_cases(cases)
 
     async def run_all() -> list[WorkflowCaseResult]:
-        return [await run_case(file, case) for case in found]
+        return [await run_case(file, case) for case in workflow_cases]
 
     results = asyncio.run(run_all())
     if as_json:
-        emit_json({"file": file, "ok": all(one.passed for one in results), "cases": to_json(results)})
+        emit_json({"file": file, "ok": all(result.passed for result in results), "cases": to_json(results)})
     else:
         console = CalmConsole()
-        for one in results:
-            outcome = Text("ok    ", GOOD) if one.passed else Text("FAILED", BAD)
-            console.show(Text.assemble(outcome, "  ", visible(one.name)))
-            for problem in one.problems:
+        for result in results:
+            outcome = Text("ok    ", GOOD) if result.passed else Text("FAILED", BAD)
+            console.show(Text.assemble(outcome, "  ", visible(result.name)))
+            for problem in result.problems:
                 console.show(Padding(Text(visible(problem)), (0, 0, 0, 8)))
-    if not all(one.passed for one in results):
+    if not all(result.passed for result in results):
         raise typer.Exit(ExitCode.NOT_MET)
 
 
 def parse_values(words: Sequence[str]) -> dict[str, Any]:
-    """Parse the values of `-v`; raises `ConfigError` for one that can't be read, or a repeated name.
+    """Parse the values of `-v`; raises `ConfigError` for a value that can't be read, or a repeated name.
 
     A value is text, whatever it looks like, unless its name ends with `:`.
     """
@@ -251,7 +251,7 @@ def parse_values(words: Sequence[str]) -> dict[str, Any]:
 
 
 def read_text(file: str, what: str) -> str:
-    """Read a file, or standard input for `-`; raises `ConfigError` that begins with `what`."""
+    """Read a file, or standard input for `-`; raises a `ConfigError` that begins with `what`."""
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -262,7 +262,7 @@ def read_text(file: str, what: str) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; raises a `ConfigError` that says where it is wrong."""
+    """Parse JSON; raises a `ConfigError` that says where the mistake is."""
     try:
         return load_json(text)
     except (ValueError, RecursionError) as error:
@@ -285,7 +285,7 @@ def load_workflow(file: str, **options: Unpack[WorkflowOptions]) -> Workflow:
 
 
 def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
-    """Return what a workflow would use, as plain data."""
+    """The report of `--check`: what running the workflow would use, as plain data."""
     return {
         "name": workflow.spec.name,
         "nodes": len(workflow.spec.nodes),
@@ -301,8 +301,8 @@ def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
 async def _run(
     workflow: Workflow, inputs: Mapping[str, Any], listener: Listener, *, keep: bool, wait: bool
 ) -> WorkflowResult:
-    """Run a workflow, or resume the one that the command names."""
-    on_event = cast("Callable[[WorkflowEvent], None]", listener)  # it takes any dataclass
+    """Run a workflow, or resume the workflow in `resumed_workflow`."""
+    on_event = cast("Callable[[WorkflowEvent], None]", listener)  # a listener takes any dataclass
     if not keep:
         return await workflow.run(inputs, on_event=on_event)
     store = project_store()
@@ -311,23 +311,23 @@ async def _run(
 
 
 resumed_workflow: ContextVar[StoredWorkflow | None] = ContextVar("resumed_workflow", default=None)
-"""The workflow that a command resumes, with its first inputs."""
+"""The workflow that a command resumes, with its original inputs."""
 
 
-async def _record_launch(store: Store, kept: StoredWorkflow | None) -> str | None:
+async def _record_launch(store: Store, resumed: StoredWorkflow | None) -> str | None:
     """Record the command that starts or resumes a workflow; return the id of its run.
 
     Returns None if the store fails: without the command, the run could not be resumed.
     """
-    if kept is not None and kept.launch is not None:
-        run_id, launch = kept.record.run_id, replace(kept.launch, process=Process.this())
+    if resumed is not None and resumed.launch is not None:
+        run_id, launch = resumed.record.run_id, replace(resumed.launch, process=Process.this())
     else:
         run_id = new_run_id()
         launch = Launch(tuple(sys.argv[1:]), os.getcwd(), Process.this())  # noqa: PTH109 (as a text)
     try:
         await store.put(Record(LAUNCH, run_id, to_record(launch)))
     except StoreError:
-        if kept is not None:
+        if resumed is not None:
             raise
         return None
     return run_id
@@ -353,9 +353,9 @@ def _explain_own_actions(workflow: Workflow, uses: Requirements) -> Generator[No
 def _report_failure(
     progress: WorkflowProgress, say: Callable[[str], None], *, debug: bool
 ) -> Generator[None]:
-    """Report why a workflow did not finish, the id of its run, and how to go on."""
+    """Report why a workflow did not finish, the id of its run, and how to continue."""
 
-    def say_kept(command: str) -> None:
+    def say_stored(command: str) -> None:
         if progress.run_id:
             say(f"Stored as {progress.run_id}; redraft {command} last")
 
@@ -365,11 +365,11 @@ def _report_failure(
         raise
     except KeyboardInterrupt:
         say("Interrupted.")
-        say_kept("resume")
+        say_stored("resume")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except Exception as error:  # `surface`, around this, would not name the id
+    except Exception as error:  # `handles_errors` would not report the id of the run
         code = report_error(error, debug=debug)
-        say_kept("show" if isinstance(error, ReflectionFailedError) else "resume")
+        say_stored("show" if isinstance(error, ReflectionFailedError) else "resume")
         raise typer.Exit(code) from error
 
 
@@ -407,11 +407,11 @@ def readable(value: Any) -> str:
 
 
 def ending_text(result: WorkflowResult) -> str:
-    """Return how many nodes ran and what they used, and why the workflow stopped early if it did."""
+    """How many nodes ran and what they used, and why the workflow stopped early if it did."""
     nodes = "1 node" if len(result.nodes) == 1 else f"{len(result.nodes)} nodes"
     if result.waiting:
-        asked = "an answer" if len(result.waiting) == 1 else f"{len(result.waiting)} answers"
-        ended = f"Waiting for {asked} after {nodes}."
+        answers = "an answer" if len(result.waiting) == 1 else f"{len(result.waiting)} answers"
+        ended = f"Waiting for {answers} after {nodes}."
     elif result.stop is not None:
         ended = f"Stopped after {nodes}: {result.stop.detail}"
     else:
@@ -425,13 +425,15 @@ LONGEST_LABEL = 24
 class WorkflowProgress:
     """Shows the progress of a workflow: a line for each attempt of a loop, and for each finished node.
 
-    An event listener and a context manager around one workflow, which also shows the warnings logged
-    meanwhile. `run_id` is empty if the run is not stored; `last` is the value of the latest node.
+    An event listener and a context manager around one workflow, which also shows the warnings that are logged
+    inside it.
     """
 
     def __init__(self, console: CalmConsole, nodes: Sequence[str]) -> None:
         self.run_id = ""
+        """The id of the run; empty if it is not stored."""
         self.last: Any = None
+        """The value of the latest node."""
         self._console = console
         self._width = min(LONGEST_LABEL, max(len(visible(node)) for node in nodes))
         self._inside = Progress(console)
@@ -452,7 +454,7 @@ class WorkflowProgress:
         """Show an event of the workflow, or of a loop in it."""
         match event:
             case NodeStarted():
-                self.run_id = self.run_id or event.run_id  # not that of a workflow inside
+                self.run_id = self.run_id or event.run_id  # not the id of an inner workflow
                 self._inside.switch_to(self._label(event.node))
             case NodeFinished():
                 self._show_end(event)
@@ -485,12 +487,12 @@ class WorkflowProgress:
         self._console.show(Text(f"redraft approve {approval.id}", QUIET), soft_wrap=True)
 
     def _label(self, node: str) -> str:
-        shown = shortened(visible(node), self._width)
-        return f"{shown:<{self._width}}"
+        name = shortened(visible(node), self._width)
+        return f"{name:<{self._width}}"
 
 
 def outcome_text(result: Any) -> Text:
-    """Render the outcome of a node, with the verdict of a loop or a judgement."""
+    """Render the outcome of a node, including the verdict of a loop or a judgement."""
     outcome = NodeOutcome.of(result)
     style = "" if outcome.valid is None else GOOD if outcome.valid else BAD
     return Text.assemble((outcome.verdict, style), f" {outcome.detail}".rstrip())
@@ -512,7 +514,7 @@ def check_workflow_options(history: WorkflowHistory, *, version: str | None, pro
 
 def workflow_view(history: WorkflowHistory) -> RenderableType:
     """Render a workflow."""
-    record, row = history.kept.record, history.row
+    record, row = history.stored.record, history.row
     title = f"  workflow {visible(row.name)} ({visible(row.file)}), {ago(row.started_at)}"
     parts: list[RenderableType] = [Text.assemble((row.run_id, "bold"), title)]
     if record.inputs:
@@ -527,7 +529,7 @@ def workflow_view(history: WorkflowHistory) -> RenderableType:
         parts.append(Text("redraft approve ID answers; with --reject, it rejects.", QUIET))
     elif row.status == "waiting":
         parts += ["", "Nothing is left to answer: each question has its answer, or its deadline has passed."]
-        parts.append(Text(history.kept.continuation, QUIET))
+        parts.append(Text(history.stored.continuation, QUIET))
     parts += ["", Text(f"Used: {render_usage(row.usage)}, {row.execution_time:.1f} s.")]
     if any(node.runs for node in history.nodes):
         parts.append(Text("redraft show RUN shows a loop's attempts.", QUIET))
@@ -562,7 +564,7 @@ def _outcome(node: NodeRun) -> Text:
             f"{counted(finished, 'item')} done" if node.items else "",
         )
         return Text("; ".join(filter(None, parts)), QUIET)
-    if node.runs:  # the value of a loop is shown by its run
+    if node.runs:  # the run of a loop shows its value
         return outcome_text(node.value)
     return Text("" if node.value is None else _short(node.value), QUIET)
 
@@ -576,23 +578,24 @@ def _short(value: Any) -> str:
 async def read_history(run: str, *, verbatim: bool = False) -> WorkflowHistory | None:
     """Read a workflow by id, prefix or `last`, redacted unless `verbatim`; None if it does not exist.
 
-    Raises `ConfigError` if several ids begin so.
+    Raises `ConfigError` for an ambiguous prefix.
     """
-    kept = await Workflows().get(run)
-    history = None if kept is None else await Workflows().history(kept)
+    stored = await Workflows().get(run)
+    history = None if stored is None else await Workflows().history(stored)
     if history is None or verbatim:
         return history
-    # The process is never shown; its fields say whether the workflow was killed.
+    # The process is not shown, and its fields tell whether the workflow was killed.
     return redactor_of_environment().redact_object(history, spared=(Process,))
 
 
 async def read_why(run: str) -> WorkflowHistory | None:
-    """Read a workflow that explains its state itself, without its secrets; None if a loop of it does."""
+    """Read a workflow that explains its own state, redacted; None if one of its loops explains it."""
     history = await Workflows().why(run)
     return None if history is None else redactor_of_environment().redact_object(history, spared=(Process,))
 
 
 async def read_workflows(*, status: str | None, name: str | None, limit: int) -> list[WorkflowRow]:
-    """Read the newest workflows of a state and a name, without their secrets."""
-    redactor, found = redactor_of_environment(), await Workflows().find(status=status, name=name, limit=limit)
-    return [redactor.redact_object(await Workflows().row(kept)) for kept in found]
+    """Read the newest workflows by state and name, redacted."""
+    redactor, workflows = redactor_of_environment(), Workflows()
+    listed = await workflows.find(status=status, name=name, limit=limit)
+    return [redactor.redact_object(await workflows.row(stored)) for stored in listed]

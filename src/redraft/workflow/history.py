@@ -1,4 +1,4 @@
-"""Stored workflows: their records, and how to list and read them."""
+"""Stored workflows: their records, lists of them, and the history of each."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ if TYPE_CHECKING:
 WORKFLOW = "workflow"
 """The kind of the records of workflows."""
 INNER_WORKFLOW = "workflow inside"
-"""The kind of the records of workflows that are nodes of others: they are found by id, and not listed."""
+"""The kind of the records of workflows that are nodes of others: they are read by id, and not listed."""
 
 
 @dataclass(slots=True)
 class WorkflowRecord:
-    """One run of a workflow: its file, its inputs, its graph as it was then, and how it ended.
+    """One run of a workflow: its file, its inputs, its graph at the time, and how it ended.
 
-    The steps of its nodes are in its journal; the runs of its loops have it as their parent. A workflow that
-    is a node of another one has that one as its `parent`. Old records lack the `process`.
+    The steps of its nodes are in its journal; the runs of its loops have it as their parent.
     """
 
     noun: ClassVar[str] = "workflow"
@@ -58,18 +57,20 @@ class WorkflowRecord:
     """The budget that was spent, as the reason of a run (`token_budget`); empty if none was."""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
     parent: str = ""
+    """The id of the outer workflow, if this one is a node of it."""
     graph: WorkflowGraph | None = None
     process: Process | None = None
+    """The process that worked on the run last; None in old records."""
     options: tuple[str, ...] = ()
-    """The names of the options of `Workflow` that the program gave: what they are can't be stored."""
+    """The names of the `Workflow` options that the program set; their values can't be stored."""
 
     def stored(self) -> Record:
-        """Return the record for the store, always with the fields that workflows are searched by."""
+        """The record for the store. Searched fields are always present, even with their default values."""
         searched = {"status": self.status, "name": self.name}
         return Record(INNER_WORKFLOW if self.parent else WORKFLOW, self.run_id, to_record(self) | searched)
 
     def check_same(self, _stored: Record, before: WorkflowRecord, /) -> None:
-        """Raise `ChangedRunError` if the stored run is of another workflow, or had other inputs."""
+        """Raise `ChangedRunError` if the stored run is of another workflow or has other inputs."""
         if (before.name, before.inputs) != (self.name, to_json(self.inputs)):
             other = " with other inputs" if before.name == self.name else ""
             raise ChangedRunError(
@@ -78,7 +79,7 @@ class WorkflowRecord:
             )
 
     def end(self, result: WorkflowResult) -> None:
-        """Record the result of the workflow."""
+        """Copy the result of the workflow into the record."""
         self.status, self.state, self.nodes = "finished", result.state, result.nodes
         self.reason = ""
         self.outputs = result.outputs
@@ -90,7 +91,7 @@ class WorkflowRecord:
         self.usage, self.execution_time = result.usage, result.execution_time
 
     def result(self) -> WorkflowResult:
-        """Return the result of a workflow that has finished."""
+        """The result of a workflow that has finished."""
         return WorkflowResult(
             self.state or {},
             self.run_id,
@@ -101,16 +102,15 @@ class WorkflowRecord:
         )
 
     def resuming_call(self) -> str:
-        """Return the Python call that resumes a workflow that a program started."""
+        """The Python call that resumes a workflow that a program started."""
         inputs = f"{dict(self.inputs)!r}, " if self.inputs else ""
         source = "..." if self.file == UNNAMED else repr(self.file)
-        made = "from_text" if self.file == UNNAMED else "from_file"
+        constructor = "from_text" if self.file == UNNAMED else "from_file"
         arguments = ", ".join((source, *(f"{name}=..." for name in self.options)))
-        made = f"{made}({arguments})"
-        what = "# In place of each ..., what the program gave before\n" if "..." in arguments else ""
+        comment = "# In place of each ..., what the program gave before\n" if "..." in arguments else ""
         return (
-            f"from redraft.workflow import Workflow\n\n{what}"
-            f"await Workflow.{made}.run({inputs}run_id={self.run_id!r})"
+            f"from redraft.workflow import Workflow\n\n{comment}"
+            f"await Workflow.{constructor}({arguments}).run({inputs}run_id={self.run_id!r})"
         )
 
 
@@ -129,38 +129,40 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class StoredWorkflow:
-    """A stored workflow; `launch` is None if a program started it, `created_at` is when it was stored."""
+    """A stored workflow, and how it was started."""
 
     record: WorkflowRecord
     launch: Launch | None
+    """The command that started it; None if a program did."""
     created_at: datetime
+    """When it was first stored."""
 
     @property
     def process(self) -> Process | None:
-        """The process that worked on it last; None if an old record does not say."""
+        """The process that worked on it last; None if unknown (old records)."""
         return self.record.process or (self.launch and self.launch.process)
 
     @property
     def state(self) -> str:
-        """Its status; `killed` or `unknown` if its record says running, and its process does not."""
+        """Its status; for `running`, `killed` or `unknown` if its process is gone or can't be checked."""
         if self.record.status != "running" or self.process is None:
             return self.record.status
         return self.process.state_of_run
 
     @property
     def resuming_call(self) -> str:
-        """The Python call that resumes it; empty if a command started it: `redraft resume` does."""
+        """The Python call that resumes it; empty if a command started it: `redraft resume` resumes it."""
         return "" if self.launch is not None else self.record.resuming_call()
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a process waits for its answers (`redraft run --wait`), and goes on with them by itself."""
+        """Whether a process (`redraft run --wait`) is waiting for the answers and will continue by itself."""
         launch = self.launch
         return launch is not None and "--wait" in launch.arguments and launch.process.is_gone() is False
 
     @property
     def continuation(self) -> str:
-        """Say how the workflow continues once its questions are answered."""
+        """How the workflow continues once its questions are answered, for people."""
         run_id = self.record.run_id
         if self.is_awaited:
             return "The process that is waiting for the answer continues the workflow by itself."
@@ -170,7 +172,7 @@ class StoredWorkflow:
         return f"No process is waiting. Once all is answered, redraft resume {run_id} continues the workflow."
 
     def check_resumable(self, *, force: bool = False) -> None:
-        """Raise `ConfigError` if a process is or may be at work on it; `force` as in `Process.check_gone`."""
+        """Raise `ConfigError` if a process is or may be working on it; `force` as in `Process.check_gone`."""
         if self.process is not None and self.record.status == "running":
             self.process.check_gone(self.record.run_id, force=force)
 
@@ -193,124 +195,128 @@ class Workflows:
         limit: int = PAGE,
         after: Record | None = None,
     ) -> list[StoredWorkflow]:
-        """Return workflows of a state (also `killed` or `unknown`) and of a name, the newest first.
+        """Workflows by state (including `killed` and `unknown`) and name, newest first.
 
-        `after` is the record of a workflow or run: all began before it. A workflow whose record is damaged is
-        listed with the status `damaged`. Raises `ConfigError` for a status that no workflow can have.
+        `after` is the record of a workflow or run: only older workflows are listed. A workflow whose record
+        can't be read is listed with the status `damaged`. Raises `ConfigError` for an invalid status.
         """
         check_status(status)
         where: dict[str, Scalar] = {} if name is None else {"name": name}
         if status is not None:
             where["status"] = "running" if status in UNENDED else status
-        # Which of the running ones were killed is known only after looking up their processes.
-        wanted = None if where.get("status") == "running" else limit
-        found = await self._store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=wanted)
-        kept = [await self._listed(record) for record in found]
-        return [one for one in kept if status in (None, one.state) or one.record.status == "damaged"][:limit]
+        # Only their processes tell which `running` workflows were killed, so the limit applies after that.
+        most = None if where.get("status") == "running" else limit
+        records = await self._store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)
+        listed = [await self._listed(record) for record in records]
+        matching = [
+            stored for stored in listed if status in (None, stored.state) or stored.record.status == "damaged"
+        ]
+        return matching[:limit]
 
     async def get(self, run_id: str = LAST, *, or_of_loop: bool = False) -> StoredWorkflow | None:
-        """Return the workflow with this id or id prefix, or the `last` one; None if a run has it.
+        """The workflow with this id or id prefix, or the `last` one; None if there is none, or it is a run.
 
-        With `or_of_loop`, the id of a loop's run stands for its workflow. Raises `ConfigError` for an
-        ambiguous prefix.
+        With `or_of_loop`, the id of a loop's run means its workflow. Raises `ConfigError` for an ambiguous
+        prefix.
         """
-        found = await (self._last() if run_id == LAST else self._named(run_id, or_of_loop=or_of_loop))
-        return None if found is None else await self._read(found)
+        if run_id == LAST:
+            record, _ = await self._newest()
+        else:
+            record = await self._find_record(run_id, or_of_loop=or_of_loop)
+        return None if record is None else await self._read(record)
 
-    async def history(self, kept: StoredWorkflow) -> WorkflowHistory:
+    async def history(self, stored: StoredWorkflow) -> WorkflowHistory:
         """Read the nodes of a workflow, with the runs of the loops in them."""
-        run_id = kept.record.run_id
+        run_id = stored.record.run_id
         recorded = [step for step in await self._runs.steps(run_id) if not step.void]
         steps = [step for step in recorded if not step.is_inner]
         ended = {step.place for step in steps}
-        left_open = (step for step in recorded if step.place.partition("/")[0] not in ended)
-        items = [item for item in map(ItemRun.of, left_open) if item is not None]
-        inside = await self._store.find(RUN, prefix=f"{run_id}.")
-        left = sorted([await self._runs.listed(run) for run in inside], key=lambda run: run.started_at)
+        unended = (step for step in recorded if step.place.partition("/")[0] not in ended)
+        items = [item for item in map(ItemRun.of, unended) if item is not None]
+        records = await self._store.find(RUN, prefix=f"{run_id}.")
+        loops = [await self._runs.listed(record) for record in records]
+        loops.sort(key=lambda run: run.started_at)
         nodes: list[NodeRun] = []
         for step in steps:
-            own = tuple(run for run in left if run.started_at <= step.at)
-            left = left[len(own) :]
+            own = tuple(run for run in loops if run.started_at <= step.at)
+            loops = loops[len(own) :]
             nodes.append(NodeRun.of(step, own))
-        if left or items:  # of the node under way, now or when the workflow ended
-            name = WorkflowHistory(kept, tuple(nodes)).under_way or ""
+        if loops or items:  # of the node that had not ended, now or when the workflow ended
+            name = WorkflowHistory(stored, tuple(nodes)).under_way or ""
             items.sort(key=lambda item: item.index)
-            nodes.append(NodeRun(name, runs=tuple(left), items=tuple(items)))
-        waiting = await Approvals(self._store).waiting(run_id) if kept.state == "waiting" else []
-        return WorkflowHistory(kept, tuple(nodes), tuple(waiting))
+            nodes.append(NodeRun(name, runs=tuple(loops), items=tuple(items)))
+        waiting = await Approvals(self._store).waiting(run_id) if stored.state == "waiting" else []
+        return WorkflowHistory(stored, tuple(nodes), tuple(waiting))
 
     async def last_value(self, run_id: str) -> Any:
-        """Return the value of the last node that did not fail; None if there is none."""
+        """The value of the last node that did not fail; None if there is none."""
         nodes = [step for step in await self._runs.steps(run_id) if not step.is_inner and not step.void]
         results = [step.result for step in nodes if step.error is None]
         return results[-1].get("value") if results else None
 
     async def run_of(self, reference: str) -> str:
-        """Id of the run that a person means: of a workflow, the run of its loop, for `last` of its last loop.
+        """Resolve a person's reference to the id of a run.
 
-        A reference to anything else stays as it is, but `last` becomes an id, if there is one. Raises
-        `ConfigError` if no loop ran, or if there are several to choose from.
+        A workflow stands for the run of its loop, and `last` for the run of the last loop. Any other
+        reference is returned as it is, except that `last` becomes an id if anything is stored. Raises
+        `ConfigError` for a workflow without a loop, or with several.
         """
         workflow = await self.get(reference)
         if workflow is None:
             return (await self.last_id() if reference == LAST else None) or reference
-        found = workflow.record.run_id
-        loops = [loop.key for loop in await self._store.find(RUN, where={"parent": found})]
+        run_id = workflow.record.run_id
+        loops = [loop.key for loop in await self._store.find(RUN, where={"parent": run_id})]
         if not loops:
             raise ConfigError(
-                f"No loop of the workflow {found!r} has run; `redraft show {found}` shows what has."
+                f"No loop of the workflow {run_id!r} has run; `redraft show {run_id}` shows what has."
             )
         if len(loops) > 1 and reference != LAST:
             raise ConfigError(
-                f"The workflow {found!r} has {len(loops)} loops; give the id of one: {', '.join(loops)}."
+                f"The workflow {run_id!r} has {len(loops)} loops; give the id of one: {', '.join(loops)}."
             )
         return loops[-1]
 
     async def why(self, run_id: str) -> WorkflowHistory | None:
-        """Return a workflow if it is what explains its state, and not one of its loops; else None."""
-        kept = await self.get(run_id)
-        if kept is None:
+        """The history of a workflow if the workflow, rather than one of its loops, explains its state."""
+        stored = await self.get(run_id)
+        if stored is None:
             return None
-        history = await self.history(kept)
+        history = await self.history(stored)
         return history if history.explains_itself else None
 
-    async def row(self, kept: StoredWorkflow) -> WorkflowRow:
-        """Sum up a workflow; the nodes are read only if it has not finished."""
-        if kept.record.status in ("finished", "damaged"):
-            return WorkflowHistory(kept, ()).row
-        return (await self.history(kept)).row
+    async def row(self, stored: StoredWorkflow) -> WorkflowRow:
+        """Summarise a workflow; its nodes are read only if it has not finished."""
+        if stored.record.status in ("finished", "damaged"):
+            return WorkflowHistory(stored, ()).row
+        return (await self.history(stored)).row
 
-    async def _listed(self, found: Record) -> StoredWorkflow:
-        """Read a workflow for a list; one that can't be read has the status `damaged`."""
+    async def _listed(self, record: Record) -> StoredWorkflow:
+        """Read a workflow for a list; if its record can't be read, its status is `damaged`."""
         try:
-            return await self._read(found)
+            return await self._read(record)
         except DamagedRecordError as error:
-            began = found.created_at or datetime.now(UTC)
-            damaged = WorkflowRecord(found.key, "", "", {}, began, "damaged", error=str(error))
+            began = record.created_at or datetime.now(UTC)
+            damaged = WorkflowRecord(record.key, "", "", {}, began, "damaged", error=str(error))
             return StoredWorkflow(damaged, None, began)
 
-    async def _read(self, found: Record) -> StoredWorkflow:
-        launch = await self._store.get(LAUNCH, found.key)
+    async def _read(self, record: Record) -> StoredWorkflow:
+        launch = await self._store.get(LAUNCH, record.key)
         return StoredWorkflow(
-            from_record(WorkflowRecord, found.data),
+            from_record(WorkflowRecord, record.data),
             None if launch is None else from_record(Launch, launch.data),
-            found.created_at or datetime.now(UTC),
+            record.created_at or datetime.now(UTC),
         )
 
     async def last_id(self) -> str | None:
-        """Return what `last` means: the id of the workflow or run that began last, outside of any other.
+        """The id that `last` means: of the newest workflow or run that is not part of another.
 
         None if nothing is stored.
         """
         workflow, run_id = await self._newest()
         return run_id if workflow is None else workflow.key
 
-    async def _last(self) -> Record | None:
-        """Return the workflow that `last` means; None if it means a run."""
-        return (await self._newest())[0]
-
     async def _newest(self) -> tuple[Record | None, str | None]:
-        """Return the workflow that began last, or else the id of the run that began later."""
+        """The newest workflow, or the id of the newest run if that began later."""
         store = self._store
         workflow = next(iter(intact(await store.find(WORKFLOW, newest_first=True, limit=PAGE))), None)
         outermost = RunQuery({"is_inner": False, "parent": ""})
@@ -319,7 +325,7 @@ class Workflows:
             return workflow, None
         return None, run.run_id
 
-    async def _named(self, run_id: str, *, or_of_loop: bool) -> Record | None:
+    async def _find_record(self, run_id: str, *, or_of_loop: bool) -> Record | None:
         store = self._store
         if record := await store.get(WORKFLOW, run_id) or await store.get(INNER_WORKFLOW, run_id):
             return record
@@ -328,17 +334,20 @@ class Workflows:
         if not run_id:
             return None
         workflows = await store.find(WORKFLOW, prefix=run_id, limit=3)
-        within = tuple(f"{workflow.key}." for workflow in workflows)
-        runs = [run for run in await store.find(RUN, prefix=run_id) if not run.key.startswith(within)]
-        candidates = (*workflows, *runs) if workflows else ()  # a run alone is for `Runs` to find
+        prefixes_of_loops = tuple(f"{workflow.key}." for workflow in workflows)
+        runs = [
+            run for run in await store.find(RUN, prefix=run_id) if not run.key.startswith(prefixes_of_loops)
+        ]
+        candidates = (*workflows, *runs) if workflows else ()  # `Runs` finds a run that is alone
         return only(candidates, run_id, "runs", lambda record: record.key)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRun:
-    """An item of a `map` that has ended: its position from 0, and its value or error."""
+    """An item of a `map` that has ended: its value or its error."""
 
     index: int
+    """Its position in the list, from 0."""
     value: Any = None
     error: str = ""
 
@@ -358,16 +367,16 @@ class NodeRun:
     """One visit of a node."""
 
     node: str
-    """Its name; may be empty if it has not ended."""
+    """Its name; empty if it has not ended and could be any of several."""
     seconds: float | None = None
-    """None if it has not ended."""
+    """Seconds that it took; None if it has not ended."""
     value: Any = None
     used: TokenUsage = NOTHING_USED
     error: str = ""
     runs: tuple[RunRecord, ...] = ()
     """The runs of its loops."""
     items: tuple[ItemRun, ...] = ()
-    """The items of its `map` that failed, or all that have ended if the node has not."""
+    """The failed items of its `map`; if the node has not ended, all items that have."""
 
     @classmethod
     def of(cls, step: StoredStep, runs: tuple[RunRecord, ...]) -> NodeRun:
@@ -377,12 +386,15 @@ class NodeRun:
             error = f"{step.error['type']}: {step.error['message']}"
             return cls(node, step.seconds, error=error, runs=runs)
         result = from_json(ActionResult, step.result)
-        failed = (ItemRun(one["index"], error=f"{one['type']}: {one['message']}") for one in result.failures)
-        return cls(node, step.seconds, result.value, result.usage, runs=runs, items=tuple(failed))
+        failed = tuple(
+            ItemRun(failure["index"], error=f"{failure['type']}: {failure['message']}")
+            for failure in result.failures
+        )
+        return cls(node, step.seconds, result.value, result.usage, runs=runs, items=failed)
 
     @property
     def usage(self) -> TokenUsage:
-        """Its usage; without a result, that of its loops."""
+        """Its usage; without a result, the sum of its loops."""
         if self.seconds is not None and not self.error:
             return self.used
         return sum((run.usage for run in self.runs), NOTHING_USED)
@@ -390,10 +402,12 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class NodeOutcome:
-    """How a node ended; `valid` says whether a loop or a judgement was satisfied, None for other nodes."""
+    """How a node ended."""
 
     valid: bool | None = None
+    """Whether the output of a loop or a judgement is valid; None for other nodes."""
     attempts: int | None = None
+    """The attempts of a loop; None for other nodes."""
     best_score: float | None = None
 
     @classmethod
@@ -414,7 +428,7 @@ class NodeOutcome:
 
     @property
     def detail(self) -> str:
-        """The attempts and the best score; empty unless it was a loop."""
+        """The attempts and the best score of a loop; empty for other nodes."""
         if self.attempts is None:
             return ""
         times = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
@@ -423,7 +437,7 @@ class NodeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowRow:
-    """A workflow in a few fields, for lists; `nodes` counts those that have ended."""
+    """Summary of a workflow, for lists."""
 
     run_id: str
     name: str
@@ -433,27 +447,30 @@ class WorkflowRow:
     started_at: datetime
     finished_at: datetime | None
     nodes: int
+    """How many visits of nodes have ended."""
     usage: TokenUsage
     execution_time: float
+    """Seconds of work."""
     kind: ClassVar[str] = WORKFLOW
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """The row as plain data."""
         return {"kind": self.kind, **{name: getattr(self, name) for name in self.__slots__}}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHistory:
-    """A stored workflow with the visits of its nodes, in order, and what it waits to be answered."""
+    """A stored workflow with the visits of its nodes, in order, and its open questions."""
 
-    kept: StoredWorkflow
+    stored: StoredWorkflow
     nodes: tuple[NodeRun, ...]
     waiting: tuple[Approval, ...] = ()
+    """Questions that a person has not answered."""
 
     @property
     def explains_itself(self) -> bool:
-        """Whether the workflow is what explains its state, and not a loop of it."""
-        state = self.kept.state
+        """Whether the workflow, rather than one of its loops, explains its state."""
+        state = self.stored.state
         if state in ("killed", "unknown", "waiting"):
             return True
         runs = any(node.runs for node in self.nodes)
@@ -461,10 +478,10 @@ class WorkflowHistory:
 
     @property
     def why(self) -> Why:
-        """What state it is in: how it ended, or what it is doing or waiting for."""
-        kept, record = self.kept, self.kept.record
+        """Its state, explained: how it ended, or what it is doing or waiting for."""
+        stored, record = self.stored, self.stored.record
         finished = [node.node for node in self.nodes if node.seconds is not None and not node.error]
-        nodes, state, process = len(finished), kept.state, kept.process
+        nodes, state, process = len(finished), stored.state, stored.process
         headline = STATE_HEADLINES.get(state, state).replace("the run", "the workflow")
         after = f"after {counted(nodes, 'finished node')}"
         numbers: dict[str, Any] = {"nodes": nodes}
@@ -486,15 +503,16 @@ class WorkflowHistory:
             numbers |= {"node": failed or None, "error": record.error}
         elif state == "waiting":
             headline = "it waits for a person" if self.waiting else "it waits to be resumed"
-            asked = [
-                f"The node {one.node!r} asks: {one.message}\nTo answer: redraft approve {one.id}"
-                for one in self.waiting
+            lines = [
+                f"The node {approval.node!r} asks: {approval.message}\n"
+                f"To answer: redraft approve {approval.id}"
+                for approval in self.waiting
             ]
-            if not asked:
-                asked = ["Each of its questions has its answer, or its deadline has passed."]
-            goes_on = kept.launch is not None and not kept.is_awaited  # `redraft approve` resumes it
-            detail = "\n".join(asked if self.waiting and goes_on else [*asked, kept.continuation])
-            numbers["questions"] = [one.id for one in self.waiting]
+            if not lines:
+                lines = ["Each of its questions has its answer, or its deadline has passed."]
+            approve_resumes = stored.launch is not None and not stored.is_awaited
+            detail = "\n".join(lines if self.waiting and approve_resumes else [*lines, stored.continuation])
+            numbers["questions"] = [approval.id for approval in self.waiting]
         elif state == "finished":
             headline = "it has run to its end"
             ran = (
@@ -503,32 +521,32 @@ class WorkflowHistory:
             has_loops = not finished or any(node.runs for node in self.nodes)
             detail = f"{ran}." if has_loops else f"{ran}; none of them was a loop."
         else:  # running, or cancelled
-            now = self.under_way
-            at = f", at the node {now!r}" if now else ""
+            node = self.under_way
+            at = f", at the node {node!r}" if node else ""
             verb = "It was cancelled" if state == "cancelled" else "It is at work"
             detail = f"{verb} {after}{at}."
-            numbers["node"] = now
+            numbers["node"] = node
         return Why(state, headline, detail, numbers)
 
     @property
     def under_way(self) -> str | None:
-        """The name of the node after those that have ended; None if a condition or a failure decides."""
-        graph, ended = self.kept.record.graph, [node for node in self.nodes if node.seconds is not None]
+        """The name of the node that comes next; None if that depends on a condition or a failure."""
+        graph, ended = self.stored.record.graph, [node for node in self.nodes if node.seconds is not None]
         if graph is None or (ended and ended[-1].error):
             return None
-        number = {node.name: at for at, node in enumerate(graph.nodes)}
-        last = number.get(ended[-1].node) if ended else None
-        ways = [edge.to for edge in graph.edges if edge.start == last and edge.kind != "error"]
-        to = ways if ended else [0]
-        if len(to) != 1 or to[0] >= len(graph.nodes):
+        indices = {node.name: index for index, node in enumerate(graph.nodes)}
+        last = indices.get(ended[-1].node) if ended else None
+        successors = [edge.to for edge in graph.edges if edge.start == last and edge.kind != "error"]
+        candidates = successors if ended else [0]
+        if len(candidates) != 1 or candidates[0] >= len(graph.nodes):
             return None
-        node = graph.nodes[to[0]]
+        node = graph.nodes[candidates[0]]
         return None if any(bound.startswith("when ") for bound in node.bounds) else node.name
 
     @property
     def row(self) -> WorkflowRow:
-        """The workflow in a few fields; until it has finished, its usage is added up from its nodes."""
-        record = self.kept.record
+        """Summary of the workflow. Until it has finished, its usage is the sum of its nodes."""
+        record = self.stored.record
         nodes, usage, seconds = len(record.nodes), record.usage, record.execution_time
         if record.status not in ("finished", "damaged"):
             nodes = sum(node.seconds is not None for node in self.nodes)
@@ -538,7 +556,7 @@ class WorkflowHistory:
             record.run_id,
             record.name,
             record.file,
-            self.kept.state,
+            self.stored.state,
             record.error,
             record.started_at,
             record.finished_at,
@@ -548,8 +566,8 @@ class WorkflowHistory:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as plain data, with how it goes on if it has not ended."""
-        kept, record = self.kept, self.kept.record
+        """The history as plain data, and how the workflow continues if it has not ended."""
+        stored, record = self.stored, self.stored.record
         nodes = [
             {
                 "node": node.node,
@@ -569,7 +587,7 @@ class WorkflowHistory:
             "state": record.state,
             "outputs": record.outputs,
             "waiting": self.waiting,
-            "continuation": kept.continuation if kept.state == "waiting" else "",
-            "resuming_call": kept.resuming_call if kept.state in UNENDED else "",
+            "continuation": stored.continuation if stored.state == "waiting" else "",
+            "resuming_call": stored.resuming_call if stored.state in UNENDED else "",
             "graph": "" if record.graph is None else record.graph.mermaid(),
         }

@@ -1,4 +1,4 @@
-"""Run a workflow from node to node, and a node within its time, with retries, for each item of its list."""
+"""Run a workflow node by node: time limits, retries, the items of a `map`, and error handling."""
 
 from __future__ import annotations
 
@@ -57,28 +57,27 @@ if TYPE_CHECKING:
     from redraft.text.yaml import KeyPath
 
 BUDGET = {"tokens": "budget.tokens", "usd": "budget.usd", "seconds": "budget.seconds"}
-"""The keys of a file that bound all model calls of a run."""
+"""Names of the budget's limits in a workflow file, for messages."""
 NODE = "node "
 """The prefix of a node's name in the journal."""
 ITEM_STEP = "item "
-"""The prefix of the name of an item's step within a node's."""
+"""The prefix of an item's name in the journal, within its node."""
 DEFAULT_TIMEOUT = 3_600.0
-"""Seconds for a try of a built-in action without a `timeout`, so that no silent provider hangs a node."""
+"""Seconds for a try of a built-in action without a `timeout`, in case its provider never answers."""
 
 
 @dataclass(slots=True)
 class WorkflowRun:
     """One run of a workflow, from the first node of the file to the end.
 
-    Each node reads the state and runs as one step, and its result is merged into the state. The target of the
-    first `goto` that applies comes next, else the node below. A node is skipped if its `when` is false; if it
-    fails, its `on_error` decides what comes next.
+    Each node reads the state and runs as one step, and its result is merged into the state. The first `goto`
+    that applies leads to the next node; without one, it is the node below. A node is skipped if its `when` is
+    false. If it fails, its `on_error` decides which node comes next.
 
     Only results and handled errors change the state. A resumed run takes the results of its finished steps
     from the journal, and so reaches the node at which it stopped.
 
-    The run ends early, with the state that it has reached, if its budget is spent, and if a person has to
-    answer first.
+    The run ends early, with its current state, if its budget is spent or if it needs a person's answer.
     """
 
     spec: WorkflowSpec
@@ -89,21 +88,21 @@ class WorkflowRun:
     emit: Callable[[WorkflowEvent], None]
     run_id: str = ""
     journal: Journalled | None = None
-    """The journal in the step."""
+    """The journal of `step`; None if the run is not stored."""
     _tally: Tally = field(init=False)
     _steps: Steps = field(init=False)
     _visits: Counter[str] = field(init=False, default_factory=Counter[str])
     _nodes: list[str] = field(init=False, default_factory=list[str])
-    _of_loops: dict[str, dict[str, Any]] = field(init=False, default_factory=dict[str, "dict[str, Any]"])
-    """What the last result of each loop put into the state, by the name of its node."""
+    _loop_values: dict[str, dict[str, Any]] = field(init=False, default_factory=dict[str, "dict[str, Any]"])
+    """The keys and values that each loop last put into the state, by the name of its node."""
 
     def __post_init__(self) -> None:
-        seconds = monotonic if self.journal is None else self.journal.elapsed
-        self._tally = Tally(budget_of(self.spec), clock=seconds, outer=enclosing_budget(), options=BUDGET)
+        clock = monotonic if self.journal is None else self.journal.elapsed
+        self._tally = Tally(budget_of(self.spec), clock=clock, outer=enclosing_budget(), options=BUDGET)
         self._steps = Steps(self.step, self._tally, journal=self.journal)
 
     async def run(self) -> WorkflowResult:
-        """Run the nodes and return the result; raises the error of a node, with its place in the file."""
+        """Run the nodes; raises the error of a node, with its place in the file."""
         return await traced("workflow", self.spec.name, self.run_id, self._run)
 
     async def _run(self) -> WorkflowResult:
@@ -129,7 +128,7 @@ class WorkflowRun:
         )
 
     async def _visit(self, at: int) -> int:
-        """Run or skip the node at an index; return the index of the next one."""
+        """Run or skip the node at an index; return the index of the next node."""
         node = self.spec.nodes[at]
         self._visits[node.name] += 1  # even if it is skipped: a cycle of skipped nodes must end
         try:
@@ -145,7 +144,7 @@ class WorkflowRun:
             result = await self._steps.attempt(f"{NODE}{node.name}", ActionResult, run, self._scope_of(node))
         except (ChangedRunError, StoreError):  # the journal's errors are not the node's
             raise
-        except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever a node raises)
+        except Exception as error:  # noqa: BLE001 (`on_error` applies to any error)
             return self._after_failure(at, error)
         self._nodes.append(node.name)
         self._tally.add("nodes", result.usage)
@@ -159,31 +158,31 @@ class WorkflowRun:
     def _merge(self, node: Node, result: ActionResult) -> None:
         """Put a node's result into the state.
 
-        It goes under the node's `output`. The keys of a loop's result, and of an object without `output`,
-        become keys of the state; any other value without `output` goes under the node's name. A built-in
-        action never sets `model`: a model would choose its successor.
+        The result is stored under the node's `output`. The keys of a loop's result, and of an object without
+        `output`, become keys of the state; any other value without `output` is stored under the node's name.
+        A built-in action never sets `model`: otherwise a model could choose the model of later nodes.
         """
         state, value = self.scope.state, result.value
         if isinstance(value, Mapping) and (node.action == LOOP or node.output is None):
-            self._forget_verdict(node)
+            self._clear_verdict(node)
             is_built_in = node.uses is not None and self.resources.own_action(node.uses) is None
-            keys = cast("Mapping[str, Any]", value).items()
-            merged = {key: item for key, item in keys if not (is_built_in and key == MODEL)}
+            items = cast("Mapping[str, Any]", value).items()
+            merged = {key: item for key, item in items if not (is_built_in and key == MODEL)}
             if node.action == LOOP:
-                self._forget_output(node)
-                self._of_loops[node.name] = merged
+                self._clear_output(node)
+                self._loop_values[node.name] = merged
             state.update(merged)
         elif node.output is None and value is not None:
             state[node.name] = value
         if result.failures:
             first = result.failures[0]
-            place = {"node": node.name, "type": first["type"], "message": first["message"]}
-            state["error"] = {**place, "items": list(result.failures)}
-        if node.output is not None:  # last, because it wins over a key of the same name
+            error = {"node": node.name, "type": first["type"], "message": first["message"]}
+            state["error"] = {**error, "items": list(result.failures)}
+        if node.output is not None:  # last, because it overrides a key of the same name
             state[node.output] = value
 
     def _next(self, at: int) -> int:
-        """Return the index of the node after a finished one."""
+        """The index of the node that follows a finished node."""
         for jump in self.spec.nodes[at].jumps:
             if jump.if_ is None or self.scope.holds(jump.if_):
                 target = self._target(jump.to)
@@ -192,7 +191,7 @@ class WorkflowRun:
         return at + 1
 
     def _target(self, name: str) -> int | None:
-        """Return the index of the node to go to; None if it has reached its `max_visits`."""
+        """The index of the node to go to; None if it has reached its `max_visits`."""
         if name == END:
             return len(self.spec.nodes)
         target = next(at for at, node in enumerate(self.spec.nodes) if node.name == name)
@@ -200,10 +199,10 @@ class WorkflowRun:
         return target if limit is None or self._visits[name] < limit else None
 
     def _after_failure(self, at: int, error: Exception) -> int:
-        """Handle a node's error as its `on_error` says: return the index of the next node, or raise."""
+        """Apply a node's `on_error` to its error: return the index of the next node, or raise."""
         node = self.spec.nodes[at]
         if self._tally.exhausted is not None and isinstance(error, UnfinishedError):
-            if error.partial is not None:  # some items of its list are finished, and paid for
+            if error.partial is not None:  # finished items of its `map` were paid for, so they are kept
                 self._merge(node, ActionResult(error.partial))
             raise error
         if node.on_error == RAISE:
@@ -217,35 +216,35 @@ class WorkflowRun:
         logger.warning("The node %r failed; the workflow continues: %s", node.name, describe_error(error))
         self._nodes.append(node.name)
         self._tally.add("nodes", usage_of(error))
-        self._forget_verdict(node)
+        self._clear_verdict(node)
         self.scope.state["error"] = {"node": node.name, "type": type(error).__name__, "message": str(error)}
         self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
         return target
 
     def _scope_of(self, node: Node) -> Scope:
-        """Return the scope in which a node runs: a loop does not see the verdict of an earlier one."""
+        """The scope in which a node runs: a loop does not see the verdict of an earlier loop."""
         if node.action != LOOP:
             return self.scope
-        hidden = {key for merged in self._of_loops.values() for key in merged if key in RESULT_KEYS}
+        hidden = {key for merged in self._loop_values.values() for key in merged if key in RESULT_KEYS}
         state = {key: item for key, item in self.scope.state.items() if key not in hidden}
         return replace(self.scope, state=state)
 
-    def _forget_verdict(self, node: Node) -> None:
-        """Remove an earlier loop's verdict from the state: that of this one follows, or it failed."""
+    def _clear_verdict(self, node: Node) -> None:
+        """For a loop: remove an earlier loop's verdict, before the new verdict or after a failure."""
         if node.action == LOOP:
             for key in RESULT_KEYS:
                 self.scope.state.pop(key, None)
 
-    def _forget_output(self, node: Node) -> None:
-        """Remove what a loop's output would mix with: that of an earlier visit, and a lone `result`."""
+    def _clear_output(self, node: Node) -> None:
+        """Remove values that would mix with a loop's output: of an earlier visit, and any loop's `result`."""
         state = self.scope.state
-        for name, merged in self._of_loops.items():
+        for name, merged in self._loop_values.items():
             for key, item in merged.items():
                 if (name == node.name or key == RESULT) and state.get(key) is item:
                     del state[key]
 
     def _located(self, error: Exception, at: int) -> Exception:
-        """Place an error in the file: a mistake there becomes a `WorkflowError`, others get a note."""
+        """Add the place in the file: mistakes become a `WorkflowError`, other errors get a note."""
         node = self.spec.nodes[at]
         path, within = ("nodes", at), None
         if isinstance(error, SandboxError) and node.run is not None:
@@ -265,17 +264,17 @@ class WorkflowRun:
 class NodeRunner:
     """One visit of a node.
 
-    With a `map`, each item is a step of its own within the node's, so that a resumed run repeats no item that
-    has finished.
+    With a `map`, each item is a step of its own within the node's step, so that a resumed run repeats no
+    finished item.
     """
 
     node: Node
     resources: Resources
     on_item: Callable[[int, int, str], None]
-    """Called as items end, with the index, the number of items, and the error (empty if there is none)."""
+    """Called whenever an item ends, with its index, the number of items, and the error or an empty string."""
 
     async def __call__(self, scope: Scope) -> ActionResult:
-        """Run the node, and return its value; raises the error of its last try."""
+        """Run the node; raises the error of its last try."""
         node = self.node
         if node.map is None:
             return await self._with_retries(scope)
@@ -289,9 +288,9 @@ class NodeRunner:
         return cast("list[Any]", items)
 
     async def _with_retries(self, scope: Scope) -> ActionResult:
-        """Run the node, and again after a failure while it has `retries` left.
+        """Run the node, and run it again after a failure while it has `retries` left.
 
-        Each try is a step, so that a resumed run goes on with the next one.
+        Each try is a step, so that a resumed run continues with the next try.
         """
         retry, used, failures = self.node.retry, NOTHING_USED, 0
         if retry.attempts == 1:
@@ -319,12 +318,12 @@ class NodeRunner:
         return ActionResult(result.value, used + result.usage)
 
     async def _in_time(self, scope: Scope) -> ActionResult:
-        """Run the action or the code once; raises `UnfinishedError` when its time is over."""
+        """Run the action or the code once; raises `UnfinishedError` when its time is up."""
         node = self.node
         seconds = node.timeout or (DEFAULT_TIMEOUT if node.action in PARAMS else None)
         if seconds is None:
             return await self._execute(scope)
-        # The loop of a node takes this for its own budget, and ends with its best attempt.
+        # A loop treats this as its own budget, so it ends with its best attempt when the time is up.
         names = {**OPTIONS, "seconds": "timeout"}
         tally = Tally(Budget(seconds=seconds), outer=enclosing_budget(), options=names)
         budget = StepBudget(tally, f"{NODE}{node.name}")
@@ -343,16 +342,17 @@ class NodeRunner:
 
 @dataclass(slots=True)
 class Items:
-    """The items of a `map` as they run, some of them in parallel."""
+    """The items of a `map`, of which some run in parallel."""
 
     items: list[Any]
     node: Node
     results: list[ActionResult | None] = field(init=False)
     """The results in the order of the list."""
     failures: dict[int, Exception] = field(init=False, default_factory=dict[int, Exception])
+    """The errors of failed items, by index."""
     waiting: list[WaitingForAnswer] = field(init=False, default_factory=list[WaitingForAnswer])
-    last: Exception | None = field(init=False, default=None)
-    """The error after which no further item begins."""
+    fatal: Exception | None = field(init=False, default=None)
+    """The first error that ends the node; no further item begins after it."""
 
     def __post_init__(self) -> None:
         self.results = [None] * len(self.items)
@@ -363,23 +363,24 @@ class Items:
         scope: Scope,
         on_item: Callable[[int, int, str], None],
     ) -> ActionResult:
-        """Run all items; return the list of their values.
+        """Run all items; the result is the list of their values.
 
-        An item that fails is None in the list if `on_error` is `continue`. Otherwise no further item begins,
-        those under way end, and the first error is raised. Items that wait for a person hold up no other one.
+        With `on_error: continue`, a failed item is None in the list. Otherwise the first error is raised once
+        the running items have ended, and no further item begins. Items that wait for a person do not block
+        the others.
         """
-        step, left = step_context.get().step, iter(enumerate(self.items))
+        step, unstarted = step_context.get().step, iter(enumerate(self.items))
 
         async def work() -> None:
-            for index, item in left:
-                if self.last is not None:
+            for index, item in unstarted:
+                if self.fatal is not None:
                     return
                 run = partial(effect, scope.for_item(item, index))
                 try:
-                    self.results[index] = await step(_name(index, item), ActionResult, run)
+                    self.results[index] = await step(_item_step(index, item), ActionResult, run)
                 except WaitingForAnswer as waiting:
                     self.waiting.append(waiting)
-                except Exception as error:  # noqa: BLE001 (`on_error` decides, whatever an item raises)
+                except Exception as error:  # noqa: BLE001 (`on_error` applies to any error)
                     self._fail(index, error)
                     on_item(index, len(self.items), describe_error(error))
                 else:
@@ -394,22 +395,22 @@ class Items:
 
     def _fail(self, index: int, error: Exception) -> None:
         self.failures[index] = error
-        if self.last is None and (self.node.on_error != CONTINUE or is_final(error)):
+        if self.fatal is None and (self.node.on_error != CONTINUE or is_final(error)):
             error.add_note(f"item {index + 1} of {len(self.items)}")
-            self.last = error
+            self.fatal = error
 
     def _result(self) -> ActionResult:
         used = sum((result.usage for result in self.results if result is not None), NOTHING_USED)
         used = sum((usage_of(error) for error in self.failures.values()), used)
-        values = [None if one is None else one.value for one in self.results]
-        if self.last is not None:
-            if isinstance(self.last, RedraftError):
-                self.last.usage = used
-            if isinstance(self.last, UnfinishedError) and any(self.results):
-                self.last.partial = values
-            raise self.last
+        values = [None if result is None else result.value for result in self.results]
+        if self.fatal is not None:
+            if isinstance(self.fatal, RedraftError):
+                self.fatal.usage = used
+            if isinstance(self.fatal, UnfinishedError) and any(self.results):
+                self.fatal.partial = values
+            raise self.fatal
         if self.waiting:
-            raise WaitingForAnswer.of(self.waiting)
+            raise WaitingForAnswer.merged(self.waiting)
         failures = tuple(
             {"index": index, "type": type(error).__name__, "message": str(error)}
             for index, error in sorted(self.failures.items())
@@ -417,26 +418,26 @@ class Items:
         return ActionResult(values, used, failures)
 
 
-def _name(index: int, item: Any) -> str:
-    """Return the name of an item's step: another item at its place is run, and not taken from the journal."""
+def _item_step(index: int, item: Any) -> str:
+    """The name of an item's step; it has a hash, so that a changed item is not replayed from the journal."""
     content = json.dumps(item, sort_keys=True).encode()
     return f"{ITEM_STEP}{index} {sha256(content).hexdigest()[:8]}"
 
 
 def usage_of(error: Exception) -> TokenUsage:
-    """Return what was used before an error, as far as it says so."""
+    """The usage before an error, as far as the error reports it."""
     return (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether an error ends the run, whatever `on_error` says: the journal's, and a spent budget."""
+    """Whether an error ends the run regardless of `on_error`: an error of the journal, or a spent budget."""
     budget = enclosing_budget()
     is_spent = budget is not None and (budget.tally.exhausted or budget.tally.suspended) is not None
     return isinstance(error, ChangedRunError | StoreError) or (is_spent and over_budget(error))
 
 
 def _may_retry(error: Exception) -> bool:
-    """Return whether another try may succeed: not after a mistake, or if a provider refuses for good."""
+    """Whether another try may succeed: not after a mistake in the file or a provider's permanent refusal."""
     is_refused = isinstance(error, ModelError | WorkflowError) and not error.retryable
     return not (is_refused or is_final(error) or isinstance(error, ConfigError))
 
@@ -454,55 +455,61 @@ class WorkflowResult:
     execution_time: float = 0.0
     """Seconds of work, over all processes that worked on it."""
     stop: Stop | None = None
-    """If a budget kept the run from finishing all its work: which one, and what was used of it."""
+    """The spent budget that ended the run early, with its use; None if there is none."""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
     """The outputs that the file declares."""
     waiting: tuple[Approval, ...] = ()
-    """What the run asks a person; the same call with its run_id goes on with the answer."""
+    """Open questions to a person; once they are answered, the same call with the run_id continues the run."""
 
     @property
     def status(self) -> Literal["finished", "stopped", "waiting"]:
-        """How the run ended: at its end, with a spent budget, or before a question to a person."""
+        """How the run ended: after its last node, with a spent budget, or at a question to a person."""
         return "waiting" if self.waiting else "finished" if self.stop is None else "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStarted:
-    """A node starts, for the `visit`-th time (from 1)."""
+    """A node starts."""
 
     run_id: str
     node: str
     visit: int = 1
+    """How often the node has been visited, this visit included."""
     schema_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFinished:
-    """A node returned `result`, was skipped by its `when`, or failed and `on_error` handled the `error`."""
+    """A node has ended, or was skipped."""
 
     run_id: str
     node: str
     result: Any = None
     skipped: bool = False
+    """Whether its `when` was false."""
     error: str = ""
+    """The error that `on_error` handled; empty if the node did not fail."""
     schema_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ItemFinished:
-    """An item of a node's `map` has ended; `index` counts from 0 among `count`, `error` says if it failed."""
+    """An item of a node's `map` has ended."""
 
     run_id: str
     node: str
     index: int
+    """Its position in the list, from 0."""
     count: int
+    """The number of items."""
     error: str = ""
+    """Why it failed; empty if it did not."""
     schema_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFinished:
-    """A workflow has ended, as the result's `status` says."""
+    """A workflow has ended; the `status` of its result says how."""
 
     run_id: str
     result: WorkflowResult
@@ -510,11 +517,11 @@ class WorkflowFinished:
 
 
 WorkflowEvent: TypeAlias = NodeStarted | NodeFinished | ItemFinished | WorkflowFinished | Event
-"""What a workflow's stream yields: its own events, and those of the runs in its nodes."""
+"""The events of a workflow's stream: its own, and those of the runs in its nodes."""
 
 
 def budget_of(spec: WorkflowSpec) -> Budget:
-    """Return the budget of a run; `timeout` is a short form of the seconds."""
+    """The budget of a run; `timeout` is a short form of `budget.seconds`."""
     limits = spec.budget
     seconds = limits.seconds or spec.timeout
     if limits.tokens is None and limits.usd is None and seconds is None:
@@ -523,20 +530,20 @@ def budget_of(spec: WorkflowSpec) -> Budget:
 
 
 def _path_of_template(text: str, node: Node, path: KeyPath) -> KeyPath:
-    """Find the template in its node, even if text was appended to it; the path to the node if unknown."""
+    """The path of a template in its node, even if text was appended to it; else the path of the node."""
     conditions = [(node.when, (*path, "when"))]
     if not isinstance(node.goto, str):
-        conditions += [(jump.if_, (*path, "goto", at, "if")) for at, jump in enumerate(node.jumps)]
-    for condition, place in conditions:
+        conditions += [(jump.if_, (*path, "goto", index, "if")) for index, jump in enumerate(node.jumps)]
+    for condition, path_of_condition in conditions:
         if isinstance(condition, str) and braced(condition) == text:
-            return place
-    listed = [braced(node.map)] if isinstance(node.map, str) else node.map or []
-    begins = [
-        (len(template), place)
-        for template, place in (
+            return path_of_condition
+    items = [braced(node.map)] if isinstance(node.map, str) else node.map or []
+    prefixes = [
+        (len(template), path_of_template)
+        for template, path_of_template in (
             *templates_in(node.with_, (*path, "with"), NO_TEMPLATES),
-            *((template, (*path, "map")) for template, _ in templates_in(listed, (), NO_TEMPLATES)),
+            *((template, (*path, "map")) for template, _ in templates_in(items, (), NO_TEMPLATES)),
         )
         if text.startswith(template) and "{" in template
     ]
-    return max(begins)[1] if begins else path
+    return max(prefixes)[1] if prefixes else path

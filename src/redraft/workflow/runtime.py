@@ -1,4 +1,4 @@
-"""What the nodes of a workflow run with: the scope that they read, and the resources that they share."""
+"""The environment of a workflow's nodes: the scope that they read, and the resources that they share."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
     from redraft.workflow.workflow import Workflow
 
 IDEMPOTENCY_KEY = "idempotency_key"
-"""The parameter of an action that gets a key for its call."""
+"""The parameter in which an action of the user's own gets an idempotency key."""
 TRY = "try"
-"""The name of the step of a try, within that of a node or an item."""
+"""The name of a try's step, within the step of its node or item."""
 SCOPES = ("state", "variables", "env")
-"""What templates read from."""
+"""The top-level names in templates and code."""
 ITEM, INDEX = "item", "index"
-"""What the templates and the code of a node with a `map` read as well; the first item has the index 0."""
+"""More top-level names, for a node with a `map`; the first item has the index 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The state, the variables and the environment that a node reads, all of them plain JSON data."""
+    """The state, the variables and the environment that a node reads, as plain JSON data."""
 
     state: dict[str, Any]
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What code inside a loop also sees: `output`, `reflection_errors` and the like."""
+    """More variables for code inside a loop: `output`, `reflection_errors` and the like."""
     each: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What a node with a `map` also reads: the `item` at hand, and its `index`."""
+    """For a node with a `map`: the current `item` and its `index`."""
 
     def inside_loop(self, additions: Mapping[str, Any]) -> Scope:
-        """Return a scope with additions to the state, whose output and errors are variables for code, too."""
+        """The scope with additions to the state; code can also read its output and errors as variables."""
         state = {**self.state, **additions}
         output = state.get("reflection_output")
         names = {
@@ -71,7 +71,7 @@ class Scope:
         return Scope(state, self.variables, self.env, names, self.each)
 
     def for_item(self, item: Any, index: int) -> Scope:
-        """Return the scope of an item of a `map`."""
+        """The scope of an item of a `map`."""
         each = {ITEM: item, INDEX: index}
         return Scope(self.state, self.variables, self.env, self.names, each)
 
@@ -84,11 +84,11 @@ class Scope:
         return as_template_text(self.render(source))
 
     def holds(self, condition: str | bool) -> bool:
-        """Return whether a condition is true; the braces around it are optional."""
+        """Whether a condition is true; the braces around it are optional."""
         return holds(condition, self._scopes())
 
     def names_for_code(self) -> dict[str, Any]:
-        """Return the variables that code sees."""
+        """The variables that code can read."""
         return {**self._scopes(), **self.names}
 
     def _scopes(self) -> dict[str, Any]:
@@ -96,38 +96,38 @@ class Scope:
 
 
 def as_template_text(value: Any) -> str:
-    """Render a value as it appears inside a text: anything but a text becomes JSON."""
+    """Render a value for use inside a text: strings stay as they are, other values become JSON."""
     return value if isinstance(value, str) else template("{{ value | tojson }}").render({"value": value})
 
 
 def copy_of(data: Any) -> Any:
-    """Return a copy of plain JSON data."""
+    """A deep copy of plain JSON data."""
     return to_jsonable_python(data)
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The value of an action or of code, as plain JSON data, and the usage of its models.
-
-    `failures` are the items of a `map` that failed, with their `index`, `type` and `message`.
-    """
+    """The result of an action or of code."""
 
     value: Any = None
+    """Plain JSON data."""
     usage: TokenUsage = NOTHING_USED
+    """The usage of its models."""
     failures: tuple[dict[str, Any], ...] = ()
+    """The failed items of a `map`, each with `index`, `type` and `message`."""
 
 
 MODEL = "model"
-"""The key of the state with the model of nodes that name none themselves."""
+"""The key of the state with the model of nodes that do not name a model."""
 
 
 BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResult]]
-"""A built-in action; it renders its parameters itself, each when it is needed."""
+"""A built-in action; it renders its own parameters, each when it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the nodes of one run share."""
+    """Everything that the nodes of a run share."""
 
     built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
     actions: Mapping[str, Callable[..., Any] | EntryPoint] = field(
@@ -137,18 +137,18 @@ class Resources:
     files: Mapping[str, "Workflow | WorkflowError"] = field(
         default_factory=dict[str, "Workflow | WorkflowError"]
     )
-    """The workflows that nodes run, or why one can't be read."""
+    """The workflows that nodes run, by path; or the error of a file that can't be read."""
     models: Mapping[str, ModelChoice] = field(default_factory=dict[str, "ModelChoice"])
     """Models, or their names, by the names that the file uses."""
     only_model: ModelChoice | None = None
-    """A model in place of every model that the file names."""
+    """Replaces every model that the file names."""
     model: ModelChoice | None = None
-    """The model of nodes that name none."""
+    """The model of nodes that do not name a model."""
     limits: Limits = WorkflowSpec.model_fields["limits"].default
     keep: bool | Store = True
     """Where the runs of loops are stored."""
     folder: str = "."
-    """The folder of the file: the schemas that it refers to are read from there and nowhere else."""
+    """The folder of the file: referenced schemas are read only from there."""
     on_event: Listener | None = None
     on_token: Callable[[TokenEvent], None] | None = None
     allow_unsandboxed: bool = False
@@ -157,16 +157,17 @@ class Resources:
     hosts: Sequence[str] = ()
     """The hosts to which requests may be sent."""
     approver: Callable[..., Any] | None = None
-    """Answers what `human.approve` asks, if it can."""
+    """Answers questions of `human.approve`, or returns None to leave them to a person."""
     run_id: str = ""
     """The id of the outermost run."""
     node: str = ""
-    """The node that asks a person."""
+    """The node of a loop, or of a question to a person."""
 
     def model_for(self, name: ModelChoice | None, scope: Scope) -> ChatModel:
-        """Return the model that a node names, or else the one of the state, the file or the settings.
+        """The model that a node names, or else the model of the state, the file or the settings.
 
-        Raises `ConfigError` if no model was named, if it can't be used, or if a case has no replies for it.
+        Raises `ConfigError` if none of these names a model, if it can't be used, or if a test case has no
+        replies for it.
         """
         chosen = self._chosen_model(name, scope)
         if self.tools.results is not None:
@@ -177,7 +178,7 @@ class Resources:
         return model_of(chosen)
 
     def full_name(self, name: str | None, scope: Scope) -> str | None:
-        """Return the full name of the model that a node would use; None if that is not known yet."""
+        """The full name of the model that a node would use; None if no model has been chosen yet."""
         chosen = resolve_model(self._chosen_model(name, scope), load_settings().models)
         return None if chosen is None else label_of_model(chosen)
 
@@ -188,15 +189,15 @@ class Resources:
         return resolve_model(chosen or load_settings().model, self.models)
 
     def schema(self, schema: Any) -> Schema:
-        """Compile a JSON Schema, once; raises `ConfigError` if it can't be used."""
+        """The compiled form of a JSON Schema (cached); raises `ConfigError` if it can't be used."""
         return compiled_schema(json.dumps(schema), self.folder)
 
     def code(self, code: Code) -> ScriptRunner:
-        """Return the runner for a piece of code; raises `ConfigError` if it can't run here."""
+        """The runner for a piece of code; raises `ConfigError` if it can't run on this machine."""
         return script_runner(code.language, code.sandbox, allow_unsandboxed=self.allow_unsandboxed)
 
     def own_action(self, action: str) -> Callable[..., Any] | None:
-        """Return the user's own action of this name, if any; raises `ConfigError` if it can't be imported."""
+        """The user's own action of this name, if any; raises `ConfigError` if it can't be imported."""
         own = self.actions.get(plain_name(action))
         return _load(own) if isinstance(own, EntryPoint) else own
 
@@ -205,28 +206,27 @@ class Resources:
         if (inner := self.files.get(action)) is not None:
             if isinstance(inner, WorkflowError):
                 raise inner
-            return await inner.run_inside(scope.render(params), scope, self)
+            return await inner.run_as_node(scope.render(params), scope, self)
         if (own := self.own_action(action)) is not None:
-            given = scope.render(params)
-            if IDEMPOTENCY_KEY not in given and IDEMPOTENCY_KEY in parameters_by_name(own):
-                given[IDEMPOTENCY_KEY] = _idempotency_key(action)
-            # It gets a copy: only what it returns changes the state.
-            value = await awaited(own)(state=copy_of(scope.state), **given)
+            arguments = scope.render(params)
+            if IDEMPOTENCY_KEY not in arguments and IDEMPOTENCY_KEY in parameters_by_name(own):
+                arguments[IDEMPOTENCY_KEY] = _idempotency_key(action)
+            # It gets a copy of the state: only its result may change the state.
+            value = await awaited(own)(state=copy_of(scope.state), **arguments)
             return ActionResult(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
         if (built_in := self.built_in.get(plain_name(action))) is not None:
             return await built_in(params, scope, self)
-        known = [*self.built_in, *self.actions]
-        raise WorkflowError(f"Unknown action {action!r}; {nearest(action, known)}")
+        raise WorkflowError(f"Unknown action {action!r}; {nearest(action, [*self.built_in, *self.actions])}")
 
 
 def _idempotency_key(action: str) -> str:
-    """Return a key for a call of an action, the same one if a resumed run or another try repeats the call."""
-    inside = enclosing_step()
-    if inside is None:  # the run is not stored, so it can't be resumed
+    """A key for a call of an action; a resumed run or another try repeats the call with the same key."""
+    step = enclosing_step()
+    if step is None:  # the run is not stored, so it can't be resumed
         return uuid4().hex
-    around = inside.place.partition(f"/{TRY}#")[0]
-    place = f"{around}/{inside.number(f'action {action}')}"
-    return f"{inside.outer.run_id}.{sha256(place.encode()).hexdigest()[:16]}"
+    place_without_try = step.place.partition(f"/{TRY}#")[0]
+    place = f"{place_without_try}/{step.number(f'action {action}')}"
+    return f"{step.outer.run_id}.{sha256(place.encode()).hexdigest()[:16]}"
 
 
 def _load(point: EntryPoint) -> Callable[..., Any]:
@@ -242,14 +242,14 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
 
 
 async def run_call(call: Call, scope: Scope, resources: Resources) -> ActionResult:
-    """Run the action or the code of a call, and raise its errors."""
+    """Run the action or the code of a call; raises its errors."""
     if call.run is not None:
         return await run_code(call, scope, resources)
     return await resources.run_action(str(call.action), call.params, scope)
 
 
 async def run_code(code: Code, scope: Scope, resources: Resources) -> ActionResult:
-    """Run code and return its value; raises `SandboxError`."""
+    """Run code in its sandbox; raises `SandboxError`."""
     limits = resources.limits.of_scripts
     script = Script(code.language, str(code.run), scope.names_for_code(), limits, code.sandbox)
     return ActionResult((await resources.code(code)(script)).value)

@@ -1,4 +1,4 @@
-"""The inputs and outputs that a workflow declares: their types, and the values that have them."""
+"""The declared inputs and outputs of a workflow: their types, and how values are validated and converted."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "any")
 """The short types; `TYPE[]` is a list of them, and an input of the type `TYPE?` may be left out."""
 VALUE = "value"
-"""The key, beside those of a JSON Schema, with the template that an output is rendered from."""
+"""The key with the template of an output; it is not a keyword of JSON Schema."""
 DEFAULT = "default"
-"""The key of a JSON Schema with the value of an input that is left out."""
+"""The keyword of JSON Schema with the value of an input that is left out."""
 
 
 def schema_of(declared: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of a declared type; raises `ConfigError` for an unknown one."""
+    """The JSON Schema of a declared type; raises `ConfigError` for an unknown type."""
     if not isinstance(declared, str):
         return {key: value for key, value in declared.items() if key != VALUE}
     name = declared.removesuffix("?")
-    one = name.removesuffix("[]")
-    if one not in TYPES:
-        raise ConfigError(f"unknown type {declared!r}; {nearest(one, TYPES)}")
-    schema = {} if one == "any" else {"type": one}
+    item_type = name.removesuffix("[]")
+    if item_type not in TYPES:
+        raise ConfigError(f"unknown type {declared!r}; {nearest(item_type, TYPES)}")
+    schema = {} if item_type == "any" else {"type": item_type}
     return {"type": "array", "items": schema} if name.endswith("[]") else schema
 
 
@@ -47,11 +47,11 @@ def read_inputs(
     unknown: Container[str] = (),
     hint: str = "pass it to run(), or on the command line use -v {name}=TEXT",
 ) -> tuple[dict[str, Any], list[Mistake]]:
-    """Return the inputs of a run, with their defaults, and what is wrong with them.
+    """Validate the inputs of a run and add defaults; returns the inputs and the mistakes in them.
 
-    Values are converted as by the evaluator `schema`. Mistakes have the place of the declaration; `hint` says
-    how to give a value that is missing. The values of names in `unknown` are not known yet, and not checked.
-    A workflow that declares no inputs takes any.
+    Values are converted as by the evaluator `schema`. A mistake has the path of the declaration, and `hint`
+    says how to give a missing value. Inputs named in `unknown` have no value yet and are not checked. A
+    workflow that declares no inputs takes any.
     """
     inputs, wrong = dict(values), list[Mistake]()
     if not spec.inputs:
@@ -69,12 +69,12 @@ def read_inputs(
         elif name not in unknown:
             value = values[name] if name in values else keys[DEFAULT]
             try:
-                found = _converted(value, declared, resources)
-            except ConfigError:  # the check of the file reports a wrong type
+                checked = _converted(value, declared, resources)
+            except ConfigError:  # an invalid type, which the check of the file reports
                 continue
-            inputs[name] = found.value
-            if not found.valid and name in values:  # likewise a wrong default
-                what = f"the input {name!r} is invalid: {problems_of(declared, value, found)}"
+            inputs[name] = checked.value
+            if not checked.valid and name in values:  # the check of the file reports an invalid default, too
+                what = f"the input {name!r} is invalid: {describe_problems(declared, value, checked)}"
                 wrong.append((("inputs", name), what))
     return inputs, wrong
 
@@ -82,9 +82,9 @@ def read_inputs(
 def read_outputs(
     spec: WorkflowSpec, source: WorkflowFile, resources: Resources, scope: Scope
 ) -> dict[str, Any]:
-    """Return the declared outputs of a finished run, from its state.
+    """The declared outputs of a finished run, from its state.
 
-    Raises `OutputError` for those that are wrong, with their places in the file.
+    Raises `OutputError` for all invalid outputs, with their lines in the file.
     """
     outputs: dict[str, Any] = {}
     wrong: list[str] = []
@@ -101,30 +101,30 @@ def read_outputs(
             what = f"the output {name!r} can't be rendered: {error}"
             wrong.append(str(source.error(("outputs", name, VALUE), what)))
             continue
-        found = _converted(value, declared, resources)
-        if not found.valid:
-            what = f"the output {name!r} is invalid: {problems_of(declared, value, found)}"
+        checked = _converted(value, declared, resources)
+        if not checked.valid:
+            what = f"the output {name!r} is invalid: {describe_problems(declared, value, checked)}"
             wrong.append(str(source.error(("outputs", name), what)))
-        outputs[name] = found.value
+        outputs[name] = checked.value
     if wrong:
         raise OutputError("\n".join(wrong))
     return outputs
 
 
 def _converted(value: Any, declared: str | Mapping[str, Any], resources: Resources) -> SchemaResult:
-    """Check a value, converted as by the evaluator `schema`; a text that is valid stays as it is."""
+    """Validate a value, converted as by the evaluator `schema`; a valid string is not converted."""
     if not (schema := schema_of(declared)):
         return SchemaResult(valid=True, score=1.0, value=value)
     compiled = resources.schema(schema)
-    found = compiled.check(value)
-    # A text that is valid as it is was not meant as JSON, even if it looks like it.
-    is_text = found.valid and isinstance(value, str) and isinstance(found.value, str)
-    return replace(found, value=value) if is_text and compiled.is_valid(value) else found
+    checked = compiled.check(value)
+    # A string that is valid as it is was not meant as JSON, even if it looks like JSON.
+    is_text = checked.valid and isinstance(value, str) and isinstance(checked.value, str)
+    return replace(checked, value=value) if is_text and compiled.is_valid(value) else checked
 
 
-def problems_of(declared: str | Mapping[str, Any], value: Any, found: SchemaResult) -> str:
-    """Say what is wrong with a value of a declared type."""
+def describe_problems(declared: str | Mapping[str, Any], value: Any, checked: SchemaResult) -> str:
+    """Describe why a value does not have its declared type."""
     kind = declared if isinstance(declared, str) else declared.get("type")
-    if found.wrong_type and isinstance(kind, str):
+    if checked.wrong_type and isinstance(kind, str):
         return f"expected {kind}, got {short_repr(value, 60)}"
-    return joined(problem.message for problem in found.errors)
+    return joined(problem.message for problem in checked.errors)

@@ -1,4 +1,4 @@
-"""The dashboard's page of a workflow: its nodes in their order, their outcomes, and the runs of its loops."""
+"""The dashboard's page of a workflow: its nodes in order, their outcomes, and the runs of its loops."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from redraft.workflow.history import (
 
 async def workflow(request: PageRequest) -> WorkflowHistory:
     """Read a workflow with its nodes, and the runs of its loops without their texts."""
-    history = await Workflows(request.project.store).history(await _kept(request))
+    history = await Workflows(request.project.store).history(await _stored_workflow(request))
     nodes = tuple(replace(node, runs=tuple(map(_without_texts, node.runs))) for node in history.nodes)
     return await request.project.redacted(replace(history, nodes=nodes), full=request.full, spared=(Process,))
 
 
 def _without_texts(run: RunRecord) -> RunRecord:
-    """Remove the texts of a run's versions: searching megabytes for secrets would take long."""
+    """Drop the texts of a run's versions: searching megabytes of text for secrets would be slow."""
     versions = tuple(replace(version, output="", conversation=None, choice=None) for version in run.versions)
     return replace(run, versions=versions, draft=None)
 
 
-async def _kept(request: PageRequest) -> StoredWorkflow:
+async def _stored_workflow(request: PageRequest) -> StoredWorkflow:
     run_id = request.path["run_id"]
     try:
-        kept = await Workflows(request.project.store).get(run_id)
+        stored = await Workflows(request.project.store).get(run_id)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    if kept is None:
+    if stored is None:
         raise NotFoundError(f"There is no workflow {run_id!r} here; the page of runs lists all.")
-    return kept
+    return stored
 
 
 async def answer(form: Form) -> str:
@@ -65,27 +65,28 @@ async def answer(form: Form) -> str:
     approved = verdict == "approve"
     comment, by = form.text("comment", ""), await who_decides(form) or "dashboard"
     await approvals.answer(approval, approved=approved, value=changed, comment=comment, by=by)
-    kept = await Workflows(form.project.store).get(approval.run_id)
-    return f"{'Approved' if approved else 'Rejected'}. {'' if kept is None else kept.continuation}".rstrip()
+    stored = await Workflows(form.project.store).get(approval.run_id)
+    continuation = "" if stored is None else stored.continuation
+    return f"{'Approved' if approved else 'Rejected'}. {continuation}".rstrip()
 
 
 def value_text(value: Any) -> str:
-    """A value as text; empty for none."""
+    """Render a value as text; empty if there is no value."""
     return "" if value is None or value == {} else clipped(as_text(value))
 
 
 async def _fingerprint(request: PageRequest) -> str:
-    """Return a text that changes as nodes end and loops go on; empty once the workflow has ended."""
-    kept, project = await _kept(request), request.project
-    run_id = kept.record.run_id
-    if kept.state == "waiting":
+    """Text that changes whenever a node ends or a loop makes progress; empty once the workflow has ended."""
+    stored, project = await _stored_workflow(request), request.project
+    run_id = stored.record.run_id
+    if stored.state == "waiting":
         return f"{len(await Approvals(project.store).waiting(run_id))} waiting"
-    if kept.state not in AT_WORK:
+    if stored.state not in AT_WORK:
         return ""
     loops = await run_index(project.store).find(RunQuery(prefixes=(f"{run_id}.",)))
-    at_work = [row.run_id for row in reversed(loops) if state_of(row) in AT_WORK]
+    at_work = [loop.run_id for loop in reversed(loops) if state_of(loop) in AT_WORK]
     runs = Runs(project.store)
-    progress = [await runs.latest_step(one) for one in (run_id, *at_work)]
+    progress = [await runs.latest_step(active_id) for active_id in (run_id, *at_work)]
     return "; ".join([*progress, f"{len(loops)} loops"])
 
 

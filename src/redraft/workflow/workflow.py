@@ -1,4 +1,4 @@
-"""Workflow: a YAML file, checked and run."""
+"""`Workflow`: a YAML file that is checked and run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from redraft.loop.journal import check_keep, journal_in, journalled_step
 from redraft.loop.record import Process
 from redraft.loop.stream import EventStream
 from redraft.types import PlainTask
-from redraft.workflow.actions import BUILT_IN, known_actions
+from redraft.workflow.actions import BUILT_IN, own_actions
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.check import (
     check_file,
@@ -51,51 +51,54 @@ if TYPE_CHECKING:
 
 
 class WorkflowOptions(TypedDict, total=False):
-    """The options of a `Workflow`, which hold for the files that it runs as nodes, too."""
+    """The options of a `Workflow`; they also apply to the files that it runs as nodes."""
 
     actions: Mapping[str, Callable[..., Any]] | None
     """Functions of your own, called as `fn(state=..., **params)`."""
     models: Mapping[str, ModelChoice] | None
-    """What names of models in the file stand for: other names, or models."""
+    """Models, or their full names, by the names in the file."""
     model: ModelChoice | None
-    """A model in place of every model that the file names."""
+    """Replaces every model that the file names."""
     keep: bool | Store
-    """Keep runs in the project's store (True, the default), in this one, or nowhere (False)."""
+    """Store runs in the project's store (True, the default), in this store, or nowhere (False)."""
     allow_unsandboxed: bool
     """If no jail is available, run `sandbox: process` code with limits only."""
     approver: Approver | None
-    """Answers what `human.approve` asks, or returns None to leave it to a person."""
+    """Answers questions of `human.approve`, or returns None to leave them to a person."""
     tool_results: Mapping[str, Any] | None
-    """What tools return, by name, in a test: no MCP server is started."""
+    """Results of tools by name, for tests: no MCP server is started."""
     strict: bool
-    """Raise for mistakes at once (True, the default), or leave them to `check`, `check_all` and `run`."""
+    """Raise for mistakes immediately (True, the default), or leave them to `check`, `check_all` and `run`."""
 
 
 class Workflow:
-    """A workflow from a YAML file: checked when it is read, run as often as you like, even at the same time.
+    """A workflow from a YAML file, checked when it is read. It can run any number of times, also in parallel.
 
-    Make one with `from_file` or `from_text`; both raise `WorkflowError`, with file, line, node and key, for
-    all mistakes that can be found before anything is spent (`error.problems`): first those of form, which are
-    keys and values that the format does not have, then those of meaning. With `strict=False` they raise it
-    only for mistakes of form: `problems` has the others.
+    `from_file` and `from_text` raise `WorkflowError`, with file, line, node and key, for all mistakes that
+    can be found before anything is spent (`error.problems`): first mistakes of form, which are keys and
+    values that the format does not have, then mistakes of meaning. With `strict=False` they raise it only for
+    mistakes of form, and `problems` has the others.
 
-    The `options` are those of `WorkflowOptions`; `above` are the files that run this one as a node.
+    For `options` see `WorkflowOptions`; `above` are the files that run this file as a node.
     """
 
     def __init__(
         self, source: WorkflowFile, *, above: tuple[Path, ...] = (), **options: Unpack[WorkflowOptions]
     ) -> None:
-        if unknown := options.keys() - WorkflowOptions.__annotations__.keys():  # Python checks no typed dict
+        # Python does not check the keys of a typed dict.
+        if unknown := options.keys() - WorkflowOptions.__annotations__.keys():
             name = min(unknown)
             raise TypeError(
                 f"Workflow has no option {name!r}; {nearest(name, WorkflowOptions.__annotations__)}"
             )
         keep, folder = options.get("keep", True), Path(source.file).parent
-        needless = {"strict", *(["keep"] if keep is True else [])}  # to run it once more
-        self._given = tuple(name for name, value in options.items() if value and name not in needless)
+        irrelevant = {"strict", *(["keep"] if keep is True else [])}
+        self._options_to_resume = tuple(
+            name for name, value in options.items() if value and name not in irrelevant
+        )
         check_keep(keep)
         self.source = source
-        own = known_actions(options.get("actions") or {})
+        own = own_actions(options.get("actions") or {})
         self.spec, notes = read(source, own)
         files = (*above, Path(source.file).resolve())
         names = [node.file for node in self.spec.nodes if node.file is not None]
@@ -122,7 +125,7 @@ class Workflow:
 
     @property
     def keep(self) -> bool | Store:
-        """Where runs are stored: in the project's store (True), in a given one, or nowhere (False)."""
+        """Where runs are stored: in the project's store (True), in another store, or nowhere (False)."""
         return self._resources.keep
 
     @classmethod
@@ -132,19 +135,19 @@ class Workflow:
 
     @classmethod
     def from_text(cls, text: str, **options: Unpack[WorkflowOptions]) -> Workflow:
-        """Read and check the text of a workflow file; other files are found from the current folder."""
+        """Read and check the text of a workflow file; its paths are relative to the current folder."""
         return cls(WorkflowFile(text), **options)
 
     @property
     def problems(self) -> tuple[WorkflowError, ...]:
-        """What is wrong with the file and those that it runs, apart from code that a sandbox refuses."""
-        return tuple(problem for one in (self, *self.files) for problem in one._problems)  # noqa: SLF001
+        """All mistakes in the file and in the files that it runs, except code that a sandbox refuses."""
+        return tuple(problem for file in (self, *self.files) for problem in file._problems)  # noqa: SLF001
 
     @property
     def files(self) -> tuple[Workflow, ...]:
-        """The workflows that its nodes run, and those that these run."""
-        inner = [one for one in self._files.values() if isinstance(one, Workflow)]
-        return tuple(file for one in inner for file in (one, *one.files))
+        """The workflows that its nodes run, directly or indirectly."""
+        inner = [file for file in self._files.values() if isinstance(file, Workflow)]
+        return tuple(file for outer in inner for file in (outer, *outer.files))
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -153,15 +156,15 @@ class Workflow:
 
     @property
     def graph(self) -> WorkflowGraph:
-        """Its nodes and the edges between them; `graph.mermaid()` draws it."""
+        """Its nodes and the edges between them; `graph.mermaid()` renders it."""
         return WorkflowGraph.of(self.spec)
 
     def check(self, state: Mapping[str, Any] | None = None, *, priced: bool = False) -> Requirements:
-        """Check that the workflow can run from a state, spending nothing; return what it would use.
+        """Check, spending nothing, that the workflow can run from a state; return its requirements.
 
-        Raises `WorkflowError` for values that are read but never provided, for models that can't be used
-        here, and for the `problems` of a file that was not read strictly. With a budget in US dollars, of the
-        file or around it (`priced`), also for models without a known price.
+        Raises `WorkflowError` for values that are read but never set, for models that can't be used on this
+        machine, and for the `problems` of a file that was not read strictly. With a budget in US dollars, in
+        the file or around the run (`priced`), also for models without a known price.
         """
         uses, problems = self._check(state, priced=priced)
         self._raise_problems(problems)
@@ -180,12 +183,12 @@ class Workflow:
         priced: bool = False,
     ) -> tuple[Requirements, list[WorkflowError]]:
         inputs, wrong = read_inputs(self.spec, self._resources, dict(state or {}))
-        # The parameters of a node were checked with its file; what templates render to is known later.
+        # For an inner workflow, the check of the outer file has reported the mistakes in its inputs.
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
-        given = {*inputs, *(() if inside else [str(path[1]) for path, _ in wrong if path[1:]])}
+        provided = {*inputs, *(() if inside else [str(path[1]) for path, _ in wrong if path[1:]])}
         own = self._resources.actions
-        problems += missing_values(self.spec, self.source, given, own)
-        problems += missing_outputs(self.spec, self.source, given, own)
+        problems += missing_values(self.spec, self.source, provided, own)
+        problems += missing_outputs(self.spec, self.source, provided, own)
         resources = replace(self._resources, model=self.spec.model or default_model)
         priced = priced or self.spec.budget.usd is not None
         uses, unusable = check_models(self._uses, self.spec, self.source, resources, inputs, priced=priced)
@@ -194,21 +197,21 @@ class Workflow:
             inner = None if node.file is None else self._files[node.file]
             if isinstance(inner, Workflow):
                 default = inputs.get(MODEL) or resources.model
-                more_uses, more = inner._check(  # noqa: SLF001 (the same class)
+                inner_uses, inner_problems = inner._check(  # noqa: SLF001 (the same class)
                     node.with_, inside=True, default_model=default, priced=priced
                 )
-                uses, problems = uses.including(more_uses), [*problems, *more]
+                uses, problems = uses.including(inner_uses), [*problems, *inner_problems]
         return uses, problems
 
     async def check_all(self, state: Mapping[str, Any] | None = None) -> Requirements:
-        """Check as `check` does, and parse all code in its sandbox; return what the workflow would use.
+        """Like `check`, but also parse all code in its sandbox.
 
-        Raises `WorkflowError` for everything that could not work here.
+        Raises `WorkflowError` for everything that could not work on this machine.
         """
         uses, problems = self._check(state)
         unsandboxed = self._resources.allow_unsandboxed
-        for one in (self, *self.files):
-            problems += await refused_code(one._uses, one.source, allow_unsandboxed=unsandboxed)  # noqa: SLF001
+        for file in (self, *self.files):
+            problems += await refused_code(file._uses, file.source, allow_unsandboxed=unsandboxed)  # noqa: SLF001
         self._raise_problems(problems)
         return uses
 
@@ -221,11 +224,11 @@ class Workflow:
         on_event: Callable[[WorkflowEvent], None] | None = None,
         wait: bool = False,
     ) -> WorkflowResult:
-        """Run the workflow; return its final state and what it cost.
+        """Run the workflow; return its final state, its outputs and its cost.
 
-        `state` is the initial state: plain JSON data, which templates also find under `variables`. With a
-        `run_id`, the same call continues after the last finished node. A run that a person has to answer
-        returns with the status `waiting`; with `wait`, it goes on here as soon as there is an answer. Raises
+        `state` is the initial state: plain JSON data, which templates can also read under `variables`. With a
+        `run_id`, the same call continues after the last finished node. A run that needs a person's answer
+        returns with the status `waiting`; with `wait`, the call waits for the answer and continues. Raises
         the error of a node, unless its `on_error` handles it.
         """
         result = await self._run(state, run_id, on_event)
@@ -293,7 +296,7 @@ class Workflow:
             parent=journal.parent,
             graph=self.graph,
             process=Process.this(),
-            options=self._given,
+            options=self._options_to_resume,
         )
         if (finished := await journal.begin(record)) is not None:
             return finished.result()
@@ -302,7 +305,7 @@ class Workflow:
 
         async def work() -> WorkflowResult:
             result = await run.run()
-            record.state, record.nodes = result.state, result.nodes  # kept, even if an output is wrong
+            record.state, record.nodes = result.state, result.nodes  # stored even if an output is invalid
             record.end(self._with_outputs(result, run.scope))
             return result
 
@@ -313,16 +316,18 @@ class Workflow:
             result.outputs = read_outputs(self.spec, self.source, self._resources, scope)
         return result
 
-    def mistakes_in(self, params: Mapping[str, Any], unknown: Container[str], /) -> list[tuple[KeyPath, str]]:
-        """Return what is wrong with a node's parameters as inputs; those in `unknown` are known later."""
+    def validate_inputs(
+        self, params: Mapping[str, Any], unknown: Container[str], /
+    ) -> list[tuple[KeyPath, str]]:
+        """Mistakes in a node's parameters as inputs of this workflow; `unknown` names have no value yet."""
         return read_inputs(self.spec, self._resources, params, unknown, "add it to 'with'")[1]
 
-    async def run_inside(
+    async def run_as_node(
         self, params: Mapping[str, Any], scope: Scope, resources: Resources, /
     ) -> ActionResult:
-        """Run as a node of another workflow; return the outputs, or else what the nodes put into the state.
+        """Run as a node of another workflow; the value has the outputs, or the changes to the state.
 
-        It is a run of its own within that of the other workflow, and resumed with it.
+        It is a run of its own within the run of the other workflow, and is resumed with it.
         """
         default = scope.state.get(MODEL) or resources.model
         on_event = cast("Callable[[WorkflowEvent], None] | None", resources.on_event)
@@ -334,8 +339,8 @@ class Workflow:
         if self.spec.outputs:
             return ActionResult(result.outputs, result.usage)
         state = result.state.items()
-        made = {key: value for key, value in state if key not in params or params[key] != value}
-        return ActionResult(made, result.usage)
+        changes = {key: value for key, value in state if key not in params or params[key] != value}
+        return ActionResult(changes, result.usage)
 
     @keyword_hints()
     async def resume(
@@ -344,12 +349,12 @@ class Workflow:
         """Resume a stored run after its last finished node, with its original inputs.
 
         A finished run returns its result again. `run_id` may be a prefix of an id, or `last`. Raises
-        `ConfigError` if there is no such run, and `ChangedRunError` if it is another workflow's.
+        `ConfigError` if there is no such run, and `ChangedRunError` if it belongs to another workflow.
         """
-        kept = await Workflows(self._store).get(run_id)
-        if kept is None:
+        stored = await Workflows(self._store).get(run_id)
+        if stored is None:
             raise ConfigError(f"There is no workflow {run_id!r}; `redraft runs` lists runs and workflows.")
-        return await self.run(kept.record.inputs, run_id=kept.record.run_id, on_event=on_event)
+        return await self.run(stored.record.inputs, run_id=stored.record.run_id, on_event=on_event)
 
     @keyword_hints()
     def run_sync(
@@ -365,14 +370,14 @@ class Workflow:
 
     @keyword_hints()
     def stream(self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> WorkflowStream:
-        """Return a run as an async iterator of its events, those of its loops, and what these write."""
+        """Run the workflow as an async iterator of its events, with the events and tokens of its loops."""
         return WorkflowStream(lambda listen: self._run(state, run_id, listen, listen))
 
 
 def _inner_workflow(
     path: Path, name: str, above: tuple[Path, ...], options: WorkflowOptions
 ) -> Workflow | WorkflowError:
-    """Read the file of a node; return the error for one that can't be read, or whose form is wrong."""
+    """Read the file of a node; returns the error if the file can't be read or its form is invalid."""
     if path.resolve() in above:
         return WorkflowError(f"{name!r} runs this file, so the workflow would never end")
     try:
@@ -385,9 +390,9 @@ def _inner_workflow(
 class WorkflowStream(EventStream["WorkflowEvent | TokenEvent", "WorkflowResult"]):
     """A run of a workflow as an async iterator of its events; the last one is `WorkflowFinished`.
 
-    What a `reflection.loop` writes comes as `TokenEvent`s, as from `Agent.stream`. The run starts with the
-    iteration, or on entering `async with`. Leaving either early cancels it. The iteration raises what the run
-    raises.
+    The text of a `reflection.loop` arrives as `TokenEvent`s, as from `Agent.stream`. The run starts with the
+    iteration, or on entering `async with`. Leaving either early cancels it. The iteration raises the errors
+    of the run.
     """
 
     def _on_event(self, event: WorkflowEvent | TokenEvent) -> None:
@@ -406,7 +411,7 @@ async def run_action(
     models: Mapping[str, ModelChoice] | None = None,
     keep: bool | Store = True,
 ) -> Any:
-    """Run a single action, such as `reflection.loop`; return its documented value.
+    """Run a single action, such as `reflection.loop`, and return its documented value.
 
     Raises the errors of the action, and `WorkflowError` for wrong parameters before anything is spent.
     """
