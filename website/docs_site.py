@@ -121,8 +121,8 @@ def with_site_links(text: str, source: str, places: dict[str, str]) -> tuple[str
 def _configuration(places: dict[str, str]) -> str:
     """Return website/zensical.toml with the pages of the API and the sections of llms.txt."""
     config = (ROOT / "website" / "zensical.toml").read_text("utf-8")
-    api = "\n".join(f'      {{ "{package}" = "reference/{package}.md" }},' for package in PACKAGES)
-    config = config.replace("      # (the packages)", api)
+    api = "\n".join(f'    {{ "{package}" = "reference/{package}.md" }},' for package in PACKAGES)
+    config = config.replace("    # (the packages)", api)
     config = config.replace("(root)", ROOT.as_posix()).replace("(nowhere)", NOWHERE)
     about = {places.get(f"docs/{name}", name): text for name, text in _ROW.findall(_contents())}
     sections = [

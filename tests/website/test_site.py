@@ -1,6 +1,8 @@
 """The site of the documentation: what its build makes, and what it refuses."""
 
 import re
+import tomllib
+from itertools import chain
 
 import docs_site
 import pytest
@@ -47,7 +49,7 @@ def test_the_site_is_built_without_a_fault(tmp_path, capfd):
     for twin in [*site.glob("*.md"), *site.glob("reference/*.md")]:
         linked = re.findall(r"\]\(<?([^<)>#\s:]+)[#>)]", FENCE.sub("", twin.read_text("utf-8")))
         assert (twin.name, [link for link in linked if not (twin.parent / link).is_file()]) == (twin.name, [])
-    assert "](evaluate.md" in (site / "memory.md").read_text("utf-8")
+    assert "](criteria.md" in (site / "start.md").read_text("utf-8")
     listed = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text("utf-8"))
     assert {"agents.md", "reference/redraft.lessons.md", "changelog.md"} <= set(listed)
     assert [link for link in listed if not (site / link).is_file()] == []
@@ -97,10 +99,10 @@ def test_a_fault_of_a_site_is_named(site, html, fault):
 
 
 def test_links_of_the_repository_lead_to_places_of_the_site():
-    text = "[a](../README.md#why) [b](memory.md) [c](../examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
+    text = "[a](../README.md#why) [b](runs.md) [c](../examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
     placed, files = docs_site.with_site_links(text, "docs/README.md", docs_site.places_in_site())
     assert placed == (
-        "[a](index.md#why) [b](memory.md) [c](files/examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
+        "[a](index.md#why) [b](runs.md) [c](files/examples/order.yaml) ![d](pictures/x.png) [e](https://e.org)"
     )
     assert files == ["examples/order.yaml"]
 
@@ -110,10 +112,17 @@ def test_what_looks_like_a_link_in_code_is_left_alone():
     assert docs_site.with_site_links(text, "README.md", docs_site.places_in_site()) == (text, [])
 
 
-def test_the_navigation_lists_every_page():
-    navigation = (ROOT / "website" / "zensical.toml").read_text("utf-8")
-    pages = docs_site.places_in_site().values()
-    assert [page for page in pages if f'"{page}"' not in navigation] == []
+def test_the_navigation_lists_every_page_on_one_of_two_shelves():
+    config = tomllib.loads((ROOT / "website" / "zensical.toml").read_text("utf-8"))
+    sections = [part for section in config["project"]["nav"] for part in section.items()]
+    assert [title for title, _ in sections] == ["Start", "Guide", "Platform", "API", "Project"]
+    listed = [
+        [page for entry in shelf for page in entry.values()] for title, shelf in sections if title != "API"
+    ]
+    _, guide, platform, _ = listed
+    assert guide == ["start.md", "criteria.md", "runs.md", "memory.md", "evaluate.md"]
+    assert sorted(guide + platform) == sorted({path.name for path in ROOT.glob("docs/*.md")} - {"README.md"})
+    assert sorted(chain(*listed)) == sorted(docs_site.places_in_site().values())
 
 
 def test_a_page_that_the_navigation_leaves_out_stops_the_build(tmp_path, monkeypatch, capsys):
