@@ -1,27 +1,19 @@
-"""docs/prompts.md and docs/how-it-works.md show the prompts that are sent, and the loop as it is."""
+"""docs/prompts.md shows the prompts that are sent."""
 
-import inspect
 import re
-from textwrap import dedent
 
 import pytest
 
-from redraft.loop.run import Run
 from support.pages import Page
-from support.prompts import BLOCK, PAGE, QUOTING, prompts, written
+from support.prompts import BLOCK, PAGE, prompts, written
 
 WRITE = "The prompts have changed. Write the page anew: PYTHONPATH=tests python tests/support/prompts.py"
 
 
-@pytest.mark.parametrize("page", [PAGE, QUOTING])
-def test_the_page_shows_the_prompts_of_today(page):
-    text = Page(page).text
+def test_the_page_shows_the_prompts_of_today():
+    text = Page(PAGE).text
     assert BLOCK.search(text)
     assert text == written(text), WRITE
-
-
-def test_the_loop_is_quoted_word_for_word():
-    assert dedent(inspect.getsource(Run._loop)) == Page(QUOTING).blocks("text")[0]
 
 
 def test_every_prompt_is_on_the_page():

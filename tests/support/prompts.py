@@ -1,4 +1,4 @@
-"""The prompts of real runs, as pages of the documentation show them. To write them anew, in this project:
+"""The prompts of real runs, as docs/prompts.md shows them. To write them anew, in this project:
 
 PYTHONPATH=tests python tests/support/prompts.py
 """
@@ -13,8 +13,6 @@ from support.pages import ROOT
 from support.tool_agents import Actor, call
 
 PAGE = "docs/prompts.md"
-QUOTING = "docs/how-it-works.md"
-"""A page that shows a few of them."""
 BLOCK = re.compile(r"(<!-- prompt: (\w+) -->\n````text\n).*?(\n````)", re.DOTALL)
 
 TASK = "Write an offer for a tea set, for people who know nothing about tea."
@@ -193,5 +191,5 @@ def written(page):
 
 
 if __name__ == "__main__":
-    for path in (ROOT / PAGE, ROOT / QUOTING):
-        path.write_text(written(path.read_text("utf-8")), "utf-8")
+    path = ROOT / PAGE
+    path.write_text(written(path.read_text("utf-8")), "utf-8")
