@@ -21,7 +21,6 @@ from support.pages import ROOT, Page, steady
 PAGES = [
     "CONTRIBUTING.md",
     "docs/agents.md",
-    "docs/runs.md",
     "docs/data.md",
     "docs/testing.md",
     "docs/versions.md",

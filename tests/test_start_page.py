@@ -1,24 +1,24 @@
-"""docs/start.md, followed to the letter: its files are written, and its commands print what it shows."""
+"""docs/start.md and docs/runs.md, followed to the letter: their commands print what they show."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.pages import Page, steady
 
-CONSOLE = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
-
-def test_the_start_page_works_as_printed(tmp_path):
-    page = Page("docs/start.md")
+@pytest.mark.parametrize(("page", "least"), [("docs/start.md", 9), ("docs/runs.md", 2)])
+def test_the_commands_of_a_page_print_what_it_shows(page, least, tmp_path):
+    page = Page(page)
     for name, text in page.files("python").items():
         (tmp_path / name).write_text(text)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REDRAFT_")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    commands = [found for block in page.blocks("console") for found in CONSOLE.findall(block)]
-    assert len(commands) > 8
+    commands = page.sessions()
+    assert len(commands) >= least
     for command, shown in commands:
         ran = subprocess.run(  # noqa: S602 (as a reader types it)
             command,
@@ -32,8 +32,12 @@ def test_the_start_page_works_as_printed(tmp_path):
         assert steady(ran.stdout) == steady(shown), f"{command}: {ran.stderr}"
 
 
-def test_its_agent_can_be_built_with_a_key(monkeypatch):
+def test_the_agent_of_the_start_page_can_be_built_with_a_key(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
     page = Page("docs/start.md")
-    names, _ = page.run(page.files("python")["agent.py"], {"__name__": "agent"})
+    files = page.files("python")
+    (tmp_path / "offer.py").write_text(files["offer.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    names, _ = page.run(files["agent.py"], {"__name__": "agent"})
     assert names["agent"].pattern.budget_usd == 0.05
+    sys.modules.pop("offer", None)

@@ -14,6 +14,12 @@ from support.commands import redraft, script
 from support.pages import Page, steady
 
 PAGE = Page("docs/criteria.md")
+TEST = """
+from median import median
+
+def test_order():
+    assert median([3, 1, 2]) == 2
+"""
 MEDIAN = """
 def median(numbers):
     ordered = sorted(numbers)
@@ -32,6 +38,7 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
     for name, code in PAGE.files("python").items():
         (tmp_path / name).write_text(code, "utf-8")
+    (tmp_path / "test_median.py").write_text(TEST, "utf-8")
     yield tmp_path
     sys.modules.pop("house_style", None)
 
@@ -49,9 +56,9 @@ def test_the_commands_print_the_console_block(monkeypatch, folder):
     (folder / "offer.md").write_text("A tea set, 40 euros. " * 20)
     model = script(monkeypatch)
     model._answer = answer
-    [console] = PAGE.blocks("console")
+    shown = dict(PAGE.sessions())["redraft check offer.md -c criteria.yaml"]
     checked = redraft("check", "offer.md", "-c", "criteria.yaml", "-m", "any:model")
-    assert checked.stdout.splitlines() == console.splitlines()[1:]
+    assert checked.stdout == shown
     assert model.requests == []  # the gate kept it from being asked
     revised = redraft("revise", "offer.md", "-c", "criteria.yaml", "-m", "any:model", "-o", "better.md")
     assert (revised.exit_code, (folder / "better.md").read_text()) == (0, "A tea set, 40 euros.")
@@ -62,7 +69,7 @@ def test_the_commands_that_draft_criteria(tmp_path, monkeypatch):
     for name, end in (("good", "fine"), ("bad", "cheap")):
         rows = [{"task": "Praise it.", "output": f"Tea {number} is {end}."} for number in range(9)]
         Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    _, commands = PAGE.blocks("sh")
+    [commands] = PAGE.blocks("sh")
     of_task, of_examples = (shlex.split(line)[1:] for line in commands.splitlines())
     drafted = redraft(*of_task)
     assert drafted.exit_code == 0
@@ -97,7 +104,7 @@ def test_the_writer_is_told_what_the_page_says(monkeypatch):
     redraft("revise", "-", "-c", "withheld.yaml", "-m", "any:model", stdin="def price(n):\n    return n")
     asked = next(request for request in model.requests if request.role == "revision")
     text = "\n\n".join(message.content for message in asked.messages)
-    assert "- Names the price and what is in the set.\n- examples: Every example in the task" in text
+    assert "- examples: Every example in the task" in text
     assert "- Not met. (examples)" in text
     assert not any(word in text for word in ("24", "84", "held out"))
 
@@ -108,9 +115,10 @@ def test_the_criteria_of_a_task_without_tests_can_be_used(folder):
 
 
 def test_the_python_prints_the_text_blocks(tmp_path, capsys):
-    programs = [code for code in PAGE.blocks("python") if not code.startswith("# ")]
-    for code, text in zip(programs, PAGE.blocks("text"), strict=True):
+    printed = []
+    for code in PAGE.blocks("python"):
         (tmp_path / "program.py").write_text(code, "utf-8")  # the source of functions is read from their file
         linecache.checkcache()
         runpy.run_path(str(tmp_path / "program.py"))
-        assert steady(capsys.readouterr().out) == steady(text)
+        printed.append(steady(capsys.readouterr().out))
+    assert [text for text in printed if text] == [steady(text) for text in PAGE.blocks("text")]

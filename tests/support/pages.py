@@ -10,17 +10,19 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CONSOLE = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 
 VARYING = (
     (re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}"), "RUN"),
     (re.compile(r"\b\d+(?:\.\d+)? ?(?:ns|us|ms|s|min|h)\b(?: ago)?|\bjust now\b"), "TIME"),
+    (re.compile(r"\b[1-9][\d,]* tokens\b"), "N tokens"),
 )
-"""What a page shows differs from what is printed in ids of runs, and in times."""
+"""What a page shows differs from what is printed in ids of runs, in times, and in tokens of prompts."""
 
 
 def steady(text):
-    """Return what is printed without ids and times, which depend on the day and on the machine."""
+    """Return what is printed without what depends on the day, the machine, or the wording of prompts."""
     for pattern, name in VARYING:
         text = pattern.sub(name, text)
     return text.strip()
@@ -45,6 +47,10 @@ class Page:
     def commands(self):
         """Return the lines of all blocks for the shell."""
         return [line for text in self.blocks("sh") for line in text.splitlines() if line]
+
+    def sessions(self):
+        """The commands of the console blocks, each with what the page says that it prints."""
+        return [command for text in self.blocks("console") for command in CONSOLE.findall(text)]
 
     def run(self, code, names=None):
         """Run a block of Python, in `names` if given; return its names and what it printed."""
