@@ -32,6 +32,7 @@ RENAMED = {
     "benchmarks/findings.md": "findings.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
 }
 
 # Zensical writes llms.txt and the twins only for a site with an address. All links are made relative, so that
