@@ -21,6 +21,7 @@ from support.pages import ROOT, Page, steady
 PAGES = [
     "CONTRIBUTING.md",
     "docs/agents.md",
+    "docs/typed-outputs.md",
     "docs/data.md",
     "docs/testing.md",
     "docs/versions.md",
@@ -70,6 +71,12 @@ def test_the_examples_of_a_page_run_in_order(path, tmp_path, monkeypatch):
             assert names["result"].success
         if inspect.iscoroutinefunction(getattr(names.get("answer"), "__call__", None)):  # noqa: B004 (an instance's)
             assert "[1]" in asyncio.run(names["answer"]("Why is the sky blue?"))
+
+
+def test_the_page_on_typed_outputs_prints_the_text_below_its_first_example():
+    page = Page("docs/typed-outputs.md")
+    _, printed = page.run(page.blocks("python")[0])
+    assert printed == page.blocks("text")[0]
 
 
 @pytest.mark.parametrize("time", ["0.0 s", "12.3 s", "0.0 s ago", "950 ms", "3 min ago", "just now"])
