@@ -73,6 +73,13 @@ def test_the_examples_of_a_page_run_in_order(path, tmp_path, monkeypatch):
             assert "[1]" in asyncio.run(names["answer"]("Why is the sky blue?"))
 
 
+def test_the_model_of_an_agent_takes_the_settings_that_its_page_shows(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    page = Page("docs/agents.md")
+    code, _ = page.blocks("python")[0].split("result = ")
+    page.run(code.replace("anthropic:claude-haiku-4-5", "openai:gpt-5"))  # whose client is not installed here
+
+
 def test_the_page_on_typed_outputs_prints_the_text_below_its_first_example():
     page = Page("docs/typed-outputs.md")
     _, printed = page.run(page.blocks("python")[0])
