@@ -18,7 +18,21 @@ from redraft import (
 )
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._prompts import prompt_of
-from redraft.types import NOTHING_USED, REASONS, Advice, failures, render_usage, render_usd
+from redraft.types import NOTHING_USED, REASONS, Advice, failures, in_prose, render_usage, render_usd
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("short", "short"),
+        ("Says what it costs.", "'Says what it costs.'"),
+        (r"matches \d+ g", r"'matches \d+ g'"),
+        ("It's so.", '"It\'s so."'),
+    ],
+)
+def test_a_criterion_is_named_in_a_sentence(name, shown):
+    assert in_prose(name) == shown
+
 
 PLACED = Issue("'due' is missing", "shape", "/orders/0", 3)
 

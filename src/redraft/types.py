@@ -1086,8 +1086,8 @@ def version_line(version: ReflectionVersion, *, is_best: bool = False) -> str:
 
 
 def in_prose(name: str) -> str:
-    """Return the name of a criterion for use within a sentence: quoted if it is a sentence itself."""
-    return repr(name) if " " in name else name
+    """Name of a criterion within a sentence, quoted if it has spaces; a pattern keeps its backslashes."""
+    return repr(name).replace("\\\\", "\\") if " " in name else name
 
 
 def preference(version: ReflectionVersion) -> str:
