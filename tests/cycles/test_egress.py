@@ -81,7 +81,7 @@ def test_what_is_about_to_happen_is_counted_even_if_it_kills_the_process():
         run(egress.act(AgentEffect("a", {"refunds": hourly}), perform))
 
 
-def test_a_period_beyond_the_calendar_is_for_ever():
+def test_a_period_beyond_the_calendar_never_ends():
     egress, ever = Egress(no_lease, Clock(), unsaved), ActionLimit(max_runs=1, per_ms=10**15)
 
     async def main():

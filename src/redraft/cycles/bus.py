@@ -1,4 +1,4 @@
-"""Bus: mail between a running agent, the people who watch it, and the other agents of its network."""
+"""Bus: mail between a running agent, the people who supervise it, and the other agents of its network."""
 
 from __future__ import annotations
 
@@ -38,23 +38,22 @@ if TYPE_CHECKING:
     from redraft.cycles.write_behind import WriteBehind
 
 FEEDBACK_TIMEOUT = 0.015
-"""Seconds that a cycle waits for feedback from a database; a later look has it."""
+"""Seconds that a cycle waits for feedback from a database; later feedback waits for the next cycle."""
 MAX_FEEDBACK = 1_000
-"""How much feedback one cycle takes at most."""
+"""The maximum feedback items per cycle."""
 REFRESH_SECONDS = 5.0
-"""Seconds for which the other agents of the network are remembered."""
+"""Seconds for which the list of the network's other agents is cached."""
 
 
 class AgentBus:
-    """The mail to and from a running agent: a `Bus`.
+    """The mail to and from a running agent.
 
-    Mail from this process is seen at once, mail from another one within 0.2 seconds. While the store is away
-    it is not read. Messages to other agents go into their stores through `egress`; those that can't be sent
-    are queued with the agent's own records, and sent later, by a later process if need be. Notices to people
-    go through its `outbox`.
+    Mail from this process is seen immediately, mail from other processes within 0.2 seconds. While the store
+    is away, it is not read. Notices to people and messages to other agents go through the `outbox`, which
+    delivers later what can't be sent now.
 
-    `on_wait` is called when the cycle starts or stops waiting for a person: with its status (`waiting` or
-    `running`), and the seconds that it waits at most (None: without limit).
+    `on_wait` is called when the cycle starts or stops waiting for a person, with its status (`waiting` or
+    `running`) and the longest wait in seconds (None: without limit).
     """
 
     def __init__(
@@ -72,58 +71,58 @@ class AgentBus:
         self._answered: dict[str, HumanAnswer] = {}
         self._feedback: list[Feedback] = []
         self._own: list[Feedback] = []
-        self._looking: asyncio.Task[list[Feedback]] | None = None
-        self._rings = -1
-        self._looked_at = 0.0
+        self._polling: asyncio.Task[list[Feedback]] | None = None
+        self._signals = -1
+        self._polled_at = 0.0
 
     async def open(self) -> None:
-        """Remember what an earlier process has asked; raises `StoreError` if that can't be read."""
-        asked = await self._location.store.find(APPROVAL)
-        self._questions |= restored(asked, lambda record: from_record(Approval, record.data))
+        """Load the questions of an earlier process. Raises `StoreError` if they can't be read."""
+        records = await self._location.store.find(APPROVAL)
+        self._questions |= restored(records, lambda record: from_record(Approval, record.data))
 
     async def aclose(self) -> None:
-        """Stop looking for feedback."""
-        await end_tasks([self._looking])
-        self._looking = None
+        """Stop polling for feedback."""
+        await end_tasks([self._polling])
+        self._polling = None
 
     # Feedback
 
     def add_own(self, feedback: Feedback) -> None:
-        """Add feedback given in this process: cycles see it before the store does."""
+        """Add feedback of this process, which cycles see even before it is stored."""
         self._own = [*self._own, feedback][-MAX_FEEDBACK:]
 
     async def feedback(self) -> tuple[Feedback, ...]:
-        """Return all feedback that no cycle has taken yet, oldest first."""
+        """All feedback that no cycle has taken yet, oldest first."""
         agent = self._location.agent
-        is_due = mail_signals(agent) != self._rings or monotonic() - self._looked_at >= POLL_SECONDS
+        is_due = mail_signals(agent) != self._signals or monotonic() - self._polled_at >= POLL_SECONDS
         if is_due and not self._write_behind.is_away:
-            self._rings, self._looked_at = mail_signals(agent), monotonic()
-            found = await self._look()
-            self._feedback = self._feedback if found is None else found
-        known = {one.id for one in self._feedback}
-        own = [one for one in self._own if one.id not in known]
+            self._signals, self._polled_at = mail_signals(agent), monotonic()
+            pending = await self._poll()
+            self._feedback = self._feedback if pending is None else pending
+        stored_ids = {feedback.id for feedback in self._feedback}
+        own = [feedback for feedback in self._own if feedback.id not in stored_ids]
         return tuple(sorted([*self._feedback, *own], key=attrgetter("id")))
 
     def remove(self, feedback: tuple[Feedback, ...]) -> None:
         """Forget feedback that a cycle has taken."""
-        taken = {one.id for one in feedback}
-        self._feedback = [one for one in self._feedback if one.id not in taken]
-        self._own = [one for one in self._own if one.id not in taken]
-        if self._looking is not None:  # it may still find what has just been taken
-            self._looking.cancel()
-            self._looking = None
+        taken = {item.id for item in feedback}
+        self._feedback = [item for item in self._feedback if item.id not in taken]
+        self._own = [item for item in self._own if item.id not in taken]
+        if self._polling is not None:  # its result may still include the feedback just taken
+            self._polling.cancel()
+            self._polling = None
 
-    async def _look(self) -> list[Feedback] | None:
-        """Return pending feedback; None if it can't be read in time for this cycle."""
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(pending_mail(self._location.store, Feedback, MAX_FEEDBACK))
+    async def _poll(self) -> list[Feedback] | None:
+        """The pending feedback; None if it can't be read in time for this cycle."""
+        if self._polling is None:
+            self._polling = asyncio.ensure_future(pending_mail(self._location.store, Feedback, MAX_FEEDBACK))
         is_remote = self._location.storage is not None
-        done, _ = await asyncio.wait([self._looking], timeout=FEEDBACK_TIMEOUT if is_remote else None)
+        done, _ = await asyncio.wait([self._polling], timeout=FEEDBACK_TIMEOUT if is_remote else None)
         if not done:
             return None
-        looked, self._looking = self._looking, None
+        polling, self._polling = self._polling, None
         try:
-            return looked.result()
+            return polling.result()
         except StoreError as error:
             if not self._write_behind.is_away:
                 logger.info("Feedback for the agent %r can't be read now: %s", self._location.agent, error)
@@ -134,7 +133,7 @@ class AgentBus:
     async def ask(self, questions: Sequence[Approval], within: float | None, /) -> dict[str, HumanAnswer]:
         """Ask people, and wait for their answers; after `within` seconds, the defaults are the answers.
 
-        Questions and answers are stored, so that any process can answer, and a later one continue.
+        Questions and answers are stored, so that any process can answer, and a later process can continue.
         """
         for question in questions:
             if question.id not in self._questions:
@@ -143,49 +142,49 @@ class AgentBus:
         await self._on_wait("waiting", within)
         end = None if within is None else monotonic() + within
         while True:
-            rings = mail_signals(self._location.agent)
+            signals = mail_signals(self._location.agent)
             answers = await self._answers(questions)
             left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - monotonic())
             if len(answers) == len(questions) or left <= 0:
                 break
-            await wait_for_mail(self._location.agent, rings, left)
+            await wait_for_mail(self._location.agent, signals, left)
         for question in questions:
             if question.id not in answers and (default := question.default_answer) is not None:
                 answers[question.id] = await self.answer(question, default)
-        # Not after a cancellation: the wait continues when the cycle is resumed.
+        # Not in a finally block: after a cancellation, the resumed cycle continues to wait.
         await self._on_wait("running", None)
         return answers
 
     async def answer(self, question: Approval, answer: HumanAnswer) -> HumanAnswer:
-        """Store an answer; return the stored one, since the first one counts."""
+        """Store an answer; return the stored answer, which is the first that was given."""
         try:
             stored = await Approvals(self._location.store).put(question, answer)
-        except StoreError:  # away: it holds in this process
+        except StoreError:  # the store is away, so the answer is held in this process
             stored = self._answered.setdefault(question.id, answer)
             await self._write_behind.save([Record(ANSWER, question.id, to_record(stored))])
         self._answered[question.id] = stored
         return stored
 
     def open_questions(self) -> list[Approval]:
-        """Return the questions of the cycle under way that this process has not seen answered."""
-        return [one for one in self._questions.values() if one.id not in self._answered]
+        """The questions of the current cycle without an answer that this process has seen."""
+        return [question for question in self._questions.values() if question.id not in self._answered]
 
     def drop_questions(self) -> list[tuple[str, str]]:
-        """Forget the questions of a cycle that is over; return the kinds and keys of their records."""
+        """Forget the questions of a cycle that has ended; return the kinds and keys of their records."""
         ids, self._questions, self._answered = list(self._questions), {}, {}
-        return [(kind, one) for one in ids for kind in (APPROVAL, ANSWER)]
+        return [(kind, question_id) for question_id in ids for kind in (APPROVAL, ANSWER)]
 
     async def _answers(self, questions: Sequence[Approval]) -> dict[str, HumanAnswer]:
         ids = {question.id for question in questions}
         if not self._write_behind.is_away and ids - self._answered.keys():
-            with suppress(StoreError):  # away; it may be back in time
+            with suppress(StoreError):  # it may be back in time
                 self._answered |= await Approvals(self._location.store).answers(self._location.agent)
-        return {one: answer for one, answer in self._answered.items() if one in ids}
+        return {key: answer for key, answer in self._answered.items() if key in ids}
 
     # Messages
 
     async def messages(self, topic: str | None, limit: int, /) -> list[AgentMessage]:
-        """Return the newest messages that no cycle has taken yet, oldest first; none if unreadable."""
+        """The newest messages that no cycle has taken yet, oldest first; none if they can't be read."""
         if self._write_behind.is_away:
             return []
         try:
@@ -196,22 +195,22 @@ class AgentBus:
             return []
 
     async def newest_message(self, topic: str | None) -> str | None:
-        """Return the id of the newest message that no cycle has taken yet, if there is one."""
+        """The id of the newest message that no cycle has taken yet, if any."""
         return next((message.id for message in await self.messages(topic, 1)), None)
 
-    # What the agent sends
+    # Notices and messages from the agent
 
     async def notify(self, notice: Notice, /) -> None:
         """Notify people, through the webhook of the agent's file."""
         await self._outbox.notify(notice)
 
     async def publish(self, topic: str, data: Any, key: str, /) -> bool:
-        """Send data to all agents that listen to a topic, once per `key`; return False if it is queued."""
+        """Send data to all agents that listen to a topic, once per `key`; False if it is queued."""
         return await self._outbox.publish(topic, data, key)
 
 
 class Peers:
-    """The other agents of a network, to which an agent sends messages; their `cards` say who listens."""
+    """The other agents of a network, which may listen to an agent's messages."""
 
     def __init__(self, agent: str, network: str, mailbox: Mailbox, answer_timeout: float | None) -> None:
         self._agent = agent
@@ -222,10 +221,10 @@ class Peers:
         self._refreshed_at = -REFRESH_SECONDS
 
     async def send(self, message: AgentMessage, reached: list[str]) -> None:
-        """Leave a message with each agent that listens to its topic, or whose card can't be read.
+        """Send a message to each agent that listens to its topic, or whose card can't be read.
 
-        Agents that are in `reached` have it already; those that get it are added. Raises `StoreError` or
-        `TimeoutError` after the last agent if one could not get it.
+        Agents in `reached` have received it already; each further agent that receives it is added. Raises
+        `StoreError` or `TimeoutError`, after the last agent, if it could not be sent to an agent.
         """
         failure: StoreError | TimeoutError | None = None
         async with asyncio.timeout(self._answer_timeout):

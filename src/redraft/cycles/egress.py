@@ -1,4 +1,4 @@
-"""Egress: the one way by which an agent acts on the world."""
+"""Egress: the side effects of an agent, under its lease and its limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 EGRESS = "egress"
-"""The kind and the key of the record of recent effects, for their limits."""
-FOR_EVER = datetime.max.replace(tzinfo=UTC)
+"""The kind and the key of the record of recent effects, for rate limiting."""
+MAX_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class LimitError(RedraftError):
@@ -30,22 +30,22 @@ class LimitError(RedraftError):
 
 @dataclass(frozen=True, slots=True)
 class AgentEffect:
-    """Something that an agent does to the world."""
+    """A side effect of an agent."""
 
     key: str
     """The idempotency key, by which a receiver recognises a repetition."""
     limits: Mapping[str, ActionLimit] = field(default_factory=dict[str, ActionLimit])
-    """How often it may happen, by the name of the counter, which several effects may share."""
+    """Its limits, by the name of the counter. Several effects may share a counter."""
 
 
 class Egress:
-    """Runs effects under the lease and their limits: actions, sources that act, messages and notices.
+    """Runs effects under the lease and their limits: actions, sources with side effects, messages, notices.
 
-    Nothing happens once another process runs the agent (`check_lease` raises `LeaseError`), or beyond a
-    limit. What limits count is stored with the agent before it happens, by `save`, so neither a restart nor a
-    kill starts them anew. Recording the outcome is up to the caller: an action is a step of the cycle's
-    journal, a delivery ends with the removal of what was sent from the outbox. Until that is written, a
-    process that is killed does it again, under the same key.
+    No effect happens once another process runs the agent (`check_lease` raises `LeaseError`), or over a
+    limit. The counters are stored by `save` before an effect happens, so neither a restart nor a kill resets
+    them. The caller records the outcome: an action is a step of the cycle's journal, and a delivered notice
+    or message is removed from the outbox. If the process is killed before that is written, the effect
+    happens again, under the same key.
     """
 
     def __init__(
@@ -58,24 +58,24 @@ class Egress:
         self._clock = clock
         self._save = save
         self._runs: dict[str, dict[str, str]] = {}
-        """By the name of a limit, the keys of the effects that it counts, each with the end of that."""
+        """By counter, the keys of the counted effects, each with the time until which it counts."""
         self._is_changed = self._is_loaded = False
 
     async def act(self, effect: AgentEffect, perform: Callable[[], Awaitable[R]]) -> R:
-        """Carry out an effect; raises `LimitError`, `LeaseError`, and what `perform` raises."""
+        """Run an effect. Raises `LimitError`, `LeaseError`, and any error of `perform`."""
         await self._check_lease()
         self.claim(effect)
-        if counts := self.take_record():
-            await self._save(counts)
+        if records := self.take_record():
+            await self._save(records)
         return await perform()
 
     def claim(self, effect: AgentEffect) -> None:
-        """Count what is about to be done; raises `LimitError` if a limit forbids it now."""
+        """Count an effect that is about to happen. Raises `LimitError` if a limit forbids it now."""
         self._check_limits(effect)
         for name, limit in effect.limits.items():
             runs = self._runs.setdefault(name, {})
             if effect.key not in runs:
-                runs[effect.key] = stamp_of(moment_after(self._clock(), limit.per_ms / 1000) or FOR_EVER)
+                runs[effect.key] = stamp_of(moment_after(self._clock(), limit.per_ms / 1000) or MAX_TIME)
                 self._is_changed = True
 
     def _check_limits(self, effect: AgentEffect) -> None:
@@ -85,20 +85,20 @@ class Egress:
             counting = {key: until for key, until in self._runs.get(name, {}).items() if until > now}
             if effect.key in counting or len(counting) < limit.max_runs:
                 continue
-            then = ""
+            hint = ""
             if limit.max_runs:
-                frees = moment_of(sorted(counting.values())[len(counting) - limit.max_runs]) or FOR_EVER
+                frees = moment_of(sorted(counting.values())[len(counting) - limit.max_runs]) or MAX_TIME
                 seconds = (frees - self._clock()).total_seconds()
-                then = f"; the next one is allowed in {max(1, round(seconds)):,} s"
+                hint = f"; the next one is allowed in {max(1, round(seconds)):,} s"
             raise LimitError(
                 f"the limit of {name!r} is reached: {counted(limit.max_runs, 'run')} in "
-                f"{limit.per_ms / 1000:,g} s{then}"
+                f"{limit.per_ms / 1000:,g} s{hint}"
             )
 
     def _clamp(self, name: str, limit: ActionLimit) -> None:
-        """Let what a clock from the future counted end as if it happened now."""
+        """Treat effects that a wrong clock counted in the future as if they happened now."""
         end = moment_after(self._clock(), limit.per_ms / 1000)
-        latest = FOR_EVER if end is None else moment_after(end, SKEW.total_seconds()) or FOR_EVER
+        latest = MAX_TIME if end is None else moment_after(end, SKEW.total_seconds()) or MAX_TIME
         for key, until in self._runs.get(name, {}).items():
             if end is not None and until > stamp_of(latest):
                 self._runs[name][key] = stamp_of(end)
@@ -107,14 +107,14 @@ class Egress:
     # Between processes
 
     def load(self, stored: Record | None) -> None:
-        """Count what was stored earlier, too; before that, nothing is stored, so that it is not replaced."""
+        """Add the stored counters. Nothing is stored before, so that they are not overwritten."""
         self._is_loaded = True
-        found = cast("dict[str, dict[str, str]]", {} if stored is None else stored.data.get("runs", {}))
-        for name, runs in found.items():
+        stored_runs = cast("dict[str, dict[str, str]]", {} if stored is None else stored.data.get("runs", {}))
+        for name, runs in stored_runs.items():
             self._runs[name] = {**runs, **self._runs.get(name, {})}
 
     def take_record(self) -> list[Record]:
-        """Return the record to be stored, in a list that is empty if there is nothing to store now."""
+        """The record to store, in a list that is empty if no counter has changed."""
         if not self._is_changed or not self._is_loaded:
             return []
         now, self._is_changed = stamp_of(self._clock()), False

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentMessage:
-    """A message: plain JSON data under a topic, and who sent it."""
+    """A message to an agent: plain JSON data under a topic."""
 
     id: str
     topic: str
@@ -53,74 +53,74 @@ class Feedback:
     message: str
     timestamp: str
     cycle: int | None = None
-    """The cycle that it is about; None: the agent in general."""
+    """The number of the cycle; None: feedback on the agent in general."""
     action: str | None = None
-    """The action of that cycle that it is about, by name or id; None: all."""
+    """An action of that cycle, by name or id; None: all actions."""
     changes: Mapping[str, Any] | None = None
-    """The parameters with which a `modify` replaces the planned ones."""
+    """The parameters of a `modify`, which replace planned parameters."""
     by: str = ""
-    """Who it is from."""
+    """The author."""
     proof: str = ""
-    """The id of the token with which that person proved it, if any."""
+    """The id of the token that proves the author's identity, if any."""
     cycle_id: str = ""
-    """The ULID of the cycle, if that is stored or under way: a verdict decides on no other cycle."""
+    """The ULID of the cycle, if it is stored or under way, so that a verdict decides on no other cycle."""
 
 
 FEEDBACK, MESSAGE = "feedback", "message"
-"""The kinds of the records; the key is the id, and ids sort by time."""
+"""The kinds of the records. Their keys are the ids, which sort by time."""
 NOTICE, OUTBOX = "notice", "outbox"
-"""The kinds of the records of undelivered notices and messages; see `outbox`."""
+"""The kinds of the records of undelivered notices and messages (see `outbox`)."""
 DELIVERY = "delivery"
-"""The kind of the records of deliveries by webhook, which may come again."""
+"""The kind of the records of webhook deliveries, which may be repeated."""
 DELIVERY_AGE = timedelta(minutes=10)
-"""How long a delivery is remembered: twice as long as its signature is valid, before and after its time."""
+"""How long a delivery is remembered: the whole time in which its signature is valid."""
 _ID = re.compile(r"\d+-\d+")
 """The id of an action in a cycle."""
 PENDING, TAKEN = "pending", "taken"
 MAX_PENDING, PAGE = 1_000, 100
-"""How much feedback, and how many messages, may be pending for an agent."""
+"""The limit of pending feedback, and of pending messages, of an agent; the page size to delete more."""
 _PENDING = {"status": PENDING}
 MODIFY = "modify"
 VERDICTS = ("approve", "reject", MODIFY)
 DECISIONS = {"approve": "approved", "reject": "rejected", MODIFY: "modified"}
-"""What a plan is after each verdict."""
+"""The decision on a plan after each verdict."""
 MAX_FEEDBACK, MAX_DATA = 4_000, 100_000
-"""Characters of the text of feedback, and of the data of a message."""
+"""The size limits of the text of feedback, and of the data of a message, in characters."""
 
 T = TypeVar("T", Feedback, AgentMessage)
 R = TypeVar("R")
 
 
 def mail_id(moment: datetime) -> str:
-    """Return a unique id; later ids sort after earlier ones."""
+    """A unique id; ids sort by time."""
     return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S%f}-{urandom(4).hex()}"
 
 
 def mail_record(mail: Feedback | AgentMessage, status: Literal["pending", "taken"] = PENDING) -> Record:
-    """Return the record of feedback or a message."""
+    """The record of feedback or of a message."""
     kind = FEEDBACK if isinstance(mail, Feedback) else MESSAGE
     return Record(kind, mail.id, to_record(mail) | {"status": status})
 
 
 async def pending_mail(store: Store, kind: type[T], limit: int, *, topic: str | None = None) -> list[T]:
-    """Return the newest mail that no cycle has taken yet, oldest first."""
+    """The newest mail that no cycle has taken yet, oldest first."""
     name = FEEDBACK if kind is Feedback else MESSAGE
     where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
-    found = await store.find(name, where=where, newest_first=True, limit=limit)
-    return [*restored(found[::-1], lambda record: from_record(kind, record.data)).values()]
+    records = await store.find(name, where=where, newest_first=True, limit=limit)
+    return [*restored(records[::-1], lambda record: from_record(kind, record.data)).values()]
 
 
 async def drop_excess_mail(store: Store) -> int:
-    """Delete all but the newest pending mail, in case no cycle ever takes it; return how much.
+    """Delete all but the newest pending mail, in case no cycle ever takes it; return the number deleted.
 
-    Old deliveries are forgotten.
+    Deletes the records of old deliveries, too.
     """
     count = 0
     now = datetime.now(UTC)
     while old := [
-        one
-        for one in await store.find(DELIVERY, limit=PAGE)
-        if one.created_at and abs(now - one.created_at) > DELIVERY_AGE
+        record
+        for record in await store.find(DELIVERY, limit=PAGE)
+        if record.created_at and abs(now - record.created_at) > DELIVERY_AGE
     ]:
         await asyncio.gather(*(store.delete(DELIVERY, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
@@ -140,7 +140,7 @@ async def drop_excess_mail(store: Store) -> int:
 
 
 def check_cycle(agent: str, cycle: int | None, last: int) -> None:
-    """Raise `ConfigError` for feedback on a cycle that an agent, which has begun `last` cycles, never had."""
+    """Raise `ConfigError` for feedback on a cycle outside of 1 to `last`, the number of the newest cycle."""
     if cycle is None or (type(cycle) is int and 1 <= cycle <= last):
         return
     numbers = f"from 1 to {last}" if last else "but none has run yet"
@@ -159,45 +159,48 @@ def check_feedback(
 ) -> None:
     """Raise `ConfigError` for a verdict on an action, or with parameters, that the agent does not have.
 
-    `cycle` is the one that the verdict concerns, if it is stored: its plan has actions and their parameters.
+    `cycle` is the cycle of the verdict, if it is stored: its plan has actions and their parameters.
     """
     planned = [] if cycle is None else objects_in(cycle.derived_data, "plan", "actions")
     if not card.actions and not planned:
         return  # its actions are unknown
-    about = [one for one in planned if action in (None, one["id"], one["action"])]
-    if action is not None and not about and action not in card.actions and not _ID.fullmatch(action):
-        there: list[str] = [*card.actions, *(one["id"] for one in planned)]
-        raise ConfigError(f"The agent {card.name!r} has no action {action!r}; {nearest(action, there)}")
-    of_all: list[str] = list(card.actions) if action not in card.actions else [str(action)]
-    names: list[str] = list(dict.fromkeys(one["action"] for one in about)) or of_all
-    known: set[str] = {key for one in about for key in one["params"]}
-    known |= {key for name in names for key in card.actions.get(name, ())}
-    unknown = [key for key in changes or () if key not in known and verdict == MODIFY]
-    if unknown and ANY not in known:
-        whose = (
+    entries = [entry for entry in planned if action in (None, entry["id"], entry["action"])]
+    if action is not None and not entries and action not in card.actions and not _ID.fullmatch(action):
+        candidates: list[str] = [*card.actions, *(entry["id"] for entry in planned)]
+        raise ConfigError(f"The agent {card.name!r} has no action {action!r}; {nearest(action, candidates)}")
+    declared: list[str] = list(card.actions) if action not in card.actions else [str(action)]
+    names: list[str] = list(dict.fromkeys(entry["action"] for entry in entries)) or declared
+    parameters: set[str] = {key for entry in entries for key in entry["params"]}
+    parameters |= {key for name in names for key in card.actions.get(name, ())}
+    unknown = [key for key in changes or () if key not in parameters and verdict == MODIFY]
+    if unknown and ANY not in parameters:
+        subject = (
             f"The action {names[0]!r} takes" if len(names) == 1 else f"The actions {', '.join(names)} take"
         )
-        raise ConfigError(f"{whose} no parameter {unknown[0]!r}; {nearest(unknown[0], sorted(known))}")
+        raise ConfigError(f"{subject} no parameter {unknown[0]!r}; {nearest(unknown[0], sorted(parameters))}")
 
 
 def answers_of(
     feedback: Feedback, questions: Iterable[Approval], card: AgentCard, cycle: CycleRecord
 ) -> Iterator[tuple[Approval, HumanAnswer]]:
-    """Yield the questions about a plan that feedback decides on, each with the answer."""
+    """The questions about a plan that feedback decides, each with the answer."""
     planned = objects_in(cycle.derived_data, "plan", "actions")
-    names: dict[str, str] = {one["id"]: one["action"] for one in planned}
+    names: dict[str, str] = {entry["id"]: entry["action"] for entry in planned}
     for question in questions:
         name = names.get(question.node, "")
         if feedback.action not in (None, question.node, name):
             continue
-        takes = {*question.data, *card.actions.get(name, [ANY])}
-        changes = feedback.changes or {}
-        own = {key: value for key, value in changes.items() if key in takes or ANY in takes}
+        parameters = {*question.data, *card.actions.get(name, [ANY])}
+        changes = {
+            key: value
+            for key, value in (feedback.changes or {}).items()
+            if key in parameters or ANY in parameters
+        }
         yield (
             question,
             HumanAnswer(
                 feedback.verdict != "reject",
-                {**question.data, **own},
+                {**question.data, **changes},
                 feedback.message,
                 feedback.by,
                 moment_of(feedback.timestamp),
@@ -208,15 +211,14 @@ def answers_of(
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """Leaves mail for one agent; `redact` withholds the secrets in plain data.
-
-    `save` writes feedback where the store may be out of reach (None: straight into the store).
-    """
+    """Stores mail for an agent."""
 
     store: Store
     redact: Callable[[Any], Any]
+    """Removes the secrets from plain data."""
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     save: Callable[[Record], Awaitable[object]] | None = None
+    """Writes feedback while the store may be out of reach; None: write it into the store."""
 
     async def feedback(
         self,
@@ -229,7 +231,7 @@ class Mailbox:
         changes: Mapping[str, Any] | None = None,
         by: str | Person = "",
     ) -> Feedback:
-        """Leave feedback; raises `ConfigError` for an invalid verdict."""
+        """Store feedback. Raises `ConfigError` for an invalid verdict."""
         if verdict not in VERDICTS:
             raise ConfigError(f"Unknown verdict {verdict!r}; expected one of {', '.join(VERDICTS)}.")
         if (verdict == MODIFY) != (changes is not None):
@@ -255,7 +257,7 @@ class Mailbox:
     async def message(
         self, topic: str, data: Any = None, *, sender: str = "", key: str | None = None
     ) -> AgentMessage:
-        """Leave plain JSON data under a topic; with a `key`, only once, however often it is sent."""
+        """Store plain JSON data under a topic; a repetition with the same `key` is ignored."""
         if not topic.strip():
             raise ConfigError("A message needs a non-empty topic.")
         now = self.clock()
