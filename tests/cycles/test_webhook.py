@@ -3,7 +3,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redraft.cycles.webhook import ID, SIGNATURE, TIMESTAMP, WINDOW, distrust, secret_key, signed_headers
+from redraft.cycles.webhook import (
+    ID,
+    SIGNATURE,
+    TIMESTAMP,
+    WINDOW,
+    secret_key,
+    signature_problem,
+    signed_headers,
+)
 from redraft.errors import ConfigError
 
 KEY = bytes(range(32))
@@ -12,7 +20,7 @@ BODY = b'{"order": 7}'
 
 
 def test_a_signed_request_is_trusted():
-    assert distrust(KEY, signed_headers(KEY, "m1", BODY, NOW), BODY, NOW) == ""
+    assert signature_problem(KEY, signed_headers(KEY, "m1", BODY, NOW), BODY, NOW) == ""
 
 
 def test_the_signature_is_that_of_the_specification():
@@ -55,19 +63,22 @@ BAD = [
 
 @pytest.mark.parametrize(("given", "reason"), BAD)
 def test_any_other_request_is_not(given, reason):
-    assert reason in distrust(KEY, given, BODY, NOW)
+    assert reason in signature_problem(KEY, given, BODY, NOW)
 
 
 @pytest.mark.parametrize("seconds", [WINDOW + 1, -WINDOW - 1, 86_400])
 def test_a_request_is_trusted_for_five_minutes(seconds):
     given = signed_headers(KEY, "m1", BODY, NOW)
-    assert distrust(KEY, given, BODY, NOW + timedelta(seconds=seconds)).startswith(TIMESTAMP)
-    assert distrust(KEY, given, BODY, NOW + timedelta(seconds=WINDOW * (1 if seconds > 0 else -1))) == ""
+    assert signature_problem(KEY, given, BODY, NOW + timedelta(seconds=seconds)).startswith(TIMESTAMP)
+    assert (
+        signature_problem(KEY, given, BODY, NOW + timedelta(seconds=WINDOW * (1 if seconds > 0 else -1)))
+        == ""
+    )
 
 
 def test_one_of_several_signatures_is_enough():
     given = headers(signature=f"v2,x v1,{OTHERS} {headers()[SIGNATURE]}")
-    assert distrust(KEY, given, BODY, NOW) == ""
+    assert signature_problem(KEY, given, BODY, NOW) == ""
 
 
 def test_secrets():

@@ -20,7 +20,7 @@ import pytest
 from redraft import CycleAgent, ScriptedModel
 from redraft._calls import functions_in
 from redraft.cycles import Agents, LongTermStorage
-from redraft.cycles.webhook import distrust, secret_key
+from redraft.cycles.webhook import secret_key, signature_problem
 from redraft.text.yaml import load_yaml
 from support.commands import redraft
 from support.http_server import serving
@@ -82,7 +82,7 @@ def test_an_agent_listens_for_signed_requests(monkeypatch):
     assert (ran.exit_code, "listening at http://127.0.0.1:" in ran.stderr) == (0, True), ran.stderr
     names, _ = PAGE.run(PYTHON[2])
     key = secret_key(os.environ["ORDERS_SECRET"], "ORDERS_SECRET")
-    assert distrust(key, names["headers"], names["body"], datetime.now(UTC)) == ""
+    assert signature_problem(key, names["headers"], names["body"], datetime.now(UTC)) == ""
 
 
 def shop(path):

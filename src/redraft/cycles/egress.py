@@ -107,7 +107,7 @@ class Egress:
     # Between processes
 
     def load(self, stored: Record | None) -> None:
-        """Add the stored counters. Nothing is stored before, so that they are not overwritten."""
+        """Add the stored counters. Until then, `take_record` returns no record."""
         self._is_loaded = True
         stored_runs = cast("dict[str, dict[str, str]]", {} if stored is None else stored.data.get("runs", {}))
         for name, runs in stored_runs.items():

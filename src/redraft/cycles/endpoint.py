@@ -1,4 +1,4 @@
-"""Endpoint: what a process with agents answers over HTTP: signed webhooks, and how its agents are."""
+"""Endpoint: the HTTP API of a process with agents: signed webhooks, and their health."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from redraft.cycles.webhook import ID, distrust, unsigned
+from redraft.cycles.webhook import ID, header_problem, signature_problem
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
 from redraft.text.json import bounded_json
@@ -28,27 +28,28 @@ if TYPE_CHECKING:
     from redraft.web.guard import Address
 
 MAX_BODY = 100_000
-"""Bytes of the body of a webhook."""
+"""The maximum size of the body of a webhook, in bytes."""
 BODY_TIMEOUT = 10.0
-"""Seconds within which a body must have arrived."""
+"""The time limit for receiving a body, in seconds."""
 MAX_BODIES = 1_000
-"""Bodies that arrive at a time. Their signatures are not verified yet, so they take no place of a webhook."""
+"""The limit of bodies received in parallel. Unverified requests must not block verified ones."""
 MAX_DELIVERIES = 100
-"""Webhooks that are stored at a time; `/health` answers meanwhile."""
+"""The limit of webhooks stored in parallel; `/health` answers meanwhile."""
 READING = ("GET", "HEAD")
 RETRY_SOON = {"retry-after": "5"}
 CLOSE = {"connection": "close"}
-"""For an answer to a request whose body was not read."""
+"""For a response to a request whose body was not read."""
 
 
 class Endpoint:
-    """The ASGI application of an `AgentHost`: `keys` are those of its webhooks, by agent and topic.
+    """The ASGI application of an `AgentHost`; `keys` are the keys of its webhooks, by agent and topic.
 
-    `POST /hooks/AGENT/TOPIC` leaves the body of a signed request as a message for the agent: 202, also for a
-    repetition, which leaves no second message; 401 without a valid signature, before the body is read if
-    there is none; 503 while the message can't be stored, and beyond 100 at once, so that the sender tries
-    again. `GET /health` answers 200, or 503 if an agent has failed; if the `address` is known, only to a host
-    that it admits. Webhooks come by any host, since their signature says who sent them.
+    `POST /hooks/AGENT/TOPIC` stores the body of a signed request as a message for the agent. It answers 202,
+    also for a repetition, which stores no second message; 401 without a valid signature, before the body is
+    read if the headers have none; 503 while the message can't be stored, and above 100 parallel requests, so
+    that the sender retries. `GET /health` answers 200, or 503 if an agent has failed. If `address` is set, it
+    admits only the hosts of that address. Webhooks may use any host, since their signature identifies the
+    sender.
     """
 
     def __init__(
@@ -99,12 +100,12 @@ class Endpoint:
         if length.isdigit() and int(length[:20]) > MAX_BODY:
             raise HTTPException(413, f"The body has more than {MAX_BODY:,} bytes.", CLOSE)
         key, now = self._keys[agent, topic], datetime.now(UTC)
-        reason = unsigned(request.headers, now)
+        reason = header_problem(request.headers, now)
         body = b""
         if not reason:
             async with _place_of(self._bodies):
                 body = await _body(request)
-            reason = distrust(key, request.headers, body, now)
+            reason = signature_problem(key, request.headers, body, now)
         if reason:
             logger.warning("Refused a webhook to %r, topic %r: %s.", agent, topic, reason)
             raise HTTPException(401, f"Not signed: {reason}.", CLOSE)
@@ -122,7 +123,7 @@ class Endpoint:
 
 @asynccontextmanager
 async def _place_of(places: asyncio.Semaphore) -> AsyncGenerator[None]:
-    """Take a place while the block runs; refuse the request if none is free."""
+    """Take a place while the block runs; refuse the request if no place is free."""
     if places.locked():
         raise HTTPException(503, "Too many webhooks at once.", RETRY_SOON)
     async with places:
@@ -130,13 +131,13 @@ async def _place_of(places: asyncio.Semaphore) -> AsyncGenerator[None]:
 
 
 def _path(scope: Scope) -> str:
-    """Return the path as it was sent, so that a name may have a slash, without that of a mount."""
+    """The raw path without the path of a mount; a name in it may have an encoded slash."""
     path: str = scope.get("raw_path", b"").decode("ascii", "replace") or scope["path"]
     return path.partition("?")[0].removeprefix(scope.get("root_path", ""))
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body of a request; it is bounded in size and time."""
+    """Read the body of a request, within limits of size and time."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
@@ -150,7 +151,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _data(body: bytes, content_type: str) -> Any:
-    """Return the JSON data of a body, or the text of one that is not JSON."""
+    """The JSON data of a body, or its text if it is not JSON."""
     media_type = content_type.partition(";")[0].strip().lower()
     try:
         text = body.decode()

@@ -28,20 +28,21 @@ Hook: TypeAlias = tuple[str, str]
 class AgentHost:
     """Run agents in one process: each on its own triggers, all until SIGTERM or SIGINT.
 
-    An agent that fails for good, such as one that another process has taken over, leaves the others running,
-    and `health` reports it. `app` is an ASGI application with the agents' webhooks and `/health`: `run` can
-    serve it, or mount it in a server of your own.
+    If an agent fails permanently, for example because another process has taken it over, the other agents go
+    on, and `health` reports it. `app` is an ASGI application with the agents' webhooks and `/health`: `run`
+    can serve it, or mount it in a server of your own.
 
-    Raises `ConfigError` for two agents of one name.
+    Raises `ConfigError` for two agents of the same name.
     """
 
     def __init__(self, agents: Sequence[CycleAgent]) -> None:
         self.agents: dict[str, CycleAgent] = {agent.name: agent for agent in agents}
         if len(self.agents) < len(agents):
             names = [agent.name for agent in agents]
-            twice = next(name for at, name in enumerate(names) if name in names[:at])
+            duplicate = next(name for at, name in enumerate(names) if name in names[:at])
             raise ConfigError(
-                f"There are two agents named {twice!r}; agents that run in one process need different names."
+                f"There are two agents named {duplicate!r}; agents that run in one process need different "
+                "names."
             )
         self.hooks: dict[Hook, WebhookTrigger] = {
             (agent.name, trigger.topic): trigger
@@ -63,15 +64,15 @@ class AgentHost:
 
         Without `cycles`, an agent with only manual triggers runs once.
 
-        `listen` is where to serve `app`, as `HOST:PORT` (port 0: any that is free); `on_listening` is called
-        with its URL. Raises `ConfigError` for an address that can't be used and `LeaseError` if another
-        process runs one of the agents, both before any cycle; otherwise the first error of an agent, when all
-        have ended.
+        `listen` is the address to serve `app` at, as `HOST:PORT` (port 0: any free port); `on_listening` is
+        called with its URL. Raises `ConfigError` for an address that can't be used and `LeaseError` if
+        another process runs any of the agents, both before any cycle; otherwise the first error of an agent,
+        when all have ended.
         """
         async with AsyncExitStack() as stack:
             for agent in self.agents.values():
                 await stack.enter_async_context(agent)
-            if listen is not None:  # the last to come and the first to go: a request may not reopen an agent
+            if listen is not None:  # started last and stopped first: a request must not reopen an agent
                 url = await stack.enter_async_context(self._serving(listen))
                 if on_listening is not None:
                     on_listening(url)
@@ -82,13 +83,13 @@ class AgentHost:
                     raise outcome
 
     def app(self) -> Endpoint:
-        """Return the ASGI application: `POST /hooks/AGENT/TOPIC`, `GET /health`.
+        """The ASGI application: `POST /hooks/AGENT/TOPIC`, `GET /health`.
 
         The agents must run, or at least be open, in the event loop that serves it. Raises `ConfigError` for a
         webhook whose secret is not set or too short.
         """
         try:
-            from redraft.cycles.endpoint import Endpoint  # noqa: PLC0415 (only an agent that listens loads it)
+            from redraft.cycles.endpoint import Endpoint  # noqa: PLC0415 (loaded only to listen)
         except ImportError as error:
             raise MissingExtraError("Listening for webhooks", "cycles") from error
 
@@ -96,15 +97,15 @@ class AgentHost:
         return Endpoint(self.agents, keys, self.health)
 
     def health(self) -> dict[str, Any]:
-        """Return whether all agents are at work, and each one's state, as plain data.
+        """The state of the agents, as plain data; `ok` is false if any has failed.
 
-        `state` is `running`, `waiting` (for a person to decide on a plan), `failing` (something failed in
-        each of the last `failed_cycles`), `ended` (it has run all its cycles, or was stopped) or `failed` (it
-        runs no more). Only the last makes `ok` false: nothing else is mended by a new process. `storage` is
-        `away` during an outage, which agents survive. What failed is in the log.
+        `state` is `running`, `waiting` (for a person to decide on a plan), `failing` (a failure in each of
+        the last `failed_cycles` cycles), `ended` (it has run all its cycles, or was stopped) or `failed` (it
+        runs no more). Only `failed` makes `ok` false, since a new process fixes no other state. `storage` is
+        `away` during an outage, which agents survive. Errors are in the log.
         """
         agents = [self._health_of(agent) for agent in self.agents.values()]
-        return {"ok": all(one["state"] != "failed" for one in agents), "agents": agents}
+        return {"ok": all(agent["state"] != "failed" for agent in agents), "agents": agents}
 
     def _health_of(self, agent: CycleAgent) -> dict[str, Any]:
         latest = agent.latest
@@ -133,14 +134,14 @@ class AgentHost:
             await agent.run_forever(cycles or (1 if agent.is_manual else None), immediately=immediately)
         except Exception as error:
             self._ended[agent.name] = "failed"
-            if len(self.agents) > 1:  # that of a single agent is raised at once
+            if len(self.agents) > 1:  # the error of a single agent is raised immediately
                 logger.error("The agent %r has failed: %s", agent.name, error_line(error))  # noqa: TRY400 (it is raised in the end)
             raise
         self._ended[agent.name] = "ended"
 
     @asynccontextmanager
     async def _serving(self, listen: str) -> AsyncGenerator[str]:
-        """Serve the application meanwhile; yield its URL."""
+        """Serve the application while the block runs; yield its URL."""
         app = self.app()
         from redraft.web.server import serving  # noqa: PLC0415 (as above)
 

@@ -1,4 +1,4 @@
-"""Notices: notify people that an agent waits for them, raised an alert, or failed."""
+"""Notices: notify people that an agent waits for a decision, raised an alert, failed or recovered."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ MAX_TITLE, MAX_LINE, MAX_LINES = 150, 500, 20
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notification about one cycle: plain data, redacted before it is sent.
-
-    `title` is one line, `text` some more, `url` the page of the cycle on the dashboard if its address is
-    known, and `details` what only this `event` has: the plan and the deadline, the failures, the steps that
-    recovered.
-    """
+    """A notification about a cycle: plain data, redacted before it is sent."""
 
     event: NoticeEvent
     agent: str
     cycle: int
+    """The number of the cycle."""
     title: str
+    """A single line."""
     text: str
+    """Several lines."""
     timestamp: str
     severity: str = "warning"
     url: str = ""
+    """The page of the cycle on the dashboard; empty without the setting `dashboard_url`."""
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Data of this kind of event: the plan and its deadline, the failures, or the recovered steps."""
     cycle_id: str = ""
     """The ULID of the cycle."""
 
     def document(self) -> dict[str, Any]:
-        """Return the notice as JSON data, the default body of a webhook."""
+        """The notice as JSON data: the default body of a webhook."""
         fields = to_json(self)
         return {
             "schema_version": 1,
@@ -68,20 +68,20 @@ class Notice:
 
 
 def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: str) -> Notice:
-    """Return the notice that a cycle waits for a person to decide on its plan.
+    """The notice that a cycle waits for a person to decide on its plan.
 
-    `default` is the decision that applies if nobody decides until `record.waits_until`.
+    `default` is the decision that applies after `record.waits_until`.
     """
     derived = record.derived_data
     approved = values_in(derived, "governance", "approved")
-    plan = [one for one in objects_in(derived, "plan", "actions") if one.get("id") in approved]
-    names = ", ".join(dict.fromkeys(str(one.get("action")) for one in plan))
+    plan = [entry for entry in objects_in(derived, "plan", "actions") if entry.get("id") in approved]
+    names = ", ".join(dict.fromkeys(str(entry.get("action")) for entry in plan))
     until = None if record.waits_until is None else record.waits_until.isoformat(timespec="seconds")
     lines = [
         f"Cycle {record.number} of {agent} plans {counted(len(plan), 'action')} and is waiting for a person."
     ]
-    lines += [_line(str(one.get("message"))) for one in objects_in(derived, "analysis", "anomalies")]
-    lines += ["", *(_plan_line(one) for one in plan), ""]
+    lines += [_line(str(anomaly.get("message"))) for anomaly in objects_in(derived, "analysis", "anomalies")]
+    lines += ["", *(_plan_line(entry) for entry in plan), ""]
     lines.append("There is no time limit." if until is None else f"If nobody decides by {until}: {default}.")
     lines.append(f"Decide on its page, or with: redraft approve {shlex.quote(agent)}")
     return Notice(
@@ -100,7 +100,7 @@ def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: st
 def failure_notice(
     record: CycleRecord, agent: str, begun: Sequence[str], failures: Sequence[str], now: str
 ) -> Notice:
-    """Notice of what failed in a cycle; `begun` are the failures that are new."""
+    """The notice of the failures of a cycle; `begun` are the new ones among them."""
     lines = [f"Cycle {record.number} of {agent} {record.status} with:", "", *map(_line, failures)]
     return Notice(
         "failure",
@@ -116,7 +116,7 @@ def failure_notice(
 
 
 def recovery_notice(record: CycleRecord, agent: str, steps: Sequence[str], now: str) -> Notice:
-    """Notice of steps that no longer fail."""
+    """The notice of steps that no longer fail."""
     return Notice(
         "recovery",
         agent,
@@ -132,7 +132,7 @@ def recovery_notice(record: CycleRecord, agent: str, steps: Sequence[str], now: 
 
 
 def alert_notice(cycle: Cycle, alert: str, severity: str, message: str, now: str) -> Notice:
-    """Return the notice of an alert that an agent raised."""
+    """The notice of an alert."""
     agent = cycle.spec.name
     return Notice(
         "alert",
@@ -149,9 +149,9 @@ def alert_notice(cycle: Cycle, alert: str, severity: str, message: str, now: str
 
 
 def page_url(agent: str, cycle: str, part: Literal["cycle", "waiting"] = "cycle") -> str:
-    """Return the address of a cycle, by its id, on the dashboard; empty without `dashboard_url`.
+    """The URL of a cycle on the dashboard; empty without the setting `dashboard_url`.
 
-    `part` is what it shows first: the cycle, or the form to decide on its plan.
+    `cycle` is its id. `part` is the section to show: the cycle, or the form to decide on its plan.
     """
     base = load_settings().dashboard_url
     if not base:
@@ -169,8 +169,8 @@ def _line(text: str) -> str:
 
 def _plan_line(action: Mapping[str, Any]) -> str:
     params, reason = action.get("params"), action.get("reason")
-    shown = f" {json.dumps(params, ensure_ascii=False)}" if params else ""
-    return _line(f"- {action.get('action')}{shown}{f': {reason}' if reason else ''}")
+    params_text = f" {json.dumps(params, ensure_ascii=False)}" if params else ""
+    return _line(f"- {action.get('action')}{params_text}{f': {reason}' if reason else ''}")
 
 
 def _text(lines: Sequence[str]) -> str:
@@ -179,10 +179,10 @@ def _text(lines: Sequence[str]) -> str:
 
 
 class Webhook:
-    """Posts notices to the address of an agent's file, signed if the file has a secret.
+    """Posts notices to the URL in an agent's file, signed if the file has a secret.
 
-    Raises `ConfigError` for an unusable address or secret, unless it depends on the notice or on a variable
-    that is not set here.
+    Raises `ConfigError` for an unusable URL or secret, unless it depends on the notice or on a variable that
+    is not set in this process.
     """
 
     def __init__(self, notify: Notify, env: Sequence[str]) -> None:
@@ -195,7 +195,7 @@ class Webhook:
             secret_key(secret, notify.secret)
 
     def sends(self, *events: NoticeEvent) -> bool:
-        """Whether any of these events is sent."""
+        """Whether notices of any of these events are sent."""
         return not set(events).isdisjoint(self._notify.events)
 
     async def send(self, notice: Notice, key: str) -> None:
@@ -219,7 +219,7 @@ class Webhook:
         await fetch(request)
 
     def _rendered(self, text: str) -> str | None:
-        """Render a template that reads only variables; None if it reads others, or those are not set."""
+        """Render a template that reads only variables that are set; None for other templates."""
         try:
             return render_text(text, {"env": self._variables()})
         except TemplateError:
@@ -230,16 +230,16 @@ class Webhook:
 
 
 FAILURES = "failures"
-"""The kind and the key of the record of the steps that fail."""
+"""The kind and the key of the record of the failing steps."""
 ENDS_AFTER = timedelta(minutes=10)
-"""How long a step must not have failed before it is reported as recovered."""
+"""How long a step must run without a failure before it is reported as recovered."""
 
 
 class Failures:
     """The failing steps of an agent: each is reported when it begins to fail, and when it has recovered.
 
-    A step has recovered once a cycle went through without its failure, at least ten minutes after the last
-    one. So a step that fails now and then is reported once.
+    A step has recovered once a cycle ran without its failure, at least ten minutes after the last failure.
+    So a step that fails now and then is reported only once.
     """
 
     def __init__(self, agent: str) -> None:
@@ -249,17 +249,17 @@ class Failures:
         self._stored: dict[str, str] | None = None
 
     def load(self, stored: Record | None) -> None:
-        """Continue from what an earlier process stored; before that, nothing is stored over it."""
+        """Load the failing steps of an earlier process. Until then, `report` returns no record."""
         self._stored = {} if stored is None else dict(stored.data["last"])
         self._last = {**self._stored, **self._last}
 
     def report(self, record: CycleRecord, now: datetime) -> tuple[list[Notice], list[Record]]:
-        """Notices of what began to fail and of what recovered in a cycle, and the record to store with it."""
+        """The notices of new failures and recoveries in a cycle, and the records to store with it."""
         stamp, earlier = stamp_of(now), stamp_of(now - ENDS_AFTER)
         failures = list(record.metrics.failures) or [record.error] * bool(record.error)
         steps = {failure.partition(": ")[0]: failure for failure in reversed(failures)}
         begun = [failure for failure in failures if failure.partition(": ")[0] not in self._last]
-        # What comes after a step that failed the cycle did not run. A clock may have been set back.
+        # The steps after one that failed the cycle did not run. A clock may have been set back.
         last = {step: min(at, stamp) for step, at in self._last.items()} | dict.fromkeys(steps, stamp)
         recovered = [step for step, at in last.items() if record.status != "failed" and at <= earlier]
         self._last = {step: at for step, at in last.items() if step not in recovered}

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 NAMES = {NOTICE: "notice", OUTBOX: "message"}
-"""The kinds of the records, each with the name of its content."""
+"""The kinds of the records, with their names in log lines."""
 MAX_WAITING = 1_000
-"""Undelivered notices, and undelivered messages, that an agent keeps: the newest."""
+"""The limit of undelivered notices, and of undelivered messages; the oldest are dropped."""
 MIN_RETRY, MAX_RETRY = 1.0, 30.0
-"""Seconds between two rounds of attempts, at first and at most; doubled after each round with a failure."""
+"""The shortest and the longest pause between rounds of attempts, in seconds. A failed round doubles it."""
 CLOSE_TIMEOUT = 5.0
 """Seconds that closing waits for the first attempt at a delivery."""
 
@@ -55,9 +55,9 @@ class Undelivered:
     error: str = ""
     """Why the last attempt failed."""
     reached: list[str] = field(default_factory=list[str])
-    """The agents that have got a message, while others have not."""
+    """The agents that have received a message, while others have not."""
     is_over: bool = False
-    """Whether it was delivered, or is no longer needed."""
+    """Whether it has been delivered, or is no longer needed."""
 
     @property
     def kind(self) -> str:
@@ -90,7 +90,7 @@ class Undelivered:
         fields = dict(record.data)
         if "topic" not in fields:
             return from_record(cls, fields)
-        with reading(record):  # a message as it was stored before messages and notices had one form
+        with reading(record):  # the form of messages in earlier versions
             message = _message(agent, fields["topic"], fields["data"], fields["key"], record.created_at)
             return cls(record.key, message, attempts=1, error="it was queued")
 
@@ -101,19 +101,19 @@ def _message(agent: str, topic: str, data: Any, key: str, now: datetime | None) 
 
 
 async def stored_outbox(store: Store, agent: str) -> list[Undelivered]:
-    """Return the stored notices and messages of an agent, oldest first; those that are over included."""
+    """The stored notices and messages of an agent, oldest first, including those that are over."""
     records = [record for kind in NAMES for record in await store.find(kind)]
     stored = restored(records, lambda record: Undelivered.of(record, agent)).values()
-    return sorted(stored, key=lambda one: one.data.timestamp)
+    return sorted(stored, key=lambda entry: entry.data.timestamp)
 
 
 class Outbox:
     """Delivers notices to people, through the agent's `webhook`, and messages to other agents (`peers`).
 
-    What can't be delivered now is stored with the agent's own records, and tried again in rounds, by a later
-    process if need be. Notices and messages have rounds of their own, so neither waits for the other;
-    notices go out during an outage of the store, too. Deliveries leave through `egress`; `redact` withholds
-    secrets and personal data in notices. Delivery is at least once; receivers deduplicate by key.
+    A notice or message that can't be delivered now is stored with the agent's records, and retried in rounds,
+    by a later process if need be. Notices and messages have separate rounds, so neither waits for the other.
+    Notices are sent during an outage of the store, too. Deliveries go through `egress`; `redact` removes
+    secrets and personal data from notices. Delivery is at least once; receivers deduplicate by key.
     """
 
     def __init__(
@@ -132,34 +132,34 @@ class Outbox:
         self._peers = peers
         self._redact = redact
         self._entries: dict[str, Undelivered] = {}
-        """Those of this process and of earlier ones by key, until a cycle ends after they are over."""
+        """Entries by key, of earlier processes too. The end of a cycle removes entries that are over."""
         self._news = asyncio.Event()
         self._deliveries: dict[str, asyncio.Task[None]] = {}
         self._is_closing = False
 
     async def open(self) -> None:
-        """Continue with what an earlier process left; raises `StoreError` if that can't be read."""
+        """Load the entries of an earlier process. Raises `StoreError` if they can't be read."""
         stored = await stored_outbox(self._location.store, self._location.agent)
-        self._entries = {one.key: one for one in stored} | self._entries
-        if self._webhook is None and (left := self._waiting(NOTICE)):
+        self._entries = {entry.key: entry for entry in stored} | self._entries
+        if self._webhook is None and (undeliverable := self._waiting(NOTICE)):
             warning = (
                 "The agent %r drops %s that an earlier process could not deliver, without a 'notify' now."
             )
-            logger.warning(warning, self._location.agent, counted(len(left), "notice"))
-            await self._end(left)
+            logger.warning(warning, self._location.agent, counted(len(undeliverable), "notice"))
+            await self._end(undeliverable)
         self.wake()
 
     async def aclose(self) -> None:
-        """Try once what has not been tried, and stop."""
+        """Try to deliver each new entry, and stop."""
         self._is_closing = True
         self._news.set()
         tasks = self._deliveries.values()
-        if tasks and not all(one.attempts for one in self._waiting()):
+        if tasks and not all(entry.attempts for entry in self._waiting()):
             await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
         await end_tasks(tasks)
         await self._peers.aclose()
         if not self._location.is_durable and (waiting := self._waiting()):
-            lost = "; ".join(f"{one.event}: {one.title}" for one in waiting)
+            lost = "; ".join(f"{entry.event}: {entry.title}" for entry in waiting)
             warning = "The agent %r is closing, and since it is not stored, it never delivers: %s"
             logger.warning(warning, self._location.agent, lost)
 
@@ -170,13 +170,13 @@ class Outbox:
     async def notify(self, notice: Notice, *records: Record) -> None:
         """Store a notice atomically with `records`, and deliver it.
 
-        A notice that equals another one of the same cycle, except for its time, is sent only once.
+        A notice that equals an earlier notice of the same cycle, except for its time, is not sent again.
         """
         await self._write_behind.save([*records, *self.enter(notice)])
         self.wake()
 
     def enter(self, notice: Notice) -> list[Record]:
-        """Accept a notice if its event is sent; return the records to store, which is up to the caller."""
+        """Accept a notice if its event is sent; return the records that the caller must store."""
         if not self.sends(notice.event):
             return []
         title, text, details = self._redact([notice.title, notice.text, dict(notice.details)])
@@ -186,13 +186,13 @@ class Outbox:
         return [] if key in self._entries else self._add(Undelivered(key, notice))
 
     async def publish(self, topic: str, data: Any, key: str) -> bool:
-        """Send data to all agents that listen to a topic, once per `key`; return False if it is queued.
+        """Send data to all agents that listen to a topic, once per `key`; False if it is queued.
 
-        It is queued after earlier messages, so that all of them arrive in their order.
+        It is queued after earlier messages, so that messages arrive in order.
         """
         message = _message(self._location.agent, topic, to_json(data), key, None)
-        if (known := self._entries.get(message.id)) is not None:
-            return known.is_over
+        if (earlier := self._entries.get(message.id)) is not None:
+            return earlier.is_over
         entry = Undelivered(message.id, message, attempts=1, error="it waits for earlier messages")
         if self._write_behind.is_away:
             entry.error = "the database is away"
@@ -209,19 +209,23 @@ class Outbox:
         return False
 
     async def withdraw(self, cycle: str) -> None:
-        """Stop delivering that a cycle waits: a person has decided."""
-        decided = [one for one in self._waiting(NOTICE) if (one.event, one.cycle_id) == ("waiting", cycle)]
-        await self._end(decided)
+        """Stop delivering the notice that a cycle waits, since a person has decided."""
+        await self._end(
+            [entry for entry in self._waiting(NOTICE) if (entry.event, entry.cycle_id) == ("waiting", cycle)]
+        )
 
     def forget(self, unfinished: str | None = None) -> list[tuple[str, str]]:
-        """Forget what is over, except notices of an `unfinished` cycle; return its kinds and keys."""
-        over = [one for one in self._entries.values() if one.is_over and one.cycle_id != unfinished]
-        for one in over:
-            del self._entries[one.key]
-        return [(one.kind, one.key) for one in over]
+        """Forget the entries that are over, except notices of the `unfinished` cycle.
+
+        Returns the kinds and keys of their records.
+        """
+        over = [entry for entry in self._entries.values() if entry.is_over and entry.cycle_id != unfinished]
+        for entry in over:
+            del self._entries[entry.key]
+        return [(entry.kind, entry.key) for entry in over]
 
     def wake(self) -> None:
-        """Deliver in the background what waits."""
+        """Deliver the waiting entries in the background."""
         self._news.set()
         self._news = asyncio.Event()
         for kind in NAMES:
@@ -231,25 +235,27 @@ class Outbox:
                 self._deliveries[kind] = asyncio.create_task(self._deliver_all(kind), name=name)
 
     def _waiting(self, *kinds: str) -> list[Undelivered]:
-        return [one for one in self._entries.values() if not one.is_over and one.kind in (kinds or NAMES)]
+        return [
+            entry for entry in self._entries.values() if not entry.is_over and entry.kind in (kinds or NAMES)
+        ]
 
     def _add(self, entry: Undelivered) -> list[Record]:
         """Add an entry, and end the oldest ones in excess; return the records to store."""
         self._entries[entry.key] = entry
         excess = self._waiting(entry.kind)[:-MAX_WAITING]
-        for one in excess:
+        for dropped in excess:
             warning = "The agent %r drops its oldest undelivered %s, %r, since it keeps at most %d."
-            logger.warning(warning, self._location.agent, NAMES[entry.kind], one.title, MAX_WAITING)
-            one.is_over = True
-        return [one.record for one in (*excess, entry)]
+            logger.warning(warning, self._location.agent, NAMES[entry.kind], dropped.title, MAX_WAITING)
+            dropped.is_over = True
+        return [changed.record for changed in (*excess, entry)]
 
     async def _deliver_all(self, kind: str) -> None:
-        """Deliver what waits, in rounds: new entries immediately, all others in each round."""
+        """Deliver the waiting entries: new entries immediately, the others in rounds."""
         wait, next_round = MIN_RETRY, 0.0
         while waiting := self._waiting(kind):
             news, is_round = self._news, monotonic() >= next_round and not self._is_closing
-            due = [one for one in waiting if is_round or not one.attempts]
-            if not due:
+            to_try = [entry for entry in waiting if is_round or not entry.attempts]
+            if not to_try:
                 if self._is_closing:
                     return
                 with suppress(TimeoutError):
@@ -258,8 +264,8 @@ class Outbox:
                 continue
             can_send = kind == NOTICE or not self._write_behind.is_away
             try:
-                failed = [one for one in due if can_send and not await self._try(one)]
-                await self._write_behind.save([one.record for one in failed])
+                failed = [entry for entry in to_try if can_send and not await self._try(entry)]
+                await self._write_behind.save([entry.record for entry in failed])
             except LeaseError:
                 logger.info("Another process runs the agent %r now, and delivers.", self._location.agent)
                 return
@@ -268,7 +274,7 @@ class Outbox:
                 wait = min(2 * wait, MAX_RETRY) if failed else MIN_RETRY
 
     async def _try(self, entry: Undelivered) -> bool:
-        """Try to deliver an entry; return whether it is over. Raises `LeaseError`."""
+        """Try to deliver an entry; True if it is over. Raises `LeaseError`."""
         if entry.is_over:
             return True
         name = NAMES[entry.kind]
@@ -276,7 +282,7 @@ class Outbox:
             await self._egress.act(AgentEffect(entry.key), lambda: self._deliver(entry))
         except LeaseError:
             raise
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is tried again)
+        except Exception as error:  # noqa: BLE001 (any error leads to a retry)
             is_first, entry.error = not entry.error, self._redact(error_line(error))
             entry.attempts += 1
             if is_first:
@@ -295,7 +301,10 @@ class Outbox:
             await self._webhook.send(entry.data, entry.key)
 
     async def _end(self, entries: Sequence[Undelivered]) -> None:
-        """Store that entries need no delivery, until a cycle ends: a resumed cycle enters them again."""
-        for one in entries:
-            one.is_over = True
-        await self._write_behind.save([one.record for one in entries])
+        """Store that entries are over.
+
+        Their records stay until a cycle ends, so that a resumed cycle does not deliver them again.
+        """
+        for entry in entries:
+            entry.is_over = True
+        await self._write_behind.save([entry.record for entry in entries])

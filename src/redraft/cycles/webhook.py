@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-__all__ = ["distrust", "secret_key", "signed_headers"]
+__all__ = ["secret_key", "signature_problem", "signed_headers"]
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 """The headers of a signed request."""
 WINDOW = 300
-"""Seconds by which the time of a request may differ from ours, so that nobody can repeat it later."""
+"""The allowed difference between the time of a request and ours, in seconds; prevents replays."""
 MIN_SECRET = 16
-"""Bytes that a secret must have, against brute force."""
+"""The minimum size of a secret, in bytes, against brute force."""
 MAX_ID = 200
 _PREFIX, _VERSION = "whsec_", "v1,"
 
 
 def secret_key(secret: str, name: str) -> bytes:
-    """Return the key of a secret: base64 after `whsec_`, otherwise the text itself.
+    """The key of a secret: decoded base64 after `whsec_`, otherwise the text itself.
 
     Raises `ConfigError` with the `name` of the secret if it is too short, or not base64.
     """
@@ -47,25 +47,28 @@ def secret_key(secret: str, name: str) -> bytes:
 
 
 def signed_headers(key: bytes, message_id: str, body: bytes, at: datetime) -> dict[str, str]:
-    """Return the headers that sign a request; a repetition of it has the same id."""
+    """The headers that sign a request; a repetition of the request has the same id."""
     timestamp = str(int(at.timestamp()))
     return {ID: message_id, TIMESTAMP: timestamp, SIGNATURE: _signature(key, message_id, timestamp, body)}
 
 
-def distrust(key: bytes, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
-    """Return why a request is not to be trusted; empty if it is. Header names are in lower case."""
-    if reason := unsigned(headers, now):
+def signature_problem(key: bytes, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
+    """Why a request must not be trusted; empty if its signature is valid. Header names are in lower case."""
+    if reason := header_problem(headers, now):
         return reason
     expected = _signature(key, headers[ID], headers[TIMESTAMP], body).encode()
     # There are several while the sender changes its secret.
-    given = headers[SIGNATURE].encode("utf-8", "replace").split(b" ")
-    if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 (in constant time)
+    signatures = headers[SIGNATURE].encode("utf-8", "replace").split(b" ")
+    if not any([hmac.compare_digest(expected, signature) for signature in signatures]):  # noqa: C419 (in constant time)
         return f"{SIGNATURE} does not match the body"
     return ""
 
 
-def unsigned(headers: Mapping[str, str], now: datetime) -> str:
-    """Return why no body can make a request trustworthy; empty if one may. Header names are in lower case."""
+def header_problem(headers: Mapping[str, str], now: datetime) -> str:
+    """Why the headers alone make a request untrustworthy; empty if its body must be verified, too.
+
+    Header names are in lower case.
+    """
     message_id, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
     if not message_id or not timestamp or SIGNATURE not in headers:
         return f"expected the headers {ID}, {TIMESTAMP} and {SIGNATURE}"
