@@ -210,7 +210,7 @@ def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
     assert 0.21 < asyncio.run(main()) - 1060 < 0.4  # 0.11 and some looks at the clock without the correction
 
 
-def test_workers_together_keep_the_calls_at_once():
+def test_workers_together_keep_the_concurrency():
     async def main():
         store, provider = MemoryStore(), Provider()
         workers = gates(store, Limit("openai:*", concurrency=2))

@@ -101,7 +101,7 @@ def test_while_a_job_of_a_program_that_runs_alone_waits_its_schedule_adds_none()
         await store.put(Record(SCHEDULE, "beat", {"until": at("2026-11-23 08:30").isoformat()}))
 
         async def submit(now):
-            return await submit_due(schedule, "beat", queue, store, at(now), LATE, one_waits=True)
+            return await submit_due(schedule, "beat", queue, store, at(now), LATE, skip_while_queued=True)
 
         assert await submit("2026-11-23 09:00") == ["beat-20261123T0900Z"]
         assert await submit("2026-11-23 10:00") == []

@@ -425,7 +425,7 @@ def test_a_suspect_runs_by_itself_and_the_worker_claims_nothing_meanwhile():
         async with working(fleet) as worker:
 
             async def first_runs():
-                return "first" in under_way and worker._floor.suspects
+                return "first" in under_way and worker._isolation.suspects
 
             await until(first_runs, 60)
             later = [await fleet.submit(clerk, f"Write later-{number}") for number in range(3)]

@@ -57,7 +57,7 @@ LONGEST_ERROR = 200
 async def worker(
     app: App,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", min=1, help="How many jobs to run at once.")
+        int, typer.Option("--concurrency", metavar="N", min=1, help="Most jobs to run in parallel.")
     ] = 10,
     grace: Annotated[
         float,
@@ -77,9 +77,9 @@ async def worker(
     ] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when no job is left.")] = False,
 ) -> None:
-    """Carry out the jobs of a fleet, until SIGTERM or Ctrl-C; a second one stops at once.
+    """Run a worker until SIGTERM or Ctrl-C; a second signal stops it immediately.
 
-    What a worker does not finish, another one continues after its last step.
+    Another worker continues unfinished jobs after their last step.
     """
     from redraft.fleet.worker import FleetWorker
 
@@ -87,7 +87,7 @@ async def worker(
     console = CalmConsole(stderr=True)
     running = FleetWorker(fleet, concurrency=concurrency, grace=grace, any_version=any_program, listen=listen)
 
-    # It would tell of each attempt to reconnect; the worker says itself that the queue is away.
+    # The pool logs each attempt to reconnect; the worker itself says that the queue can't be reached.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
     names = ", ".join(fleet.programs)
@@ -123,9 +123,9 @@ async def submit(
 ) -> None:
     """Queue a task for the workers of a fleet, and print its id."""
     fleet = load_fleet(app)
-    given = _task_of(fleet.programs.get(program), read_stdin() if task == "-" else task)
+    task_data = _task_of(fleet.programs.get(program), read_stdin() if task == "-" else task)
     try:
-        handle = await fleet.submit(program, given, priority=priority, delay=delay, run_id=run_id)
+        handle = await fleet.submit(program, task_data, priority=priority, delay=delay, run_id=run_id)
         result = await handle.result() if wait else None
         job = await handle.job()
     finally:
@@ -140,9 +140,9 @@ async def submit(
 
 @handles_errors
 async def cancel(run_id: JobId, as_json: options.Json = False) -> None:
-    """Cancel a job of a fleet: a waiting one at once, a running one within seconds.
+    """Cancel a job: immediately if it waits, within seconds if it runs.
 
-    What was made until then stays stored.
+    Finished steps stay stored.
     """
     async with _queue() as queue:
         _print_job(run_id, await queue.cancel(run_id), as_json=as_json)
@@ -159,8 +159,8 @@ async def show_fleet(
 ) -> None:
     """Show the workers, the queue, what is late, and what failed (the default)."""
     async with _queue() as queue:
-        found = await FleetOverview.of(queue, required_project_store("jobs"), limit=limit)
-    deliver(_overview(found), withheld(found.document()), as_json=as_json)
+        overview = await FleetOverview.of(queue, required_project_store("jobs"), limit=limit)
+    deliver(_overview(overview), withheld(overview.document()), as_json=as_json)
 
 
 @fleet.command("retry")
@@ -200,23 +200,23 @@ def _task_of(program: Program | None, text: str | None) -> Any:
         raise ConfigError(f"The initial state of a workflow must be a JSON object: {error}.") from error
 
 
-def _overview(found: FleetOverview) -> RenderableType:
-    jobs = found.depth.jobs
+def _overview(overview: FleetOverview) -> RenderableType:
+    jobs = overview.depth.jobs
     counts = ", ".join(f"{count:,} {state}" for state, count in jobs.items() if count) or "none"
     lines: list[RenderableType] = [Text.assemble(("Jobs     ", QUIET), counts)]
-    oldest = found.depth.oldest_seconds
+    oldest = overview.depth.oldest_seconds
     if oldest is not None:
         lines.append(Text.assemble(("Waiting  ", QUIET), f"the oldest for {_seconds(oldest)}"))
-    for version, count in found.stranded.items():
+    for version, count in overview.stranded.items():
         text = f"{counted(count, 'job')} for version {visible(version)}, which no worker has"
         lines.append(Text.assemble(("Stranded ", QUIET), (text, BAD)))
-    for models, state in found.limits.items():
+    for models, state in overview.limits.items():
         limit = limit_document(state)
         text = f"{visible(models)}: the next call in {limit['wait_seconds']:.1f} s"
         if limit["blocked_seconds"]:
             text += f", blocked by the provider for {_seconds(limit['blocked_seconds'])}"
         lines.append(Text.assemble(("Limit    ", QUIET), text))
-    if (spending := found.spending) is not None:
+    if (spending := overview.spending) is not None:
         day = f"{spending.day} ({spending.zone})"
         text = f"{render_usd(spending.spent)} of {render_usd(spending.budget)} on {day}"
         text += f", {render_usd(spending.left)} left"
@@ -227,42 +227,42 @@ def _overview(found: FleetOverview) -> RenderableType:
         lines.append(Text.assemble(("Spent    ", QUIET), (text, BAD if spending.is_reached else "")))
     lines += [
         Text(),
-        _workers(found)
-        if found.workers
+        _workers(overview)
+        if overview.workers
         else Text("There are no workers: start one with redraft worker APP", BAD),
     ]
-    if found.jobs:
-        lines += [Text(), _jobs(found, found.jobs)]
-    if found.failed:
+    if overview.jobs:
+        lines += [Text(), _jobs(overview, overview.jobs)]
+    if overview.failed:
         lines += [Text(), Text("Failed", "bold")]
-        for job in found.failed:
+        for job in overview.failed:
             reason = shortened(" ".join(withheld(job.error).split()), LONGEST_ERROR)
             lines.append(Text(f"{visible(job.run_id)}  {job.state}: {visible(reason)}"))
     return Group(*lines)
 
 
-def _workers(found: FleetOverview) -> RenderableType:
+def _workers(overview: FleetOverview) -> RenderableType:
     rows: list[dict[str, str | Text]] = []
-    for one in found.workers:
-        since, style = f"{_seconds(one.seconds_silent)} ago", BAD if one.is_gone else ""
+    for worker in overview.workers:
+        since, style = f"{_seconds(worker.seconds_silent)} ago", BAD if worker.is_gone else ""
         rows.append(
             {
-                "worker": Text(visible(one.card.name), style),
-                "version": one.card.version,
-                "jobs": f"{one.running}/{one.card.concurrency}",
-                "last heard from": Text(f"gone, {since}" if one.is_gone else since, style),
-                "runs": ", ".join(one.card.programs),
+                "worker": Text(visible(worker.card.name), style),
+                "version": worker.card.version,
+                "jobs": f"{worker.running}/{worker.card.concurrency}",
+                "last heard from": Text(f"gone, {since}" if worker.is_gone else since, style),
+                "runs": ", ".join(worker.card.programs),
             }
         )
     return PlainTable(rows, right=("jobs",), wrap=("worker",), drop=("runs", "version"), fill="runs")
 
 
-def _jobs(found: FleetOverview, jobs: Sequence[FleetJob]) -> RenderableType:
+def _jobs(overview: FleetOverview, jobs: Sequence[FleetJob]) -> RenderableType:
     rows = [
         {
             "job": job.run_id,
             "program": job.program,
-            "state": Text(visible(found.state_of(job)), STYLES.get(job.state, "")),
+            "state": Text(visible(overview.state_of(job)), STYLES.get(job.state, "")),
             "prio": str(job.priority),
             "submitted": ago(job.submitted_at) if job.submitted_at else "",
             "worker": job.worker if job.state == "running" else "",

@@ -44,30 +44,30 @@ if TYPE_CHECKING:
     from redraft.workflow.workflow import Workflow
 
 FIRST_POLL, LONGEST_POLL = 0.05, 1.0
-"""Seconds between two looks at a job that somebody waits for; they grow."""
+"""Polling interval for the end of a job, in seconds; it grows."""
 LONGEST_VERSION = 100
 LONGEST_TASK = 1_000_000
 
 
 @keyword_hints()
 class Fleet:
-    """What workers on many machines run, and the queue through which they get it.
+    """The programs that workers on many machines run, and the queue of their jobs.
 
-    `agents`, `workflows` and `cycles` are known to jobs by their names, which must differ. Jobs are queued in
-    the project's store: a PostgreSQL database (`database_url`, with `redraft[fleet]`) for many machines, or
-    else its SQLite file for the processes of this one. All of them must store their runs there, as they do by
-    default. `queue` and `store` replace the project's own, for tests.
+    Jobs refer to `agents`, `workflows` and `cycles` by name, so names must differ. The queue is in the
+    project's store: a PostgreSQL database (`database_url`, with `redraft[fleet]`) for many machines, else the
+    SQLite file for the processes of this machine. All programs must store their runs there, as they do by
+    default. `queue` and `store` replace the project's, for tests.
 
-    `limits` bound the calls of models, for all workers together, and `schedules` submit jobs at their times.
-    `budget_usd_per_day` bounds what all calls cost together on a day of `budget_zone`; then runs are handed
-    back, and go on when the next day begins.
+    `limits` bound the model calls of all workers together, and `schedules` submit jobs at fixed times.
+    `budget_usd_per_day` bounds the cost of all calls on a day of `budget_zone`; once it is spent, runs are
+    handed back, and continue on the next day.
 
-    `version` names the code. A job that one version has begun is continued by workers of that version only;
-    by default it is a fingerprint of the agents, their criteria, the workflows and the cycles. `tries` is how
-    often a job is tried again after a failure that may pass, such as a provider that is down. A worker that
-    has not been heard of for `pick_up_after` seconds has lost its jobs to others.
+    `version` names the code: only workers of the same version continue a job. By default, it is a fingerprint
+    of the agents, their criteria, the workflows and the cycles. `tries` is the number of retries after a
+    failure that may pass, such as an outage of a provider. After `pick_up_after` seconds of silence, the jobs
+    of a worker go to others.
 
-    Raises `ConfigError` for anything that can't work, before anything is claimed.
+    Raises `ConfigError` for a fleet that can't work, before any job is claimed.
     """
 
     def __init__(
@@ -87,21 +87,21 @@ class Fleet:
         store: Store | None = None,
     ) -> None:
         self.programs = _by_name([*agents, *workflows, *cycles])
-        if not isinstance(version, str) or len(version) > LONGEST_VERSION or not version.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(version, str) or len(version) > LONGEST_VERSION or not version.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(
                 f"version must be a text of at most {LONGEST_VERSION} characters, got {version!r}."
             )
-        if isinstance(tries, bool) or not isinstance(tries, int) or tries < 0:  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+        if isinstance(tries, bool) or not isinstance(tries, int) or tries < 0:  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"tries must be a whole number from 0, got {tries!r}.")
         if not is_number(pick_up_after) or not pick_up_after >= 1:
             raise ConfigError(f"pick_up_after must be at least 1 second, got {pick_up_after!r}.")
         self.budget = None if budget_usd_per_day is None else DailyBudget(budget_usd_per_day, budget_zone)
         self.limits = tuple(limits)
         self.schedules = tuple(schedules)
-        for one in (*self.limits, *self.schedules):
-            if not isinstance(one, Limit | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        for item in (*self.limits, *self.schedules):
+            if not isinstance(item, Limit | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
                 raise ConfigError(
-                    f"limits must be Limit objects, and schedules Schedule objects; got {one!r}."
+                    f"limits must be Limit objects, and schedules Schedule objects; got {item!r}."
                 )
         _check_distinct("limits", [limit.models for limit in self.limits])
         _check_distinct("schedules", [schedule.name for schedule in self.schedules])
@@ -123,7 +123,7 @@ class Fleet:
 
     @property
     def store(self) -> FencedStore:
-        """The store of the runs."""
+        """The store of the runs, which can fence writes."""
         if self._store is None:
             self._store = required_project_store("jobs")
         if not isinstance(self._store, FencedStore):
@@ -146,11 +146,11 @@ class Fleet:
         delay: float = 0.0,
         run_id: str | None = None,
     ) -> JobHandle:
-        """Queue a task for an agent (a text), a workflow (its initial state) or a cycle; return its handle.
+        """Queue a task for an agent (a text), a workflow (its initial state) or a cycle (a trigger's name).
 
-        Jobs with a higher `priority` (-1000 to 1000) go first. The job begins at the earliest after `delay`
-        seconds. Submitting the same `run_id` again returns the same job, whatever has become of it; raises
-        `ConfigError` if that is of another program or task, and for a task that is not JSON.
+        Jobs with a higher `priority` (-1000 to 1000) go first. The job begins after `delay` seconds at the
+        earliest. Submitting a `run_id` again returns the existing job in any state; raises `ConfigError` if
+        its program or task differs, and for a task that is not JSON.
         """
         name = self.name_of(program)
         text = _checked_task(name, task)
@@ -165,13 +165,13 @@ class Fleet:
             check_run_id(run_id)
         due = datetime.now(UTC) + timedelta(seconds=delay) if delay else None
         job = FleetJob(run_id or new_run_id(), name, task, priority, due, trace=current_position())
-        there, is_new = await self.queue.submit(job)
-        if not is_new and (there.program != name or json_text(there.task) != text):
+        stored, is_new = await self.queue.submit(job)
+        if not is_new and (stored.program != name or json_text(stored.task) != text):
             raise ConfigError(
-                f"The id {there.run_id!r} belongs to a job for {there.program!r} with another task. Give a "
+                f"The id {stored.run_id!r} belongs to a job for {stored.program!r} with another task. Give a "
                 "new task a new run_id."
             )
-        return JobHandle(self, there.run_id)
+        return JobHandle(self, stored.run_id)
 
     def submit_sync(
         self,
@@ -186,13 +186,13 @@ class Fleet:
         return run_sync(self.submit(program, task, priority=priority, delay=delay, run_id=run_id))
 
     def handle(self, run_id: str) -> JobHandle:
-        """Return the handle of a job that was submitted before, by this process or another."""
+        """The handle of a job that this process or another has submitted."""
         return JobHandle(self, run_id)
 
     async def jobs(self, states: Sequence[JobState] = STATES, *, limit: int = 100) -> list[FleetJob]:
-        """Return jobs: running and waiting ones in their order, then ended ones, newest first.
+        """Jobs in some states: running and waiting ones in their order, then ended ones, newest first.
 
-        Raises `ConfigError` for a state that no job can have.
+        Raises `ConfigError` for an unknown state.
         """
         for state in states:
             check_choice("states", state, STATES)
@@ -203,7 +203,7 @@ class Fleet:
         await self.queue.leave()
 
     def name_of(self, program: Runnable | str) -> str:
-        """Return the name of a program of this fleet; raises `ConfigError` for any other."""
+        """The name of a program of this fleet; raises `ConfigError` for any other."""
         name = program if isinstance(program, str) else program_of(program).name
         if name not in self.programs:
             raise ConfigError(f"This fleet has no program {name!r}; {nearest(name, self.programs)}")
@@ -218,7 +218,7 @@ class JobHandle:
     run_id: str
 
     async def job(self) -> FleetJob:
-        """Return the job as it is now; raises `ConfigError` if there is none."""
+        """The current state of the job; raises `ConfigError` if there is none."""
         job = await self.fleet.queue.get(self.run_id)
         if job is None:
             raise ConfigError(f"There is no job {self.run_id!r}.")
@@ -227,7 +227,7 @@ class JobHandle:
     async def result(self, within: float | None = None) -> Any:
         """Wait for the result: a `ReflectionResult`, a `WorkflowResult`, or None for a cycle.
 
-        Raises `JobError` if the job failed, was poisoned or cancelled, and `TimeoutError` if it has not ended
+        Raises `JobError` if the job failed, was poisoned or cancelled, and `TimeoutError` if it does not end
         `within` this many seconds.
         """
         async with asyncio.timeout(within):
@@ -241,8 +241,8 @@ class JobHandle:
     async def stream(self) -> AsyncGenerator[Event]:
         """Yield an event for each step as it is recorded, and `RunFinished` at the end of an agent's run.
 
-        Steps that were recorded before come first. Their results are JSON data. After the last event, raises
-        what `result` raises.
+        Recorded steps come first. The results of steps are JSON data. After the last event, raises the errors
+        of `result`.
         """
         seen: set[str] = set()
         wait = FIRST_POLL
@@ -263,12 +263,12 @@ class JobHandle:
             yield RunFinished(self.run_id, result)
 
     async def cancel(self) -> FleetJob:
-        """Cancel the job; what was made until then stays stored. One that has ended is left as it is."""
+        """Cancel the job. Finished steps stay stored; an ended job does not change."""
         job = await self.fleet.queue.cancel(self.run_id)
         return job or await self.job()
 
     async def retry(self) -> FleetJob:
-        """Requeue a job that failed, was poisoned or was cancelled; it continues after its last step."""
+        """Requeue a failed, poisoned or cancelled job; it continues after its last step."""
         job = await self.fleet.queue.retry(self.run_id)
         return job or await self.job()
 
@@ -290,18 +290,18 @@ def _event_of(run_id: str, record: Record) -> Event:
 def _by_name(runnables: Sequence[Runnable]) -> dict[str, Program]:
     if not runnables:
         raise ConfigError("A fleet needs at least one agent, workflow or cycle.")
-    found: dict[str, Program] = {}
+    programs: dict[str, Program] = {}
     for program in map(program_of, runnables):
-        if program.name in found:
+        if program.name in programs:
             raise ConfigError(f"Two programs of the fleet have the name {program.name!r}; jobs go by name.")
-        found[program.name] = program
-    return found
+        programs[program.name] = program
+    return programs
 
 
-def _check_distinct(what: str, names: Sequence[str]) -> None:
+def _check_distinct(kind: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"Two of the {what} have the name {name!r}.")
+            raise ConfigError(f"Two of the {kind} have the name {name!r}.")
 
 
 def _checked_task(name: str, task: Any) -> str:
@@ -319,15 +319,15 @@ def _checked_task(name: str, task: Any) -> str:
 
 
 def project_queue() -> Queue:
-    """Return the queue of the project: in its PostgreSQL database, or in its SQLite file.
+    """The queue of the project: in its PostgreSQL database, or in its SQLite file.
 
-    Raises `ConfigError` if the settings keep nothing, or if the project has a database but no name.
+    Raises `ConfigError` if storage is turned off, or if the project has a database but no name.
     """
-    return queue_beside(required_project_store("jobs"))
+    return queue_for(required_project_store("jobs"))
 
 
-def queue_beside(store: Store) -> Queue:
-    """Return the queue whose jobs have their runs in the store of the project."""
+def queue_for(store: Store) -> Queue:
+    """The queue of the jobs whose runs are in `store`, the store of the project."""
     place = project_place()
     if place is None or not isinstance(place.database, str):
         return StoreQueue(store)
@@ -342,27 +342,29 @@ def queue_beside(store: Store) -> Queue:
 
 
 def load_fleet(name: str) -> Fleet:
-    """Import a fleet by `module:object`; the working directory comes first in the search path.
+    """Import a fleet by `module:object`, with the working directory first in the search path.
 
-    Raises `ConfigError` that says what is wrong.
+    Raises `ConfigError` if that fails.
     """
     module, colon, path = name.partition(":")
     if not colon or not module or not path:
         raise ConfigError(f"A fleet is named MODULE:OBJECT, such as app:fleet; got {name!r}.")
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 (sys.path has strings)
-        sys.path.insert(0, here)
+    if (folder := os.getcwd()) not in sys.path:  # noqa: PTH109 (sys.path has strings)
+        sys.path.insert(0, folder)
     try:
-        found: Any = import_module(module)
+        fleet: Any = import_module(module)
     except ModuleNotFoundError as error:
         if error.name == module.partition(".")[0] or error.name == module:
-            raise ConfigError(f"There is no module {module!r} in {here!r} or on the Python path.") from error
+            raise ConfigError(
+                f"There is no module {module!r} in {folder!r} or on the Python path."
+            ) from error
         raise ConfigError(f"{module!r} can't be imported: {error}.") from error
     except Exception as error:
         raise ConfigError(f"{module!r} can't be imported: {type(error).__name__}: {error}") from error
     for part in path.split("."):
-        if not hasattr(found, part):
+        if not hasattr(fleet, part):
             raise ConfigError(f"The module {module!r} has no {path!r}.")
-        found = getattr(found, part)
-    if not isinstance(found, Fleet):
-        raise ConfigError(f"{name!r} is not a Fleet but {found!r}.")
-    return found
+        fleet = getattr(fleet, part)
+    if not isinstance(fleet, Fleet):
+        raise ConfigError(f"{name!r} is not a Fleet but {fleet!r}.")
+    return fleet

@@ -1,4 +1,4 @@
-"""The gate of a fleet's model calls: rates, calls at once and a daily budget that all workers share."""
+"""The gate of a fleet's model calls: rates, concurrency and a daily budget for all workers together."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from redraft.types import TokenUsage
 
 LIMIT, SPENDING, KEY = "limit", "spending", "usd"
-"""The kinds of the records; a limit's key is the pattern of its models, that of the spending is `KEY`."""
+"""The kinds of the records, and the key of the spending; the key of a limit is its pattern of models."""
 LONGEST_PATTERN = 200
 """Characters of a limit's pattern."""
 AHEAD = 1.0
 """Seconds of calls that a worker reserves at a time."""
 SHARE_FOR = 10.0
-"""Seconds after which the calls at once of a worker that is gone go to others."""
+"""Seconds after which the slots of a dead worker go to others."""
 ANY_PROVIDER = "*"
 """The provider of a Retry-After that an earlier version stored."""
 MOST_AHEAD = 86_400.0
-"""Seconds; a time that lies further ahead was written by a wrong clock, and counts as now."""
+"""Seconds; a time further ahead was written by a wrong clock, and counts as now."""
 EXPECTED_TOKENS = 500
 """Tokens expected of a reply, unless its limit is lower."""
 REFUSED_WAIT = 1.0
 """Seconds that a rate limit without a Retry-After holds."""
 HELD_FOR = 30.0
-"""Seconds after which what a silent worker has reserved counts as spent: its calls may have been answered."""
+"""Seconds after which a silent worker's reservations count as spent: its calls may have been answered."""
 FIRST_SHARE = 0.1
 """The share of the budget that the first call of a worker reserves if its model has no known price."""
 SHORTEST_RETRY, RETRY = 0.1, 0.5
-"""Seconds until calls that were not admitted ask again."""
+"""Seconds until waiting calls are tried again."""
 SETTLE_AFTER = 0.05
-"""Seconds after which a call that has ended is settled, unless another change does it before."""
+"""Seconds after which an ended call is settled, unless another change settles it sooner."""
 ROUNDING = 1e-9
-"""Dollars that sums of floating point numbers may be off."""
+"""Dollars by which floating point sums may be off."""
 DAYS = 31
 """Days whose totals are stored."""
 
@@ -68,24 +68,27 @@ DAYS = 31
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What all workers together may ask of the models whose names match `models`.
+    """A limit on the calls that all workers together send to some models.
 
-    `models` is a pattern: `openai:*` is every model of that provider. Calls of all kinds count: drafts,
-    revisions, judges, reflections, agents of the OpenAI Agents SDK; calls that LangGraph or your own
-    functions send don't. `requests_per_minute` and `tokens_per_minute` are spread evenly: no second
-    has more than twice its share. `concurrency` bounds the calls under way. What has no bound is None.
+    Calls of all kinds count: drafts, revisions, judges, reflections, agents of the OpenAI Agents SDK; calls
+    that LangGraph or your own functions send don't. Rates are spread evenly: no second has more than twice
+    its share.
 
     A provider's Retry-After, or a status 429 without one, holds for all calls of that provider that match. If
-    several limits match a model, each one holds.
+    several limits match a model, all of them hold.
     """
 
     models: str
+    """A pattern of model names: `openai:*` is every model of that provider."""
     requests_per_minute: float | None = None
+    """Calls a minute; None is no limit, here and below."""
     tokens_per_minute: float | None = None
+    """Input and output tokens a minute."""
     concurrency: int | None = None
+    """Calls under way at the same time."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.models, str) or not self.models.strip() or len(self.models) > LONGEST_PATTERN:  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(self.models, str) or not self.models.strip() or len(self.models) > LONGEST_PATTERN:  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"Limit: models must be a pattern, such as 'openai:*', got {self.models!r}.")
         for name in ("requests_per_minute", "tokens_per_minute"):
             rate: object = getattr(self, name)
@@ -101,13 +104,15 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class DailyBudget:
-    """What the calls of all workers may cost on one day of a time zone, in US dollars.
+    """A bound on the cost of all workers' calls on one day.
 
-    Raises `ConfigError` for an amount or a zone that means nothing.
+    Raises `ConfigError` for an invalid amount or time zone.
     """
 
     usd: float
+    """US dollars."""
     zone: str = "UTC"
+    """The time zone of the day."""
 
     def __post_init__(self) -> None:
         if not is_number(self.usd) or not self.usd > 0:
@@ -124,7 +129,7 @@ class DailyBudget:
         return datetime.fromtimestamp(now, ZoneInfo(self.zone)).date().isoformat()
 
     def next_day(self, now: float) -> datetime:
-        """When the next day begins."""
+        """The start of the next day."""
         today = datetime.fromtimestamp(now, ZoneInfo(self.zone))
         return today.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
@@ -134,18 +139,18 @@ class LimitState:
     """A limit as the store has it; times are seconds since 1970, by the queue's clock."""
 
     requests_at: float = 0.0
-    """When the next call may begin by the requests of a minute."""
+    """When the next call may begin by the requests a minute."""
     tokens_at: float = 0.0
-    """When the next call may begin by the tokens of a minute."""
+    """When the next call may begin by the tokens a minute."""
     blocked_until: float = 0.0
     """The end of a Retry-After of any provider, as stored by earlier versions."""
     shares: Mapping[str, tuple[int, int, float]] = field(default_factory=dict[str, tuple[int, int, float]])
-    """By worker: the slots of calls at once that it holds, the slots that it wants, and when both expire."""
+    """By worker: the slots that it holds, the slots that it wants, and when both expire."""
     blocked: Mapping[str, float] = field(default_factory=dict[str, float])
     """By provider: the end of its Retry-After."""
 
     def at(self, now: float) -> LimitState:
-        """The state without times from a wrong clock, and without workers that are gone."""
+        """The state without times from a wrong clock, and without dead workers."""
         latest = now + MOST_AHEAD
         blocked = {ANY_PROVIDER: self.blocked_until, **self.blocked}
         return LimitState(
@@ -157,23 +162,22 @@ class LimitState:
     def reserve(
         self, limit: Limit, now: float, worker: str, waiting: Sequence[int], running: int
     ) -> tuple[LimitState, list[float]]:
-        """The state with calls of a worker reserved, and when each of the first waiting calls may begin.
+        """Reserve calls for a worker: the new state, and a start time for each call that fits, in order.
 
-        `waiting` has the tokens that each waiting call is expected to use; `running` counts the calls of the
-        worker that are under way.
+        `waiting` has the expected tokens of each waiting call; `running` counts the worker's calls under way.
         """
         state = self.at(now)
-        shares = {name: one for name, one in state.shares.items() if name != worker}
+        shares = {name: share for name, share in state.shares.items() if name != worker}
         room = len(waiting)
         if limit.concurrency is not None:
-            wanted = running + len(waiting)
-            held = sum(one[0] for one in shares.values())
-            wanted_by_others = sum(max(one[0], one[1]) for one in shares.values())
+            slots = running + len(waiting)
+            held = sum(share[0] for share in shares.values())
+            wanted_by_others = sum(max(share[0], share[1]) for share in shares.values())
             fair = max(limit.concurrency // (len(shares) + 1), limit.concurrency - wanted_by_others, 1)
-            share = max(running, min(wanted, fair, limit.concurrency - held))
-            room = share - running
-            if wanted:
-                shares[worker] = (share, wanted, now + SHARE_FOR)
+            own = max(running, min(slots, fair, limit.concurrency - held))
+            room = own - running
+            if slots:
+                shares[worker] = (own, slots, now + SHARE_FOR)
         requests_at, tokens_at, times = state.requests_at, state.tokens_at, list[float]()
         for tokens in waiting[:room]:
             at = max(now, requests_at) if limit.requests_per_minute else now
@@ -189,23 +193,24 @@ class LimitState:
 
 
 class Reservation(NamedTuple):
-    """What is reserved for a call, and the limit on its reply."""
+    """The money reserved for a call, and the limit on its reply."""
 
     usd: float
     limit: int | None
+    """Tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingState:
-    """What was spent on a day, as the store has it; amounts are US dollars."""
+    """The spending of a day, as the store has it; amounts are US dollars."""
 
     day: str = ""
     spent: float = 0.0
     """The cost of calls that have ended."""
     reserved: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    """By worker: what its calls under way may cost, and when that expires and counts as spent."""
+    """By worker: the most that its calls under way may cost, and when this expires and counts as spent."""
     refused: float = 0.0
-    """What the cheapest call that did not fit any more would have needed; 0 if all did."""
+    """The price of the cheapest call that did not fit; 0 if all fitted."""
     unpriced: int = 0
     """Calls whose cost is unknown."""
     earlier: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -217,27 +222,27 @@ class SpendingState:
 
     @property
     def under_way(self) -> float:
-        """What the calls under way may cost."""
+        """The most that the calls under way may cost."""
         return sum(usd for usd, _ in self.reserved.values())
 
     @property
     def left(self) -> float:
-        """What new calls may still cost."""
+        """The budget for new calls."""
         return max(0.0, self.budget - self.spent - self.under_way)
 
     @property
     def is_reached(self) -> bool:
-        """Whether the budget is too small for the calls that wait."""
+        """Whether the budget is too small for the waiting calls."""
         return self.spent >= self.budget or 0 < self.budget - self.spent < self.refused
 
     def on(self, budget: DailyBudget, now: float) -> SpendingState:
-        """The state as of now: of today, with expired reservations counted as spent."""
+        """The state at `now`: a new day starts afresh, and expired reservations count as spent."""
         day, state = budget.day(now), replace(self, budget=budget.usd, zone=budget.zone)
         if day != self.day:
             earlier = {**self.earlier, self.day: self.spent} if self.day else {}
-            # After a clock that was ahead, what it counted belongs to today, whose total was put away.
-            spent = sum(usd for of, usd in earlier.items() if of >= day)
-            earlier = dict(sorted((of, usd) for of, usd in earlier.items() if of < day)[-DAYS:])
+            # The total of a later day was counted by a clock that was ahead: it belongs to today.
+            spent = sum(usd for date, usd in earlier.items() if date >= day)
+            earlier = dict(sorted((date, usd) for date, usd in earlier.items() if date < day)[-DAYS:])
             state = replace(state, day=day, spent=spent, refused=0.0, unpriced=0, earlier=earlier)
         if self.budget != budget.usd:
             state = replace(state, refused=0.0)
@@ -255,12 +260,12 @@ class SpendingState:
     def reserve(
         self, calls: Sequence[BudgetedCall], *, may_guess: bool = True
     ) -> tuple[SpendingState, list[Reservation]]:
-        """The new state, and a reservation for each of the first calls, as many as fit.
+        """Reserve money for calls: the new state, and a reservation for each call that fits, in order.
 
-        A call whose price is known reserves its input and the highest limit on its reply that fits; it waits
-        if its reply would probably be cut off there. Other calls reserve by what earlier ones have cost, and
-        the first one, if it `may_guess`, a share of the budget; the others wait for it. It is not all that is
-        left, since the reservations of a worker that dies count as spent.
+        With a known price, a call reserves its input and the highest limit on its reply that fits; it waits
+        if its reply would probably be cut off there. Without a price, it reserves the cost of earlier calls.
+        The first such call, if it `may_guess`, reserves a share of the budget, and the others wait for it.
+        The share is never all that is left, since the reservations of a dead worker count as spent.
         """
         state, reserved, left = self, list[Reservation](), self.budget - self.spent - self.under_way
         for number, call in enumerate(calls):
@@ -301,13 +306,13 @@ class _Call:
         self.waits_out = call.waits_out
         self.budgeted = cast("BudgetedCall", budgeted)  # not read without a budget
         self.begins_at = 0.0
-        """When the limit that it is about to pass lets it begin."""
+        """The start time that the limit ahead has set."""
         self.reserved = Reservation(0.0, None)
         self.is_guess = False
-        """Whether its reservation is a guess, since no call of its kind has ended yet."""
+        """Whether the reservation is a guess, since no call of this kind has ended yet."""
         self.is_sent = self.has_failed = False
         self.used: TokenUsage | None = None
-        """The usage of the call; None if unknown, such as that of a cancelled call."""
+        """The usage of the call; None if unknown, as after a cancellation."""
 
 
 class _Waiting(NamedTuple):
@@ -316,24 +321,25 @@ class _Waiting(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """The end of a call: its reservation and its usage, in tokens or US dollars; None if unknown."""
+    """The end of a call; amounts are tokens or US dollars."""
 
     reserved: float
     used: float | None
+    """None if unknown."""
 
 
 class SharedBound(ABC, Generic[S]):
-    """A bound that all workers share, as one worker sees it: a record, and the line of waiting calls.
+    """One worker's view of a bound that all workers share: a record, and the line of waiting calls.
 
-    One task reserves for the calls at the front of the line and lets them go, so the store is asked a few
-    times a second, however many calls there are. While the store can't be reached, calls wait.
+    A single task reserves for the calls at the front of the line and lets them go, so the store is asked a
+    few times a second, however many calls there are. While the store can't be reached, calls wait.
     """
 
     def __init__(
         self, state: S, record: tuple[str, str], store: Store, worker: str, clock: Callable[[], float]
     ) -> None:
         self.state = state
-        """The state when it was last read or written."""
+        """The state as last read or written."""
         self._kind, self._key = record
         self._store = store
         self._worker = worker
@@ -349,9 +355,9 @@ class SharedBound(ABC, Generic[S]):
     def _next(
         self, state: S, ended: Sequence[_Ended], line: Sequence[_Waiting], *, admits: bool
     ) -> tuple[S, Sequence[_Waiting]]:
-        """The state after calls have ended, and the first calls of the line, which it admits.
+        """Settle ended calls and admit calls: the new state, and the admitted calls at the front of the line.
 
-        What is reserved for an admitted call is noted in the call.
+        An admitted call gets its reservation or its start time.
         """
 
     @abstractmethod
@@ -368,12 +374,12 @@ class SharedBound(ABC, Generic[S]):
         """Whether the record has to change although no call waits."""
 
     async def _begin(self, call: _Call) -> bool:  # noqa: ARG002 (a limit reads it)
-        """Wait until an admitted call may begin; False if it has to be admitted once more."""
+        """Wait until an admitted call may begin; False if it has to be admitted again."""
         return True
 
     @property
     def _pause(self) -> float:
-        """Seconds after which calls that were not admitted ask again."""
+        """Seconds until waiting calls are tried again."""
         return RETRY
 
     async def enter(self, call: _Call) -> None:
@@ -401,8 +407,8 @@ class SharedBound(ABC, Generic[S]):
         """Count the calls that have ended, and extend the reservations of those under way."""
         await self._change(admits=False)
 
-    async def settle_what_is_owed(self) -> None:
-        """Settle as long as the record has to change; tried again later if the store can't be reached."""
+    async def settle_owed(self) -> None:
+        """Settle until nothing is owed, or until the store can't be reached."""
         while self._owes:
             try:
                 await self.settle()
@@ -419,10 +425,10 @@ class SharedBound(ABC, Generic[S]):
 
     async def _settle_soon(self) -> None:
         await asyncio.sleep(SETTLE_AFTER)
-        await self.settle_what_is_owed()
+        await self.settle_owed()
 
     async def _admit(self) -> None:
-        """Let the calls in the line go in their order, as soon as the bound admits them."""
+        """Let the calls in the line go, in order, as soon as the bound admits them."""
         while self._drop_done():
             self._freed.clear()
             admitted, pause = (), RETRY
@@ -435,7 +441,7 @@ class SharedBound(ABC, Generic[S]):
                 if not await self._begin(call):
                     continue
                 self._hold(call)
-                if turn.done():  # cancelled or turned away meanwhile
+                if turn.done():  # cancelled or refused meanwhile
                     self.leave(call)
                 else:
                     turn.set_result(None)
@@ -445,33 +451,33 @@ class SharedBound(ABC, Generic[S]):
                         await self._freed.wait()
 
     def _drop_done(self) -> bool:
-        """Remove admitted and cancelled calls; return whether others wait."""
-        self._line = [one for one in self._line if not one.turn.done()]
+        """Drop admitted and cancelled calls; return whether any remain."""
+        self._line = [waiting for waiting in self._line if not waiting.turn.done()]
         return bool(self._line)
 
     async def _change(self, *, admits: bool) -> Sequence[_Waiting]:
-        """Settle calls that have ended and reserve for calls in the line, in one atomic change of the record.
+        """Settle ended calls and reserve for calls in the line, in one atomic change of the record.
 
-        One change at a time: `state` must have what the record has for this worker, also when the store has
-        written a change and has not said so yet.
+        Changes go one at a time: `state` must agree with the record on this worker's share, even after a
+        write whose answer was lost.
         """
         async with self._changing:
             ended, self._ended = self._ended, []
             try:
                 while True:
                     before = await self._store.get(self._kind, self._key)
-                    there = (
+                    stored_state = (
                         type(self.state)() if before is None else from_record(type(self.state), before.data)
                     )
-                    line = [one for one in self._line if not one.turn.done()]
-                    state, admitted = self._next(there, ended, line, admits=admits)
-                    if state != there:
+                    line = [waiting for waiting in self._line if not waiting.turn.done()]
+                    state, admitted = self._next(stored_state, ended, line, admits=admits)
+                    if state != stored_state:
                         record = Record(self._kind, self._key, asdict(state))
                         if before is None:
                             is_written = (await self._store.put_if_absent(record))[1]
                         else:
-                            stored = await self._store.replace(replace(before, data=record.data))
-                            is_written = stored is not None
+                            written = await self._store.replace(replace(before, data=record.data))
+                            is_written = written is not None
                         if not is_written:  # another worker was faster
                             continue
                     self.state = state
@@ -482,17 +488,20 @@ class SharedBound(ABC, Generic[S]):
 
 
 class SharedLimit(SharedBound[LimitState]):
-    """A limit as one worker sees it; it admits calls up to a second before they may begin."""
+    """One worker's view of a limit. It admits calls up to a second before they may begin."""
 
     def __init__(self, limit: Limit, store: Store, worker: str, clock: Callable[[], float]) -> None:
         super().__init__(LimitState(), (LIMIT, limit.models), store, worker, clock)
         self.limit = limit
         self._running = 0
         self._blocked: dict[str, float] = {}
-        """The ends of Retry-Afters by provider, also of those that could not be stored yet."""
+        """The end of each provider's Retry-After, stored or not."""
 
     async def enter(self, call: _Call) -> None:
-        """Wait until a call may begin; unless it waits out a Retry-After, raises `BlockedError` for one."""
+        """Wait until a call may begin.
+
+        Raises `BlockedError` while a Retry-After is in force, unless the call waits it out.
+        """
         if not call.waits_out and (refusal := self._refusal(call)) is not None:
             raise refusal
         began = time.monotonic()
@@ -502,14 +511,14 @@ class SharedLimit(SharedBound[LimitState]):
     async def block(self, provider: str, seconds: float) -> None:
         """Block the calls of a provider in all workers for `seconds`."""
         self._blocked[provider] = max(self._blocked.get(provider, 0.0), self._clock() + seconds)
-        self._turn_away()
+        self._refuse_line()
         try:
             await self.settle()
         except StoreError as error:
             logger.warning("A Retry-After of %s could not be shared: %s", self.limit.models, error)
 
     async def renew(self) -> None:
-        """Keep the share of the calls at once while long calls are under way."""
+        """Keep the worker's slots while long calls are under way."""
         if self._running:
             await super().renew()
 
@@ -527,8 +536,8 @@ class SharedLimit(SharedBound[LimitState]):
         return not self._running and not self._line and self._worker in self.state.shares
 
     async def _begin(self, call: _Call) -> bool:
-        while (left := call.begins_at - self._clock()) > 0:  # noqa: ASYNC110 (it waits for a time)
-            await asyncio.sleep(left)
+        while (seconds := call.begins_at - self._clock()) > 0:  # noqa: ASYNC110 (it waits for a time)
+            await asyncio.sleep(seconds)
         is_blocked = self._blocked_seconds(call) > 0
         if is_blocked:
             self._ended.append(_Ended(call.tokens, 0))
@@ -536,7 +545,7 @@ class SharedLimit(SharedBound[LimitState]):
 
     @property
     def _pause(self) -> float:
-        # All calls at once are taken, or the next call is more than a second ahead, or all calls are blocked.
+        # All slots are taken, or the next call is more than a second ahead, or all calls are blocked.
         rates = max(self.state.requests_at, self.state.tokens_at) - AHEAD - self._clock()
         blocked = [self._blocked_seconds(call) for call, turn in self._line if not turn.done()]
         return min(max(rates, min(blocked, default=0.0), SHORTEST_RETRY), REFUSED_WAIT)
@@ -548,49 +557,51 @@ class SharedLimit(SharedBound[LimitState]):
         state = state.at(now)
         if self.limit.tokens_per_minute:
             # Usage beyond the estimate delays later calls, also after a pause.
-            more = sum(one.used - one.reserved for one in ended if one.used is not None)
-            start = max(state.tokens_at, now) if more > 0 else state.tokens_at
-            state = replace(state, tokens_at=start + more * 60 / self.limit.tokens_per_minute)
+            excess = sum(call.used - call.reserved for call in ended if call.used is not None)
+            start = max(state.tokens_at, now) if excess > 0 else state.tokens_at
+            state = replace(state, tokens_at=start + excess * 60 / self.limit.tokens_per_minute)
         for provider, until in state.blocked.items():
             self._blocked[provider] = max(self._blocked.get(provider, 0.0), until)
         self._blocked = {provider: until for provider, until in self._blocked.items() if until > now}
         state = replace(state, blocked={**self._blocked})
-        self._turn_away()
+        self._refuse_line()
         if not admits and line:
-            return state, ()  # calls of the line may be admitted and not begun: their share must stay
-        line = [one for one in line if not one.turn.done() and not self._blocked_seconds(one.call)]
-        tokens = [one.call.tokens for one in line]
+            return state, ()  # calls of the line may be admitted and not begun: they keep their slots
+        line = [
+            waiting for waiting in line if not waiting.turn.done() and not self._blocked_seconds(waiting.call)
+        ]
+        tokens = [waiting.call.tokens for waiting in line]
         after, times = state.reserve(self.limit, now, self._worker, tokens, self._running)
-        for one, at in zip(line, times, strict=False):
-            one.call.begins_at = at
+        for waiting, at in zip(line, times, strict=False):
+            waiting.call.begins_at = at
         return after, line[: len(times)]
 
     def _blocked_seconds(self, call: _Call) -> float:
-        """For how long the Retry-After of its provider still holds a call back."""
+        """Seconds until the Retry-After of a call's provider ends; 0 without one."""
         until = max(self._blocked.get(provider, 0.0) for provider in (ANY_PROVIDER, call.provider))
         return max(0.0, until - self._clock())
 
     def _refusal(self, call: _Call) -> BlockedError | None:
-        """The error of a call that does not wait out the Retry-After in force; None if there is none."""
-        if not (left := self._blocked_seconds(call)):
+        """The error for a call that a Retry-After blocks; None if none is in force."""
+        if not (seconds := self._blocked_seconds(call)):
             return None
-        refusal = f"A provider asked to wait {left:.0f} s (Retry-After), which holds for all workers."
-        return BlockedError(refusal, status=RATE_LIMIT, retryable=True, retry_after=left)
+        refusal = f"A provider asked to wait {seconds:.0f} s (Retry-After), which holds for all workers."
+        return BlockedError(refusal, status=RATE_LIMIT, retryable=True, retry_after=seconds)
 
-    def _turn_away(self) -> None:
-        """Refuse the calls in the line that don't wait out a Retry-After, if one is in force."""
-        for one in self._line:
-            if not one.call.waits_out and not one.turn.done() and (refusal := self._refusal(one.call)):
-                one.turn.set_exception(refusal)
+    def _refuse_line(self) -> None:
+        """Refuse the blocked calls in the line that don't wait out a Retry-After."""
+        for call, turn in self._line:
+            if not call.waits_out and not turn.done() and (refusal := self._refusal(call)):
+                turn.set_exception(refusal)
 
 
 class SharedSpending(SharedBound[SpendingState]):
-    """A daily budget as one worker sees it.
+    """One worker's view of the daily budget.
 
-    A call reserves its input and its longest possible reply before it is sent with a limit on its reply, and
-    is settled when it has ended, on the day on which it ends. So what is spent on a day exceeds the budget by
-    the error of the estimates of inputs at most; models that only report their costs, without a known price,
-    may exceed it by the replies under way. A call that does not fit waits, and so does its run.
+    A call reserves its input and its longest possible reply before it is sent, with a limit on its reply, and
+    is settled on the day on which it ends. So a day's spending exceeds the budget at most by the error of the
+    input estimates. Models without a known price, which only report their costs, may exceed it by the replies
+    under way. A call that does not fit waits, and so does its run.
     """
 
     def __init__(self, budget: DailyBudget, store: Store, worker: str, clock: Callable[[], float]) -> None:
@@ -626,7 +637,7 @@ class SharedSpending(SharedBound[SpendingState]):
         """The runs whose calls wait for money while none of their calls is under way."""
         if not self.state.is_reached:
             return frozenset()
-        waiting = {one.call.run_id for one in self._line if not one.turn.done()}
+        waiting = {call.run_id for call, turn in self._line if not turn.done()}
         return frozenset(run_id for run_id in waiting if not self._under_way[run_id])
 
     def _hold(self, call: _Call) -> None:
@@ -658,28 +669,28 @@ class SharedSpending(SharedBound[SpendingState]):
         state = state.on(self.budget, now)
         before = self.state.reserved.get(self._worker, (0.0, 0.0))[0]
         until = state.reserved.get(self._worker, (0.0, 0.0))[1]
-        held = max(0.0, before - sum(one.reserved for one in ended))
+        held = max(0.0, before - sum(call.reserved for call in ended))
         state = replace(
             state,
-            spent=state.spent + sum(one.used or 0.0 for one in ended),
-            unpriced=state.unpriced + sum(one.used is None for one in ended),
+            spent=state.spent + sum(call.used or 0.0 for call in ended),
+            unpriced=state.unpriced + sum(call.used is None for call in ended),
             reserved={**state.reserved, self._worker: (held, until)},
         )
         if admits:
-            calls = [one.call.budgeted for one in line]
+            calls = [waiting.call.budgeted for waiting in line]
             state, reservations = state.reserve(calls, may_guess=not self._guesses)
-            for one, reservation in zip(line, reservations, strict=False):
-                one.call.reserved = reservation
-        held += sum(one.usd for one in reservations)
+            for waiting, reservation in zip(line, reservations, strict=False):
+                waiting.call.reserved = reservation
+        held += sum(reservation.usd for reservation in reservations)
         if held != before or until <= now + HELD_FOR / 2:
             until = now + HELD_FOR
-        others = {name: one for name, one in state.reserved.items() if name != self._worker}
+        others = {name: reserved for name, reserved in state.reserved.items() if name != self._worker}
         own = {self._worker: (held, until)} if held > ROUNDING else {}
         return replace(state, reserved={**others, **own}), line[: len(reservations)]
 
 
 class FleetGate:
-    """The gate of a worker's model calls: each waits for the limits that match its model, then for its money.
+    """The gate of a worker's model calls. A call waits for the limits that match its model, then for money.
 
     `clock` returns the time of the queue.
     """
@@ -692,7 +703,7 @@ class FleetGate:
         worker: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        # Limits need not survive a crash of the database's machine; what was spent must.
+        # Limits need not survive a crash of the database's machine; the spending must.
         hasty = getattr(store, "hasty", None)
         rates = store if hasty is None else hasty()
         self.limits = [SharedLimit(limit, rates, worker, clock) for limit in limits]
@@ -703,12 +714,12 @@ class FleetGate:
         return [*self.limits] if self.spending is None else [*self.limits, self.spending]
 
     async def renew(self) -> None:
-        """Extend the reservations of this worker, and read what others have spent."""
+        """Extend the reservations of this worker, and read the others' spending."""
         await asyncio.gather(*(bound.renew() for bound in self._bounds))
 
     async def close(self) -> None:
-        """Settle the calls that have ended, so that nothing of them stays reserved."""
-        await asyncio.gather(*(bound.settle_what_is_owed() for bound in self._bounds))
+        """Settle the ended calls, so that nothing stays reserved for them."""
+        await asyncio.gather(*(bound.settle_owed() for bound in self._bounds))
 
     async def __call__(
         self,
@@ -717,14 +728,14 @@ class FleetGate:
         usage: Callable[[R], TokenUsage],
         /,
     ) -> R:
-        """Wait until `call` may be sent and there is money for it, call `send`, and return the reply.
+        """Wait until `call` may be sent and is paid for, then return the reply of `send`.
 
         Raises `BlockedError` while a provider's Retry-After is in force, unless the call `waits_out` it. With
         a budget, raises `ConfigError` for a provider's model without a known price, and `ModelError` if the
         budget of a whole day is too small for the call.
         """
         passing = _Call(call, None if self.spending is None else self.spending.budgeted(call))
-        limits = [one for one in self.limits if fnmatchcase(call.name, one.limit.models)]
+        limits = [shared for shared in self.limits if fnmatchcase(call.name, shared.limit.models)]
         entered: list[SharedBound[Any]] = []
         try:
             for bound in limits if self.spending is None else (*limits, self.spending):
@@ -765,7 +776,7 @@ def _count_answer(model: str, used: TokenUsage) -> None:
 
 
 async def limit_states(store: Store) -> dict[str, LimitState]:
-    """The state of each limit that a worker has used, by the pattern of its models."""
+    """The state of each limit that a worker has used, by its pattern of models."""
     return restored(await store.find(LIMIT), lambda record: from_record(LimitState, record.data))
 
 

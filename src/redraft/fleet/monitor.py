@@ -1,4 +1,4 @@
-"""Monitor: what a worker answers over HTTP: whether it lives and is ready, and metrics for Prometheus."""
+"""Monitor: the HTTP endpoint of a worker, for supervisors and Prometheus."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 class Monitor:
     """The HTTP endpoint of a worker.
 
-    `GET /health` answers 200 as long as the worker is alive, also while the database is away: restarting it
-    would not help. `GET /ready` answers 200 if it claims jobs, and 503 if it is stopping or has no queue.
-    `GET /metrics` shows the metrics of `redraft.telemetry` to Prometheus. Counters begin with the endpoint;
-    gauges of the queue are the same in all workers of a fleet, and are left out while it is away.
+    `GET /health` answers 200 as long as the worker is alive, even while the database is down: a restart would
+    not help. `GET /ready` answers 200 if the worker claims jobs, and 503 if it is stopping or has no queue.
+    `GET /metrics` serves the metrics of `redraft.telemetry`. Counters start at 0 with the endpoint; gauges of
+    the queue are the same in all workers of a fleet, and are missing while it can't be reached.
 
-    Only requests for a host that the address admits are answered, so that no web page can read it.
+    Requests for any other host than the address's are refused, so that no web page can read the answers.
     """
 
     def __init__(self, worker: FleetWorker, listen: str) -> None:
@@ -61,13 +61,13 @@ class Monitor:
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[str]:
-        """Answer requests meanwhile; yield the URL. Raises `ConfigError` if it can't listen."""
+        """Serve in the background and yield the URL; raises `ConfigError` if it can't listen."""
         async with serving(self.app, self._listen) as self._address:
             with reporting_metrics(self.meter_provider):
                 yield self._address.url
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, as an ASGI application, if it is for a host that the address admits."""
+        """The ASGI application."""
         if scope["type"] == "http":
             try:
                 check_host(Headers(scope=scope), self._address)

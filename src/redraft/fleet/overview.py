@@ -1,4 +1,4 @@
-"""FleetOverview: what a fleet is doing, as its command, its page and its metrics show it."""
+"""FleetOverview: the workers, jobs, limits and spending of a fleet, for its command, page and metrics."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FleetOverview:
-    """The workers of a fleet, how deep its queue is, and its jobs.
-
-    `jobs` are those that run and wait, in their order, then those that ended last; `failed` are those that
-    failed or were poisoned, newest first. `limits` are those that workers have used, by the pattern of their
-    models. `spending` is that of today, if the fleet has a daily budget.
-    """
+    """A fleet at one moment."""
 
     depth: QueueDepth
     workers: tuple[WorkerState, ...]
     jobs: tuple[FleetJob, ...]
+    """Running and waiting jobs in their order, then ended ones, newest first."""
     failed: tuple[FleetJob, ...]
+    """Failed and poisoned jobs, newest first."""
     limits: Mapping[str, LimitState]
+    """The limits that workers have used, by their patterns of models."""
     spending: SpendingState | None = None
+    """Today's spending; None without a daily budget."""
 
     @classmethod
     async def of(cls, queue: Queue, store: Store, *, limit: int = 20) -> FleetOverview:
-        """Ask a queue, and the store of the limits."""
+        """Read a queue, and the store of the limits."""
         return cls(
             await queue.depth(),
             tuple(await queue.workers()),
@@ -48,16 +47,16 @@ class FleetOverview:
 
     @property
     def versions(self) -> frozenset[str]:
-        """The versions of the workers that were heard of lately."""
-        return frozenset(one.card.version for one in self.workers if not one.is_gone)
+        """The versions of the live workers."""
+        return frozenset(worker.card.version for worker in self.workers if not worker.is_gone)
 
     @property
     def stranded(self) -> dict[str, int]:
-        """How many jobs wait for a version that no worker has, by version."""
+        """The number of jobs that wait for a version without a worker, by version."""
         return stranded_jobs(self.depth, self.versions)
 
     def state_of(self, job: FleetJob) -> str:
-        """Return the state of a job in words: `waiting for version X`, if that is what it does."""
+        """The state of a job in words: also `cancelling` and `waiting for version X`."""
         if job.state == "running" and job.is_cancelling:
             return "cancelling"
         if job.state == "queued" and job.version and job.version not in self.versions:
@@ -65,11 +64,11 @@ class FleetOverview:
         return job.state
 
     def document(self) -> dict[str, Any]:
-        """Return the overview as JSON data."""
+        """The overview as JSON data."""
         return {
             "depth": to_json(self.depth),
             "stranded": self.stranded,
-            "workers": [to_json(one) | {"is_gone": one.is_gone} for one in self.workers],
+            "workers": [to_json(worker) | {"is_gone": worker.is_gone} for worker in self.workers],
             "jobs": [to_json(job) | {"shown_as": self.state_of(job)} for job in self.jobs],
             "failed": to_json(self.failed),
             "limits": {models: limit_document(state) for models, state in self.limits.items()},
@@ -79,15 +78,15 @@ class FleetOverview:
 
 async def fleet_gauges(fleet: Fleet) -> Gauges:
     """Measure the queue, the limits and the budget of a fleet, for its metrics."""
-    depth = await fleet.queue.depth(LIVE)  # ended jobs, of which there are many, are not counted each time
-    workers = [one.card for one in await fleet.queue.workers() if not one.is_gone]
-    stranded = stranded_jobs(depth, {card.version for card in workers})
+    depth = await fleet.queue.depth(LIVE)  # counting the ended jobs, of which there are many, takes long
+    cards = [worker.card for worker in await fleet.queue.workers() if not worker.is_gone]
+    stranded = stranded_jobs(depth, {card.version for card in cards})
     limits = {models: limit_document(state) for models, state in (await limit_states(fleet.store)).items()}
     values: dict[str, float] = {
         "redraft.queue_up": 1,
         "redraft.oldest_job_seconds": depth.oldest_seconds or 0.0,
         "redraft.stranded_jobs": sum(stranded.values()),
-        "redraft.workers": len(workers),
+        "redraft.workers": len(cards),
     }
     if fleet.budget is not None:
         spending = await spending_state(fleet.store) or SpendingState()
@@ -101,23 +100,23 @@ async def fleet_gauges(fleet: Fleet) -> Gauges:
         **{name: [(value, {})] for name, value in values.items()},
         "redraft.jobs": [(depth.jobs[state], {"state": state}) for state in LIVE],
         "redraft.limit_next_call_seconds": [
-            (one["wait_seconds"], {"limit": at}) for at, one in limits.items()
+            (limit["wait_seconds"], {"limit": models}) for models, limit in limits.items()
         ],
         "redraft.limit_blocked_seconds": [
-            (one["blocked_seconds"], {"limit": at}) for at, one in limits.items()
+            (limit["blocked_seconds"], {"limit": models}) for models, limit in limits.items()
         ],
     }
 
 
 def stranded_jobs(depth: QueueDepth, versions: Collection[str]) -> dict[str, int]:
-    """Return how many jobs wait for a version other than those of the workers, by version."""
+    """The number of jobs that wait for other versions than `versions`, by version."""
     return {
         version: count for version, count in depth.waiting_for.items() if version and version not in versions
     }
 
 
 def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any]:
-    """Return a limit as JSON data: calls under way, and the seconds until the next call may begin."""
+    """A limit as JSON data: the slots in use, and the seconds until the next call may begin."""
     now = time.time() if now is None else now
     state = state.at(now)
     blocked = max(state.blocked.values(), default=now) - now
@@ -129,7 +128,7 @@ def limit_document(state: LimitState, now: float | None = None) -> dict[str, Any
 
 
 def spending_document(state: SpendingState) -> dict[str, Any]:
-    """Return the spending of today as JSON data."""
+    """Today's spending as JSON data."""
     next_day = DailyBudget(state.budget, state.zone).next_day(time.time())
     return {
         "day": state.day,

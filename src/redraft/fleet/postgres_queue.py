@@ -1,4 +1,4 @@
-"""ProcrastinateQueue: the queue of many machines, in PostgreSQL."""
+"""ProcrastinateQueue: the queue for many machines, in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TASK = "redraft"
-"""The name of our task in Procrastinate, whose tables may also serve others."""
+"""The name of our task in Procrastinate, whose tables other applications may share."""
 _REAPER = 0x52444654
-"""The advisory lock of the process that reaps ("RDFT")."""
+"""The advisory lock of the reaping process ("RDFT")."""
 _SESSION = 0x52444657
-"""The class of the advisory locks that workers hold as long as they have a session ("RDFW")."""
+"""The class of the advisory locks that workers hold during their sessions ("RDFW")."""
 _SESSION_GRACE = 0.5
-"""The part of the time of silence after which a worker without a session is gone: one that has only lost its
-connection is heard of before that."""
+"""The fraction of `pick_up_after` after which a worker without a session counts as dead: a worker that has
+only lost its connection sends a heartbeat before that."""
 _LATELY = 1.0
-"""Seconds in which a worker must have been heard of to judge others: if its statement had to wait for the
-server, the others were silent, too, and have lost their sessions."""
+"""A worker reaps only if its own heartbeat is at most this many seconds old: if its statement had to wait for
+the server, the other workers were silent, too, and have lost their sessions."""
 _PING = 10.0
-"""Seconds after which a session that has heard nothing is tried."""
+"""Seconds without a notification after which a session is tested."""
 _ECHO_WAIT = 5.0
 """Seconds within which a session hears its own notification."""
 _RECONNECT, _RECONNECT_LATER = 0.2, 1.0
-"""Seconds before a session that was lost is begun again, and one that could not be begun."""
+"""Seconds until the next session, after a lost connection and after a failed one."""
 _AFTER_FAULT = 10.0
-"""Seconds before a session is begun again that an unexpected error ended."""
+"""Seconds until the next session, after an unexpected error."""
 _CONNECTIONS = 2
 _CONNECT_TIMEOUT = 5.0
 _VERSION = 1
@@ -81,7 +81,7 @@ _STATUS = {
     "cancelled": Status.ABORTED,
 }
 
-# Procrastinate has the jobs, their order, their events and the heartbeats; `args` holds the rest.
+# Procrastinate stores the jobs, their order, their events and the heartbeats; `args` holds the rest.
 _TABLES = """
 CREATE TABLE redraft_fleet (version integer NOT NULL);
 INSERT INTO redraft_fleet VALUES (1);
@@ -118,7 +118,7 @@ _HEARTBEAT = """
 WITH beat AS (UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = %(worker)s RETURNING id)
 SELECT now() AS now, (SELECT id FROM beat) AS worker, j.args->>'run_id' AS run_id, j.attempts,
     j.abort_requested
-FROM (SELECT 1) one LEFT JOIN procrastinate_jobs j ON j.worker_id = %(worker)s AND j.status = 'doing'
+FROM (SELECT 1) single LEFT JOIN procrastinate_jobs j ON j.worker_id = %(worker)s AND j.status = 'doing'
 """
 _FINISH = f"""
 UPDATE procrastinate_jobs j
@@ -133,8 +133,8 @@ SET status = (CASE WHEN abort_requested THEN 'aborted' ELSE 'todo' END)::procras
     queue_name = split_part(queue_name, '@', 1) || %(begun_queue)s, args = args || %(more)s
 WHERE {_HELD}
 """  # noqa: S608 (of constants)
-# The worker's row may be gone: every worker of Procrastinate deletes those of silent ones. A process that
-# dies loses its session, and its lock, at once; one that is stopped, or whose machine is gone, does not.
+# The row of the worker may be missing: every worker of Procrastinate deletes the rows of silent workers. A
+# process that dies loses its session and its lock immediately; a stopped process or a dead machine does not.
 _REAP = """
 WITH turn AS (
     SELECT pg_try_advisory_xact_lock(%(lock)s) AND NOT EXISTS (
@@ -186,10 +186,10 @@ _WAKE = """SELECT pg_notify('procrastinate_any_queue_v1', '{"type": "job_inserte
 _DEPTH = f"""
 SELECT j.status::text, coalesce(j.args->>'state', '') = 'poisoned' AS is_poisoned,
     CASE WHEN j.status = 'todo' THEN coalesce(j.args->>'version', '') ELSE '' END AS version, count(*)
-FROM procrastinate_jobs j WHERE {_OURS} AND j.status = ANY(%(wanted)s::procrastinate_job_status[])
+FROM procrastinate_jobs j WHERE {_OURS} AND j.status = ANY(%(statuses)s::procrastinate_job_status[])
 GROUP BY 1, 2, 3
 """  # noqa: S608 (of constants)
-# Jobs that have no due time have waited since their submission; of these, the first has the lowest id.
+# Jobs without a due time have waited since their submission; the oldest of these has the lowest id.
 _OLDEST = f"""
 SELECT extract(epoch FROM now() - min(since))::float8 AS seconds FROM (
     (SELECT min(e.at) AS since FROM procrastinate_events e WHERE e.job_id = (
@@ -209,11 +209,11 @@ WHERE w.space = %(space)s ORDER BY p.last_heartbeat DESC
 
 
 class ProcrastinateQueue:
-    """A `Queue` in a PostgreSQL database, by way of Procrastinate. Needs `redraft[fleet]`.
+    """A `Queue` in a PostgreSQL database, through Procrastinate. Needs `redraft[fleet]`.
 
-    `url` is that of `PostgresStore`, and `space` separates the jobs of a project from others. The tables are
-    created on first use, in the first schema of the `search_path`, with those of Redraft. Each object takes
-    up to two connections, and a registered worker one more, on which it hears of new jobs.
+    `url` is as for `PostgresStore`, and `space` separates the jobs of projects. The first use creates the
+    tables, together with Redraft's own, in the first schema of the `search_path`. Each object takes up to two
+    connections, and a registered worker a third, which listens for new jobs.
     """
 
     def __init__(self, url: str, space: str = "") -> None:
@@ -234,11 +234,11 @@ class ProcrastinateQueue:
         return f"ProcrastinateQueue({self._database.name}, space {self._space!r})"
 
     async def open(self) -> None:
-        """Connect, and create what is missing; raises `ConfigError` for a queue that can't be used."""
+        """Connect, and create missing tables; raises `ConfigError` for a queue that can't be used."""
         await self._opened()
 
     async def submit(self, job: FleetJob, /) -> tuple[FleetJob, bool]:
-        """Add a job unless there is one with its id; return the one in the queue, and whether it is new."""
+        """Add a job unless its id is taken; return the queue's job with this id, and whether it is new."""
         args = {"space": self._space, "run_id": job.run_id, "program": job.program}
         if job.trace:
             args["trace"] = job.trace
@@ -257,15 +257,15 @@ class ProcrastinateQueue:
         with suppress(UniqueViolation):
             async with self._explaining():
                 await app.job_manager.defer_job_async(new)
-            if (there := await self.get(job.run_id)) is not None:
-                return there, True
-        there = await self.get(job.run_id)
-        if there is None:
+            if (stored := await self.get(job.run_id)) is not None:
+                return stored, True
+        stored = await self.get(job.run_id)
+        if stored is None:
             raise StoreError(f"The job {job.run_id!r} was deleted while it was submitted.")
-        return there, False
+        return stored, False
 
     async def register(self, card: WorkerCard, /) -> None:
-        """Announce a worker, which this object then speaks for."""
+        """Register the worker that uses this queue."""
         app = await self._opened()
         async with self._explaining():
             worker = await app.job_manager.register_worker()
@@ -281,7 +281,7 @@ class ProcrastinateQueue:
         self._listening = asyncio.create_task(self._listen(worker), name="redraft-fleet-listener")
 
     async def claim(self, *, any_version: bool = False) -> FleetJob | None:
-        """Claim the next job that is due and that the worker can run, if there is one."""
+        """Claim the next due job that the worker can run; None if there is none."""
         app = await self._opened()
         card = self._required_card()
         bases = [self._queue_of(name) for name in card.programs]
@@ -290,20 +290,20 @@ class ProcrastinateQueue:
             queues += await self._other_versions(bases)
         self._news.clear()
         async with self._explaining():
-            found = await app.job_manager.fetch_job(queues, self._worker or 0)
-        if found is None:
+            job = await app.job_manager.fetch_job(queues, self._worker or 0)
+        if job is None:
             return None
         return FleetJob(
-            **_fields_in(found.task_kwargs),
-            priority=found.priority,
-            due=found.scheduled_at,
+            **_fields_in(job.task_kwargs),
+            priority=job.priority,
+            due=job.scheduled_at,
             state="running",
-            claim=found.attempts + 1,
+            claim=job.attempts + 1,
             worker=card.name,
         )
 
     async def heartbeat(self) -> Heartbeat:
-        """Say that the worker is alive; one that was forgotten meanwhile is registered anew."""
+        """Report that the worker is alive, and register it again if its row was deleted meanwhile."""
         rows = await self._run(_HEARTBEAT, worker=self._worker)
         if rows[0]["worker"] is None:
             await self.register(self._required_card())
@@ -315,45 +315,45 @@ class ProcrastinateQueue:
         )
 
     async def finish(self, job: FleetJob, state: JobState, error: str = "", /) -> bool:
-        """End a claimed job; return whether the claim still held."""
+        """End a claimed job; return whether the claim was still valid."""
         more = {"error": error, "state": state} if error or state == "poisoned" else {}
         return await self._change_claimed(_FINISH, job, more, status=_STATUS[state].value)
 
     async def hand_back(
         self, job: FleetJob, /, *, delay: float = 0.0, error: str = "", any_version: bool = False
     ) -> bool:
-        """Make a claimed job available again after `delay` seconds; return whether the claim still held."""
+        """Requeue a claimed job after `delay` seconds; return whether the claim was still valid."""
         version = "" if any_version else self._required_card().version
         more: dict[str, Any] = {"version": version}
         if error:
             more |= {"error": error, "tries": job.tries + 1}
-        held = await self._change_claimed(
+        was_valid = await self._change_claimed(
             _HAND_BACK,
             job,
             more,
             delay=timedelta(seconds=delay),
             begun_queue=_suffix(version) if version else "",
         )
-        await self._run(_WAKE)  # Procrastinate does so only for jobs that are inserted
-        return held
+        await self._run(_WAKE)  # Procrastinate notifies only of inserted jobs
+        return was_valid
 
     async def cancel(self, run_id: str, /) -> FleetJob | None:
-        """Cancel a job that waits, and ask the worker of one that runs; None if there is no such job."""
+        """Cancel a waiting job, or ask the worker of a running job to; None if there is no such job."""
         await self._run(_CANCEL, run_id=run_id)
         return await self.get(run_id)
 
     async def retry(self, run_id: str, /) -> FleetJob | None:
-        """Queue a job again that failed, was poisoned or cancelled; None if there is no such job."""
+        """Requeue a failed, poisoned or cancelled job; None if there is no such job."""
         await self._run(_RETRY, run_id=run_id)
         await self._run(_WAKE)
         return await self.get(run_id)
 
     async def erase(self, run_id: str, /) -> bool:
-        """Delete a job that has ended; return whether there was one."""
+        """Delete an ended job; return whether there was such a job."""
         return bool(await self._run(_ERASE, run_id=run_id))
 
     async def is_created(self) -> bool:
-        """Return whether a fleet has ever used this database, without creating its tables."""
+        """Whether a fleet has ever used this database; creates no tables."""
 
         def has_jobs() -> bool:
             with self._database.connect() as connection:
@@ -363,7 +363,7 @@ class ProcrastinateQueue:
             return await asyncio.to_thread(has_jobs)
 
     async def reap(self, silent: float, /) -> list[str]:
-        """Make the jobs of workers available that were silent for that many seconds; return their ids."""
+        """Requeue the jobs of workers that were silent for `silent` seconds; return their ids."""
         rows = await self._run(
             _REAP,
             lock=_REAPER,
@@ -379,43 +379,43 @@ class ProcrastinateQueue:
         return [row["run_id"] for row in rows]
 
     async def get(self, run_id: str, /) -> FleetJob | None:
-        """Return a job, None if there is none."""
+        """The job of a run; None if there is none."""
         rows = await self._run(f"{_JOB} AND j.args->>'run_id' = %(run_id)s", run_id=run_id)
         return _job_of(rows[0]) if rows else None
 
     async def find(self, states: Sequence[JobState] = STATES, /, *, limit: int = 100) -> list[FleetJob]:
-        """Return the jobs in these states: live ones in their order, then ended ones, newest first."""
+        """Jobs in some states: running and waiting ones in their order, then ended ones, newest first."""
         rows = await self._run(
-            f"""{_JOB} AND j.status::text = ANY(%(wanted)s)
-                AND coalesce(j.args->>'state', '') <> ALL(%(unwanted)s)
+            f"""{_JOB} AND j.status::text = ANY(%(statuses)s)
+                AND coalesce(j.args->>'state', '') <> ALL(%(excluded)s)
                 AND (j.status::text <> 'failed' OR %(failed)s OR j.args->>'state' = 'poisoned')
             ORDER BY array_position(ARRAY['doing', 'todo'], j.status::text) NULLS LAST,
                 CASE WHEN j.status IN ('doing', 'todo') THEN -j.priority END,
                 CASE WHEN j.status IN ('doing', 'todo') THEN j.id END, e.ended_at DESC
             LIMIT %(limit)s""",
-            wanted=_wanted(states),
-            unwanted=[] if "poisoned" in states else ["poisoned"],
+            statuses=_statuses(states),
+            excluded=[] if "poisoned" in states else ["poisoned"],
             failed="failed" in states,
             limit=limit,
         )
         return [_job_of(row) for row in rows]
 
     async def depth(self, states: Sequence[JobState] = STATES, /) -> QueueDepth:
-        """Return how many jobs there are in each of these states, and how late the queue is."""
-        rows = await self._run(_DEPTH, wanted=_wanted(states))
-        found: dict[JobState, int] = dict.fromkeys(states, 0)
+        """The number of jobs in some states, and the longest wait."""
+        rows = await self._run(_DEPTH, statuses=_statuses(states))
+        counts: dict[JobState, int] = dict.fromkeys(states, 0)
         versions: dict[str, int] = {}
         for row in rows:
             state = "poisoned" if row["is_poisoned"] else _STATES[row["status"]]
-            if state in found:
-                found[state] += row["count"]
+            if state in counts:
+                counts[state] += row["count"]
             if state == "queued":
                 versions[row["version"]] = versions.get(row["version"], 0) + row["count"]
         oldest = await self._run(_OLDEST)
-        return QueueDepth(found, versions, oldest[0]["seconds"] if oldest else None)
+        return QueueDepth(counts, versions, oldest[0]["seconds"] if oldest else None)
 
     async def workers(self) -> list[WorkerState]:
-        """Return the workers that are registered, the most recently heard of first."""
+        """The registered workers, by their last heartbeats, latest first."""
         return [
             WorkerState(
                 from_record(WorkerCard, row["card"]),
@@ -427,7 +427,7 @@ class ProcrastinateQueue:
         ]
 
     async def wait(self, seconds: float, /) -> None:
-        """Return when the server notifies of something, at the latest after some seconds."""
+        """Wait for a notification of the server, for at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -442,7 +442,7 @@ class ProcrastinateQueue:
         if worker is not None:
             unregistering = asyncio.ensure_future(app.job_manager.unregister_worker(worker))
             await asyncio.wait([unregistering], timeout=_CONNECT_TIMEOUT)
-            if not unregistering.done():  # then its silence will tell
+            if not unregistering.done():  # others will notice its silence
                 await end_tasks([unregistering], within=1.0)
             elif error := unregistering.exception():
                 logger.info("The worker could not be unregistered: %s", error)
@@ -471,7 +471,7 @@ class ProcrastinateQueue:
             return self._app
 
     def _migrate(self) -> None:
-        connection = self._database.connect()  # which creates the tables of the store, too
+        connection = self._database.connect()  # also creates the tables of the store
         try:
             if _version(connection) == _VERSION:
                 return
@@ -491,10 +491,10 @@ class ProcrastinateQueue:
             connection.close()
 
     async def _listen(self, worker: int) -> None:
-        """Hear of new jobs and cancellations, in a session that shows that this process is alive.
+        """Listen for new jobs and cancellations, in a session whose lock shows that this process is alive.
 
-        Without a connection, workers look for jobs every second, and are alive by their heartbeats alone. An
-        error that is not the database's is logged whenever it is another one, and the session begun again.
+        Without a connection, a worker polls every second, and only its heartbeats show that it is alive. Any
+        other error than the database's is logged, unless it repeats, and a new session begins.
         """
         logged = ""
         while True:
@@ -522,7 +522,7 @@ class ProcrastinateQueue:
         async with connection:
             await connection.execute("LISTEN procrastinate_any_queue_v1")
             if not await self._hears_itself(connection):
-                await asyncio.sleep(_AFTER_FAULT)  # workers look for jobs every second anyway
+                await asyncio.sleep(_AFTER_FAULT)  # meanwhile, the worker polls every second
                 raise psycopg.OperationalError("the session hears no notifications")
             # Shared, because the server may not have noticed yet that an earlier session has ended.
             await connection.execute(
@@ -535,9 +535,9 @@ class ProcrastinateQueue:
                 await connection.execute("SELECT 1")
 
     async def _hears_itself(self, connection: psycopg.AsyncConnection[Any]) -> bool:
-        """Return whether a notification arrives: behind a pooler that shares sessions, none does.
+        """Whether notifications arrive. Behind a pooler that shares sessions, they don't.
 
-        There, a lock of the session would be another client's, too.
+        Such a pooler would also share the lock of the session with other clients.
         """
         await self._run(_WAKE)
         async for _ in connection.notifies(timeout=_ECHO_WAIT, stop_after=1):
@@ -608,15 +608,15 @@ class ProcrastinateQueue:
         return self._card
 
     def _queue_of(self, program: str) -> str:
-        """Return the queue of a program's new jobs; those that were begun have a suffix for the version.
+        """The name of the queue of a program's new jobs. Begun jobs get a suffix for their version.
 
-        It is short: PostgreSQL limits the channels, named after queues, on which it notifies.
+        The name is short because PostgreSQL limits the names of notification channels, which contain it.
         """
         return sha256(f"{self._space}\0{program}".encode()).hexdigest()[:16]
 
 
-def _wanted(states: Sequence[JobState]) -> list[str]:
-    """Return the statuses that jobs in these states have; poisoned ones have failed."""
+def _statuses(states: Sequence[JobState]) -> list[str]:
+    """The statuses of jobs in some states; poisoned jobs have the status `failed`."""
     return [
         status
         for status, state in _STATES.items()
@@ -636,8 +636,8 @@ def _suffix(version: str) -> str:
 def _version(connection: psycopg.Connection[Any]) -> int:
     if not _has_table(connection, "redraft_fleet"):
         return 0
-    found = connection.execute("SELECT version FROM redraft_fleet").fetchone()
-    return found[0] if found else 0
+    row = connection.execute("SELECT version FROM redraft_fleet").fetchone()
+    return row[0] if row else 0
 
 
 def _has_table(connection: psycopg.Connection[Any], name: str) -> bool:
@@ -662,9 +662,14 @@ def _job_of(row: Mapping[str, Any]) -> FleetJob:
 
 
 def _fields_in(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a job that its arguments hold."""
-    found = {name: args[name] for name in ("version", "trace", "tries", "error") if name in args}
-    return {"run_id": args["run_id"], "program": args["program"], "task": json.loads(args["task"]), **found}
+    """The fields of a job in the arguments of a Procrastinate job."""
+    optional = {name: args[name] for name in ("version", "trace", "tries", "error") if name in args}
+    return {
+        "run_id": args["run_id"],
+        "program": args["program"],
+        "task": json.loads(args["task"]),
+        **optional,
+    }
 
 
 def _utc(time: datetime | None) -> datetime | None:

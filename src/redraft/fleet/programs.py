@@ -30,25 +30,25 @@ Runnable: TypeAlias = Agent[Any] | Workflow | CycleAgent
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How the run of a job ended: with an `error` or without, and whether trying again may help.
-
-    `reason` is the `ConvergenceReason` of an agent's run, and empty for other programs. With `is_busy`, it
-    could not run, since another run of the program is under way.
-    """
+    """The end of a job's run."""
 
     error: str = ""
+    """Why the run failed; empty if it did not."""
     may_pass: bool = False
+    """Whether another try may succeed."""
     reason: str = ""
+    """The `ConvergenceReason` of an agent's run; empty for other programs."""
     is_busy: bool = False
+    """Whether the job could not run because another run of its program is under way."""
 
 
 class Program(ABC):
-    """Something that a worker runs by its `name`, and that stores its runs where `keep` says."""
+    """An agent, workflow or cycle, as workers run it by its `name`; `keep` says where its runs are stored."""
 
     takes_object: ClassVar[bool] = False
     """Whether a task is an object rather than a text."""
     runs_alone: ClassVar[bool] = False
-    """Whether only one run of it is under way at a time, on all machines."""
+    """Whether at most a single run is under way at a time, on all machines."""
 
     def __init__(self, name: str, keep: bool | Store = True) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Program(ABC):
 
     @abstractmethod
     def definition(self) -> object:
-        """Return what it is made of: programs with the same definition can continue each other's runs."""
+        """The content of the program: programs with equal definitions can continue each other's runs."""
 
     @abstractmethod
     def check(self, task: Any, /, *, priced: bool = False) -> None:
@@ -64,20 +64,20 @@ class Program(ABC):
 
     @abstractmethod
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
-        """Carry out a task, or resume it."""
+        """Run a task, or resume it."""
 
     @abstractmethod
     async def result(self, run_id: str, store: Store, /) -> Any:
-        """Return the stored result of a run."""
+        """The stored result of a run; None without one."""
 
 
 def program_of(runnable: Runnable) -> Program:
-    """Return the program of an agent, a workflow or a cycle; raises `ConfigError` for anything else."""
+    """The program of an agent, a workflow or a cycle; raises `ConfigError` for anything else."""
     if isinstance(runnable, Agent):
         return _AgentProgram(runnable)
     if isinstance(runnable, Workflow):
         return _WorkflowProgram(runnable)
-    if isinstance(runnable, CycleAgent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if isinstance(runnable, CycleAgent):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         return _CycleProgram(runnable)
     raise ConfigError(f"A fleet runs an Agent, a Workflow or a CycleAgent; got {runnable!r}.")
 
@@ -115,7 +115,7 @@ class _AgentProgram(Program):
 
 
 class _WorkflowProgram(Program):
-    """A workflow: its task is the initial state, an object with the values that it needs."""
+    """A workflow: its task is the initial state, an object."""
 
     takes_object = True
 
@@ -143,7 +143,7 @@ class _WorkflowProgram(Program):
 
 
 class _CycleProgram(Program):
-    """An agent that runs in cycles: its task is the trigger of one, and the results are in its memory."""
+    """An agent that runs in cycles: its task is the trigger of a cycle, and the results are in its memory."""
 
     runs_alone = True
 
@@ -161,11 +161,11 @@ class _CycleProgram(Program):
             check_prices(*self.agent.models)
 
     async def run(self, task: Any, _run_id: str, /) -> JobOutcome:
-        """Run one cycle, holding the agent's lease, or resume the one that was interrupted."""
+        """Run a cycle, holding the agent's lease, or resume the interrupted cycle."""
         try:
             async with self.agent:
                 result = await self.agent.run_cycle(task or "manual")
-        except LeaseError as error:  # another worker runs a cycle of it
+        except LeaseError as error:  # another worker runs a cycle of this agent
             return JobOutcome(str(error), is_busy=True)
         return JobOutcome(result.error)
 
@@ -174,18 +174,18 @@ class _CycleProgram(Program):
 
 
 def failure(error: BaseException, reason: str = "") -> JobOutcome:
-    """Return the outcome of a run that ended with an error."""
+    """The outcome of a run that ended with an error."""
     return JobOutcome(f"{type(error).__name__}: {error}", is_passing(error), reason)
 
 
 def fingerprint(programs: Mapping[str, Program]) -> str:
-    """Return a digest of what programs are made of, the same in every process that has the same code."""
-    made_of = {name: _plain(programs[name].definition()) for name in sorted(programs)}
-    return sha256(json_text(made_of).encode()).hexdigest()[:12]
+    """A digest of the definitions of programs, the same in every process with the same code."""
+    definitions = {name: _plain(programs[name].definition()) for name in sorted(programs)}
+    return sha256(json_text(definitions).encode()).hexdigest()[:12]
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON data that does not depend on the process; functions by their code."""
+    """A value as JSON data that does not depend on the process; functions by their code."""
     if value is None or isinstance(value, str | int | float):
         return value if not isinstance(value, float) else repr(value)
     if isinstance(value, Mapping):
@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {
             "class": type(value).__qualname__,
-            **{one.name: _plain(getattr(value, one.name, None)) for one in fields(value) if one.init},
+            **{field.name: _plain(getattr(value, field.name, None)) for field in fields(value) if field.init},
         }
     if hasattr(value, "__code__"):
         return _code(value)
@@ -211,6 +211,6 @@ def _plain(value: Any) -> Any:
 def _code(function: Any) -> Any:
     code = function.__code__
     # Nested functions are constants whose repr has an address.
-    constants = [repr(one) for one in code.co_consts if not hasattr(one, "co_code")]
+    constants = [repr(constant) for constant in code.co_consts if not hasattr(constant, "co_code")]
     text = json.dumps([to_json(code.co_names), sorted(constants)])
     return [function.__module__, function.__qualname__, sha256(code.co_code + text.encode()).hexdigest()[:12]]

@@ -1,4 +1,4 @@
-"""The queue of a fleet: its jobs and workers, the protocol, and the queue in a store of one machine."""
+"""The queue of a fleet: jobs, workers, the `Queue` protocol, and a queue in a store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEAST_PRIORITY, MOST_PRIORITY = -1000, 1000
 
 @dataclass(frozen=True, slots=True)
 class FleetJob:
-    """A run for a worker, under the id of the run."""
+    """A run that a worker carries out. Its id is the id of the run."""
 
     run_id: str
     program: str
@@ -37,18 +37,18 @@ class FleetJob:
     task: Any
     """The input of the program, as JSON data."""
     priority: int = 0
-    """-1000 to 1000, the highest first; jobs of one priority go in the order of submission."""
+    """-1000 to 1000, the highest first; jobs of the same priority run in the order of submission."""
     due: datetime | None = None
     """The earliest time to begin."""
     state: JobState = "queued"
     claim: int = 0
-    """How often workers have claimed the job."""
+    """The number of claims so far."""
     version: str = ""
-    """The version of the code that began the job, the only one that continues it; empty until a worker hands
-    the job back."""
+    """The version of the code that began the job, and that alone continues it; empty until a worker hands the
+    job back."""
     worker: str = ""
     tries: int = 0
-    """Failures after which the job was tried again."""
+    """The number of retries after failures."""
     error: str = ""
     """Why the job failed."""
     is_cancelling: bool = False
@@ -61,13 +61,13 @@ class FleetJob:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no worker will continue it, unless somebody retries it."""
+        """Whether no worker will continue the job, unless it is retried."""
         return self.state in ENDED
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCard:
-    """A worker's description of itself: where it runs, its programs, and its concurrency."""
+    """A worker's description of itself."""
 
     name: str
     host: str
@@ -76,21 +76,23 @@ class WorkerCard:
     programs: tuple[str, ...]
     concurrency: int
     pick_up_after: float = 6.0
-    """Seconds of silence after which its jobs go to other workers."""
+    """Seconds of silence after which the jobs of the worker go to others."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A registered worker: its card, the number of its jobs, and its last heartbeat."""
+    """A registered worker as the queue sees it."""
 
     card: WorkerCard
     running: int
+    """The number of its jobs under way."""
     seen_at: datetime
+    """The time of its last heartbeat."""
     seconds_silent: float
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was silent for so long that its jobs go to other workers."""
+        """Whether the worker counts as dead, so that its jobs go to others."""
         return self.seconds_silent >= self.card.pick_up_after
 
 
@@ -99,108 +101,110 @@ class Heartbeat:
     """The queue's reply to the heartbeat of a worker."""
 
     now: datetime
+    """The time of the queue."""
     held: Mapping[str, int]
-    """The claims that still hold: the number of the claim by the id of the run."""
+    """The worker's valid claims: the number of the claim by the id of the run."""
     cancelling: frozenset[str]
     """The ids of the runs to cancel."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """The number of jobs in each state that was asked for, and the longest wait."""
+    """The number of jobs, and the longest wait."""
 
     jobs: Mapping[JobState, int]
+    """By each requested state: the number of jobs."""
     waiting_for: Mapping[str, int]
-    """Queued jobs by the version of the code that they wait for; empty: any version."""
+    """By the version of the code that they wait for (empty: any version): the number of queued jobs."""
     oldest_seconds: float | None = None
-    """How long the oldest job that is due has waited; None if no job is due."""
+    """Seconds that the oldest due job has waited; None if no job is due."""
 
 
 @runtime_checkable
 class Queue(Protocol):
-    """Jobs for workers, safely for many processes at once.
+    """A queue of jobs, shared by many processes.
 
-    A job is claimed by one worker at a time. A claim ends when its worker finishes the job, hands it back, or
-    has not been heard of for a while, after which `reap` makes it available again; whatever the worker then
-    says about the job is ignored. Times are those of the queue, so workers need no exact clocks.
+    A job is claimed by a single worker at a time. The claim ends when the worker finishes the job, hands it
+    back, or is silent for too long: then `reap` requeues the job, and later reports of that worker are
+    ignored. Times are by the clock of the queue, so workers need no exact clocks.
 
-    Every method raises `StoreError` if the queue can't be reached; it works again once it can.
+    Every method raises `StoreError` while the queue can't be reached, and works again afterwards.
     """
 
     async def open(self) -> None:
-        """Connect, and create what is missing; raises `ConfigError` for a queue that can't be used."""
+        """Connect, and create missing tables; raises `ConfigError` for a queue that can't be used."""
         ...
 
     async def submit(self, job: FleetJob, /) -> tuple[FleetJob, bool]:
-        """Add a job unless there is one with its id; return the one in the queue, and whether it is new."""
+        """Add a job unless its id is taken; return the queue's job with this id, and whether it is new."""
         ...
 
     async def register(self, card: WorkerCard, /) -> None:
-        """Announce a worker, which this object then speaks for."""
+        """Register the worker that uses this queue."""
         ...
 
     async def claim(self, *, any_version: bool = False) -> FleetJob | None:
-        """Claim the next job that is due and that the worker can run, if there is one.
+        """Claim the next due job that the worker can run; None if there is none.
 
-        Jobs that another version of the code has begun are left alone, unless `any_version`.
+        Jobs that another version of the code began are skipped, unless `any_version`.
         """
         ...
 
     async def heartbeat(self) -> Heartbeat:
-        """Say that the worker is alive."""
+        """Report that the worker is alive."""
         ...
 
     async def finish(self, job: FleetJob, state: JobState, error: str = "", /) -> bool:
-        """End a claimed job; return whether the claim still held."""
+        """End a claimed job; return whether the claim was still valid."""
         ...
 
     async def hand_back(
         self, job: FleetJob, /, *, delay: float = 0.0, error: str = "", any_version: bool = False
     ) -> bool:
-        """Make a claimed job available again after `delay` seconds; return whether the claim still held.
+        """Requeue a claimed job after `delay` seconds; return whether the claim was still valid.
 
-        With an `error`, one more try of the job is counted. With `any_version`, other code may take it.
+        An `error` counts as a try of the job. With `any_version`, other versions of the code may claim it.
         """
         ...
 
     async def cancel(self, run_id: str, /) -> FleetJob | None:
-        """Cancel a job that waits, and ask the worker of one that runs; None if there is no such job."""
+        """Cancel a waiting job, or ask the worker of a running job to; None if there is no such job."""
         ...
 
     async def retry(self, run_id: str, /) -> FleetJob | None:
-        """Queue a job again that failed, was poisoned or cancelled; None if there is no such job."""
+        """Requeue a failed, poisoned or cancelled job; None if there is no such job."""
         ...
 
     async def erase(self, run_id: str, /) -> bool:
-        """Delete a job that has ended; return whether there was one."""
+        """Delete an ended job; return whether there was such a job."""
         ...
 
     async def reap(self, silent: float, /) -> list[str]:
-        """Make the jobs of workers available that were silent for that many seconds; return their ids.
+        """Requeue the jobs of workers that were silent for `silent` seconds; return their ids.
 
-        A queue that can tell that the process of a worker has ended need not wait that long. One process at a
-        time does this; the others get an empty list.
+        A queue that notices the death of a worker's process need not wait that long. A single process at a
+        time reaps; the others get an empty list.
         """
         ...
 
     async def get(self, run_id: str, /) -> FleetJob | None:
-        """Return a job, None if there is none."""
+        """The job of a run; None if there is none."""
         ...
 
     async def find(self, states: Sequence[JobState] = STATES, /, *, limit: int = 100) -> list[FleetJob]:
-        """Return the jobs in these states: live ones in their order, then ended ones, newest first."""
+        """Jobs in some states: running and waiting ones in their order, then ended ones, newest first."""
         ...
 
     async def depth(self, states: Sequence[JobState] = STATES, /) -> QueueDepth:
-        """Return how many jobs there are in each of these states, and how late the queue is."""
+        """The number of jobs in some states, and the longest wait."""
         ...
 
     async def workers(self) -> list[WorkerState]:
-        """Return the workers that are registered, the most recently heard of first."""
+        """The registered workers, by their last heartbeats, latest first."""
         ...
 
     async def wait(self, seconds: float, /) -> None:
-        """Return when there may be something new to claim or cancel, and after `seconds` at the latest."""
+        """Wait until there may be a job to claim or cancel, for at most `seconds`."""
         ...
 
     async def leave(self) -> None:
@@ -218,7 +222,7 @@ _SCANNED = 50
 class StoreQueue:
     """A `Queue` in a store: for the processes of one machine (`SqliteStore`) and for tests (`MemoryStore`).
 
-    Each job is a record, and each waiting one another, whose key sorts by priority and submission.
+    Each job is a record. A waiting job has a second record, whose key sorts by priority and submission.
     """
 
     def __init__(self, store: Store) -> None:
@@ -232,24 +236,26 @@ class StoreQueue:
         """Do nothing: a store opens itself."""
 
     async def submit(self, job: FleetJob, /) -> tuple[FleetJob, bool]:
-        """Add a job unless there is one with its id; return the one in the queue, and whether it is new."""
+        """Add a job unless its id is taken; return the queue's job with this id, and whether it is new."""
         now = _now()
         job = replace(job, state="queued", claim=0, submitted_at=now)
-        # A job is not complete before its second record is there; whoever submits it again adds that.
-        stored, is_new = await self._store.put_if_absent(_job_record(job, "incomplete"))
-        there = _job_of(stored)
-        if stored.data["state"] == "incomplete":
+        # A job is incomplete until its second record is stored. After a crash in between, submitting it again
+        # stores that record.
+        record, is_new = await self._store.put_if_absent(_job_record(job, "incomplete"))
+        stored = _job_of(record)
+        if record.data["state"] == "incomplete":
             where = {"state": "incomplete"}
-            await self._store.put_all_if(JOB, job.run_id, where, [_job_record(there), _waiting_record(there)])
-        return there, is_new
+            records = [_job_record(stored), _waiting_record(stored)]
+            await self._store.put_all_if(JOB, job.run_id, where, records)
+        return stored, is_new
 
     async def register(self, card: WorkerCard, /) -> None:
-        """Announce a worker, which this object then speaks for."""
+        """Register the worker that uses this queue."""
         self._worker, self._card = f"{card.name}-{uuid4().hex[:8]}", card
         await self._store.put(Record(WORKER, self._worker, to_record(card)))
 
     async def claim(self, *, any_version: bool = False) -> FleetJob | None:
-        """Claim the next job that is due and that the worker can run, if there is one."""
+        """Claim the next due job that the worker can run; None if there is none."""
         card = self._required_card()
         after: Record | None = None
         while page := await self._store.find(WAITING, after=after, limit=_SCANNED):
@@ -283,116 +289,122 @@ class StoreQueue:
         return job
 
     async def heartbeat(self) -> Heartbeat:
-        """Say that the worker is alive."""
+        """Report that the worker is alive."""
         await self._store.put(Record(WORKER, self._worker, to_record(self._required_card())))
         held = await self._jobs({"state": "running", "worker": self._worker})
         cancelling = frozenset(job.run_id for job in held if job.is_cancelling)
         return Heartbeat(_now(), {job.run_id: job.claim for job in held}, cancelling)
 
     async def finish(self, job: FleetJob, state: JobState, error: str = "", /) -> bool:
-        """End a claimed job; return whether the claim still held."""
+        """End a claimed job; return whether the claim was still valid."""
 
-        def ended(there: FleetJob) -> FleetJob:
-            return replace(there, state=state, error=error, is_cancelling=False, ended_at=_now())
+        def ended(stored: FleetJob) -> FleetJob:
+            return replace(stored, state=state, error=error, is_cancelling=False, ended_at=_now())
 
         return await self._change_claimed(job, ended)
 
     async def hand_back(
         self, job: FleetJob, /, *, delay: float = 0.0, error: str = "", any_version: bool = False
     ) -> bool:
-        """Make a claimed job available again after `delay` seconds; return whether the claim still held."""
+        """Requeue a claimed job after `delay` seconds; return whether the claim was still valid."""
         version = "" if any_version else self._required_card().version
         due = _now() + timedelta(seconds=delay) if delay else None
 
-        def waiting(there: FleetJob) -> FleetJob:
-            if there.is_cancelling:
-                return replace(there, state="cancelled", is_cancelling=False, ended_at=_now())
+        def waiting(stored: FleetJob) -> FleetJob:
+            if stored.is_cancelling:
+                return replace(stored, state="cancelled", is_cancelling=False, ended_at=_now())
             return replace(
-                there, state="queued", version=version, due=due, error=error, tries=there.tries + bool(error)
+                stored,
+                state="queued",
+                version=version,
+                due=due,
+                error=error,
+                tries=stored.tries + bool(error),
             )
 
         return await self._change_claimed(job, waiting)
 
     async def cancel(self, run_id: str, /) -> FleetJob | None:
-        """Cancel a job that waits, and ask the worker of one that runs; None if there is no such job."""
+        """Cancel a waiting job, or ask the worker of a running job to; None if stored is no such job."""
 
-        def cancelled(there: FleetJob) -> FleetJob | None:
-            if there.state == "queued":
-                return replace(there, state="cancelled", ended_at=_now())
-            return replace(there, is_cancelling=True) if there.state == "running" else None
+        def cancelled(stored: FleetJob) -> FleetJob | None:
+            if stored.state == "queued":
+                return replace(stored, state="cancelled", ended_at=_now())
+            return replace(stored, is_cancelling=True) if stored.state == "running" else None
 
         return (await self._change(run_id, cancelled))[0]
 
     async def retry(self, run_id: str, /) -> FleetJob | None:
-        """Queue a job again that failed, was poisoned or cancelled; None if there is no such job."""
+        """Requeue a failed, poisoned or cancelled job; None if stored is no such job."""
 
-        def queued(there: FleetJob) -> FleetJob | None:
-            if there.state not in ("failed", "poisoned", "cancelled"):
+        def queued(stored: FleetJob) -> FleetJob | None:
+            if stored.state not in ("failed", "poisoned", "cancelled"):
                 return None
             return replace(
-                there, state="queued", claim=there.claim + 1, tries=0, error="", due=None, ended_at=None
+                stored, state="queued", claim=stored.claim + 1, tries=0, error="", due=None, ended_at=None
             )
 
         return (await self._change(run_id, queued))[0]
 
     async def erase(self, run_id: str, /) -> bool:
-        """Delete a job that has ended; return whether there was one."""
+        """Delete an ended job; return whether there was such a job."""
         job = await self.get(run_id)
         return job is not None and job.has_ended and await self._store.delete(JOB, run_id)
 
     async def reap(self, silent: float, /) -> list[str]:
-        """Make the jobs of workers available that were silent for that many seconds; return their ids."""
+        """Requeue the jobs of workers that were silent for `silent` seconds; return their ids."""
         workers = intact(await self._store.find(WORKER))
         now, deadline = _now(), _now() - timedelta(seconds=silent)
-        # A sign of life from the future came before the clock was set back; a live worker soon sends another.
+        # A heartbeat from the future predates a clock that was set back; a live worker soon sends another.
         alive = {
-            one.key
-            for one in workers
-            if one.updated_at is None or (one.updated_at > deadline and not is_future(one.updated_at, now))
+            worker.key
+            for worker in workers
+            if worker.updated_at is None
+            or (worker.updated_at > deadline and not is_future(worker.updated_at, now))
         }
-        versions = {one.key: str(one.data["version"]) for one in workers}
+        versions = {worker.key: str(worker.data["version"]) for worker in workers}
         reaped: list[str] = []
         for job in await self._jobs({"state": "running"}):
             if job.worker in alive:
                 continue
 
-            def waiting(there: FleetJob) -> FleetJob:
-                if there.is_cancelling:
-                    return replace(there, state="cancelled", is_cancelling=False, ended_at=_now())
-                return replace(there, state="queued", version=versions.get(there.worker, ""), due=None)
+            def waiting(stored: FleetJob) -> FleetJob:
+                if stored.is_cancelling:
+                    return replace(stored, state="cancelled", is_cancelling=False, ended_at=_now())
+                return replace(stored, state="queued", version=versions.get(stored.worker, ""), due=None)
 
             if await self._change_claimed(job, waiting):
                 reaped.append(job.run_id)
-        for gone in versions.keys() - alive:
-            await self._store.delete(WORKER, gone)
+        for dead in versions.keys() - alive:
+            await self._store.delete(WORKER, dead)
         return reaped
 
     async def get(self, run_id: str, /) -> FleetJob | None:
-        """Return a job, None if there is none."""
+        """The job of a run; None if there is none."""
         record = await self._store.get(JOB, run_id)
         return None if record is None else _job_of(record)
 
     async def find(self, states: Sequence[JobState] = STATES, /, *, limit: int = 100) -> list[FleetJob]:
-        """Return the jobs in these states: live ones in their order, then ended ones, newest first."""
+        """Jobs in some states: running and waiting ones in their order, then ended ones, newest first."""
         return in_order(await self._jobs({"state": tuple(states)}))[:limit]
 
     async def depth(self, states: Sequence[JobState] = STATES, /) -> QueueDepth:
-        """Return how many jobs there are in each of these states, and how late the queue is."""
+        """The number of jobs in some states, and the longest wait."""
         now = _now()
-        found: dict[JobState, int] = dict.fromkeys(states, 0)
+        counts: dict[JobState, int] = dict.fromkeys(states, 0)
         versions: dict[str, int] = {}
         waits: list[float] = []
         for job in await self._jobs({"state": tuple(states)}):
-            found[job.state] += 1
+            counts[job.state] += 1
             if job.state == "queued":
                 versions[job.version] = versions.get(job.version, 0) + 1
-                since = max(one for one in (job.submitted_at, job.due) if one is not None)
+                since = max(time for time in (job.submitted_at, job.due) if time is not None)
                 if since <= now:
                     waits.append((now - since).total_seconds())
-        return QueueDepth(found, versions, max(waits, default=None))
+        return QueueDepth(counts, versions, max(waits, default=None))
 
     async def workers(self) -> list[WorkerState]:
-        """Return the workers that are registered, the most recently heard of first."""
+        """The registered workers, by their last heartbeats, latest first."""
         running: dict[str, int] = {}
         for job in await self._jobs({"state": "running"}):
             running[job.worker] = running.get(job.worker, 0) + 1
@@ -403,11 +415,11 @@ class StoreQueue:
             silent = max(0.0, (now - seen).total_seconds())
             return WorkerState(from_record(WorkerCard, record.data), running.get(record.key, 0), seen, silent)
 
-        found = restored(await self._store.find(WORKER), state_of).values()
-        return sorted(found, key=lambda one: one.seconds_silent)
+        workers = restored(await self._store.find(WORKER), state_of).values()
+        return sorted(workers, key=lambda worker: worker.seconds_silent)
 
     async def wait(self, seconds: float, /) -> None:
-        """Return after a moment: a store does not say when something changes."""
+        """Wait a moment: a store does not notify of changes."""
         await asyncio.sleep(min(seconds, _POLL))
 
     async def leave(self) -> None:
@@ -425,11 +437,11 @@ class StoreQueue:
         return [*restored(await self._store.find(JOB, where=where), _job_of).values()]
 
     async def _change_claimed(self, job: FleetJob, change: Callable[[FleetJob], FleetJob]) -> bool:
-        """Change a job if its claim still holds; return whether it did."""
+        """Change a job if its claim is still valid; return whether it was."""
 
-        def changed(there: FleetJob) -> FleetJob | None:
-            holds = there.state == "running" and there.claim == job.claim
-            return change(there) if holds else None
+        def changed(stored: FleetJob) -> FleetJob | None:
+            is_valid = stored.state == "running" and stored.claim == job.claim
+            return change(stored) if is_valid else None
 
         return (await self._change(job.run_id, changed))[1]
 
@@ -438,21 +450,21 @@ class StoreQueue:
     ) -> tuple[FleetJob | None, bool]:
         """Change a job atomically unless `change` returns None; return it, and whether it was changed."""
         while (record := await self._store.get(JOB, run_id)) is not None:
-            there = _job_of(record)
-            job = change(there)
+            stored = _job_of(record)
+            job = change(stored)
             if job is None:
-                return there, False
+                return stored, False
             records = [_job_record(job), *([_waiting_record(job)] if job.state == "queued" else [])]
             same = {name: record.data[name] for name in ("state", "claim", "is_cancelling")}
             if await self._store.put_all_if(JOB, run_id, same, records):
-                if there.state == "queued":
-                    await self._store.delete(WAITING, _waiting_record(there).key)
+                if stored.state == "queued":
+                    await self._store.delete(WAITING, _waiting_record(stored).key)
                 return job, True
         return None, False
 
 
 def in_order(jobs: Sequence[FleetJob]) -> list[FleetJob]:
-    """Sort jobs: running and waiting ones as they come, then those that have ended, newest first."""
+    """Sort jobs: running and waiting ones in their order, then ended ones, newest first."""
     start = datetime.min.replace(tzinfo=UTC)
     ended = [job for job in jobs if job.has_ended]
     ended.sort(key=lambda job: job.ended_at or start, reverse=True)
@@ -481,7 +493,7 @@ def _job_of(record: Record) -> FleetJob:
 def _waiting_record(job: FleetJob) -> Record:
     if job.submitted_at is None:
         raise StoreError(f"The job {job.run_id!r} has no time of submission.")
-    # With the claim, a worker that still sees an old record never deletes the one of a later claim.
+    # The key contains the claim, so that a worker with an old record never deletes that of a later claim.
     key = f"{MOST_PRIORITY - job.priority:04d} {job.submitted_at:%Y%m%dT%H%M%S.%f} {job.run_id} {job.claim}"
     data = {
         "run_id": job.run_id,
@@ -494,7 +506,7 @@ def _waiting_record(job: FleetJob) -> Record:
 
 
 def _is_due(waiting: Record) -> bool:
-    """Whether the delay of a job is over, or was counted by a clock from the future."""
+    """Whether the delay of a job is over, or was set by a clock that was ahead."""
     now, queued_at = _now(), waiting.updated_at
     is_delayed = datetime.fromisoformat(waiting.data["due"]) > now
     return not is_delayed or (queued_at is not None and is_future(queued_at, now))

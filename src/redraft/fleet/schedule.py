@@ -1,4 +1,4 @@
-"""Schedules: jobs that are submitted at their times, once each, whichever worker is there."""
+"""Schedules: jobs that workers submit at fixed times, each exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 SCHEDULE = "schedule"
-"""The kind of the record of a schedule; its key is the schedule's name."""
+"""The kind of the records of schedules, whose keys are the names."""
 MOST_MISSED = 100
 """Catch up on at most this many missed times, the latest ones."""
 LONGEST_NAME = 100
@@ -32,21 +32,19 @@ LONGEST_NAME = 100
 class Schedule:
     """Submit a task at the times of a cron expression.
 
-    `cron` is an expression as in the `cron` trigger of an agent file (`next_time`); its times are those of
-    `zone`, a name of the IANA database.
-
-    `missed` says what happens to times at which no worker was there: `one` job for all of them, `all` (the
-    latest 100), or `none`. A schedule that is new begins with its next time.
-
-    Each time is one job, whose id is the name and the time: `nightly-20261123T0200Z`.
+    Each time is a job, whose id is the name and the time: `nightly-20261123T0200Z`. A new schedule begins
+    with its next time.
     """
 
     name: str
     cron: str
+    """An expression as in the `cron` trigger of an agent file."""
     program: Runnable | str
     task: Any = None
     zone: str = "UTC"
+    """The time zone of the expression, a name of the IANA database."""
     missed: Literal["one", "all", "none"] = "one"
+    """The times at which no worker ran become `one` job, `all` of them (the latest 100) or `none`."""
     priority: int = 0
 
     def __post_init__(self) -> None:
@@ -65,15 +63,15 @@ class Schedule:
             raise ConfigError(f"Schedule {self.name!r}: {error}") from error
 
     def next_after(self, moment: datetime) -> datetime:
-        """Return the next time after a moment, in UTC."""
+        """The next time after a moment, in UTC."""
         return next_time(self.cron, self.zone, moment)
 
     def due(self, since: datetime, now: datetime, late: timedelta) -> list[datetime]:
-        """Return the times after `since` for which there should be jobs now.
+        """The times after `since` whose jobs are to be submitted now.
 
-        A time counts as missed if it lies more than `late` back.
+        A time that is more than `late` ago counts as missed.
         """
-        # After months without a worker, only the end of that time matters.
+        # After months without a worker, only the latest times matter.
         times: list[datetime] = []
         window = timedelta(hours=1)
         start = now
@@ -92,7 +90,7 @@ class Schedule:
         return times[-1:]
 
     def job(self, at: datetime, program: str) -> FleetJob:
-        """Return the job of a time."""
+        """The job of a time."""
         form = "%Y%m%dT%H%MZ" if at.second == 0 else "%Y%m%dT%H%M%SZ"
         return FleetJob(f"{self.name}-{at:{form}}", program, self.task, self.priority)
 
@@ -105,13 +103,13 @@ async def submit_due(
     now: datetime,
     late: timedelta,
     *,
-    one_waits: bool = False,
+    skip_while_queued: bool = False,
 ) -> list[str]:
     """Submit the jobs of a schedule that are due; return their ids.
 
-    With `one_waits`, a time passes without a job while that of an earlier one is still waiting.
-    Any number of workers may do this at the same time, and die in between: a time is a job with its own id,
-    and what was submitted is recorded afterwards.
+    With `skip_while_queued`, a time gets no job while the job of an earlier time is still queued. Any number
+    of workers may do this at the same time, and die halfway: the id of a job follows from its time, and the
+    last time is recorded after the submission.
     """
     record, is_new = await store.put_if_absent(Record(SCHEDULE, schedule.name, {"until": now.isoformat()}))
     if is_new:
@@ -125,7 +123,7 @@ async def submit_due(
     ids: list[str] = []
     latest = str(record.data.get("latest", ""))
     for at in schedule.due(since, now, late):
-        before = await queue.get(latest) if one_waits and latest else None
+        before = await queue.get(latest) if skip_while_queued and latest else None
         if before is not None and before.state == "queued":
             logger.info("The schedule %s skips a time: its job %s is still waiting.", schedule.name, latest)
             break

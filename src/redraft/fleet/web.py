@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from redraft.errors import ConfigError
-from redraft.fleet.fleet import queue_beside
+from redraft.fleet.fleet import queue_for
 from redraft.fleet.overview import FleetOverview, limit_document
 from redraft.web.page import Change, NotFoundError, Page, Slice
 
@@ -21,18 +21,18 @@ RETRIED = ("failed", "poisoned", "cancelled")
 
 
 async def fleet(request: PageRequest) -> dict[str, Any]:
-    """The overview of the project's fleet, or the `problem` why there is none.
+    """The overview of the project's fleet, or the `problem` that prevents it.
 
-    `stored_runs` are those of its jobs that have a page.
+    `stored_runs` are the runs that have a page.
     """
     project = request.project
     try:
-        found = await FleetOverview.of(project.shared(_queue), project.store, limit=JOBS)
-    except ConfigError as error:  # no fleet can run here, which is no fault of the page
+        overview = await FleetOverview.of(project.shared(_queue), project.store, limit=JOBS)
+    except ConfigError as error:  # this project can't have a fleet
         return {"problem": await project.redacted_text(str(error))}
-    stored = await project.stored_runs(job.run_id for job in (*found.jobs, *found.failed))
-    overview = await project.redacted(found, full=request.full)
-    return {"problem": "", "overview": overview, "stored_runs": stored}
+    stored = await project.stored_runs(job.run_id for job in (*overview.jobs, *overview.failed))
+    redacted = await project.redacted(overview, full=request.full)
+    return {"problem": "", "overview": redacted, "stored_runs": stored}
 
 
 def _document(page: dict[str, Any]) -> dict[str, Any]:
@@ -41,13 +41,17 @@ def _document(page: dict[str, Any]) -> dict[str, Any]:
 
 async def _fingerprint(request: PageRequest) -> str:
     try:
-        found = await FleetOverview.of(request.project.shared(_queue), request.project.store, limit=JOBS)
+        overview = await FleetOverview.of(request.project.shared(_queue), request.project.store, limit=JOBS)
     except ConfigError as error:
         return str(error)
-    workers = [(one.card.name, one.running, one.is_gone) for one in found.workers]
-    jobs = [(job.run_id, found.state_of(job), job.claim) for job in (*found.jobs, *found.failed)]
-    spent = None if found.spending is None else (round(found.spending.spent, 2), found.spending.is_reached)
-    return sha256(repr((dict(found.depth.jobs), workers, jobs, spent)).encode()).hexdigest()
+    workers = [(worker.card.name, worker.running, worker.is_gone) for worker in overview.workers]
+    jobs = [(job.run_id, overview.state_of(job), job.claim) for job in (*overview.jobs, *overview.failed)]
+    spent = (
+        None
+        if overview.spending is None
+        else (round(overview.spending.spent, 2), overview.spending.is_reached)
+    )
+    return sha256(repr((dict(overview.depth.jobs), workers, jobs, spent)).encode()).hexdigest()
 
 
 async def _cancel(form: Form) -> str:
@@ -67,7 +71,7 @@ async def _retry(form: Form) -> str:
 
 
 def _queue(project: Project) -> Queue:
-    return queue_beside(project.store)
+    return queue_for(project.store)
 
 
 SLICE = Slice(

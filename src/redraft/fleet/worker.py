@@ -1,4 +1,4 @@
-"""FleetWorker: claim jobs, carry them out, and take over those of workers that died."""
+"""FleetWorker: claim jobs, run them, and take over the jobs of dead workers."""
 
 from __future__ import annotations
 
@@ -44,58 +44,62 @@ if TYPE_CHECKING:
     from redraft.fleet.monitor import Monitor
 
 POLL = 1.0
-"""Seconds after which a worker looks for jobs even if it has not heard of any: delayed ones become due."""
+"""Seconds after which a worker looks for jobs without a notification: delayed jobs become due."""
 POISONED = (
     "Its worker died {} times in a row without a new step in the journal of the run, the last time while it "
     "ran nothing else."
 )
 STORE_TRIES = 20
-"""How often at least a job is tried again after errors of the store, which cost nothing."""
+"""Least number of retries after errors of the store, which cost nothing."""
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
-"""Seconds before a failed job is tried again; they double."""
+"""Seconds before a failed job is retried; they double with each try."""
 BUSY_DELAY = 2.0
 """Seconds before a job is claimed again that waits for another run of its program."""
 OUTAGE_WAIT = 0.5
+"""Seconds between attempts to reach the queue."""
 HAND_BACK_WAIT = 10.0
-"""Seconds that cancelled jobs have to be handed back when a worker ends."""
+"""Seconds for handing back cancelled jobs when a worker ends."""
 MEASURE_EVERY = 15.0
-"""Seconds between two measurements of the queue for OpenTelemetry; `/metrics` measures at each request."""
+"""Seconds between measurements of the queue for OpenTelemetry; `/metrics` measures at each request."""
 TICK = 1.0
-"""Seconds between two looks at the schedules."""
+"""Seconds between checks of the schedules."""
 LATE = 60.0
 """Seconds after which a time of a schedule counts as missed."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """A job under way, and why its task was cancelled, if it was."""
+    """A job under way."""
 
     job: FleetJob
     task: asyncio.Task[None]
     claimed_at: float = field(default_factory=monotonic)
     claim: Claim | None = None
     is_cancelled: bool = False
+    """Whether the queue has asked to cancel the job."""
     is_lost: bool = False
+    """Whether another worker has claimed the job."""
     is_ending: bool = False
+    """Whether the end of the job is being reported."""
 
     def cancel(self) -> None:
-        """Cancel the job, unless its end is being reported already."""
+        """Cancel the job, unless its end is being reported."""
         if not self.is_ending:
             self.task.cancel()
 
 
-class _Floor:
-    """Jobs under way: many together, or a suspect by itself."""
+class _Isolation:
+    """Lets jobs run together, and suspects alone."""
 
     def __init__(self) -> None:
         self.suspects = 0
-        """How many suspects run, or wait until nothing else does."""
+        """The number of suspects that run, or wait until nothing else runs."""
         self._together = 0
         self._is_alone = False
         self._changed = asyncio.Event()
 
     @contextmanager
-    def _noted(self, *, alone: bool) -> Generator[None]:
+    def _counted(self, *, alone: bool) -> Generator[None]:
         self._together += not alone
         self._is_alone = alone
         try:
@@ -110,7 +114,7 @@ class _Floor:
         """Run a job with others, once no suspect runs."""
         while self._is_alone:
             await self._change()
-        with self._noted(alone=False):
+        with self._counted(alone=False):
             yield
 
     @asynccontextmanager
@@ -120,7 +124,7 @@ class _Floor:
         try:
             while self._is_alone or self._together:
                 await self._change()
-            with self._noted(alone=True):
+            with self._counted(alone=True):
                 yield
         finally:
             self.suspects -= 1
@@ -132,22 +136,20 @@ class _Floor:
 
 @keyword_hints()
 class FleetWorker:
-    """Carry out the jobs of a fleet, `concurrency` at a time, until `stop` is called.
+    """Runs the jobs of a fleet, at most `concurrency` in parallel, until `stop` is called.
 
-    While the queue is away, a worker claims nothing, and its runs wait to be recorded. Whatever it does not
-    finish is continued by another after the fleet's `pick_up_after` seconds.
+    While the queue can't be reached, a worker claims nothing, and its runs wait to be recorded. If it dies,
+    other workers continue its jobs after the fleet's `pick_up_after` seconds.
 
-    If the project's records are in PostgreSQL, a worker keeps the lessons equal to those of other machines.
-
-    A job in which two workers in a row have died without a new step runs by itself: the worker claims nothing
+    If two workers in a row die in a job without a new step, the job runs alone: its worker claims nothing
     else meanwhile. If that worker dies, too, the job is poisoned.
 
-    The first `stop` ends claiming; jobs under way have `grace` seconds to finish, and are handed back then.
-    The second one hands them back at once. With `any_version`, jobs that other code has begun are continued,
-    too. `listen` is where it answers supervisors and Prometheus, as `HOST:PORT` or as a port on loopback:
-    `/health`, `/ready` and `/metrics` (`Monitor` says what).
+    The first `stop` ends claiming; jobs under way have `grace` seconds to finish, and are then handed back.
+    The second `stop` hands them back immediately. With `any_version`, the worker also continues jobs that
+    other versions of the code began. `listen` is the address of the HTTP endpoint (`Monitor`), as `HOST:PORT`
+    or as a port on loopback.
 
-    Each worker needs a queue object of its own: pass a fleet to one worker only.
+    Each worker needs its own queue object: pass a fleet to a single worker.
     """
 
     def __init__(
@@ -173,13 +175,13 @@ class FleetWorker:
             fleet.pick_up_after,
         )
         self.done = 0
-        """How many jobs have ended here, successfully or not."""
+        """The number of jobs that this worker has ended, successfully or not."""
         self._concurrency = concurrency
         self._grace = grace
         self._any_version = any_version
         self._queue = fleet.queue
         self._running: dict[str, _Running] = {}
-        self._floor = _Floor()
+        self._isolation = _Isolation()
         self._stop = StopRequest()
         self._freed = asyncio.Event()
         self._has_begun = False
@@ -196,12 +198,12 @@ class FleetWorker:
 
     @property
     def running(self) -> int:
-        """How many jobs are under way."""
+        """The number of jobs under way."""
         return len(self._running)
 
     @property
     def problem(self) -> str:
-        """Why the worker claims no jobs; empty if it does, or if it only has enough of them."""
+        """Why the worker claims no jobs; empty if it claims them, or is only at its `concurrency`."""
         if self._stop.requested.is_set():
             return "The worker is stopping."
         if not self._has_begun:
@@ -219,7 +221,7 @@ class FleetWorker:
         self._stop.escalate()
 
     async def measure(self) -> None:
-        """Measure the worker and its queue for the metrics; those of a queue that is away are left out."""
+        """Measure the worker and its queue for the metrics; an unreachable queue is left out."""
         gauges: _telemetry.Gauges = {"redraft.queue_up": [(0, {})]}
         with suppress(StoreError):
             gauges = await fleet_gauges(self.fleet)
@@ -230,10 +232,10 @@ class FleetWorker:
         }
 
     async def run(self, jobs: int | None = None, *, until_idle: bool = False) -> int:
-        """Work until `stop` is called, or that many jobs are done, or, with `until_idle`, none is left.
+        """Work until `stop` is called, `jobs` jobs are done, or, with `until_idle`, no job is left.
 
-        Returns how many jobs were done. SIGTERM and SIGINT call `stop`. It waits for a queue that can't be
-        reached, also at the start. Raises `ConfigError` for a queue that can't be used.
+        Returns the number of ended jobs. SIGTERM and SIGINT call `stop`. A queue that can't be reached is
+        waited for, even at the start. Raises `ConfigError` for a queue that can't be used.
         """
         async with AsyncExitStack() as stack:
             if self._monitor is not None:
@@ -252,7 +254,7 @@ class FleetWorker:
         return self.done
 
     async def _begin_beating(self) -> bool:
-        """Register and send the first heartbeat, once the queue can be reached; False if stopped before."""
+        """Register and send the first heartbeat, once the queue can be reached; False if stopped first."""
         for act in (self._queue.open, lambda: self._queue.register(self.card), self._beat):
             self._heard_at = monotonic()
             while True:
@@ -279,7 +281,7 @@ class FleetWorker:
         if _telemetry.current is not None:
             measuring = self._repeat(self.measure, MEASURE_EVERY)
             beating.append(asyncio.create_task(measuring, name="redraft-measuring"))
-        for task in beating:  # without its heartbeats, a worker must not go on
+        for task in beating:  # a worker without heartbeats must stop
             task.add_done_callback(lambda _ended: self._stop.requested.set())
         try:
             await self._work(jobs, until_idle=until_idle)
@@ -288,14 +290,14 @@ class FleetWorker:
                 if task.done():
                     task.result()
         finally:
-            # What they do may be done again, so they need no time to clean up.
+            # All of this can be repeated, so the tasks need no time to clean up.
             await end_tasks(beating, within=1.0)
 
     async def _work(self, jobs: int | None, *, until_idle: bool) -> None:
         begun = 0
         while not self._stop.requested.is_set() and (jobs is None or begun < jobs):
             self._freed.clear()
-            if len(self._running) >= self._concurrency or self._floor.suspects:
+            if len(self._running) >= self._concurrency or self._isolation.suspects:
                 await _first_of(self._freed.wait(), self._stop.requested.wait())
                 continue
             if self._is_spent:
@@ -309,7 +311,7 @@ class FleetWorker:
                 self._reached()
             except StoreError as error:
                 self._unreachable(error)
-                self._is_claiming = False  # in the queue, it may have succeeded
+                self._is_claiming = False  # the claim may have succeeded in the queue
                 await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stop.requested.wait())
                 continue
             self._is_claiming = False
@@ -322,8 +324,8 @@ class FleetWorker:
                 await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stop.requested.wait())
 
     async def _finish_running(self) -> None:
-        """Wait for the jobs under way, for `grace` seconds at the longest, and hand back the others."""
-        tasks = [one.task for one in self._running.values()]
+        """Wait for the jobs under way, for at most `grace` seconds, and hand back the others."""
+        tasks = [running.task for running in self._running.values()]
         if not tasks:
             return
         await _first_of(asyncio.wait(tasks), self._stop.requested.wait())
@@ -331,11 +333,11 @@ class FleetWorker:
         for running in self._running.values():
             running.cancel()
         await asyncio.wait(tasks, timeout=HAND_BACK_WAIT)
-        self._stop.urgent.set()  # what could not be handed back by now is picked up elsewhere
+        self._stop.urgent.set()  # other workers pick up the jobs that are not handed back by now
         await end_tasks(tasks)
 
     def _begin(self, job: FleetJob) -> None:
-        task = asyncio.create_task(self._carry_out(job), name=f"redraft-job-{job.run_id}")
+        task = asyncio.create_task(self._run_job(job), name=f"redraft-job-{job.run_id}")
         running = self._running[job.run_id] = _Running(job, task)
 
         def end(task: asyncio.Task[None]) -> None:
@@ -347,18 +349,18 @@ class FleetWorker:
 
         task.add_done_callback(end)
 
-    async def _carry_out(self, job: FleetJob) -> None:
+    async def _run_job(self, job: FleetJob) -> None:
         """Run a job, and report its end to the queue."""
         running = self._running[job.run_id]
         outcome, tries = JobOutcome(), self.fleet.tries
         try:
             outcome = await self._claimed_outcome(running)
         except asyncio.CancelledError:
-            pass  # below, as for a program that catches it
+            pass  # handled below, like a program that catches the cancellation
         except ClaimLostError as error:
             logger.info("%s", error)
             return
-        except StoreError as error:  # what was made is in the journal
+        except StoreError as error:  # finished steps are in the journal
             is_passing = not isinstance(error, ChangedRunError | DamagedRecordError)
             outcome = JobOutcome(f"{type(error).__name__}: {error}", may_pass=is_passing)
             tries = max(tries, STORE_TRIES)
@@ -384,9 +386,9 @@ class FleetWorker:
         self.done += 1
 
     async def _claimed_outcome(self, running: _Running) -> JobOutcome:
-        """Take the claim and run the job, by itself if two workers in a row have died in it."""
+        """Take the claim and run the job; alone if two workers in a row have died in it."""
         job = running.job
-        async with self._floor.together():
+        async with self._isolation.together():
             running.claim = claim = await Claim.take(
                 self.fleet.store,
                 job.run_id,
@@ -398,7 +400,7 @@ class FleetWorker:
                 return JobOutcome()
             if not claim.is_suspect:
                 return await self._outcome(running)
-        async with self._floor.alone():
+        async with self._isolation.alone():
             logger.warning("The job %s runs by itself: its worker died %d times.", job.run_id, claim.deaths)
             await claim.run_alone()
             return await self._outcome(running)
@@ -441,7 +443,7 @@ class FleetWorker:
 
     async def _report(self, running: _Running, state: JobState, error: str = "", reason: str = "") -> None:
         async def finish() -> None:
-            if running.claim is not None and state != "finished":  # someone may retry it
+            if running.claim is not None and state != "finished":  # the job may be retried
                 await running.claim.release(acquit=True)
             if await self._queue.finish(running.job, state, error):
                 program = running.job.program
@@ -478,17 +480,19 @@ class FleetWorker:
 
     async def _pulse(self) -> None:
         await self._beat()
-        await self._reap()  # only just heard of: a reaper that has waited for the queue would judge wrongly
+        await (
+            self._reap()
+        )  # right after a heartbeat, so that a reaper that had to wait does not misjudge others
 
     async def _beat(self) -> None:
         """Send a heartbeat, and cancel the jobs that the queue reports as cancelled or lost."""
-        before, asked = dict(self._running), time()
+        before, sent_at = dict(self._running), time()
         heartbeat = await self._queue.heartbeat()
         self._reached()
         if monotonic() - self._heard_at > self.fleet.pick_up_after / 2:  # calls may have waited for the queue
             self._reached_since = monotonic()
         self._heard_at = monotonic()
-        self._clock_offset = heartbeat.now.timestamp() - (asked + time()) / 2
+        self._clock_offset = heartbeat.now.timestamp() - (sent_at + time()) / 2
         for run_id, running in before.items():
             if running.is_ending or running.task.done():
                 continue
@@ -506,9 +510,9 @@ class FleetWorker:
             self._hand_back_stuck(self._gate.spending)
 
     async def _return_unknown(self, heartbeat: Heartbeat) -> None:
-        """Hand back jobs that this worker holds and does not know: the answer to its claim was lost.
+        """Hand back jobs that this worker holds but does not run, since the reply to its claim was lost.
 
-        It must have held them at two heartbeats, since a job may end while a heartbeat is under way.
+        They must be held at two heartbeats in a row, since a job may end during a heartbeat.
         """
         before, self._unknown = self._unknown, {}
         if self._is_claiming:
@@ -524,38 +528,44 @@ class FleetWorker:
         self._unknown = unknown
 
     def _hand_back_stuck(self, spending: SharedSpending) -> None:
-        """Hand back the runs that wait for money, once the replies that they have paid for are recorded."""
+        """Hand back the runs that wait for money, once their last replies are recorded."""
         was_spent, self._was_spent = self._was_spent, self._is_spent
         if self._is_spent and not was_spent:
-            again = spending.budget.next_day(self._clock())
+            next_day = spending.budget.next_day(self._clock())
             logger.warning(
                 "The daily budget of %s is spent; runs wait until %s.",
                 render_usd(spending.budget.usd),
-                again.strftime("%Y-%m-%d %H:%M %Z"),
+                next_day.strftime("%Y-%m-%d %H:%M %Z"),
             )
         stuck = spending.stuck()
-        for run_id in stuck & self._stuck:  # for a heartbeat: so the last replies are in the journal
+        for run_id in stuck & self._stuck:  # stuck since the last heartbeat, so the journal has all replies
             if (running := self._running.get(run_id)) and not running.is_ending:
                 running.task.cancel()
         self._stuck = stuck
 
     async def _submit_due(self) -> None:
-        """Submit what the schedules have due, by the clock of the queue."""
+        """Submit the due jobs of the schedules, by the clock of the queue."""
         late = timedelta(seconds=LATE)
         for schedule in self.fleet.schedules:
             now = datetime.fromtimestamp(self._clock(), UTC)
             program = self.fleet.programs[self.fleet.name_of(schedule.program)]
             await submit_due(
-                schedule, program.name, self._queue, self.fleet.store, now, late, one_waits=program.runs_alone
+                schedule,
+                program.name,
+                self._queue,
+                self.fleet.store,
+                now,
+                late,
+                skip_while_queued=program.runs_alone,
             )
 
     def _clock(self) -> float:
-        """Return the time of the queue, as of the last heartbeat."""
+        """The time of the queue, by its clock at the last heartbeat."""
         return time() + self._clock_offset
 
     async def _reap(self) -> None:
         if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:
-            return  # after an outage, all workers have been silent
+            return  # during an outage, all workers were silent
         reaped = await self._queue.reap(self.fleet.pick_up_after)
         count("redraft.pickups", len(reaped))
         for run_id in reaped:
@@ -579,8 +589,8 @@ def _monitor(worker: FleetWorker, listen: str) -> Monitor:
 
 
 async def _first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of some coroutines is done, and cancel the others."""
-    tasks = [asyncio.ensure_future(one) for one in waiting]
+    """Wait for the first of some coroutines, and cancel the others."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in waiting]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
