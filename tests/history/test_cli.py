@@ -744,7 +744,7 @@ def test_runs_measures_the_success_criteria(revised):
     revised("b", "bb", "bbb")
     lines = redraft("runs", "--criteria").stdout.splitlines()
     assert lines[0] == "Success criteria of 2 runs"
-    assert lines[2].split() == ["criterion", "value", "target", "stands", "on"]
+    assert lines[2].split() == ["criterion", "value", "target", "based", "on"]
     assert lines[3].split()[:6] == ["Quality", "improvement", "50%", ">=", "80%", "1"]
     [consistency] = [line for line in lines if line.startswith("Consistency")]
     assert consistency.split() == ["Consistency", "?", "<=", "0.10", "no", "outputs"]

@@ -1,4 +1,4 @@
-"""`redraft approve`: answer what workflows and agents in cycles ask people."""
+"""`redraft approve`: answer the questions of workflows and agents in cycles."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CHOICES = "[y]es, [n]o, [e]dit, or [q]uit? "
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question that waits for an answer, of an agent's cycle or of a workflow."""
+    """An unanswered question of a workflow or of an agent's cycle."""
 
     approval: Approval
     agent: str = ""
@@ -50,10 +50,11 @@ class OpenQuestion:
 
 @dataclass(frozen=True, slots=True)
 class AnswerChoice:
-    """How a person answers: `value` is the approved data, `...` for what the question shows."""
+    """A person's answer."""
 
     approved: bool
     value: Any = ...
+    """The approved data; `...` for the data that the question shows."""
 
 
 @at_database
@@ -81,9 +82,9 @@ def approve(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Answer what workflows and agents ask people.
+    """Answer the questions of workflows and agents.
 
-    A workflow asks with `human.approve`, an agent about the plan of a cycle.
+    A workflow asks with `human.approve`; an agent asks for approval of a cycle's plan.
 
     On a terminal, shows the question and asks, unless --reject or --value answers it. The workflow is
     continued; if a program started it, the Python call that continues it is printed. A cycle continues by
@@ -92,63 +93,64 @@ def approve(
     if question is None:
         if reject or value is not None or comment or no_resume:
             raise ConfigError("Say which question to answer: ID; `redraft approve` lists them.")
-        deliver_waiting([one.approval for one in run_async(open_questions())], as_json=as_json)
+        deliver_waiting([question.approval for question in run_async(open_questions())], as_json=as_json)
         return
     if reject and value is not None:
         raise ConfigError("--value is the value to approve, so it can't be combined with --reject.")
-    given = AnswerChoice(not reject, ... if value is None else _json_value(value))
+    choice = AnswerChoice(not reject, ... if value is None else _json_value(value))
     is_asking = sys.stdin.isatty() and not reject and value is None and not as_json
     console = CalmConsole(stderr=True)
-    asked = run_async(_find(question))
-    for one in asked:
-        decision = _ask(one, console) if is_asking else given
+    questions = run_async(_find(question))
+    for open_question in questions:
+        decision = _ask(open_question, console) if is_asking else choice
         if decision is None:
             console.say("Not answered.")
             return
-        run_async(_answer(one, decision, comment))
+        run_async(_answer(open_question, decision, comment))
         console.say("Approved." if decision.approved else "Rejected.")
-    if agent := asked[0].agent:
-        after = _after_answer(agent)
+    if agent := questions[0].agent:
+        continuation = _after_answer(agent)
     else:
-        kept = run_async(Workflows().get(asked[0].approval.run_id))
-        if kept is None or not (no_resume or kept.is_awaited):
-            _continue(context, asked[0].approval.run_id, kept, as_json=as_json)
-        after = kept.continuation
-    console.say(after)
+        run_id = questions[0].approval.run_id
+        workflow = run_async(Workflows().get(run_id))
+        if workflow is None or not (no_resume or workflow.is_awaited):
+            _continue(context, run_id, workflow, as_json=as_json)
+        continuation = workflow.continuation
+    console.say(continuation)
     if as_json:
-        answered = [one.approval.id for one in asked]
-        emit_json({"answered": answered, "approved": given.approved, "continuation": after})
+        answered = [open_question.approval.id for open_question in questions]
+        emit_json({"answered": answered, "approved": choice.approved, "continuation": continuation})
 
 
 async def open_questions() -> list[OpenQuestion]:
-    """Return all questions that can be answered, of workflows and of cycles, the oldest first."""
-    found = [OpenQuestion(one) for one in await Approvals().waiting()]
+    """All open questions of workflows and cycles, oldest first."""
+    questions = [OpenQuestion(approval) for approval in await Approvals().waiting()]
     async with open_agents() as agents:
         for handle in await agents.handles():
             async with handle:
-                found += [OpenQuestion(one, handle.name) for one in await handle.questions()]
-    return sorted(found, key=attrgetter("approval.asked_at"))
+                questions += [OpenQuestion(approval, handle.name) for approval in await handle.questions()]
+    return sorted(questions, key=attrgetter("approval.asked_at"))
 
 
 async def _find(name: str) -> list[OpenQuestion]:
-    """Return the question of this name; all of an agent's plan for the agent's name."""
-    waiting = await open_questions()
+    """The question with an id, a prefix of an id or a run; for the name of an agent, all its questions."""
+    questions = await open_questions()
     if name == LAST:
-        found = waiting[-1:]
+        matches = questions[-1:]
     else:
-        found = [one for one in waiting if name in (one.approval.id, one.approval.run_id)]
-        found = found or [one for one in waiting if name and one.approval.id.startswith(name)]
-    if not found and (closed := await Approvals().get(name)) is not None:
+        matches = [asked for asked in questions if name in (asked.approval.id, asked.approval.run_id)]
+        matches = matches or [asked for asked in questions if name and asked.approval.id.startswith(name)]
+    if not matches and (closed := await Approvals().get(name)) is not None:
         return [OpenQuestion(closed)]
-    if not found:
-        raise ConfigError(f"There is no open question {name!r}; `redraft approve` lists those there are.")
-    if not (found[0].agent and all(one.agent == name for one in found)):
-        only(found, name, "approvals", lambda one: one.approval.id)
-    return found
+    if not matches:
+        raise ConfigError(f"There is no open question {name!r}; `redraft approve` lists all open questions.")
+    if not (matches[0].agent and all(match.agent == name for match in matches)):
+        only(matches, name, "approvals", lambda match: match.approval.id)
+    return matches
 
 
 def _ask(question: OpenQuestion, console: CalmConsole) -> AnswerChoice | None:
-    """Show a question, and ask for the answer; None to leave it open."""
+    """Show a question and ask for the answer; None leaves it open."""
     approval: Approval = redactor_of_environment().redact_object(question.approval)
     console.show(question_view(approval))
     while True:
@@ -184,7 +186,7 @@ async def _answer_agent(
     if not isinstance(value, dict):
         raise ConfigError(f"The parameters of an action are a JSON object, got {value!r}.")
     params = cast("dict[str, Any]", value)
-    changes = {key: new for key, new in params.items() if approval.data.get(key, ...) != new}
+    changes = {name: param for name, param in params.items() if approval.data.get(name, ...) != param}
     verdict = "reject" if not decision.approved else "modify" if changes else "approve"
     async with open_agents() as agents, await agents.get(question.agent) as handle:
         await handle.send_feedback(
@@ -197,24 +199,26 @@ async def _answer_agent(
 
 
 def _after_answer(agent: str) -> str:
-    """What is left to decide on of an agent, else how its cycle continues if it does not by itself."""
+    """The hint after an answer: the agent's other questions, or how its cycle continues if it needs help."""
 
     async def state() -> tuple[int, str]:
         async with open_agents() as agents, await agents.get(agent) as handle:
             return len(await handle.questions()), (await handle.summary()).status
 
-    left, status = run_async(state())
-    if left:
-        return f"{counted(left, 'more question')} of {agent}: redraft approve {shlex.quote(agent)}"
+    more, status = run_async(state())
+    if more:
+        return f"{counted(more, 'more question')} of {agent}: redraft approve {shlex.quote(agent)}"
     return f"The cycle continues when {agent} runs again." if status in ("killed", "abandoned") else ""
 
 
-def _continue(context: typer.Context, run_id: str, kept: StoredWorkflow | None, *, as_json: bool) -> NoReturn:
+def _continue(
+    context: typer.Context, run_id: str, workflow: StoredWorkflow | None, *, as_json: bool
+) -> NoReturn:
     words = ["resume", run_id, *(["--json"] if as_json else [])]
     command = context.find_root().command
     code = ExitCode(command.main(words, standalone_mode=False) or 0)
-    # A program's workflow: `resume` can only print the call, but what was asked of this command is done.
-    is_printed = kept is not None and kept.launch is None and kept.record.status != "running"
+    # For a program's workflow, `resume` only prints the call; the answer is stored all the same.
+    is_printed = workflow is not None and workflow.launch is None and workflow.record.status != "running"
     raise typer.Exit(ExitCode.MET if is_printed and code == ExitCode.USAGE else code)
 
 
@@ -229,9 +233,9 @@ def _json_value(text: str) -> Any:
 
 
 def deliver_waiting(approvals: Sequence[Approval], *, as_json: bool) -> None:
-    """Print the questions that wait for an answer, as lines or as a JSON document."""
-    found = redactor_of_environment().redact_object(list(approvals))
-    if found or as_json:
-        deliver(Group(*map(question_view, found)), {"waiting": found}, as_json=as_json)
+    """Print the open questions, as lines or as a JSON document."""
+    redacted = redactor_of_environment().redact_object(list(approvals))
+    if redacted or as_json:
+        deliver(Group(*map(question_view, redacted)), {"waiting": redacted}, as_json=as_json)
     else:
         CalmConsole(stderr=True).say("Nothing is waiting for an answer.")

@@ -1,4 +1,4 @@
-"""The diff page: what changed between two versions of a run, and which issues that resolved."""
+"""The diff page: the changes between two versions of a run, and the issues that they resolved."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ async def diff(request: PageRequest) -> dict[str, Any]:
         spared=(Process,),
         allow=stored.criteria_texts,
     )
-    shown = StoredRun(record)
+    redacted = StoredRun(record)
     return {
         "record": record,
-        "older": shown.version(older.name),
-        "newer": shown.version(newer.name),
+        "older": redacted.version(older.name),
+        "newer": redacted.version(newer.name),
         "view": view,
     }
 
@@ -61,28 +61,25 @@ def _document(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def base_of(record: RunRecord, version: ReflectionVersion) -> ReflectionVersion | None:
-    """The version that another was made from, else the one before; None for the first."""
+    """The version that `version` was made from, else the previous version; None for the first."""
     return record.version(version.base) or record.version(version.iteration - 1)
 
 
 def changed_fields(older: ReflectionVersion, newer: ReflectionVersion) -> Sequence[FieldChange] | None:
-    """The fields that differ between two versions; None if their texts are to be compared."""
+    """The fields that differ between two versions; None if the texts must be compared instead."""
     if len(as_text(older.output)) + len(as_text(newer.output)) > LARGEST:
         return None
     return field_changes(older.output, newer.output)
 
 
 def paired_lines(older: ReflectionVersion, newer: ReflectionVersion) -> list[list[Pair] | int]:
-    """The lines of two versions side by side; a number stands for that many unchanged lines."""
+    """The lines of two versions side by side; a number replaces that many unchanged lines."""
     return fold(pairs(word_diff(as_text(older.output), as_text(newer.output))), CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A line of the older text next to its counterpart in the newer one, with line numbers.
-
-    A line that exists on one side only leaves the other None.
-    """
+    """A line of the older text and its counterpart in the newer text; None if there is none."""
 
     old: Line | None
     new: Line | None
@@ -98,7 +95,7 @@ class Pair:
 
 def pairs(pieces: Sequence[Piece]) -> list[Pair]:
     """Turn a word diff into pairs of lines; a line break common to both texts ends a pair."""
-    found: list[Pair] = []
+    rows: list[Pair] = []
     old: list[Line] = [[]]
     new: list[Line] = [[]]
     numbers = [0, 0]
@@ -109,7 +106,7 @@ def pairs(pieces: Sequence[Piece]) -> list[Pair]:
             numbers[0] += left is not None
             numbers[1] += right is not None
             places = (None if left is None else numbers[0], None if right is None else numbers[1])
-            found.append(Pair(left, right, *places))
+            rows.append(Pair(left, right, *places))
         old[:], new[:] = (old[-1:], new[-1:]) if lines else ([[]], [[]])
 
     for op, text in pieces:
@@ -125,28 +122,28 @@ def pairs(pieces: Sequence[Piece]) -> list[Pair]:
             if line and op != "-":
                 new[-1].append((op, line))
     end()
-    return found
+    return rows
 
 
 def fold(rows: Sequence[Pair], context: int) -> list[list[Pair] | int]:
-    """Keep the pairs that differ and `context` around them; a number stands for that many omitted pairs."""
+    """Keep the differing pairs and `context` pairs around them; a number replaces that many omitted pairs."""
     changed = [at for at, pair in enumerate(rows) if pair.differs]
-    near = {at + off for at in changed for off in range(-context, context + 1)}
-    shown: list[list[Pair] | int] = []
+    near = {at + offset for at in changed for offset in range(-context, context + 1)}
+    folded: list[list[Pair] | int] = []
     for is_near, group in groupby(range(len(rows)), key=near.__contains__):
         part = [rows[at] for at in group]
-        shown.append(part if is_near else len(part))
-    return shown
+        folded.append(part if is_near else len(part))
+    return folded
 
 
 def strip_versions(record: RunRecord, keep: Collection[int]) -> RunRecord:
-    """Return a run with the text of all versions removed, except those whose numbers are in `keep`.
+    """Remove the texts of all versions but those in `keep`.
 
-    What is not shown need not be searched for secrets, which takes long for megabytes.
+    Redaction takes long for megabytes, so texts that are not shown are removed first.
     """
     versions = tuple(
-        one if one.iteration in keep else replace(one, output="", conversation=None, choice=None)
-        for one in record.versions
+        version if version.iteration in keep else replace(version, output="", conversation=None, choice=None)
+        for version in record.versions
     )
     return replace(record, versions=versions, draft=None)
 

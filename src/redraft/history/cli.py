@@ -96,17 +96,17 @@ T = TypeVar("T")
 VERSION = "2 or v2, 1.3 for a candidate, first, best, last."
 LONGEST_CURVE = 8
 LONGEST_TITLE = 40
-"""The longest name of an agent above a run."""
+"""Longest name of an agent in the title of a run."""
 CURVE = ""
-"""The column with the scores as a curve, which needs no name."""
+"""The column of sparklines, which has no title."""
 NUMBERS = ("n", "cost", "s")
 OPTIONAL_COLUMNS = ("s", "cost", "who", "when", CURVE, "n")
 LISTED = 20
-"""How many runs are listed by default."""
+"""Default maximum of listed runs."""
 LONGEST_TASK = 400
 LONGEST_NAME = 30
 EVALUATION = "evaluation"
-"""The kind of record of an evaluation, which `redraft.evals` writes."""
+"""The kind of the records of `redraft.evals`."""
 VERSION_WIDTH = 9
 INDENT = (0, 0, 0, 2)
 BELOW = "<"
@@ -166,8 +166,8 @@ async def runs(
 ) -> None:
     """List runs and workflows, newest first. With --criteria: how well reflecting works in them."""
     _check_choice("--status", status, STATES)
-    _check_choice("--reason", reason, [one.value for one in ConvergenceReason])
-    _check_second(
+    _check_choice("--reason", reason, [reason.value for reason in ConvergenceReason])
+    _check_judge_again(
         criteria=criteria,
         judge_again=judge_again,
         others={
@@ -193,14 +193,14 @@ async def runs(
         filters = {"agent": name, "status": status, "reason": reason}
         where = {column: value for column, value in filters.items() if value}
         records = await ways_of(required_project_store("runs"), where, limit or NEWEST)
-        document = {"database": str(project_place()), "ways": [one.document() for one in records]}
+        document = {"database": str(project_place()), "ways": [record.document() for record in records]}
         deliver(ways_view(records), document, as_json=as_json)
         return
     limit = limit or LISTED
-    found = await _read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
+    loops = await _read_runs(status=status, name=name, reason=reason, inner=inner, limit=limit)
     # Only loops have a reason for stopping.
     workflows = [] if reason else await read_workflows(status=status, name=name, limit=limit)
-    newest = sorted([*found, *workflows], key=lambda one: one.started_at, reverse=True)[:limit]
+    newest = sorted([*loops, *workflows], key=lambda run: run.started_at, reverse=True)[:limit]
     place = str(project_place())
     if as_json:
         documents = [row.document() if isinstance(row, WorkflowRow) else row.summary() for row in newest]
@@ -217,8 +217,8 @@ async def runs(
         CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
 
 
-def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:
-    """Require the options that `--judge-again` and those that go with it need."""
+def _check_judge_again(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:
+    """Refuse `--judge-again` without `--criteria`, and its options without it."""
     if judge_again and not criteria:
         raise ConfigError("--judge-again needs --criteria.")
     for option, value in others.items():
@@ -227,7 +227,7 @@ def _check_second(*, criteria: bool, judge_again: int, others: Mapping[str, obje
 
 
 async def _measured(pattern: ReflectionPattern, judge_again: int, **filters: Any) -> SuccessCriteria:
-    """Measure the success criteria, showing the progress of second judgements."""
+    """Measure the success criteria, with the progress of second judgements on the terminal."""
     if not judge_again:
         return await success_criteria(pattern=pattern, **filters)
     progress, number = Progress(CalmConsole(stderr=True), rows=False), count(1)
@@ -243,18 +243,18 @@ async def _measured(pattern: ReflectionPattern, judge_again: int, **filters: Any
 
 
 def success_view(measured: SuccessCriteria) -> RenderableType:
-    """Render the success criteria of runs: each with its value, its target, and what it stands on."""
+    """Render the success criteria of runs: the value, the target and the basis of each."""
     figures, styles = measured.figures.values(), {None: QUIET, True: GOOD, False: BAD}
     rows = [
         {
             "criterion": figure.title,
             "value": Text(figure.shown_value, styles[figure.reached]),
             "target": figure.shown_target,
-            "stands on": figure.stands_on,
+            "based on": figure.stands_on,
         }
         for figure in figures
     ]
-    table = PlainTable(rows, right=("value",), wrap=("stands on",), fill="stands on")
+    table = PlainTable(rows, right=("value",), wrap=("based on",), fill="based on")
     parts: list[RenderableType] = [
         Text(f"Success criteria of {counted(measured.runs, 'run')}", "bold"),
         "",
@@ -277,8 +277,8 @@ def _check_choice(option: str, value: str | None, choices: Sequence[str]) -> Non
 async def _read_runs(
     *, status: str | None, name: str | None, reason: str | None, inner: bool, limit: int
 ) -> list[RunRecord]:
-    """Read the newest runs that match, with secrets withheld in what a list shows."""
-    found = await Runs().find(status=status, name=name, reason=reason, inner=inner, limit=limit)
+    """The newest runs that match, with secrets withheld in the fields that a list shows."""
+    records = await Runs().find(status=status, name=name, reason=reason, inner=inner, limit=limit)
     redactor = redactor_of_environment()
     return [
         replace(
@@ -287,7 +287,7 @@ async def _read_runs(
             origin=redactor.redact_object(record.origin),
             error=redactor.redact(record.error).text,
         )
-        for record in found
+        for record in records
     ]
 
 
@@ -309,9 +309,9 @@ def _no_runs(place: str, *, filtered: bool, has_inner: bool, is_own: bool) -> st
     )
 
 
-def run_table(found: Sequence[RunRecord | WorkflowRow], *, is_utf8: bool = True) -> PlainTable:
+def run_table(runs: Sequence[RunRecord | WorkflowRow], *, is_utf8: bool = True) -> PlainTable:
     """Render runs and workflows as a table."""
-    rows = [_workflow_row(one) if isinstance(one, WorkflowRow) else _run_row(one) for one in found]
+    rows = [_workflow_row(run) if isinstance(run, WorkflowRow) else _run_row(run) for run in runs]
     if not is_utf8:
         for row in rows:
             del row[CURVE]
@@ -355,8 +355,7 @@ def _curve(record: RunRecord, longest: int | None = None) -> str:
 
 def _cost(usage: TokenUsage) -> str:
     """Render a cost; `?` if it is unknown."""
-    known = usage.cost_usd
-    return "?" if known is None else render_usd(known)
+    return "?" if usage.cost_usd is None else render_usd(usage.cost_usd)
 
 
 @at_database
@@ -379,10 +378,12 @@ async def show(
     verbatim: options.Verbatim = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show a run. Its versions, their scores, what failed, and what it used.
+    """Show a run.
 
-    With --edit, the output is saved as it should have been: it becomes a lesson, and `redraft eval add`
-    makes a case of it.
+    Shows its versions, their scores, what failed, and its usage.
+
+    With --edit, your correction of the output is saved: it becomes a lesson, and `redraft eval add` makes a
+    case of it.
 
     For a workflow: its nodes, their results, and the runs of its loops. Secrets and personal data are
     withheld unless you add --verbatim.
@@ -401,11 +402,11 @@ async def show(
         return
     stored = await _read_run(run, verbatim=verbatim)
     if version is not None:
-        chosen = stored.version(version)
+        selected = stored.version(version)
         if as_json:
-            emit_json({"run_id": stored.record.run_id, "version": chosen})
+            emit_json({"run_id": stored.record.run_id, "version": selected})
         else:
-            emit_untrusted(as_text(chosen.output))
+            emit_untrusted(as_text(selected.output))
     elif as_json:
         emit_json(stored.document(steps=prompts) if verbatim else _document(stored, steps=prompts))
     else:
@@ -415,18 +416,18 @@ async def show(
 
 
 async def _edit(run_id: str, why: str, *, as_json: bool) -> None:
-    """Have a person correct the output of a run; a correction that is refused stays in a file."""
+    """Have a person correct the output of a run; a refused correction is saved in a file."""
     stored = await _read_run(run_id, verbatim=True)
     record = stored.record
     before = editable_text(record)
     is_text = record.output_type is None and isinstance(corrected_version(record).output, str)
     rejected = Path(f"{record.run_id}.rejected")
     with reporting(rejected):
-        check_regular(rejected)  # before the editor opens: it is where a refused text goes
-    shown = _refused_text(rejected) or before
-    text = edited(shown, f"{record.run_id}.{'txt' if is_text else 'json'}")
+        check_regular(rejected)  # before the editor opens, since a refused text is saved there
+    text = _refused_text(rejected) or before
+    text = edited(text, f"{record.run_id}.{'txt' if is_text else 'json'}")
     if is_text and not before.endswith("\n"):
-        text = text.removesuffix("\n")  # which most editors add
+        text = text.removesuffix("\n")  # most editors add it
     try:
         correction = await Runs().correct(record.run_id, text, why=why)
     except (ConfigError, StoreError) as error:
@@ -454,17 +455,17 @@ def _refused_text(path: Path) -> str:
 
 
 def _save_refused(path: Path, text: str) -> None:
-    """Keep a text that was refused in a private file; an empty text deletes the file."""
+    """Save a refused text in a private file; an empty text deletes the file."""
     if not text:
         path.unlink(missing_ok=True)
         return
     with reporting(path):
         replace_file(path, text.encode("utf-8", "surrogatepass"))
-        path.chmod(0o600)  # what was refused may hold a secret
+        path.chmod(0o600)  # the text may contain a secret
 
 
 def _correction(run: StoredRun) -> list[RenderableType]:
-    """Render how a person corrected a run's output, and what became of it."""
+    """Render a person's correction of the output, and the lesson or case made of it."""
     correction = run.record.correction
     if correction is None:
         return []
@@ -481,7 +482,7 @@ def _correction(run: StoredRun) -> list[RenderableType]:
 
 
 def _document(run: StoredRun, *, steps: bool = True) -> dict[str, Any]:
-    """Return a redacted run as plain data, its process redacted too: the state is derived by now."""
+    """A redacted run as plain data. Its process is redacted last, since the state is derived from it."""
     document = run.document(steps=steps)
     return document | {"process": redactor_of_environment().redact_json(document["process"])}
 
@@ -497,11 +498,11 @@ def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableT
 
 
 def _title(run: StoredRun) -> Text:
-    """Render the id, the agent and the start of a run in one line."""
+    """Render the id, the agent and the start of a run as a line."""
     record = run.record
-    who = shortened(visible(record.origin.name), LONGEST_TITLE) or record.origin.surface
+    agent = shortened(visible(record.origin.name), LONGEST_TITLE) or record.origin.surface
     model = f" with {visible(record.origin.model)}" if record.origin.model else ""
-    line = Text.assemble((record.run_id, "bold"), f"  {who}{model}, {ago(record.started_at)}")
+    line = Text.assemble((record.run_id, "bold"), f"  {agent}{model}, {ago(record.started_at)}")
     if record.parent:
         line.append(f", inside {record.parent}", QUIET)
     return line
@@ -535,7 +536,7 @@ def _head(run: StoredRun, *, is_utf8: bool) -> list[RenderableType]:
 
 
 def score_tables(run: StoredRun, width: int) -> list[RenderableType]:
-    """Render a table of criteria by versions, split into several if there are too many versions."""
+    """Render the scores by criterion and version, in several tables if there are too many versions."""
     versions = run.record.versions
     names = max((len(name) for name in (*run.criteria, "strategy")), default=0)
     fits = max(1, (width - min(names, LONGEST_NAME) - 8) // VERSION_WIDTH)
@@ -563,12 +564,12 @@ def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table
         *(_score(version.evaluation.overall_score, overall, bold=True) for version in versions),
     )
     for name in run.criteria:
-        least = run.thresholds.get(name)
+        threshold = run.thresholds.get(name)
         table.add_row(
             visible(name),
-            render_score(least),
+            render_score(threshold),
             *(
-                _score(version.evaluation.criteria_scores[name], least)
+                _score(version.evaluation.criteria_scores[name], threshold)
                 if name in version.evaluation.criteria_scores
                 else Text("", QUIET)
                 for version in versions
@@ -582,12 +583,12 @@ def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table
     return table
 
 
-def _score(score: float | None, least: float | None, *, bold: bool = False) -> Text:
+def _score(score: float | None, threshold: float | None, *, bold: bool = False) -> Text:
     if score is None:
         return Text("-", BAD)
-    below = least is not None and score < least
-    style = (BAD if below else GOOD) + (" bold" if bold else "")
-    return Text(f"{score:.2f} {BELOW}" if below else f"{score:.2f}", style)
+    is_below = threshold is not None and score < threshold
+    style = (BAD if is_below else GOOD) + (" bold" if bold else "")
+    return Text(f"{score:.2f} {BELOW}" if is_below else f"{score:.2f}", style)
 
 
 def _how(version: ReflectionVersion) -> str:
@@ -597,7 +598,7 @@ def _how(version: ReflectionVersion) -> str:
 
 
 def _writers(run: StoredRun) -> list[RenderableType]:
-    """Render which model wrote each version, where it was not the run's only one."""
+    """Render the model that wrote each version, if the run had several."""
     parts = [
         Text(f"version {version.iteration}: {visible(writer)}")
         for version in run.record.versions
@@ -607,20 +608,20 @@ def _writers(run: StoredRun) -> list[RenderableType]:
 
 
 def _candidates(run: StoredRun) -> list[RenderableType]:
-    """Render what the versions that were chosen from several candidates were chosen from, and why."""
+    """Render the rejected candidates of each version, and the reason for the choice."""
     parts: list[RenderableType] = []
     for version in run.record.versions:
         if version.choice is not None:
             parts.append(Text(f"version {version.iteration}: {visible(version.choice.detail)}"))
-        for other in version.rejected:
-            line = Text(f"{other.name}  {scored(other)}", QUIET)
-            line.append(visible(failures(other.evaluation)), QUIET)
+        for candidate in version.rejected:
+            line = Text(f"{candidate.name}  {scored(candidate)}", QUIET)
+            line.append(visible(failures(candidate.evaluation)), QUIET)
             parts.append(Padding(line, INDENT))
     return ["", Text("Candidates", "bold"), *parts] if parts else []
 
 
 def _comparisons(run: StoredRun) -> list[RenderableType]:
-    """Render what the judge preferred where versions were accepted by comparison."""
+    """Render the preferences of the judge, for versions that were accepted by comparison."""
     parts = [
         Text(f"version {version.iteration}: {words}")
         for version in run.record.versions
@@ -641,19 +642,20 @@ def _failed(run: StoredRun) -> list[RenderableType]:
 def _advice(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for advice in run.record.advice:
-        why_chosen = f", {visible(advice.reason)}" if advice.reason else ""
+        reason = f", {visible(advice.reason)}" if advice.reason else ""
         after = f", after {visible(advice.after)}" if advice.after else ""
-        source = Text(f"{visible(advice.source)}{why_chosen}{after}, {advice.tokens} tokens", QUIET)
+        source = Text(f"{visible(advice.source)}{reason}{after}, {advice.tokens} tokens", QUIET)
         parts += [source, Padding(Text(visible(advice.text)), INDENT)]
     return ["", Text("Advice", "bold"), *parts] if parts else []
 
 
 def _reflections(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    for one in run.record.reflections:
-        at = f"version {one.iteration}, step {one.step}" if one.step else f"version {one.iteration}"
-        parts.append(Text(f"{one.trigger}, {at}", QUIET))
-        parts.append(Padding(Text(visible(one.text or one.problem), "" if one.text else BAD), INDENT))
+    for reflection in run.record.reflections:
+        step = f", step {reflection.step}" if reflection.step else ""
+        parts.append(Text(f"{reflection.trigger}, version {reflection.iteration}{step}", QUIET))
+        text = Text(visible(reflection.text or reflection.problem), "" if reflection.text else BAD)
+        parts.append(Padding(text, INDENT))
     return ["", Text("Reflections", "bold"), *parts] if parts else []
 
 
@@ -669,7 +671,7 @@ def _usage(run: StoredRun) -> list[RenderableType]:
 
 
 def _after_text(spent: AfterBest) -> str:
-    """Render what was spent after the best version."""
+    """Render the spend after the best version."""
     if not spent.versions and not (spent.usage and spent.usage.requests):
         return "nothing"
     used = "usage not known" if spent.usage is None else render_usage(spent.usage)
@@ -701,9 +703,11 @@ async def why(
     run: options.Run,
     as_json: options.Json = False,
 ) -> None:
-    """Explain why a run stopped. The rule, its numbers, and what was spent after the best version.
+    """Explain why a run stopped.
 
-    For a workflow without a loop: how far it came, and what it waits for or failed with.
+    Shows the rule, its numbers, and the spend after the best version.
+
+    For a workflow without a loop: its progress, and the question it waits for or the error it failed with.
     """
     if (workflow := await read_why(run)) is not None:
         document = {
@@ -731,7 +735,7 @@ async def why(
 
 
 def _why_view(run: StoredRun) -> RenderableType:
-    """Render the rule, its numbers, what the best version misses, and what was spent after it."""
+    """Render the rule, its numbers, the shortcomings of the best version, and the spend after it."""
     record, reason = run.record, run.why
     best = record.version(record.best)
     parts: list[RenderableType] = [
@@ -741,18 +745,18 @@ def _why_view(run: StoredRun) -> RenderableType:
         Padding(Text(visible(reason.detail)), INDENT),
     ]
     parts += [
-        Padding(Text(f"Version {one.iteration}: {visible(one.choice.detail)}"), INDENT)
-        for one in record.versions
-        if one.choice is not None
+        Padding(Text(f"Version {version.iteration}: {visible(version.choice.detail)}"), INDENT)
+        for version in record.versions
+        if version.choice is not None
     ]
     parts += [
-        Padding(Text(f"Version {one.iteration}: {visible(one.way.reason)}"), INDENT)
-        for one in record.versions
-        if one.way is not None and one.way.reason
+        Padding(Text(f"Version {version.iteration}: {visible(version.way.reason)}"), INDENT)
+        for version in record.versions
+        if version.way is not None and version.way.reason
     ]
     if best is not None:
         parts += ["", _returned(run)]
-        parts += [Padding(Text(f"- {visible(lack)}", BAD), INDENT) for lack in reason.short_of]
+        parts += [Padding(Text(f"- {visible(shortcoming)}", BAD), INDENT) for shortcoming in reason.short_of]
     parts += _correction(run)
     if spent := run.after_best:
         later = f" ({counted(spent.versions, 'version')})" if spent.versions else ""
@@ -761,14 +765,14 @@ def _why_view(run: StoredRun) -> RenderableType:
         parts += ["", Text(f"It ran inside {visible(record.parent)}, and goes on when that one does.", QUIET)]
     else:
         if reason.rule in BUDGETS and not record.parent:
-            parts += ["", Text(_with_more(record), QUIET)]
+            parts += ["", Text(_budget_advice(record), QUIET)]
         if reason.rule not in BUDGETS or record.resuming_call():
             parts += _continuation("run", record.run_id, record.state, record.resuming_call())
     return Group(*parts)
 
 
-def _with_more(record: RunRecord) -> str:
-    """Say how a run that a budget stopped gets a larger one."""
+def _budget_advice(record: RunRecord) -> str:
+    """How to raise the budget of a run that its budget stopped."""
     if record.status == "finished":
         return (
             f"The run is over: under the id {record.run_id} it returns this result, whatever the budget. "
@@ -782,33 +786,30 @@ def _with_more(record: RunRecord) -> str:
 
 
 def _workflow_why(history: WorkflowHistory) -> RenderableType:
-    """Render what state a workflow is in and why, and what goes on with it."""
+    """Render the state of a workflow, the reason, and the way to continue it."""
     row, reason = history.row, history.why
+    listing = f"redraft show {row.run_id} lists its nodes and their results."
     return Group(
         Text.assemble((row.run_id, "bold"), f"  workflow {visible(row.name)}, {ago(row.started_at)}"),
         "",
         Text.assemble((reason.rule, "bold"), f": {reason.headline}."),
         Padding(Text(visible(reason.detail)), INDENT),
         *_continuation("workflow", row.run_id, row.status, history.stored.resuming_call),
-        *([] if row.status in ENDED_EARLY else ["", Text(_listing(row.run_id), QUIET)]),
+        *([] if row.status in ENDED_EARLY else ["", Text(listing, QUIET)]),
     )
 
 
-def _listing(run_id: str) -> str:
-    return f"redraft show {run_id} lists its nodes and their results."
-
-
 def _continuation(kind: str, run_id: str, state: str, call: str) -> list[RenderableType]:
-    """Render what goes on with a run that ended early: the call of a program, or else `redraft resume`."""
+    """Render how to continue a run that ended early: the call of a program, else `redraft resume`."""
     if state not in ENDED_EARLY:
         return []
     if call:
-        return ["", Text(_of_a_program(kind, run_id), QUIET), Padding(Text(visible(call)), INDENT)]
+        return ["", Text(_belongs_to_program(kind, run_id), QUIET), Padding(Text(visible(call)), INDENT)]
     force = " --force" if state == "unknown" else ""
     return ["", Text(f"redraft resume {run_id}{force} goes on with it.", QUIET)]
 
 
-def _of_a_program(kind: str, run_id: str) -> str:
+def _belongs_to_program(kind: str, run_id: str) -> str:
     return f"The {kind} {run_id} belongs to a program of yours, which resumes it with this call:"
 
 
@@ -835,15 +836,18 @@ async def diff(
     verbatim: options.Verbatim = False,
     as_json: options.Json = False,
 ) -> None:
-    """Compare two versions of a run. Compares word by word, or field by field if they are JSON."""
+    """Compare two versions of a run.
+
+    Compares word by word, or field by field if both are JSON.
+    """
     stored = await _read_run(run, verbatim=verbatim)
-    found = stored.diff(older, newer)
-    view = diff_view(found, coloured=CalmConsole().is_coloured)
-    deliver(view, {"run_id": stored.record.run_id, **diff_document(found)}, as_json=as_json)
+    version_diff = stored.diff(older, newer)
+    view = diff_view(version_diff, coloured=CalmConsole().is_coloured)
+    deliver(view, {"run_id": stored.record.run_id, **diff_document(version_diff)}, as_json=as_json)
 
 
 def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
-    """Render two versions' scores, what changed, and which issues were addressed."""
+    """Render the scores of two versions, the changes, and the addressed issues."""
     older, newer = diff.older, diff.newer
     base = "" if newer.base is None else f", from version {newer.base}"
     parts: list[RenderableType] = [
@@ -920,7 +924,7 @@ async def export(
     elif to_file:
         write_output(html, run_page(stored), force=force)
         message = (
-            f"Wrote {html}. Secrets, personal data and host names that were recognised are withheld; "
+            f"Wrote {html}. Recognised secrets, personal data and host names are withheld; "
             "everything else is verbatim, so read it before you share it."
         )
         CalmConsole(stderr=True).say(message)
@@ -960,29 +964,31 @@ def _resume_run(run_id: str, context: typer.Context, *, as_json: bool, force: bo
     record.check_resumable(force=force)
     if call := record.resuming_call():
         return _print_call("run", record.run_id, call, as_json=as_json)
-    token = resumed.set(Resumed(record, required_project_store("runs")))
+    outer = resumed.set(Resumed(record, required_project_store("runs")))
     try:
         return _repeat_command(context, record.origin.arguments, record.origin.folder, as_json=as_json)
     finally:
-        resumed.reset(token)
+        resumed.reset(outer)
 
 
-def _resume_workflow(kept: StoredWorkflow, context: typer.Context, *, as_json: bool, force: bool) -> ExitCode:
-    record = kept.record
+def _resume_workflow(
+    workflow: StoredWorkflow, context: typer.Context, *, as_json: bool, force: bool
+) -> ExitCode:
+    record = workflow.record
     if record.status == "finished" and record.state is not None:
         result = record.result()
         CalmConsole(stderr=True).say(ending_text(result))
         last = run_async(Workflows().last_value(record.run_id))
         print_result(result, last, as_json=as_json)
         return ExitCode.MET
-    kept.check_resumable(force=force)
-    if kept.launch is None:
+    workflow.check_resumable(force=force)
+    if workflow.launch is None:
         return _print_call("workflow", record.run_id, record.resuming_call(), as_json=as_json)
-    token = resumed_workflow.set(kept)
+    outer = resumed_workflow.set(workflow)
     try:
-        return _repeat_command(context, kept.launch.arguments, kept.launch.folder, as_json=as_json)
+        return _repeat_command(context, workflow.launch.arguments, workflow.launch.folder, as_json=as_json)
     finally:
-        resumed_workflow.reset(token)
+        resumed_workflow.reset(outer)
 
 
 def _repeat_command(
@@ -995,23 +1001,23 @@ def _repeat_command(
         raise ConfigError(
             f"The run started in {folder!r}, which can't be entered: {error.strerror}."
         ) from error
-    json = ["--json"] if as_json and "--json" not in arguments else []
+    option = ["--json"] if as_json and "--json" not in arguments else []
     redraft = context.find_root().command
-    return ExitCode(redraft.main([*arguments, *json], standalone_mode=False) or 0)
+    return ExitCode(redraft.main([*arguments, *option], standalone_mode=False) or 0)
 
 
 def _print_call(kind: str, run_id: str, call: str, *, as_json: bool) -> ExitCode:
-    """Print the Python call that resumes a run or workflow of a program."""
+    """Print the Python call that resumes a program's run or workflow."""
     if as_json:
         emit_json({"run_id": run_id, "call": call})
     else:
-        CalmConsole(stderr=True).say(_of_a_program(kind, run_id))
+        CalmConsole(stderr=True).say(_belongs_to_program(kind, run_id))
         emit(call)
     return ExitCode.USAGE
 
 
 async def _refuse_evaluation(run_id: str) -> None:
-    """Raise `ConfigError` for the id of an evaluation, with what shows it."""
+    """Raise `ConfigError` for the id of an evaluation, with the commands that show it."""
     if await required_project_store("runs").get(EVALUATION, run_id) is not None:
         raise ConfigError(
             f"{run_id!r} is an evaluation: `redraft eval show {run_id}` shows what it found, and "
@@ -1020,9 +1026,9 @@ async def _refuse_evaluation(run_id: str) -> None:
 
 
 async def _read_run(run_id: str, *, to_export: bool = False, verbatim: bool = False) -> StoredRun:
-    """Read a run by its id, a prefix of it, or `last`; of a workflow, the run of its loop.
+    """Read a run by its id, a prefix of it, or `last`; for a workflow, the run of its loop.
 
-    It is redacted unless it is to be `verbatim`. Raises `ConfigError` if there is none, or several.
+    The run is redacted unless `verbatim`. Raises `ConfigError` if no run matches, or several.
     """
     await _refuse_evaluation(run_id)
     stored = await Runs().stored(await Workflows().run_of(run_id))

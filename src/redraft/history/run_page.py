@@ -1,4 +1,4 @@
-"""The page of one run, on the dashboard or as a self-contained HTML file."""
+"""The page of a run, on the dashboard or as a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
-"""Where the part of a note about one version begins."""
+"""The beginning of a note's part about a version."""
 VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
 MOST = 20
-"""How many versions a page shows in full. The texts of 200 versions are megabytes, and comparing each with
-the one before takes as long as the run."""
+"""Most versions that a page shows in full. The texts of 200 versions are megabytes, and comparing each with
+its predecessor takes as long as the run."""
 TEXT_FIELDS = ("output", "conversation")
-"""The fields of a step's result that hold text."""
+"""The text fields of a step's result."""
 
 
 async def run(request: PageRequest) -> StoredRun:
-    """Read a run with its steps; for a page, only the versions it shows in full keep their text."""
+    """Read a run with its steps; for a page, without the texts of versions that it does not show in full."""
     stored = await _stored(request)
     if not request.full:
         stored = await asyncio.to_thread(excerpt, stored)
@@ -56,16 +56,16 @@ async def _stored(request: PageRequest) -> StoredRun:
 
 
 async def _with_reflections(request: PageRequest, stored: StoredRun) -> StoredRun:
-    """Add what was spent on learning from the run, which happened after its record was written."""
-    learning = [one for one in stored.timeline if one.step.name.startswith(("observe", "lesson "))]
-    calls = (call.exchange for one in learning for call in one.inner)
+    """Add the usage of learning from the run, which came after its record was written."""
+    learning = [entry for entry in stored.timeline if entry.step.name.startswith(("observe", "lesson "))]
+    calls = (call.exchange for entry in learning for call in entry.inner)
     roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}
     roles["note"] = await note_cost(request.project.store, stored.record.run_id)
-    spent = {role: used for role, used in roles.items() if used != NOTHING_USED}
-    if not spent:
+    added = {role: usage for role, usage in roles.items() if usage != NOTHING_USED}
+    if not added:
         return stored
     return replace(
-        stored, record=replace(stored.record, usage_by_role={**stored.record.usage_by_role, **spent})
+        stored, record=replace(stored.record, usage_by_role={**stored.record.usage_by_role, **added})
     )
 
 
@@ -79,13 +79,13 @@ async def _output(request: PageRequest) -> str:
 
 
 async def _fingerprint(request: PageRequest) -> str:
-    """Return a value that changes whenever an active run makes progress."""
+    """A value that changes whenever an active run makes progress; empty once the run has ended."""
     run_id = request.path["run_id"]
     runs = Runs(request.project.store)
     row = await runs.row(run_id)
     if row is None:
         raise NotFoundError(f"There is no run {run_id!r} here.")
-    # An empty text would say that nothing changes any more, and a run that has begun has no step yet.
+    # The prefix is needed because a new run has no step yet, and an empty text means "no more changes".
     return f"at work {await runs.latest_step(run_id)}" if state_of(row) in AT_WORK else ""
 
 
@@ -95,9 +95,9 @@ def _document(run: StoredRun) -> dict[str, Any]:
 
 
 def run_page(run: StoredRun) -> str:
-    """Return the page of a run as one self-contained HTML file, without scripts and with all text escaped.
+    """Render a run as a self-contained HTML file, without scripts and with all text escaped.
 
-    Its content security policy allows the embedded style sheet and nothing else.
+    Its content security policy allows only the embedded style sheet.
     """
     style = static_text("redraft.css")
     policy = f"default-src 'none'; style-src {policy_hash(style)}; base-uri 'none'; form-action 'none'"
@@ -105,7 +105,7 @@ def run_page(run: StoredRun) -> str:
         "history/templates/run.html",
         page=redact_object(run, clipped, (Process,)),
         site=None,
-        style=Markup(style),  # noqa: S704 (a file of ours, with nothing of the run in it)
+        style=Markup(style),  # noqa: S704 (our own file, without data of the run)
         policy=policy,
         **FUNCTIONS,
     )
@@ -126,12 +126,12 @@ def score_chart(record: RunRecord) -> ScoreCurve:
 
 
 def notes_of(record: RunRecord) -> list[str]:
-    """The diagnostics of a run, a line each."""
+    """The diagnostics of a run as lines."""
     return [line for note in record.diagnostics.values() for line in note_lines(note)]
 
 
 def note_lines(note: str) -> list[str]:
-    """Split a note into lines, merging what it repeats for several versions: `Versions 2 to 4 and 9: ...`."""
+    """Split a note into lines; equal texts of several versions become `Versions 2 to 4 and 9: ...`."""
     before, *parts = OF_A_VERSION.split(note)
     versions: dict[str, list[int]] = {}
     for number, text in zip(parts[::2], parts[1::2], strict=True):
@@ -141,7 +141,7 @@ def note_lines(note: str) -> list[str]:
 
 
 def _numbered(numbers: list[int]) -> str:
-    """Name versions; three or more in a row are given as a range."""
+    """Name versions; three or more in a row become a range."""
     if len(numbers) == 1:
         return f"Version {numbers[0]}"
     ranges: list[list[int]] = []
@@ -151,14 +151,14 @@ def _numbered(numbers: list[int]) -> str:
         else:
             ranges.append([number])
     named: list[str] = []
-    for one in ranges:
-        named += [f"{one[0]} to {one[-1]}"] if len(one) > 2 else map(str, one)  # noqa: PLR2004 (a pair is two)
+    for run in ranges:
+        named += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)  # noqa: PLR2004 (a pair is two)
     listed = ", ".join(named[:-1])
     return f"Versions {listed} and {named[-1]}" if listed else f"Versions {named[-1]}"
 
 
 def how(version: ReflectionVersion, writer: str) -> str:
-    """How a version was made, and from which one; `writer` is its model, if the run had several."""
+    """The strategy and the base of a version; `writer` is its model, if the run had several."""
     if version.repeats is not None:
         return f"the same as version {version.repeats}"
     by = f" by {writer}" if writer else ""
@@ -168,14 +168,14 @@ def how(version: ReflectionVersion, writer: str) -> str:
 
 
 def placed(issue: Issue) -> str:
-    """The message of an issue, after its place in the output."""
+    """The message of an issue, with its place in the output first."""
     place = issue.path or ("" if issue.line is None else f"line {issue.line}")
     is_missing = place and not issue.message.startswith(f"{place}: ")
     return f"{place}: {issue.message}" if is_missing else issue.message
 
 
 def versions_in_full(record: RunRecord) -> frozenset[int]:
-    """Return the numbers of the versions to show in full: the first, the best, and the newest."""
+    """The numbers of the versions to show in full: the first, the best, and the newest."""
     numbers = [version.iteration for version in record.versions]
     if len(numbers) <= MOST:
         return frozenset(numbers)
@@ -184,7 +184,7 @@ def versions_in_full(record: RunRecord) -> frozenset[int]:
 
 
 def excerpt(run: StoredRun) -> StoredRun:
-    """Return a run without the text of the versions that are not shown in full."""
+    """Remove the texts of the versions that are not shown in full."""
     record = run.record
     in_full = versions_in_full(record)
     if len(in_full) == len(record.versions):
@@ -199,7 +199,7 @@ def excerpt(run: StoredRun) -> StoredRun:
 
 
 def _strip_result(result: Any) -> Any:
-    """Return the result of a step without its text; its usage still counts."""
+    """The result of a step without its texts; the usage stays."""
     if not isinstance(result, dict):
         return result
     return {

@@ -24,48 +24,47 @@ if TYPE_CHECKING:
 REASONS = tuple(reason.value for reason in ConvergenceReason)
 MOST = 50
 WATCHED = 10
-"""How many of the newest workflows are checked for changes: active ones are among them."""
+"""The newest workflows that are checked for changes; active ones are among them."""
 
 
 async def runs(request: PageRequest) -> dict[str, Any]:
-    """A page of the runs and workflows that match the query, and their success criteria if it asks for them.
+    """The runs and workflows that match the query, a page at a time, with their success criteria on request.
 
     `older` is the id of the last row if there is another page.
     """
-    wanted, project = RunFilter.of(request), request.project
+    run_filter, project = RunFilter.of(request), request.project
     project_runs = Runs(project.store)
-    last = await wanted.last(request)
-    rows = await wanted.runs(project_runs, MOST + 1, last)
-    found = sorted([*rows, *await wanted.workflows(request, MOST + 1, last)], key=_age, reverse=True)
-    shown = found[:MOST]
-    records = await project_runs.read_rows([row for row in shown if isinstance(row, RunRow)])
+    last = await run_filter.last(request)
+    loops = await run_filter.runs(project_runs, MOST + 1, last)
+    rows = sorted([*loops, *await run_filter.workflows(request, MOST + 1, last)], key=_age, reverse=True)
+    records = await project_runs.read_rows([row for row in rows[:MOST] if isinstance(row, RunRow)])
     by_id = {record.run_id: (await _redacted(request, record)).summary() for record in records}
     table: list[dict[str, Any]] = []
-    for row in shown:
+    for row in rows[:MOST]:
         if isinstance(row, StoredWorkflow):
             table.append((await project.redacted(await Workflows(project.store).row(row))).document())
         elif row.run_id in by_id:
             table.append(by_id[row.run_id])
-    older = table[-1]["run_id"] if table and len(found) > MOST else None
-    page = {"filter": wanted, "runs": table, "older": older}
-    measured = await wanted.measured(request)
+    older = table[-1]["run_id"] if table and len(rows) > MOST else None
+    page = {"filter": run_filter, "runs": table, "older": older}
+    measured = await run_filter.measured(request)
     return page if measured is None else {**page, "criteria": measured}
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """The filter of the page: state, reason and name (each empty for any), and whether to include inner runs.
-
-    With `criteria`, the success criteria are shown, too. `before` is the id of the last run or workflow on
-    the previous page.
-    """
+    """The query of the page."""
 
     status: str
+    """A state, empty for any, as with `reason` and `name`."""
     reason: str
     name: str
     inner: bool
+    """Whether to include inner runs."""
     criteria: bool
+    """Whether to show the success criteria, too."""
     before: str
+    """The id of the last run or workflow on the previous page; empty for the first page."""
 
     @classmethod
     def of(cls, request: PageRequest) -> RunFilter:
@@ -81,8 +80,8 @@ class RunFilter:
         )
 
     @property
-    def _wanted(self) -> dict[str, Any]:
-        """The arguments of a search of runs; None for any."""
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of a search for runs; None for any."""
         return {"status": self.status or None, "name": self.name or None, "reason": self.reason or None}
 
     @property
@@ -91,7 +90,7 @@ class RunFilter:
         return bool(self.status or self.reason or self.name)
 
     async def last(self, request: PageRequest) -> Record | None:
-        """Return the record of `before`, if set; raises `NotFoundError` if it does not exist."""
+        """The record of `before`; None for the first page. Raises `NotFoundError` if it does not exist."""
         store = request.project.store
         if not self.before:
             return None
@@ -101,28 +100,28 @@ class RunFilter:
         return last
 
     async def runs(self, runs: Runs, limit: int, last: Record | None = None) -> list[RunRow]:
-        """Return the newest runs that match."""
-        return await runs.rows(**self._wanted, inner=self.inner, after=last, limit=limit)
+        """The newest runs that match."""
+        return await runs.rows(**self._arguments, inner=self.inner, after=last, limit=limit)
 
     async def measured(self, request: PageRequest) -> SuccessCriteria | None:
-        """Return the success criteria of the newest runs that match, if they are asked for."""
+        """The success criteria of the newest runs that match; None unless requested."""
         if not self.criteria:
             return None
-        return await success_criteria(request.project.store, **self._wanted, inner=self.inner)
+        return await success_criteria(request.project.store, **self._arguments, inner=self.inner)
 
     async def workflows(
         self, request: PageRequest, limit: int, last: Record | None = None
     ) -> list[StoredWorkflow]:
-        """Return the newest workflows that match: none if a reason is set, since only loops have one."""
+        """The newest workflows that match; none if a reason is set, since only loops have one."""
         if self.reason:
             return []
         workflows, status, name = Workflows(request.project.store), self.status or None, self.name or None
         return await workflows.find(status=status, name=name, limit=limit, after=last)
 
 
-def _age(one: RunRow | StoredWorkflow) -> tuple[datetime, str]:
-    """Sort key of runs and workflows, in the order of a store's records."""
-    return one.created_at, one.run_id if isinstance(one, RunRow) else one.record.run_id
+def _age(row: RunRow | StoredWorkflow) -> tuple[datetime, str]:
+    """The sort key of runs and workflows, in the order of a store's records."""
+    return row.created_at, row.run_id if isinstance(row, RunRow) else row.record.run_id
 
 
 async def _redacted(request: PageRequest, record: RunRecord) -> RunRecord:
@@ -136,21 +135,21 @@ def _document(page: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _fingerprint(request: PageRequest) -> str:
-    """Return a value that changes with the table: the newest run, progress of active runs, workflow states.
+    """A value that changes with the table: the newest run, the progress of active runs, workflow states.
 
     A page of older runs does not change.
     """
-    wanted, project = RunFilter.of(request), request.project
-    if wanted.before:
+    run_filter, project = RunFilter.of(request), request.project
+    if run_filter.before:
         return ""
     project_runs = Runs(project.store)
-    found = await wanted.runs(project_runs, MOST)
-    at_work = [row.run_id for row in found if state_of(row) in AT_WORK]
-    workflows = await wanted.workflows(request, WATCHED)
-    at_work += [one.record.run_id for one in workflows if one.state in AT_WORK]
-    progress = [await project_runs.latest_step(run_id) for run_id in at_work]
-    ended = [f"{one.record.run_id} {one.state}" for one in workflows]
-    return "; ".join([found[0].run_id if found else "", *progress, *ended])
+    rows = await run_filter.runs(project_runs, MOST)
+    active = [row.run_id for row in rows if state_of(row) in AT_WORK]
+    workflows = await run_filter.workflows(request, WATCHED)
+    active += [workflow.record.run_id for workflow in workflows if workflow.state in AT_WORK]
+    progress = [await project_runs.latest_step(run_id) for run_id in active]
+    states = [f"{workflow.record.run_id} {workflow.state}" for workflow in workflows]
+    return "; ".join([rows[0].run_id if rows else "", *progress, *states])
 
 
 PAGE = Page(

@@ -1,4 +1,4 @@
-"""The spend page: usage and cost by role, model, agent, task and day, and what was spent in vain."""
+"""The spend page: usage and cost by role, model, agent, task and day, and the wasted spend."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ K = TypeVar("K")
 PERIODS = {"7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days", "all": "all time"}
 FIRST_PERIOD = "30"
 MOST = 20
-"""Rows in a table; the rest are added up in the last row."""
+"""Rows in a table; a last row adds up the others."""
 MOST_DAYS = 92
-"""Longest period in days that is shown day by day; a longer one is shown by month."""
+"""Longest period in days that is shown by day; a longer period is shown by month."""
 CYCLE, NOTE = "cycle", "note"
 """The roles of cycles and notes."""
 LONGEST = 200
@@ -39,7 +39,7 @@ async def spend(request: PageRequest) -> dict[str, Any]:
     """The spend of a period: `days` is 7, 30, 90 or all; `inner=0` leaves out inner runs.
 
     `at_work` and `interrupted` count the runs that are not included yet. A period of more than `MOST_DAYS`
-    has `months` in place of `days`. `has_runs` says whether there are any, in any period.
+    has `months` instead of `days`. `has_runs` says whether any run is stored, in any period.
     """
     period, inner = request.query.get("days", FIRST_PERIOD), request.query.get("inner") != "0"
     if period not in PERIODS:
@@ -49,20 +49,20 @@ async def spend(request: PageRequest) -> dict[str, Any]:
     spend = await runs.spend(since, inner=inner)
     days, tasks = _tallies(spend.days), _tallies(spend.tasks)
     roles, models, agents = _tallies(spend.roles), _tallies(spend.models), _tallies(spend.agents)
-    expenses = [(NOTE, group, used) for group, used in spend.notes.items()]
-    for name, of_days in (await request.project.shared(AgentList.of).spend()).items():
-        expenses += [(CYCLE, ExpenseGroup(day, name), used) for day, used in of_days.items()]
+    expenses = [(NOTE, group, totals) for group, totals in spend.notes.items()]
+    for name, by_day in (await request.project.shared(AgentList.of).spend()).items():
+        expenses += [(CYCLE, ExpenseGroup(day, name), totals) for day, totals in by_day.items()]
     for role, group, totals in expenses:
         if since is None or group.day >= since:
-            used = SpendTally.of_expenses(totals)
-            days.setdefault(group.day, SpendTally()).add(used)
+            tally = SpendTally.of_expenses(totals)
+            days.setdefault(group.day, SpendTally()).add(tally)
             for tallies, key in ((roles, role), (models, group.model), (agents, group.agent)):
-                tallies.setdefault(key, SpendTally()).add(used)
+                tallies.setdefault(key, SpendTally()).add(tally)
             if group.task:
-                tasks.setdefault(group.task, SpendTally()).add(used)
+                tasks.setdefault(group.task, SpendTally()).add(tally)
     total = SpendTally()
-    for used in days.values():
-        total.add(used)
+    for tally in days.values():
+        total.add(tally)
     by_month = bool(days) and (max(days) - min(days)).days >= MOST_DAYS
     return {
         "period": period,
@@ -81,15 +81,15 @@ async def spend(request: PageRequest) -> dict[str, Any]:
 
 
 def spend_chart(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The days or months as bars, with gaps for those without a run.
+    """The days or months as bars, with gaps where there was no run.
 
-    The unit is dollars, or tokens if no cost is known; `bars` is None where nothing was spent.
+    The unit is dollars, or tokens if no cost is known; `bars` is None if nothing was spent.
     """
-    used = {row["name"]: row for row in rows}
-    names = without_gaps(sorted(used))
+    by_name = {row["name"]: row for row in rows}
+    names = without_gaps(sorted(by_name))
     is_priced = any(row["cost_usd"] > 0 for row in rows)
     field = "cost_usd" if is_priced else "total_tokens"
-    values = [used[name][field] if name in used else 0 for name in names]
+    values = [by_name[name][field] if name in by_name else 0 for name in names]
     drawn = bars(names, values, cost if is_priced else lambda value: count(round(value)), LARGE)
     return {"unit": "dollars" if is_priced else "tokens", "bars": drawn}
 
@@ -101,106 +101,107 @@ def _tallies(sums: Mapping[K, Totals]) -> dict[K, SpendTally]:
 def _most_expensive(
     tallies: Mapping[str, SpendTally],
 ) -> tuple[list[tuple[str, SpendTally]], int, SpendTally | None]:
-    """Return the most expensive tallies (the largest, if no cost is known), and the sum of the others."""
-    first = nlargest(MOST, tallies.items(), key=lambda item: (item[1].cost_usd, item[1].total_tokens))
-    if len(tallies) == len(first):
-        return first, 0, None
-    rest, shown = SpendTally(), {key for key, _ in first}
-    for key, used in tallies.items():
-        if key not in shown:
-            rest.add(used)
-    return first, len(tallies) - len(first), rest
+    """The tallies with the highest cost, else the most tokens; and the number and the sum of the others."""
+    top = nlargest(MOST, tallies.items(), key=lambda item: (item[1].cost_usd, item[1].total_tokens))
+    if len(tallies) == len(top):
+        return top, 0, None
+    rest, top_keys = SpendTally(), {key for key, _ in top}
+    for key, tally in tallies.items():
+        if key not in top_keys:
+            rest.add(tally)
+    return top, len(tallies) - len(top), rest
 
 
 async def _named_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> dict[str, Any]:
-    first, others, rest = _most_expensive(tallies)
-    names = await request.project.redacted([key for key, _ in first])
+    top, others, rest = _most_expensive(tallies)
+    names = await request.project.redacted([key for key, _ in top])
     rows = [
-        {"name": name, "is_redacted": name != key, **_document(used)}
-        for (key, used), name in zip(first, names, strict=True)
+        {"name": name, "is_redacted": name != key, **_document(tally)}
+        for (key, tally), name in zip(top, names, strict=True)
     ]
     return _table(rows, others, rest)
 
 
 async def _task_rows(request: PageRequest, tallies: Mapping[str, SpendTally]) -> dict[str, Any]:
-    first, others, rest = _most_expensive(tallies)
-    newest = await Runs(request.project.store).newest_of_tasks([key for key, _ in first])
+    top, others, rest = _most_expensive(tallies)
+    newest = await Runs(request.project.store).newest_of_tasks([key for key, _ in top])
     words = await task_words(request.project, newest.values())
-    rows = [{"name": words.get(newest.get(key, "")) or key, **_document(used)} for key, used in first]
+    rows = [{"name": words.get(newest.get(key, "")) or key, **_document(tally)} for key, tally in top]
     return _table(rows, others, rest)
 
 
 def _table(rows: list[dict[str, Any]], others: int, rest: SpendTally | None) -> dict[str, Any]:
-    """A table, most expensive first; `others` adds up the rows that did not fit."""
+    """A table, most expensive row first; `others` adds up the rest."""
     return {"rows": rows, "others": None if rest is None else {"count": others, **_document(rest)}}
 
 
-def _document(used: SpendTally) -> dict[str, Any]:
-    """A tally as plain data; with `unknown` runs `cost_usd` is a lower bound."""
-    sums = {field.name: getattr(used, field.name) for field in fields(used)}
-    return {**sums, "total_tokens": used.total_tokens}
+def _document(tally: SpendTally) -> dict[str, Any]:
+    """A tally as plain data; with `unknown` runs, `cost_usd` is a lower bound."""
+    sums = {field.name: getattr(tally, field.name) for field in fields(tally)}
+    return {**sums, "total_tokens": tally.total_tokens}
 
 
 def _day_rows(by_day: Mapping[date, SpendTally], *, by_month: bool) -> list[dict[str, Any]]:
-    found: dict[str, SpendTally] = {}
-    for day, used in by_day.items():
-        found.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", SpendTally()).add(used)
-    return [{"name": key, **_document(found[key])} for key in sorted(found, reverse=True)]
+    tallies: dict[str, SpendTally] = {}
+    for day, tally in by_day.items():
+        tallies.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", SpendTally()).add(tally)
+    return [{"name": name, **_document(tallies[name])} for name in sorted(tallies, reverse=True)]
 
 
 def without_gaps(names: Sequence[str]) -> list[str]:
-    """Return all days (`2026-11-23`) or months (`2026-11`) from the first name to the last."""
+    """All days (`2026-11-23`) or months (`2026-11`) from the first name to the last."""
     if not names:
         return []
     if len(names[0]) == len("2026-11"):
         first, last = (int(name[:4]) * 12 + int(name[5:]) - 1 for name in (names[0], names[-1]))
         return [f"{month // 12:04d}-{month % 12 + 1:02d}" for month in range(first, last + 1)]
     first_day, last_day = date.fromisoformat(names[0]), date.fromisoformat(names[-1])
-    return [f"{first_day + timedelta(days=at)}" for at in range((last_day - first_day).days + 1)]
+    return [f"{first_day + timedelta(days=days)}" for days in range((last_day - first_day).days + 1)]
 
 
 @dataclass(slots=True)
 class SpendTally(Totals):
-    """Sums over runs, cycles of agents and notes on runs; `cycles_and_notes` counts the latter two."""
+    """Sums over runs, cycles of agents and notes on runs."""
 
     cycles_and_notes: int = 0
+    """The number of cycles and notes; `runs` does not count them."""
 
     @classmethod
     def of_runs(cls, totals: Totals) -> Self:
-        """Return the tally of runs."""
+        """The tally of runs."""
         tally = cls()
         Totals.add(tally, totals)
         return tally
 
     @classmethod
     def of_expenses(cls, totals: Totals) -> Self:
-        """Return the tally of cycles or notes."""
+        """The tally of cycles or notes."""
         tally = cls.of_runs(totals)
         tally.runs, tally.cycles_and_notes = 0, totals.runs
         return tally
 
     def add(self, other: Totals) -> None:
-        """Add other sums to these."""
+        """Add other sums."""
         Totals.add(self, other)
         self.cycles_and_notes += other.cycles_and_notes if isinstance(other, SpendTally) else 0
 
 
 async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]:
-    """Return the beginning of each run's task by run id, with secrets withheld.
+    """The beginning of each run's task by run id, with secrets withheld.
 
     Redaction comes before truncation: half a secret would not be recognised.
     """
-    found: dict[str, str] = {}
+    tasks: dict[str, str] = {}
     for run_id in run_ids:
         record = await listed(project.store, RUN, run_id)
         if record is not None:
             try:
                 with reading(record):
-                    found[run_id] = str(record.data["task"]["description"])
+                    tasks[run_id] = str(record.data["task"]["description"])
             except DamagedRecordError:
-                found[run_id] = "(a damaged record)"
-    shown = await project.redacted(list(found.values()))
-    return {run_id: words[:LONGEST] for run_id, words in zip(found, shown, strict=True)}
+                tasks[run_id] = "(a damaged record)"
+    redacted = await project.redacted(list(tasks.values()))
+    return {run_id: words[:LONGEST] for run_id, words in zip(tasks, redacted, strict=True)}
 
 
 PAGE = Page(
