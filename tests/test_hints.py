@@ -226,6 +226,7 @@ ANY = {
     "reflect": lambda **options: asyncio.run(reflect("Say it.", **options)),
     "reflected": reflected,
     "ReflectionPattern": redraft.ReflectionPattern,
+    "Agent.from_pydantic_ai": lambda **options: Agent.from_pydantic_ai(None, **options),
     "Agent.run_sync": lambda **options: asker().run_sync("Say it.", **options),
     "Task": lambda **options: Task("Say it.", **options),
 }
@@ -237,7 +238,7 @@ ANY = {
         ("Agent", "instructions", "Did you mean 'system_prompt'?"),
         ("reflect", "instructions", "A model has them as Agent(system_prompt=...)."),
         ("Agent", "prompt", "Did you mean 'system_prompt'?"),
-        ("reflect_sync", "prompt", "The task is the first argument."),
+        ("reflect_sync", "prompt", "Did you mean 'task'?"),
         ("Agent.run_sync", "prompt", "Did you mean 'query'?"),
         ("ReflectionPattern", "criteria", "Did you mean 'quality_criteria'?"),
         ("Agent", "quality_criteria", "Did you mean 'criteria'?"),
@@ -265,6 +266,9 @@ ANY = {
         ("Agent", "evaluator", "A function that checks the output is a criterion: criteria=[function]."),
         ("Agent", "evaluate", "A function that checks the output is a criterion: criteria=[function]."),
         ("Agent", "response_model", "Did you mean 'output_type'?"),
+        ("Agent.from_pydantic_ai", "temperature", "The agent that is wrapped has its own."),
+        ("Agent.from_pydantic_ai", "tools", "The agent that is wrapped has its own."),
+        ("Agent.from_pydantic_ai", "candidates", "Pass it as pattern=ReflectionPattern(candidates=...)."),
         ("Agent", "threshold", "Did you mean 'quality_threshold'?"),
     ],
 )  # fmt: skip

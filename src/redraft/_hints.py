@@ -23,8 +23,10 @@ REMOVED = {
 
 _SETTING = "It is a setting of the model: model_settings={%r: ...}."
 _OF_AGENT = "It is a setting of the model: Agent(..., model_settings={%r: ...})."
+_OF_WRAPPED = tuple((name, "The agent that is wrapped has its own.") for name in ("agent", "graph"))
 _SETTINGS = {
     name: (
+        *_OF_WRAPPED,
         ("model_settings", _SETTING % name),
         ("quality_criteria", _OF_AGENT % name),
         ("pattern", _OF_AGENT % name),
@@ -37,8 +39,13 @@ _RETRY = "Retry(attempts=...)"
 _OUTPUT_TYPE = (("output_type", ""),)
 GUESSES: Mapping[str, tuple[tuple[str, str], ...]] = {
     **_SETTINGS,
-    "instructions": (("system_prompt", ""), ("generate", "A model has them as Agent(system_prompt=...).")),
-    "prompt": (("system_prompt", ""), ("task", "The task is the first argument."), ("query", "")),
+    **dict.fromkeys(("system_prompt", "output_type", "model_settings"), _OF_WRAPPED),
+    "instructions": (
+        *_OF_WRAPPED,
+        ("system_prompt", ""),
+        ("generate", "A model has them as Agent(system_prompt=...)."),
+    ),
+    "prompt": (("system_prompt", ""), ("task", ""), ("query", "")),
     "criteria": (
         ("quality_criteria", ""),
         ("pattern", "Pass them to the Agent, or as pattern=ReflectionPattern(quality_criteria=...)."),
@@ -52,7 +59,10 @@ GUESSES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "reflection_model": (("judge", ""),),
     "evaluate": (("criteria", _CHECK), ("quality_criteria", _CHECK)),
     "evaluator": (("evaluate", ""), ("criteria", _CHECK), ("quality_criteria", _CHECK)),
-    "tools": (("generate", "Tools belong to an agent: Agent(model, tools=[...])."),),
+    "tools": (
+        *_OF_WRAPPED,
+        ("generate", "Tools belong to an agent: Agent(model, tools=[...])."),
+    ),
     "n": (
         ("candidates", ""),
         ("pattern", "First drafts made at once are pattern=ReflectionPattern(candidates=...)."),

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -128,6 +129,11 @@ def test_reflect_judges_by_its_arguments():
         "Say hi.", generate=lambda _prompt: next(drafts), criteria=[SHORT], max_iterations=2, pattern=pattern
     )
     assert (result.best_output, result.success, len(result.history.versions)) == ("Hi!", True, 2)
+
+
+def test_the_name_of_a_pattern_is_shown_as_it_was_written():
+    result = reflect_sync("Say hi.", generate=lambda _prompt: "Hi 5", criteria=[re.compile(r"\bHi \d")])
+    assert r"criterion is at its threshold: 'matches \bHi \d' 1.00" in result.stop.detail
 
 
 @pytest.mark.parametrize("surface", SURFACES)

@@ -206,7 +206,7 @@ CLARITY = ReflectionPattern(quality_criteria=["clarity"])
     [
         (
             {"generate": lambda prompt: "x"},
-            "nothing to judge with: pass evaluate=..., or a pattern=.*REDRAFT_MODEL",
+            "nothing to judge with: pass evaluate=..., criteria=... that are checks, or judge=.*REDRAFT",
         ),
         ({"evaluate": bool}, "nothing to draft with: pass generate=..., or set REDRAFT_MODEL"),
         (
@@ -215,7 +215,7 @@ CLARITY = ReflectionPattern(quality_criteria=["clarity"])
         ),
         (
             {"generate": lambda prompt: "x", "pattern": CLARITY},
-            "no model to judge 'clarity': pass a pattern=... that has a reflection_model, or set",
+            "no model to judge 'clarity': pass judge=..., or set",
         ),
     ],
 )

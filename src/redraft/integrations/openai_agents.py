@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from redraft._hints import keyword_hints
 from redraft._steps import OutgoingCall, call_gate, gated, step_context
 from redraft._texts import as_text, estimate_tokens
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenAIAgent", "reflecting"]
 
 
+@keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
 def reflecting(
     agent: Agent[Any],
     *,

@@ -196,6 +196,7 @@ class Agent(Generic[OutputT]):
         return self._unpickled, (state, kind)
 
     @staticmethod
+    @keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
     def from_pydantic_ai(
         agent: AbstractAgent[Any, T],
         *,

@@ -42,7 +42,7 @@ class JudgeHint(NamedTuple):
 
 BY_FUNCTION = JudgeHint("evaluate=..., criteria=... that are checks, or judge=...", "judge=...")
 BY_AGENT = JudgeHint(*["agent=..., or reflection_model=... in the pattern"] * 2)
-BY_PATTERN = JudgeHint(*["judge=..., or reflection_model=... in the pattern"] * 2)
+BY_PATTERN = JudgeHint(*["judge=..."] * 2)
 
 
 def function_verbs(
@@ -62,7 +62,7 @@ def function_verbs(
     """
     if evaluate is not None and pattern.quality_criteria is not None:
         raise ConfigError(
-            "Pass either evaluate or quality_criteria, not both, because each decides what is good enough."
+            "Pass either evaluate or criteria, not both, because each decides what is good enough."
         )
     model: ChatModel | None = None
     generator: Generator | None = None
@@ -164,7 +164,7 @@ def reflector_of(pattern: ReflectionPattern, model: ChatModel | None, runner: st
         return None
     if runner:
         pattern.triggers.check_runner(runner)
-    missing = "There is no model to reflect with, which reflection_triggers need: pass reflection_model=..."
+    missing = "There is no model to reflect with, which reflection_triggers need: pass judge=..."
     return judge_of(pattern, model, missing)
 
 
