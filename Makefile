@@ -25,7 +25,7 @@ soak: $(VENV)/.dev
 # The recipes of examples/engines, each in an environment of its own, and the clients of docs/providers.md; the real
 # Claude Code and Codex. Needs Debian's redis-server, pgbouncer and npm.
 ENGINES := celery taskiq dbos ray providers
-# Those of docs/recipes.md, likewise, and a Jupyter kernel for the notebook of examples/.
+# The files of examples/frameworks, likewise, and a Jupyter kernel for the notebook of examples/.
 FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy jupyter
 test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done) $(FRAMEWORKS:%=build/frameworks/%/.done) \
 		build/coding_agents/.done

@@ -71,8 +71,8 @@ AFTER_COMMANDS = {
 }
 """The last lines of the help."""
 REMOVED = {
-    "optimize": 'tune texts with GEPA over an Evaluation; docs/recipes.md has the program, "Tune a prompt"',
-    "eval export": 'write the rows with a few lines of Python; docs/recipes.md has them, "Rows for training"',
+    "optimize": "tune texts with GEPA over an Evaluation, as examples/tune_with_gepa.py does",
+    "eval export": "write the rows with a few lines of Python, as examples/training_pairs.py does",
     "eval --fleet": "leave it out: one process evaluates many cases at once, --at-once says how many",
     "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
     "cycle feedback --approve": "`redraft approve AGENT` decides on a plan; praise needs no option but -m",

@@ -320,7 +320,7 @@ def test_what_cannot_work_is_said_before_anything_is_spent():
 def test_what_was_removed_says_what_to_do_instead():
     with pytest.raises(TypeError, match=r"argument 'fleet'\. Leave it out: .* at_once="):
         Evaluation(cases(1), revising(), fleet="app:fleet")
-    with pytest.raises(ImportError, match=r"'Optimization' was removed .* docs/recipes\.md"):
+    with pytest.raises(ImportError, match=r"'Optimization' was removed .* examples/tune_with_gepa"):
         from redraft.evals import Optimization  # noqa: F401
 
 

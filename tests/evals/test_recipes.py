@@ -1,19 +1,18 @@
-"""The recipes of `docs/recipes.md` about evaluation, run with scripted models."""
+"""The examples about evaluation, run with scripted models."""
 
 import asyncio
 import json
+import runpy
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
-from support.pages import Page
+from support.pages import ROOT
 
-PAGE = Page("docs/recipes.md")
-TUNE, ROWS = (
-    next(code for code in PAGE.blocks("python") if word in code) for word in ("gepa", "pairs.jsonl")
-)
+TUNE = ROOT / "examples" / "tune_with_gepa.py"
+PAIRS = ROOT / "examples" / "training_pairs.py"
 DIGITS = QualityCriterion("digits", evaluator="regex", evaluator_config={"pattern": "[0-9]"})
 
 
@@ -27,7 +26,7 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_prompt_is_tuned_with_gepa(monkeypatch):
+def test_a_prompt_is_tuned_with_gepa(monkeypatch, capsys):
     def order(request):
         return "2 teas" if "Use digits" in request.messages[0].content else "two teas"
 
@@ -46,8 +45,10 @@ def test_a_prompt_is_tuned_with_gepa(monkeypatch):
         writer=Agent(ScriptedModel(propose), pattern=checked, name="writer"),
     )
     monkeypatch.setitem(sys.modules, "app", app)
-    names, printed = PAGE.run(TUNE)
-    assert printed.endswith(PAGE.blocks("text")[-1]), printed
+    names = runpy.run_path(str(TUNE))
+    printed = capsys.readouterr().out
+    assert "tuned against present: better, +100.0 points" in printed
+    assert printed.endswith("You are a clerk. Use digits.\n")
     assert names["report"].differences[-1].passed.verdict == "better"
     # The writer sees the tasks, the answers, and what was wrong with them.
     assert len(asked) == 2
@@ -64,7 +65,7 @@ def test_a_search_whose_model_is_away_ends_with_its_error(monkeypatch):
     agent = Agent(ScriptedModel(away), pattern=ReflectionPattern(0), name="clerk")
     monkeypatch.setitem(sys.modules, "app", SimpleNamespace(clerk=agent, writer=agent))
     with pytest.raises(RuntimeError, match="The model is away"):
-        PAGE.run(TUNE)
+        runpy.run_path(str(TUNE))
 
 
 def test_pairs_are_written_for_training(project):
@@ -82,7 +83,7 @@ def test_pairs_are_written_for_training(project):
         await wrong.run("Never be right.")
 
     asyncio.run(runs())
-    PAGE.run(ROWS)
+    runpy.run_path(str(PAIRS))
     (row,) = map(json.loads, (project / "pairs.jsonl").read_text("utf-8").splitlines())
     assert row["prompt"] == [{"role": "user", "content": "Take an order."}]
     assert row["rejected"] == "two teas"

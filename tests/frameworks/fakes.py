@@ -1,4 +1,4 @@
-"""Play a recipe of docs/recipes.md with a fake in place of its model: `fakes.py RECIPE`.
+"""Play a file of examples/frameworks with a fake in place of its model: `fakes.py NAME`.
 
 Each fake asks for the stock of tea unless the conversation has it, and otherwise says the next of three
 answers. The second is the worst, so that the third starts from the conversation of the first. A fake replaces

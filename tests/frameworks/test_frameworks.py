@@ -1,4 +1,4 @@
-"""The recipes of `docs/recipes.md`, each run with its framework and a fake in place of the model.
+"""The examples of `examples/frameworks`, each run with its framework and a fake in place of the model.
 
 `make test-integrations` makes an environment for each of them, from the pinned requirements beside this file.
 """

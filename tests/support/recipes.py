@@ -1,12 +1,12 @@
-"""Run a recipe of docs/recipes.md in the environment of its framework."""
+"""Run an example of `examples/frameworks` in the environment of its framework."""
 
 import json
 import os
 import subprocess
 
-from support.pages import ROOT, Page
+from support.pages import ROOT
 
-PAGE = "docs/recipes.md"
+FOLDER = ROOT / "examples" / "frameworks"
 FAKES = ROOT / "tests" / "frameworks" / "fakes.py"
 DONE = {
     "outputs": ["Some.", "Few.", "There are 7."],
@@ -17,17 +17,16 @@ DONE = {
     "cost": None,
     "remembered": 3,
 }
-"""What `play` returns, if a recipe leaves nothing out."""
+"""What `play` returns, if an example leaves nothing out."""
 DIED = 9
 
 
 def play(recipe, python, folder, **variables):
-    """Run a recipe with its fake, in `folder`; return what it did, None if it died."""
-    for name, text in Page(PAGE).files("python").items():
-        (folder / name).write_text(text, "utf-8")
+    """Run an example with its fake, in `folder`; return what it did, None if it died."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONDONTWRITEBYTECODE": "1",
         "REDRAFT_HOME": str(folder / "home"),
         **variables,
         "HOME": str(folder),  # where frameworks keep what they remember
