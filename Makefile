@@ -26,7 +26,7 @@ soak: $(VENV)/.dev
 # Claude Code and Codex. Needs Debian's redis-server, pgbouncer and npm.
 ENGINES := celery taskiq dbos ray providers
 # The files of examples/frameworks, likewise, and a Jupyter kernel for the notebook of examples/.
-FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy jupyter
+FRAMEWORKS := clients claude_agent_sdk google_adk haystack smolagents crewai dspy instructor jupyter
 test-integrations: $(VENV)/.dev $(ENGINES:%=build/engines/%/.done) $(FRAMEWORKS:%=build/frameworks/%/.done) \
 		build/coding_agents/.done
 	@command -v redis-server >/dev/null || { echo "Install redis-server first: apt-get install redis-server"; exit 1; }
