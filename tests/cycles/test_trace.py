@@ -121,7 +121,7 @@ def test_secrets_are_withheld_before_anything_is_stored():
 
 
 def test_only_the_newest_traces_are_kept(monkeypatch):
-    monkeypatch.setattr(trace, "KEPT", 3)
+    monkeypatch.setattr(trace, "MAX_TRACES", 3)
     store = MemoryStore()
 
     async def main():

@@ -1,4 +1,4 @@
-"""Journal: the steps of one cycle, so that a killed cycle repeats none of them."""
+"""Journal: the finished steps of a cycle, so that a killed cycle repeats none of them."""
 
 from __future__ import annotations
 
@@ -25,69 +25,70 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 JOURNAL = "journal"
-"""The kind and the key of the record that holds the steps; each cycle overwrites those of the one before."""
+"""The kind and the key of the record of the steps; each cycle overwrites the previous cycle's steps."""
 QUICK = 0.02
-"""Seconds within which a quick step is written."""
+"""Seconds within which a repeatable step is written."""
 
 
-async def begun_cycle(store: Store) -> CycleRecord | None:
-    """Return the last cycle that was journalled, finished or not; None if there is none with an id."""
+async def journalled_cycle(store: Store) -> CycleRecord | None:
+    """The last cycle in the journal, finished or not; None if there is none with an id."""
     record = await store.get(JOURNAL, JOURNAL)
     begun = None if record is None else record.data.get("begun")
     return None if begun is None else from_record(CycleRecord, begun)
 
 
 class CycleSteps:
-    """Keep a cycle and its steps together in one record: the `StepLog` of cycles.
+    """The `StepLog` of a cycle: the cycle and its steps in a single record.
 
-    That a cycle has begun, under which id, is written before its first step. What cost money, took time or
-    changed the world, a model call, an action or a source that acts, is written before the next step begins
-    or a listener hears of it (`settled`), with everything before it. Sensing, and thinking that takes less
-    time than a write, is written within 20 ms, with the next step or alone; a cycle that is killed before
-    then does it again. Nothing is written before the end of the previous cycle is, whose steps it replaces,
-    and no effect begins once another process runs the agent: that raises `LeaseError`.
+    The start of the cycle is written before its first step. A model call, an action, a source with side
+    effects or any slow step is written, with all earlier steps, before the next step begins or a listener
+    gets the event (`settled`). Sensing and fast steps of Reason are written within 20 ms, with the next step
+    or alone; a cycle that is killed before then repeats them. Nothing is written before the end of the
+    previous cycle, whose steps it replaces. Once another process runs the agent, no effect begins:
+    `LeaseError`.
 
-    A cycle waits for its journal, however slow the store is. It goes on without one only while the store is
-    away, which `write_behind` knows.
+    A cycle waits for its journal, however slow the store is, except while `write_behind` has marked the store
+    as away.
     """
 
     def __init__(self, store: Store, cycle: CycleRecord, write_behind: WriteBehind) -> None:
         self.trouble = ""
-        # The journal serves a process that is killed, not a machine that fails: only a file is waited for.
+        # The journal protects against a killed process, not against a machine failure, so a database need
+        # not flush its disk.
         self._store = store.hasty() if isinstance(store, PostgresStore) else store
         self._id = cycle.id
         self._begun = to_record(cycle)
         self._write_behind = write_behind
         self._steps: dict[str, StepData] = {}
         self._stored = -1
-        """How many steps are written; -1: not even that the cycle has begun."""
-        self._is_broken = self._is_clear = False
-        self._turn = asyncio.Lock()
-        self._soon: asyncio.TimerHandle | None = None
+        """The number of written steps; -1: not even the start of the cycle is written."""
+        self._is_broken = self._is_previous_written = False
+        self._write_lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[Any]] = set()
-        self._is_due = False
-        """Whether something is to be written before the next step begins."""
+        self._must_write = False
+        """Whether the steps must be written before the next step begins."""
 
     @property
     def calls(self) -> list[StepData]:
-        """The model calls of the cycle so far, those of an earlier process included."""
+        """The model calls of the cycle so far, including those of an earlier process."""
         return calls_in(self._steps)
 
     def journal(self, *, resumes: bool) -> Journalled:
-        """Return the journal that writes here; `resumes` if the cycle has begun earlier."""
+        """The journal that writes here; `resumes` if an earlier process began the cycle."""
         if not resumes:
-            self._is_due = True
+            self._must_write = True
             self._write()
         return Journalled(self._store, f"cycle-{self._id}", resumes=resumes, log=self)
 
     async def ready(self, place: str, /) -> None:
-        """Wait until everything that must be written is; raises `LeaseError` if the agent is not ours now."""
+        """Wait until the steps that must be written are. Raises `LeaseError` if the lease is lost."""
         if "/" not in place:
             await self.settled()
         await self._write_behind.check_lease()
 
     async def load(self) -> dict[str, StepData]:
-        """Return the steps of this cycle that were written earlier."""
+        """The steps of this cycle that were written earlier."""
         record = await self._store.get(JOURNAL, JOURNAL)
         if record is not None and record.data.get("cycle") == self._id:
             self._steps = dict(record.data["steps"])
@@ -95,46 +96,46 @@ class CycleSteps:
         return dict(self._steps)
 
     async def look_up(self, _place: str, /) -> StepData | None:
-        """Return None: no other process is at work on this agent."""
+        """None: no other process runs this agent."""
         return None
 
     async def write(self, place: str, data: StepData, /) -> StepData:
-        """Take a step down; wait until it is written if it is a model call, otherwise write it soon."""
+        """Record a step; wait until it is written if it is a model call, otherwise write it soon."""
         self._steps[place] = data
         if self._is_broken or self._write_behind.is_away:
             return data
-        if "/" in place:  # a model call: the step that asked goes on at once
+        if "/" in place:  # a model call: its step goes on immediately
             await self.written()
             return data
-        self._is_due = self._is_due or not _is_repeatable(data)
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(QUICK, self._write)
+        self._must_write = self._must_write or not _is_repeatable(data)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(QUICK, self._write)
         return data
 
     async def settled(self) -> None:
-        """Wait until what must be written before anything else begins is written."""
-        if self._is_due:
-            self._is_due = False
+        """Wait until the steps that must not be repeated are written."""
+        if self._must_write:
+            self._must_write = False
             await self.written()
 
     async def written(self) -> None:
-        """Write all finished steps, and wait until they are, for as long as the store may take."""
+        """Write all finished steps, and wait until they are written, unless the store is away."""
         self._write()
         if not await self._write_behind.written(*self._writing):
             self._is_broken = True
 
     def close(self) -> None:
-        """Begin no more writes: the results of the steps are stored with the cycle."""
+        """Begin no more writes, since the results of the steps are stored with the cycle."""
         self._is_broken = True
-        self._cancel_soon()
+        self._cancel_timer()
 
     async def aclose(self) -> None:
-        """End what is being written, so that the next cycle's journal comes after it."""
+        """Wait for the writes under way, so that the next cycle's journal comes after them."""
         self.close()
         await self._write_behind.written(*self._writing)
 
     def _write(self) -> None:
-        self._cancel_soon()
+        self._cancel_timer()
         if self._is_broken or self._write_behind.is_away:
             return
         writing = asyncio.ensure_future(self._put())
@@ -142,11 +143,11 @@ class CycleSteps:
         writing.add_done_callback(self._ended)
 
     async def _put(self) -> None:
-        """Write all steps that have finished by now, one write after another."""
-        async with self._turn:
-            if not self._is_clear:
+        """Write all steps that have finished by now, after any write under way."""
+        async with self._write_lock:
+            if not self._is_previous_written:
                 await self._write_behind.flush()
-                self._is_clear = True
+                self._is_previous_written = True
             if len(self._steps) == self._stored or self._is_broken or self._write_behind.is_away:
                 return
             steps = dict(self._steps)
@@ -158,17 +159,17 @@ class CycleSteps:
         self._writing.discard(writing)
         if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
             self._is_broken, self.trouble = True, str(error)
-            if not isinstance(error, LeaseError):  # which the next step raises
+            if not isinstance(error, LeaseError):  # a lost lease is raised by the next step
                 self._write_behind.mark_away(str(error))
 
-    def _cancel_soon(self) -> None:
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def _is_repeatable(step: StepData) -> bool:
-    """Return whether a step may be done again: it neither acts on the world nor took long."""
+    """Whether a step may be repeated: it has no side effect and was fast."""
     name: str = step["name"]
     if name == "sense":
         return True
@@ -176,8 +177,8 @@ def _is_repeatable(step: StepData) -> bool:
     return not acts and step["elapsed"] - step["began"] < QUICK
 
 
-def unjournalled(write_behind: WriteBehind, calls: list[StepData]) -> Step:
-    """Return a step that only adds model calls to a list, and begins no effect without the lease."""
+def step_without_journal(write_behind: WriteBehind, calls: list[StepData]) -> Step:
+    """A step that only adds model calls to a list, and begins no effect without the lease."""
 
     async def step(
         name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs

@@ -1,4 +1,4 @@
-"""Records: an agent's card, cycles and memory as they are stored, and the memory after an earlier cycle."""
+"""Records: the stored forms of an agent's card, cycles and memory, and the memory after an earlier cycle."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CycleStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "ab
 
 @dataclass(frozen=True, slots=True)
 class CycleMetrics:
-    """The metrics of a cycle; metrics that its file does not track are None."""
+    """The metrics of a cycle; a metric that the agent's file does not track is None."""
 
     duration_ms: float | None = None
     """The time from the start of Sense to the end of Reflect."""
@@ -58,22 +58,22 @@ class CycleMetrics:
     failures: tuple[str, ...] = ()
     """The substages and actions that failed, with their errors."""
     skipped: tuple[str, ...] = ()
-    """The substages that did not run: an earlier one failed, nothing was to do, or a person rejected it."""
+    """The substages that did not run: after a failure, without an action to run, or rejected by a person."""
 
 
 @dataclass(slots=True)
 class CycleRecord:
-    """One cycle: what triggered it, what came of it, and what it changed in the memory."""
+    """A cycle: its trigger, its results, and its changes of the memory."""
 
     number: int
     started_at: datetime
     trigger: str = "manual"
     status: CycleStatus = "running"
-    """A cycle that is `running`, `waiting` (for a person) or `abandoned` when its process is gone resumes
-    under its id. Of a `damaged` one, the `error` says what to do."""
+    """A cycle that is `running`, `waiting` (for a person) or `abandoned` when its process ends resumes under
+    its id. The `error` of a `damaged` cycle says what to do."""
     finished_at: datetime | None = None
     derived_data: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the stages derived, redacted; so far, for a cycle under way."""
+    """The results of the stages, redacted; for a cycle under way, the results so far."""
     sense_errors: tuple[Mapping[str, Any], ...] = ()
     metrics: CycleMetrics = CycleMetrics()
     stages: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -84,7 +84,7 @@ class CycleRecord:
     waits_until: datetime | None = None
     """When a wait for a person ends; None without a limit."""
     id: str = ""
-    """A ULID, from which all keys of the cycle derive; empty in the records of versions that had none."""
+    """A ULID, from which all keys of the cycle derive; empty in records of earlier versions."""
 
     @property
     def is_undecided(self) -> bool:
@@ -93,7 +93,7 @@ class CycleRecord:
 
     @property
     def key(self) -> str:
-        """The key of its record: its number, by which records are listed, and its id."""
+        """The key of its record: its number, by which records are sorted, and its id."""
         return f"{cycle_prefix(self.number)}-{self.id}" if self.id else cycle_prefix(self.number)
 
 
@@ -102,7 +102,7 @@ UNFINISHED = ("running", "waiting", "abandoned")
 
 
 def cycle_prefix(number: int) -> str:
-    """Return how the key of a cycle's record begins: with the number, in ten digits."""
+    """The start of the key of a cycle's record: its number, in ten digits."""
     return f"{number:010d}"
 
 
@@ -112,7 +112,7 @@ _last_id = 0
 
 
 def new_id() -> str:
-    """Return a ULID: 48 bits of time and 80 random ones, later than all others of this process."""
+    """A ULID: 48 bits of time and 80 random bits, greater than all earlier ids of this process."""
     global _last_id  # noqa: PLW0603 (ids of one process are in order)
     with _id_lock:
         _last_id = value = max(time_ns() // 1_000_000 << 80 | randbits(80), _last_id + 1)
@@ -120,31 +120,31 @@ def new_id() -> str:
 
 
 def is_id(text: str) -> bool:
-    """Return whether a text has the form of a cycle's id."""
+    """Whether a text has the form of a cycle's id."""
     return len(text) == 26 and set(text) <= {*_ALPHABET}  # noqa: PLR2004 (the length of a ULID)
 
 
 EXECUTION = "execution"
 MAX_DERIVED = 50_000
-"""Characters of JSON of each key of the derived data in the record of a cycle."""
+"""The size limit of each key of the derived data in the record of a cycle, in characters of JSON."""
 
 
 def stored_cycle(cycle: CycleRecord) -> Record:
-    """Return the record of a cycle."""
+    """The record of a cycle."""
     # The codec omits defaults; `find` needs the status.
     data = to_record(cycle) | {"status": cycle.status}
-    if cycle.status not in UNFINISHED:  # its usage is known when it ends
+    if cycle.status not in UNFINISHED:  # its usage is complete
         data["index"] = Expense(cycle.started_at, **spent([cycle.usage])).to_data()
     return Record(CYCLE, cycle.key, data)
 
 
 def cycle_from(record: Record) -> CycleRecord:
-    """Return the cycle in a record; raises `DamagedRecordError` if it can't be read."""
+    """The cycle in a record. Raises `DamagedRecordError` if it can't be read."""
     return from_record(CycleRecord, record.data)
 
 
 def listed_cycle(record: Record) -> CycleRecord:
-    """Return the cycle in a record, for a list: one that can't be read has the status `damaged`."""
+    """The cycle in a record, for a list; a cycle that can't be read has the status `damaged`."""
     try:
         return cycle_from(record)
     except DamagedRecordError as error:
@@ -156,22 +156,24 @@ def listed_cycle(record: Record) -> CycleRecord:
 
 
 def redacted_cycle(cycle: CycleRecord, redact: Callable[[Any], Any]) -> CycleRecord:
-    """Return a cycle as it may be stored or shown: without secrets, and bounded."""
+    """A cycle without secrets and personal data, and with bounded derived data."""
     derived = dict(cycle.derived_data)
     keys: list[str] = []
     if EXECUTION in derived:
-        # Idempotency keys are our own, and look so random that they take longest to redact.
+        # Idempotency keys are not secret, and so random that they are the slowest texts to redact.
         actions: list[dict[str, Any]] = derived[EXECUTION].get("actions", [])
-        keys = [one["idempotencyKey"] for one in actions]
-        bare = [{name: value for name, value in one.items() if name != "idempotencyKey"} for one in actions]
+        keys = [action["idempotencyKey"] for action in actions]
+        bare = [
+            {name: value for name, value in action.items() if name != "idempotencyKey"} for action in actions
+        ]
         derived[EXECUTION] = {**derived[EXECUTION], "actions": bare}
-    # At once: a name in one part is withheld in all.
+    # In a single call, so that a name that one part reveals is removed from all parts.
     failures = list(cycle.metrics.failures)
     clean, sense_errors, failures, error = redact([derived, list(cycle.sense_errors), failures, cycle.error])
     if EXECUTION in derived:
         actions = clean[EXECUTION]["actions"]
         clean[EXECUTION]["actions"] = [
-            one | {"idempotencyKey": key} for one, key in zip(actions, keys, strict=True)
+            action | {"idempotencyKey": key} for action, key in zip(actions, keys, strict=True)
         ]
     return replace(
         cycle,
@@ -188,17 +190,17 @@ def _bounded(value: Any) -> Any:
 
 
 CACHED_TEXTS, CACHED_LENGTH = 4_096, 400
-"""How many redacted texts are cached, and of at most how many characters."""
+"""The number of cached redacted texts, and their maximum length."""
 _HARMLESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z|\d{1,7}(-\d{1,3})?", re.ASCII)
 """A timestamp, or the number of a cycle or action: new in every cycle, never secret."""
 
 
 def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable[[Any], Any]:
-    """Return a function that withholds secrets and personal data in plain JSON data, keeping its shape.
+    """A function that removes secrets and personal data from plain JSON data, and preserves its shape.
 
-    Names of hosts stay, so that an agent knows what it acted on. Data that others act on loses only its
-    secrets (`also=()`): no order can be shipped to a placeholder. An agent repeats the same keys and names in
-    every cycle, so results are cached.
+    Host names stay, so that an agent knows its systems. With `also=()`, only secrets are removed: for data
+    that a receiver acts on, since no order can be shipped to a placeholder. Results are cached, because an
+    agent repeats the same keys and names in every cycle.
     """
     redactor = redactor_of_environment(also=also)
 
@@ -208,40 +210,40 @@ def data_redactor(also: Collection[Category] = (Category.PERSONAL,)) -> Callable
 
     cached = lru_cache(CACHED_TEXTS)(read)
 
-    def redact_one(text: str, names: set[str]) -> str:
+    def redact_text(text: str, names: set[str]) -> str:
         if _HARMLESS.fullmatch(text):
             return text
-        clean, found = cached(text) if len(text) <= CACHED_LENGTH else read(text)
-        names |= found
+        clean, text_names = cached(text) if len(text) <= CACHED_LENGTH else read(text)
+        names |= text_names
         return clean
 
     def redact(value: Any) -> Any:
-        return redact_record(value, redact_one)
+        return redact_record(value, redact_text)
 
     return redact
 
 
 def as_object(value: Any) -> Mapping[str, Any]:
-    """Return a value if it is an object, else an empty one."""
+    """The value if it is an object, else an empty object."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def values_in(derived: Mapping[str, Any], stage: str, name: str) -> Sequence[Any]:
-    """Return the array `name` that a stage derived; an empty one if there is none."""
-    found = as_object(derived.get(stage)).get(name)
-    return cast("Sequence[Any]", found) if isinstance(found, list | tuple) else ()
+    """The array `name` of a stage's results; empty if there is none."""
+    values = as_object(derived.get(stage)).get(name)
+    return cast("Sequence[Any]", values) if isinstance(values, list | tuple) else ()
 
 
 def objects_in(derived: Mapping[str, Any], stage: str, name: str) -> list[Mapping[str, Any]]:
-    """Return the objects in the array `name` that a stage derived."""
-    return [as_object(one) for one in values_in(derived, stage, name) if isinstance(one, Mapping)]
+    """The objects in the array `name` of a stage's results."""
+    return [as_object(value) for value in values_in(derived, stage, name) if isinstance(value, Mapping)]
 
 
 def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Memory:
-    """Return the memory as it was after an earlier cycle (0: before the first), by undoing later changes.
+    """The memory after an earlier cycle (0: before the first), by undoing later changes.
 
-    `records` are those of the cycles after it, in any order; others are ignored. Raises `ConfigError` for a
-    cycle that has not happened, or if the record of a later one was deleted.
+    `records` are the later cycles, in any order; earlier ones are ignored. Raises `ConfigError` for a cycle
+    that has not happened, or if the record of a later cycle was deleted.
     """
     by_number = {record.number: record for record in records}
     latest = max(memory.cycle, *by_number, 0) if by_number else memory.cycle
@@ -262,14 +264,14 @@ def memory_at(memory: Memory, records: Iterable[CycleRecord], cycle: int) -> Mem
 
 
 def _undone(items: Sequence[Item], changes: Sequence[MemoryChange]) -> list[Item]:
-    """Return the items under a key as they were: new ones are last, a change has the position of old ones."""
+    """The items under a key before changes: new items are last, removed items return to their positions."""
     added = sum(change.before is None for change in changes)
     replaced = {change.id: change.before for change in changes if change.before and change.after}
     left = list(items[: len(items) - added])
     if replaced:
         left = [replaced.get(str(item.get("id")), item) for item in left]
     gone = [(change.at, change.before) for change in changes if change.before and not change.after]
-    for at, item in sorted(gone, key=lambda one: one[0] or 0):
+    for at, item in sorted(gone, key=lambda removal: removal[0] or 0):
         left.insert(at or 0, item)
     return left
 
@@ -279,13 +281,13 @@ MEMORY = ("memory", "memory")
 
 
 def memory_record(memory: Memory) -> Record:
-    """Return the record of a memory."""
+    """The record of a memory."""
     # Items are plain JSON data already; converting each would be most of the work.
     return Record(*MEMORY, {"items": dict(memory.items), "cycle": memory.cycle})
 
 
 def memory_from(record: Record) -> Memory:
-    """Return the memory in a record; raises `StoreError` for a record of another form."""
+    """The memory in a record. Raises `StoreError` for a record in another format."""
     items, cycle = record.data.get("items"), record.data.get("cycle")
     if not isinstance(cycle, int) or not _is_memory(items):
         raise StoreError(
@@ -297,7 +299,7 @@ def memory_from(record: Record) -> Memory:
 
 
 async def stored_memory(store: Store) -> Memory | None:
-    """Return the stored memory, None before the first cycle; raises `StoreError` if it can't be read."""
+    """The stored memory; None before the first cycle. Raises `StoreError` if it can't be read."""
     record = await store.get(*MEMORY)
     return None if record is None else memory_from(record)
 
@@ -305,10 +307,9 @@ async def stored_memory(store: Store) -> Memory | None:
 def _is_memory(items: object) -> bool:
     if not isinstance(items, dict):
         return False
-    lists = cast("dict[str, object]", items).values()
     return all(
-        isinstance(one, list) and all(isinstance(item, dict) for item in cast("list[object]", one))
-        for one in lists
+        isinstance(values, list) and all(isinstance(item, dict) for item in cast("list[object]", values))
+        for values in cast("dict[str, object]", items).values()
     )
 
 
@@ -322,18 +323,18 @@ class AgentCard:
 
     name: str = ""
     id: str = ""
-    """As old as the agent's store: another agent of the same name, elsewhere or later, has another id."""
+    """Made with the agent's store: an agent of the same name in another store has another id."""
     description: str = ""
     file: str = ""
     triggers: tuple[str, ...] = ()
-    """What starts its cycles."""
+    """Its triggers, as text."""
     topics: tuple[str, ...] = ()
-    """The topics it listens to (`*`: all)."""
+    """The topics that it listens to (`*`: all)."""
     actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """The actions it can run, each with the parameters that it reads (`*`: any)."""
+    """Its actions, each with the parameters that it reads (`*`: any)."""
 
     def listens_to(self, topic: str) -> bool:
-        """Return whether the agent listens to a topic."""
+        """Whether the agent listens to a topic."""
         return topic in self.topics or ANY in self.topics
 
     @property
@@ -343,9 +344,9 @@ class AgentCard:
 
     @classmethod
     def of(cls, spec: AgentSpec, file: str) -> AgentCard:
-        """Return the card of an agent, with a new id."""
-        topics = [one.topic or ANY for one in spec.triggers if isinstance(one, MessageTrigger)]
-        topics += [one.config.topic or ANY for one in substages_of(spec, MessagesSense)]
+        """The card of an agent, with a new id."""
+        topics = [trigger.topic or ANY for trigger in spec.triggers if isinstance(trigger, MessageTrigger)]
+        topics += [source.config.topic or ANY for source in substages_of(spec, MessagesSense)]
         triggers = tuple(map(_trigger_text, spec.triggers))
         actions = {
             action.name: parameters_of(action)
@@ -370,6 +371,6 @@ def _trigger_text(trigger: Trigger) -> str:
 
 
 async def card_of(store: Store) -> AgentCard:
-    """Return the card of a store's agent; an empty one if it has none yet."""
+    """The card of the agent in a store; an empty card if none is stored yet."""
     record = await store.get(CARD, CARD)
     return AgentCard() if record is None else from_record(AgentCard, dict(record.data))

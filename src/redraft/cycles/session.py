@@ -1,4 +1,4 @@
-"""Session: what a running agent has open (lease, memory, journal, mail), from its first use to its close."""
+"""Session: the lease, memory, journal and mail of a running agent, from its first use to its close."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus, Peers
 from redraft.cycles.egress import EGRESS, Egress
-from redraft.cycles.journal import CycleSteps, begun_cycle, unjournalled
+from redraft.cycles.journal import CycleSteps, journalled_cycle, step_without_journal
 from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
 from redraft.cycles.memory import Memory, differences
 from redraft.cycles.notices import FAILURES, Failures
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from redraft.protocols import Step
 
 DELETE_BATCH = 100
-"""How many obsolete records are deleted at once, and after how many cycles excess mail is."""
+"""The batch size for deleting obsolete records, and the interval for deleting excess mail, in cycles."""
 OUTAGE = "outage"
-"""The trigger in the record of all cycles that an agent ran before it could read its stored memory."""
+"""The trigger in the record of the cycles that an agent ran before it could read its stored memory."""
 NOT_RESUMED = "it was not resumed, since an earlier version of Redraft began it, which gave cycles no id"
 ORPHANED = "its process ended, and the agent was restarted while its database was unreachable"
 
@@ -59,22 +59,23 @@ ORPHANED = "its process ended, and the agent was restarted while its database wa
 class SessionManager:
     """Opens an agent's session on first use, and closes it on request or when its event loop ends.
 
-    `current` is the open session, `latest` the last one, which may be closed. A cycle holds the session, so
-    that cycles run one after another and the session closes after the current one; anything else, such as
-    feedback, may use it meanwhile.
+    A cycle holds the session, so that cycles run one after another, and the session closes only between
+    cycles. Anything else, such as feedback, may use it during a cycle.
 
     Connections and locks belong to one event loop. Using another loop while the session is open raises
-    `ConfigError`: if the first loop waited for the second, neither would ever end.
+    `ConfigError`: if the first loop waited for the second, both would wait endlessly.
     """
 
     def __init__(self, agent: str, new_session: Callable[[], Session]) -> None:
         self.current: Session | None = None
+        """The open session."""
         self.latest: Session | None = None
+        """The last session, open or closed."""
         self._agent = agent
         self._new_session = new_session
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A cycle holds the first from its start to its end, and so does closing; opening and closing, which
-        # a cycle may do, too, hold the second.
+        # A cycle holds the cycle lock from its start to its end, and so does closing. Opening and closing,
+        # also within a cycle, hold the lifetime lock.
         self._cycle_lock = self._lifetime_lock = asyncio.Lock()
         self._life: AsyncGenerator[Session] | None = None
 
@@ -82,7 +83,7 @@ class SessionManager:
     async def for_cycle(self) -> AsyncGenerator[Session]:
         """Yield the session to one cycle at a time.
 
-        It is reopened if another process has run the agent since, which makes what it knows stale.
+        It is reopened if another process has run the agent since, which makes its data stale.
         """
         self._enter_loop()
         async with self._cycle_lock:
@@ -93,7 +94,7 @@ class SessionManager:
             yield session
 
     async def open(self) -> Session:
-        """Return the session, opened if need be; raises `LeaseError` if another process runs the agent."""
+        """The session, opened if necessary. Raises `LeaseError` if another process runs the agent."""
         self._enter_loop()
         async with self._lifetime_lock:
             if self.current is not None:
@@ -102,7 +103,7 @@ class SessionManager:
             return await anext(self._life)
 
     async def close(self) -> None:
-        """Close the session after the current cycle; the next use opens another one."""
+        """Close the session after the current cycle; the next use opens a new one."""
         if self.current is not None:
             self._enter_loop()
             async with self._cycle_lock:
@@ -111,8 +112,8 @@ class SessionManager:
     async def _live(self) -> AsyncGenerator[Session]:
         """Open a session, yield it, and close it.
 
-        As a generator, it also ends with its event loop, which closes the generators that are still open in
-        it after its last task, and with an agent that nothing refers to any more.
+        As a generator, it is also closed with its event loop, which closes open generators after its last
+        task, and with an agent that is garbage collected.
         """
         session = self._new_session()
         try:
@@ -146,13 +147,11 @@ class Session:
     `open` comes first and `aclose` last. Each cycle in between calls `begin_cycle`, `step`, and one of
     `end_cycle`, `give_up` and `abandon`.
 
-    `number` is that of the last cycle that has ended, `unfinished` a cycle to be resumed, and `last_started`
-    when the last cycle before this session began, if that is known. `redact` withholds the secrets in plain
-    data; `retention` bounds the keys of the memory.
+    `redact` removes secrets and personal data from plain data; `retention` bounds the keys of the memory.
 
     A session that opens while the store is away begins with an empty memory, and counts its cycles from 1.
-    Once the store is back, the stored memory is loaded, what this session learned is added to it, and one
-    record of a cycle stands for all that have ended meanwhile.
+    Once the store is back, the stored memory is loaded, the learnings of this session are added to it, and a
+    single record is stored for all cycles that have ended meanwhile.
     """
 
     def __init__(
@@ -179,21 +178,24 @@ class Session:
         self.bus = AgentBus(location, self.outbox, self.write_behind, on_wait)
         self.memory = Memory()
         self.number = 0
+        """The number of the last cycle that has ended."""
         self.last_started: datetime | None = None
+        """When the last cycle before this session began, if that is stored."""
         self.unfinished: CycleRecord | None = None
+        """The cycle to resume."""
         self._cycles = cycles
         self._redact = redact
         self._retention = retention
         self._clock = clock
         self._current: CycleRecord | None = None
         self._provisional: CycleRecord | None = None
-        """Adds up the cycles that have ended before the stored memory could be read."""
+        """The sum of the cycles that have ended before the stored memory could be read."""
         self._steps: CycleSteps | None = None
         self._calls: list[StepData] = []
         self._excess = 0
-        """About how many more cycles are stored than the agent's file says."""
+        """The approximate number of stored cycles above the limit in the agent's file."""
         self._is_registered = False
-        """Whether the agent's card is stored, and what an earlier process left is read."""
+        """Whether the agent's card is stored, and the state of an earlier process is loaded."""
         self._obsolete: list[tuple[str, str]] = []
         self._deleting: asyncio.Task[None] | None = None
 
@@ -201,20 +203,20 @@ class Session:
         """Acquire the lease, read the memory and the last cycle, and start to exchange mail.
 
         Raises `LeaseError` if another process runs the agent, `ConfigError` for an unusable database, and
-        `StoreError` if something can't be read for another reason than an outage. Call `aclose` even then:
-        the lease would block the next attempt.
+        `StoreError` if a record can't be read for another reason than an outage. Call `aclose` after an
+        error, too; otherwise the lease blocks the next attempt.
         """
         self.memory = await self.write_behind.load(self._catch_up) or self.location.memory
         if self.write_behind.is_provisional:
             return
-        if given_up := self._continue_after(await self._last_cycle()):
-            await self.write_behind.write_now(given_up)
+        if ended := self._continue_after(await self._last_cycle()):
+            await self.write_behind.write_now(ended)
         await self._register()
         if self.location.is_durable:
             await prune(self.location, self._cycles)
 
     async def begin_cycle(self) -> None:
-        """Get ready for a cycle: after an outage at the start, let others find the agent."""
+        """Prepare for a cycle: register the agent if an outage has prevented that."""
         if not self._is_registered and not self.write_behind.is_away:
             try:
                 await self._register()
@@ -224,11 +226,11 @@ class Session:
                 logger.info("The card of the agent %r can't be stored yet: %s", self.location.agent, error)
 
     def step(self, record: CycleRecord) -> Step:
-        """Return the step for the effects of a cycle: a journal if that would outlive the process."""
+        """The step for the effects of a cycle, with a journal if the store outlives the process."""
         self._current = record
         if not self.location.is_durable or self.write_behind.is_away:
             self._steps, self._calls = None, []
-            return unjournalled(self.write_behind, self._calls)
+            return step_without_journal(self.write_behind, self._calls)
         self._steps = CycleSteps(self.location.store, record, self.write_behind)
         return self._steps.journal(resumes=self.unfinished is not None)
 
@@ -238,7 +240,7 @@ class Session:
             await self._steps.settled()
 
     async def note(self, record: CycleRecord, notice: Notice | None = None) -> None:
-        """Store a cycle under way, with a notice of it: its approvers must see the plan."""
+        """Store a cycle under way, with a notice if its approvers must see the plan."""
         stored = [] if self.write_behind.is_provisional else [self._stored(record)]
         if notice is not None:
             await self.outbox.notify(notice, *stored)
@@ -246,35 +248,35 @@ class Session:
             await self.write_behind.save(stored)
 
     async def end_cycle(self, cycle: Cycle, record: CycleRecord) -> None:
-        """Store a cycle that has ended, atomically: its record and trace, the memory, and mail it took."""
-        taken = [mail_record(one, TAKEN) for one in cycle.taken]
+        """Store a cycle that has ended, atomically: its record and trace, the memory, and the taken mail."""
+        taken = [mail_record(message, TAKEN) for message in cycle.taken]
         if cycle.next_memory is not None:
-            taken += [mail_record(one, TAKEN) for one in cycle.pending]
+            taken += [mail_record(feedback, TAKEN) for feedback in cycle.pending]
             self.bus.remove(cycle.pending)
-        more: list[Record] = []
+        records: list[Record] = []
         if calls := self._calls if self._steps is None else self._steps.calls:
             trace = trace_record(record.number, calls)
-            if self.location.is_durable:  # which takes a while for a long prompt
+            if self.location.is_durable:  # in a thread, since redacting a long prompt takes a while
                 trace = replace(trace, data=await asyncio.to_thread(self._redact, dict(trace.data)))
-            more.append(trace)
+            records.append(trace)
         memory = cycle.next_memory or replace(cycle.memory, cycle=record.number)
-        if cycle.memory is not self.memory:  # which was loaded meanwhile, after an outage at the start
+        if cycle.memory is not self.memory:  # the stored memory was loaded during the cycle
             record.changes, memory = self._apply_changes(cycle.changes, record.number)
         self.memory = memory
         if self.location.is_durable:
-            more.append(memory_record(self.memory))
+            records.append(memory_record(self.memory))
         else:
             self.location.memory = self.memory
-        await self._end(record, taken, *more)
+        await self._end(record, taken, *records)
 
     async def give_up(self, record: CycleRecord) -> None:
         """Store a cycle that will not be resumed."""
         await self._end(record, [])
 
     async def abandon(self, record: CycleRecord) -> None:
-        """Store a cycle that is to be resumed as the next one, with all its steps.
+        """Store a cycle that the next cycle resumes, with all its steps.
 
-        Without a durable store there are no steps, so the next cycle is another one.
+        Without a durable store, there are no steps, so the next cycle is a new one.
         """
         if not self.location.is_durable:
             await self.give_up(record)
@@ -285,19 +287,19 @@ class Session:
         await self.note(record)
 
     async def deliver(self, topic: str, data: Any, delivery: str, sender: str) -> bool:
-        """Leave a message for the agent, once for each delivery; return whether it is new."""
+        """Store a message for the agent, once per delivery; return whether it is new."""
         key = sha256(f"{topic}\n{delivery}".encode()).hexdigest()[:32]
         store = self.location.store
         async with asyncio.timeout(self.write_behind.answer_timeout):
             if await store.get(DELIVERY, key) is not None:
                 return False
             await self.mailbox.message(topic, data, sender=sender, key=key)
-            # The message itself may be taken and deleted before the same delivery comes again.
+            # The message itself may be taken and deleted before the delivery is repeated.
             await store.put(Record(DELIVERY, key, {}))
         return True
 
     async def is_lost(self) -> bool:
-        """Return whether another process has run the agent since, which makes what is known here stale."""
+        """Whether another process has run the agent since, which makes the data of this session stale."""
         try:
             await self.write_behind.check_lease()
         except LeaseError:
@@ -322,12 +324,12 @@ class Session:
         """Read the last cycle; if its process was killed early, only the journal has it."""
         newest = await self.location.store.find(CYCLE, newest_first=True, limit=1)
         last = listed_cycle(newest[0]) if newest else None
-        begun = await begun_cycle(self.location.store) if self.location.is_durable else None
-        is_newer = begun is not None and begun.number > (0 if last is None else last.number)
-        return begun if is_newer else last
+        journalled = await journalled_cycle(self.location.store) if self.location.is_durable else None
+        is_newer = journalled is not None and journalled.number > (0 if last is None else last.number)
+        return journalled if is_newer else last
 
     def _continue_after(self, last: CycleRecord | None) -> list[Record]:
-        """Continue after the last cycle, or resume it; return the record of one that can't be resumed."""
+        """Continue after the last cycle, or resume it; return its record if it can't be resumed."""
         if last is None:
             return []
         self.number, self.last_started = last.number, last.started_at
@@ -339,16 +341,16 @@ class Session:
         return []
 
     async def _catch_up(self) -> list[Record]:
-        """Load the stored memory after an outage at the start; return what this session adds to it."""
+        """Load the stored memory after an outage at the start; return the records that this session adds."""
         stored = await stored_memory(self.location.store) or Memory()
         last = await self._last_cycle()
-        # From here on without waiting, since a cycle may end meanwhile.
+        # No await from here on, since a cycle may end meanwhile.
         learned, self.memory = self.memory, stored
         own, self.unfinished = self._current or self.unfinished, None
         records = self._continue_after(last)
         if own is None and self._provisional is None:
             return records
-        if (orphan := self.unfinished) is not None:  # newer cycles have been run
+        if (orphan := self.unfinished) is not None:  # this session has run newer cycles
             self.unfinished, self.number = None, orphan.number
             records.append(stored_cycle(replace(orphan, status="failed", error=ORPHANED)))
         if self._provisional is not None:
@@ -365,12 +367,12 @@ class Session:
     def _apply_changes(
         self, changes: Sequence[MemoryChange], number: int
     ) -> tuple[tuple[MemoryChange, ...], Memory]:
-        """Apply changes to the memory, as those of a cycle; return what that changes, and the memory."""
+        """Apply the changes of a cycle to the memory; return the actual changes, and the memory."""
         memory = apply_changes(self.memory, changes, number, self._retention, self._clock())
         return differences(self.memory, memory), memory
 
     async def _register(self) -> None:
-        """Store the card, let others find the agent, and continue with what an earlier process left."""
+        """Store the card, register the agent, and load the state of an earlier process."""
         self.egress.load(await self.location.store.get(EGRESS, EGRESS))
         self.failures.load(await self.location.store.get(FAILURES, FAILURES))
         stored = await card_of(self.location.store)
@@ -389,9 +391,9 @@ class Session:
         notices: list[Notice] = []
         state = self.egress.take_record()
         if self.outbox.sends("failure", "recovery"):
-            notices, failing = self.failures.report(record, self._clock())
-            state += failing
-        entered = [stored for notice in notices for stored in self.outbox.enter(notice)]
+            notices, failures = self.failures.report(record, self._clock())
+            state += failures
+        undelivered = [stored for notice in notices for stored in self.outbox.enter(notice)]
         if self._steps is not None:
             self._steps.close()
         if self.write_behind.is_provisional:
@@ -403,7 +405,7 @@ class Session:
             ended: list[Record] = []
         else:
             ended = [*memory, self._stored(record)]
-        await self.write_behind.save([*ended, *taken, *state, *entered])
+        await self.write_behind.save([*ended, *taken, *state, *undelivered])
         self.outbox.wake()
         if self._steps is not None:
             await self._steps.aclose()
@@ -411,10 +413,12 @@ class Session:
         self._obsolete += [(mail.kind, mail.key) for mail in taken]
         self._obsolete += [*self.outbox.forget(), *self.bus.drop_questions()]
         self._excess += record.number > self._cycles
-        is_time = record.number % DELETE_BATCH == 0
-        is_much = len(self._obsolete) + self._excess >= (DELETE_BATCH if self.location.is_durable else 1)
-        if (is_much or is_time) and (self._deleting is None or self._deleting.done()):
-            self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=is_time))
+        drops_mail = record.number % DELETE_BATCH == 0
+        is_batch_full = len(self._obsolete) + self._excess >= (
+            DELETE_BATCH if self.location.is_durable else 1
+        )
+        if (is_batch_full or drops_mail) and (self._deleting is None or self._deleting.done()):
+            self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=drops_mail))
 
     async def _delete_obsolete(self, *, excess_mail: bool = False) -> None:
         if not (self._obsolete or self._excess or excess_mail):
@@ -438,5 +442,5 @@ class Session:
     async def _save_mail(self, record: Record) -> None:
         try:
             await self.write_behind.save([record])
-        except LeaseError:  # leaving mail for an agent takes no lease
+        except LeaseError:  # mail for an agent needs no lease
             await self.location.store.put(record)

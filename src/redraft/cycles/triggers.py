@@ -1,4 +1,4 @@
-"""Triggers: wait for what starts an agent's cycles: a time, a message, a webhook."""
+"""Triggers: wait for the events that start an agent's cycles: a time, a message, a webhook."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from redraft.errors import ConfigError, MissingExtraError
 RETRIGGER_AFTER = 60.0
 """Seconds after which a message starts another cycle if the previous one failed and did not take it."""
 MAX_WAIT = 30.0
-"""Seconds between two looks at the time of day, which may be set."""
+"""Seconds between two checks of the time of day, which may be changed."""
 
 NewestMessage: TypeAlias = Callable[[str | None], Awaitable[str | None]]
-"""Returns the id of the newest message of a topic (None: of any) that no cycle has taken yet."""
+"""Returns the id of the newest message of a topic (None: any topic) that no cycle has taken yet."""
 
 
 def _utc_now() -> datetime:
@@ -36,11 +36,11 @@ def _utc_now() -> datetime:
 
 @dataclass(slots=True)
 class Triggers:
-    """The triggers of an agent; those that fire during a cycle count as one, which fires when it has ended.
+    """The triggers of an agent. All that fire during a cycle start a single cycle, when it has ended.
 
-    An interval fires at once, then at fixed times. A message or webhook fires while its message waits to be
-    taken. A cron expression fires at its times, also for one that passed after `since`. If all triggers are
-    manual, every cycle starts immediately.
+    An interval fires immediately, then at fixed times. A message or webhook fires while its message waits to
+    be taken. A cron expression fires at its times, and for a time that has passed after `since`. If all
+    triggers are manual, every cycle starts immediately.
     """
 
     agent: str
@@ -49,25 +49,25 @@ class Triggers:
     clock: Callable[[], float] = monotonic
     """A clock in seconds, for intervals."""
     now: Callable[[], datetime] = _utc_now
-    """The time of day in UTC."""
+    """Returns the current time in UTC."""
     since: datetime | None = None
-    """The start of the last cycle, if there was one."""
+    """The start of the last cycle, if any."""
     _watches: list[tuple[str, Watch]] | None = None
 
     async def next(self) -> str:
         """Wait until a trigger fires; return its type, such as `interval`."""
         if self._watches is None:
-            watches = ((one.type, self._watch(one)) for one in self.triggers)
+            watches = ((trigger.type, self._watch(trigger)) for trigger in self.triggers)
             self._watches = [(kind, watch) for kind, watch in watches if watch is not None]
         if not self._watches:
             return "manual"
         while True:
-            rings = mail_signals(self.agent)
+            signals = mail_signals(self.agent)
             fired = [kind for kind, watch in self._watches if await watch.fires()]
             if fired:
                 return fired[0]
             wait = min(watch.seconds() for _, watch in self._watches)
-            await wait_for_mail(self.agent, rings, max(0.0, wait))
+            await wait_for_mail(self.agent, signals, max(0.0, wait))
 
     def _watch(self, trigger: Trigger) -> Watch | None:
         match trigger:
@@ -82,50 +82,50 @@ class Triggers:
 
 
 class IntervalWatch:
-    """Fire at once, then at fixed times."""
+    """Fires immediately, then at fixed times."""
 
     def __init__(self, interval: float, clock: Callable[[], float]) -> None:
         self._interval = interval
         self._clock = clock
-        self._due = clock()
+        self._next_time = clock()
 
     async def fires(self) -> bool:
-        """Return whether a time has passed since the last call."""
-        late = self._clock() - self._due
+        """Whether a time has passed since the last call."""
+        late = self._clock() - self._next_time
         if late < 0:
             return False
-        self._due += self._interval * (late // self._interval + 1)
+        self._next_time += self._interval * (late // self._interval + 1)
         return True
 
     def seconds(self) -> float:
-        """Return the seconds until the next time."""
-        return self._due - self._clock()
+        """Seconds until the next time."""
+        return self._next_time - self._clock()
 
 
 class CronWatch:
-    """Fire at the times of a cron expression, by the time of day."""
+    """Fires at the times of a cron expression, by the time of day."""
 
     def __init__(self, trigger: CronTrigger, now: Callable[[], datetime], since: datetime | None) -> None:
         self._trigger = trigger
         self._now = now
         self._last = since or now()
-        self._due = self._next()
+        self._next_time = self._next()
 
     async def fires(self) -> bool:
-        """Return whether a time has passed since the last call."""
+        """Whether a time has passed since the last call."""
         now = self._now()
         if is_future(self._last, now):  # the clock was set back
             self._last = now
-            self._due = self._next()
-        if now < self._due:
+            self._next_time = self._next()
+        if now < self._next_time:
             return False
         self._last = now
-        self._due = self._next()
+        self._next_time = self._next()
         return True
 
     def seconds(self) -> float:
-        """Return the seconds until the next time, or until the time of day is to be looked at again."""
-        return min(MAX_WAIT, (self._due - self._now()).total_seconds())
+        """Seconds until the next time, or until the next check of the time of day."""
+        return min(MAX_WAIT, (self._next_time - self._now()).total_seconds())
 
     def _next(self) -> datetime:
         return next_time(self._trigger.expression, self._trigger.timezone, self._last)
@@ -140,24 +140,25 @@ CRON_NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-"""What these names stand for, in lower case, in place of the fields of a cron expression."""
+"""Names that can replace the fields of a cron expression, in lower case, with those fields."""
 MAX_EXPRESSION = 200
-"""Characters of a cron expression."""
+"""The maximum length of a cron expression, in characters."""
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 
 
 def next_time(expression: str, timezone: str, after: datetime) -> datetime:
-    """Return the first time of a cron expression after a moment, in UTC.
+    """The first time of a cron expression after a moment, in UTC.
 
-    An expression is one of `CRON_NICKNAMES`, or has five fields as in Debian's cron, or six with the seconds
-    first. If neither minute nor hour begins with `*`, its times are fixed: when clocks are put forward, a
-    skipped time moves to the end of the gap; when they are put back, a repeated time counts once, the first
-    time. Other expressions follow the clock: they match nothing in the gap, and both repetitions.
+    An expression is a name in `CRON_NICKNAMES`, or has five fields as in Debian's cron, or six with the
+    seconds first. If neither minute nor hour begins with `*`, its times are fixed: when clocks are put
+    forward, a skipped time moves to the end of the gap; when they are put back, only the first of two
+    repeated times counts. Other expressions follow the clock: they match nothing in the gap, and both
+    repetitions.
 
     Raises `ConfigError` for an unknown time zone, and for an expression that is invalid or has no such time.
     """
     try:
-        from cronsim import CronSim, CronSimError  # noqa: PLC0415 (only agents with a schedule load it)
+        from cronsim import CronSim, CronSimError  # noqa: PLC0415 (loaded only for schedules)
     except ImportError as error:
         raise MissingExtraError("A cron trigger", "cycles") from error
 
@@ -191,15 +192,15 @@ def next_time(expression: str, timezone: str, after: datetime) -> datetime:
             raise ConfigError(
                 f"The cron expression {expression!r} matches no time in the next 50 years."
             ) from None
-        found = wall.replace(tzinfo=UTC) - offset
-        change = _offset_change(zone, offset, start, found)
+        match = wall.replace(tzinfo=UTC) - offset
+        change = _offset_change(zone, offset, start, match)
         if change is None:
-            if not is_fixed or not found.astimezone(zone).fold:
-                return found
-            start = found
+            if not is_fixed or not match.astimezone(zone).fold:
+                return match
+            start = match
             continue
         next_offset = _utc_offset(change, zone)
-        if is_fixed and found - change < next_offset - offset:  # the gap skips it
+        if is_fixed and match - change < next_offset - offset:  # the gap skips it
             return change
         start, offset = change - _SECOND, next_offset
 
@@ -209,7 +210,7 @@ def _utc_offset(moment: datetime, zone: ZoneInfo) -> timedelta:
 
 
 def _offset_change(zone: ZoneInfo, offset: timedelta, start: datetime, end: datetime) -> datetime | None:
-    """Return the first moment after `start`, up to `end`, that has another offset from UTC."""
+    """The first moment after `start`, up to `end`, that has another offset from UTC."""
     while start < end:
         last = min(start + _DAY, end)
         if _utc_offset(last, zone) != offset:
@@ -222,7 +223,7 @@ def _offset_change(zone: ZoneInfo, offset: timedelta, start: datetime, end: date
 
 
 class MessageWatch:
-    """Fire while a message waits to be taken."""
+    """Fires while a message waits to be taken."""
 
     def __init__(self, topic: str | None, newest: NewestMessage, clock: Callable[[], float]) -> None:
         self._topic = topic
@@ -231,7 +232,7 @@ class MessageWatch:
         self._last, self._fired_at = "", 0.0
 
     async def fires(self) -> bool:
-        """Return whether there is a new message, or one for which the last attempt was a while ago."""
+        """Whether there is a new message, or the last cycle for this message was a while ago."""
         newest, now = await self._newest(self._topic), self._clock()
         if newest is None or (newest == self._last and now - self._fired_at < RETRIGGER_AFTER):
             return False
@@ -239,9 +240,9 @@ class MessageWatch:
         return True
 
     def seconds(self) -> float:
-        """Return how often to look at what other processes have sent."""
+        """Polling interval for messages from other processes."""
         return POLL_SECONDS
 
 
 Watch: TypeAlias = IntervalWatch | CronWatch | MessageWatch
-"""A trigger at work: `fires` says whether it fires now, `seconds` when to ask again."""
+"""A trigger being watched: `fires` is whether it fires now, `seconds` the time until the next check."""
