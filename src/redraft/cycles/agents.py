@@ -1,4 +1,4 @@
-"""Agents: find the agents of a project, look at them from outside, and send them feedback and messages."""
+"""Agents: find the agents of a project, inspect them, and send them feedback and messages."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ SECOND, MINUTE = 1_000, 60_000
 PAGE = 50
 MAX_PENDING = 1_000
 MAX_LOOK_BACK = 10_000
-"""How many cycles back the memory can be reconstructed."""
+"""The number of cycles for which the earlier memory can be reconstructed."""
 TITLE_FIELDS = ("description", "message", "action", "constraint", "verdict")
-"""What a memory item is about: the first of these fields that it has."""
+"""The title of a memory item is the first of these fields that it has."""
 HIDDEN_FIELDS = ("id", "timestamp", "since", "durationMs")
-"""The fields of a memory item that are not shown after its title."""
+"""The fields of a memory item that its details omit."""
 
 
 @keyword_hints()
@@ -85,7 +85,7 @@ class Agents:
         self.network = network
 
     async def all(self) -> list[AgentSummary]:
-        """Return a summary of every agent, sorted by name."""
+        """A summary of every agent, sorted by name."""
         summaries: list[AgentSummary] = []
         for handle in await self.handles():
             async with handle:
@@ -93,7 +93,7 @@ class Agents:
         return summaries
 
     async def get(self, name: str) -> AgentHandle:
-        """Return a handle on one agent; raises `ConfigError` if there is no agent of that name."""
+        """A handle on an agent. Raises `ConfigError` if there is no agent of that name."""
         handles = {handle.name: handle for handle in await self.handles()}
         if name not in handles:
             hint = nearest(name, handles) if handles else "no agent has run here yet."
@@ -101,20 +101,21 @@ class Agents:
         return handles[name]
 
     async def handles(self) -> list[AgentHandle]:
-        """Return a handle on every agent, sorted by name."""
+        """A handle on every agent, sorted by name."""
         return [AgentHandle(location) for location in await known_locations(self.network)]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSummary:
-    """An agent as a list shows it."""
+    """The summary of an agent, for a list."""
 
     name: str
     card: AgentCard
     location: str
+    """Where it is stored: `process`, `project`, `network` or `given`."""
     status: str
-    """`running` or `waiting` (for a person) while a process runs a cycle, `killed` if that process is gone,
-    otherwise how the last cycle ended; `new` before the first."""
+    """`running` or `waiting` (for a person) while a process runs a cycle, `killed` if that process has ended
+    without finishing it, otherwise the status of the last cycle; `new` before the first cycle."""
     last: CycleRecord | None
     """The last cycle."""
     feedback: tuple[Feedback, ...] = ()
@@ -122,25 +123,30 @@ class AgentSummary:
 
     @property
     def pending(self) -> int:
-        """How much feedback no cycle has taken."""
+        """The number of feedback items that no cycle has taken."""
         return len(self.feedback)
 
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """A model call of a cycle: the step that made it, such as `reason/plan`, and what was said."""
+    """A model call of a cycle."""
 
     step: str
+    """The step that made the call, such as `reason/plan`."""
     exchange: Exchange
+    """The request and the reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleTrace:
-    """The model calls of a cycle in the order in which they ended; `left_out` more were too long to keep."""
+    """The model calls of a cycle."""
 
     number: int
+    """The number of the cycle."""
     calls: tuple[TracedCall, ...] = ()
+    """The stored calls, in the order in which they ended."""
     left_out: int = 0
+    """The number of calls that were too long to be stored."""
 
 
 class AgentHandle:
@@ -164,12 +170,12 @@ class AgentHandle:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the store if nothing else shares it; the next use reopens it."""
+        """Close the store of an agent of the project; other stores are shared. The next use reopens it."""
         if self.location.kind == "project":
             await self._store.aclose()
 
     async def summary(self) -> AgentSummary:
-        """Return the agent as a list shows it."""
+        """The summary of the agent."""
         cycles = await self.cycles(limit=1)
         last = cycles[0] if cycles else None
         status = "new" if last is None else last.status
@@ -179,16 +185,16 @@ class AgentHandle:
         feedback = tuple(await self.pending())
         try:
             card = await self.card()
-        except DamagedRecordError as error:  # the other agents of the list are not affected
+        except DamagedRecordError as error:  # must not hide the other agents of a list
             card = AgentCard(self.name, description=str(error))
         return AgentSummary(self.name, card, self.location.kind, status, last, feedback)
 
     async def card(self) -> AgentCard:
-        """Return what the agent says about itself."""
+        """The profile of the agent."""
         return await card_of(self._store)
 
     async def cycles(self, *, before: int | None = None, limit: int = PAGE) -> list[CycleRecord]:
-        """Return cycles, the newest first; `before` is the number of the last one on the previous page.
+        """The cycles, newest first; `before` is the number of the last cycle on the previous page.
 
         A cycle whose record is damaged is included, with the status `damaged`.
         """
@@ -197,35 +203,36 @@ class AgentHandle:
             raise ConfigError(
                 f"The agent {self.name!r} has no cycle {before} here, so there are no cycles before it."
             )
-        found = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
-        return [self._as_shown(listed_cycle(record)) for record in found]
+        records = await self._store.find(CYCLE, newest_first=True, after=after, limit=limit)
+        return [self._redacted(listed_cycle(record)) for record in records]
 
     async def spend(self) -> dict[date, Totals]:
-        """Add up what the cycles that have ended used, by the day (UTC) on which they began."""
-        return {group.day: used for group, used in (await run_index(self._store).expenses(CYCLE)).items()}
+        """The usage of the cycles that have ended, by the day (UTC) on which they began."""
+        expenses = await run_index(self._store).expenses(CYCLE)
+        return {group.day: totals for group, totals in expenses.items()}
 
     async def spent(self) -> Totals:
-        """Add up what all stored cycles that have ended used."""
+        """The usage of all stored cycles that have ended."""
         return total(await self.spend())
 
     async def cycle(self, name: int | str) -> CycleRecord:
-        """Return one cycle by its number or its id; raises `ConfigError` if it is not stored."""
+        """A cycle, by its number or its id. Raises `ConfigError` if it is not stored."""
         record = await self._record(name)
         if record is None:
             raise ConfigError(f"The agent {self.name!r} has no cycle {name} here, or it was deleted.")
-        return self._as_shown(cycle_from(record))
+        return self._redacted(cycle_from(record))
 
     async def _record(self, name: int | str) -> Record | None:
         if isinstance(name, str):
-            found = await self._store.find(CYCLE, where={"id": name}, limit=1)
+            records = await self._store.find(CYCLE, where={"id": name}, limit=1)
         else:
-            found = await self._store.find(CYCLE, prefix=cycle_prefix(name), limit=1)
-        return found[0] if found else None
+            records = await self._store.find(CYCLE, prefix=cycle_prefix(name), limit=1)
+        return records[0] if records else None
 
     async def trace(self, number: int) -> CycleTrace:
-        """Return the prompts and replies of a cycle that has ended; those of the newest 100 are kept."""
+        """The prompts and replies of a cycle that has ended; the newest 100 cycles have them."""
         record = await self._store.get(TRACE, trace_key(number))
-        if record is not None and not self.location.is_durable:  # stored ones are redacted already
+        if record is not None and not self.location.is_durable:  # durable traces are redacted already
             record = replace(record, data=self._redact(dict(record.data)))
         if record is None or record.data.get("cycle") != number:
             return CycleTrace(number)
@@ -234,25 +241,25 @@ class AgentHandle:
             return CycleTrace(number, calls, record.data["left_out"])
 
     async def memory(self) -> Memory:
-        """Return the memory as it is now."""
+        """The current memory."""
         memory = await stored_memory(self._store)
         return self.location.memory if memory is None else memory
 
     async def memory_at(self, cycle: int) -> Memory:
-        """Return the memory as it was after a cycle; raises `ConfigError` if that is too long ago."""
+        """The memory after a cycle. Raises `ConfigError` if that is too long ago."""
         return memory_at(await self.memory(), await self._cycles_after(cycle), cycle)
 
     async def diff(self, older: int, newer: int) -> tuple[MemoryChange, ...]:
-        """Return what changed in the memory between the ends of two cycles."""
-        memory, since = await self.memory(), await self._cycles_after(min(older, newer))
-        return differences(memory_at(memory, since, older), memory_at(memory, since, newer))
+        """The changes of the memory between the ends of two cycles."""
+        memory, later_cycles = await self.memory(), await self._cycles_after(min(older, newer))
+        return differences(memory_at(memory, later_cycles, older), memory_at(memory, later_cycles, newer))
 
     async def undelivered(self) -> list[Undelivered]:
-        """Return the notices and messages that are not delivered yet, oldest first."""
-        return [one for one in await stored_outbox(self._store, self.name) if not one.is_over]
+        """The notices and messages that are not delivered yet, oldest first."""
+        return [entry for entry in await stored_outbox(self._store, self.name) if not entry.is_over]
 
     async def pending(self) -> list[Feedback]:
-        """Return the feedback that no cycle has taken yet, oldest first."""
+        """The feedback that no cycle has taken yet, oldest first."""
         return await pending_mail(self._store, Feedback, MAX_PENDING)
 
     async def send_feedback(
@@ -290,7 +297,7 @@ class AgentHandle:
         return feedback
 
     async def questions(self) -> list[Approval]:
-        """Return the open questions about the plan of the newest cycle, if it waits for a person."""
+        """The open questions about the plan of the newest cycle, if it waits for a person."""
         newest = await self.cycles(limit=1)
         if not newest or not newest[0].is_undecided:
             return []
@@ -298,69 +305,69 @@ class AgentHandle:
         return [] if record is None else await self._questions_of(cycle_from(record))
 
     async def _questions_of(self, cycle: CycleRecord) -> list[Approval]:
-        """Return the open questions about the plan of a cycle."""
-        planned = {one["id"] for one in objects_in(cycle.derived_data, "plan", "actions")}
-        return [one for one in await Approvals(self._store).waiting() if one.node in planned]
+        """The open questions about the plan of a cycle."""
+        planned = {entry["id"] for entry in objects_in(cycle.derived_data, "plan", "actions")}
+        return [question for question in await Approvals(self._store).waiting() if question.node in planned]
 
     async def send_message(self, topic: str, data: Any = None, *, sender: str = "") -> AgentMessage:
-        """Send plain JSON data to an `agent-messages` source, for which a trigger may wait."""
+        """Send plain JSON data to an `agent-messages` source; a `message` trigger may wait for it."""
         message = await Mailbox(self._store, data_redactor(also=())).message(topic, data, sender=sender)
         signal_mail(self.name)
         return message
 
     async def prune(self, cycles: int) -> dict[str, int]:
-        """Delete all but the newest `cycles` cycles, and leftover mail; return how many of each."""
+        """Delete all but the newest `cycles` cycles, and leftover mail; return the numbers of both."""
         if cycles < 1:
             raise ConfigError(f"Expected at least 1 cycle to keep, got {cycles}.")
         return await prune(self.location, cycles)
 
-    def _as_shown(self, cycle: CycleRecord) -> CycleRecord:
-        """Redact a cycle that exists in this process only; stored ones are redacted already."""
+    def _redacted(self, cycle: CycleRecord) -> CycleRecord:
+        """Redact a cycle that exists in this process only; stored cycles are redacted already."""
         return cycle if self.location.is_durable else redacted_cycle(cycle, self._redact)
 
     async def _cycles_after(self, cycle: int) -> list[CycleRecord]:
-        """Return the cycles after one, the newest first."""
-        found: list[CycleRecord] = []
+        """The cycles after `cycle`, newest first."""
+        later: list[CycleRecord] = []
         before: int | None = None
-        while len(found) < MAX_LOOK_BACK:
+        while len(later) < MAX_LOOK_BACK:
             page = await self.cycles(before=before)
-            for one in page:
-                if one.status == "damaged" and one.number > cycle:  # its changes are unknown
-                    raise DamagedRecordError(one.error)
-            found += [one for one in page if one.number > cycle]
+            for record in page:
+                if record.status == "damaged" and record.number > cycle:  # its changes are unknown
+                    raise DamagedRecordError(record.error)
+            later += [record for record in page if record.number > cycle]
             if len(page) < PAGE or page[-1].number <= cycle:
                 break
             before = page[-1].number
-        return found
+        return later
 
 
 def _traced_call(call: Mapping[str, Any]) -> TracedCall:
-    said = (call.get("given"), call.get("result"), call.get("error"))
-    step = StoredStep("", call["name"], call["began"], call["elapsed"], datetime.now(UTC), *said)
+    data = (call.get("given"), call.get("result"), call.get("error"))
+    step = StoredStep("", call["name"], call["began"], call["elapsed"], datetime.now(UTC), *data)
     return TracedCall(call["step"], step.exchange)
 
 
 def parse_changes(text: str, name: str) -> dict[str, Any]:
-    """Parse changed parameters; `ConfigError` for anything but a JSON object says `name`."""
+    """Parse changed parameters. Raises `ConfigError`, with the `name`, for anything but a JSON object."""
     try:
-        found: Any = json.loads(text)
+        changes: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} must be a JSON object such as {CHANGES}: {error}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(changes, dict):
         raise ConfigError(f"{name} must be a JSON object such as {CHANGES}, got {text!r}.")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", changes)
 
 
 def total(spend: Mapping[date, Totals]) -> Totals:
-    """Add up what was spent on all days."""
-    together = Totals()
-    for of_day in spend.values():
-        together.add(of_day)
-    return together
+    """The sum of the spend of all days."""
+    sum_of_days = Totals()
+    for day in spend.values():
+        sum_of_days.add(day)
+    return sum_of_days
 
 
 def spent_document(spent: Totals) -> dict[str, Any]:
-    """What cycles used; `cost_usd` adds up the costs that are known, and is None if none is."""
+    """The usage of cycles; `cost_usd` is the sum of the known costs, or None if all are unknown."""
     return {
         "cycles": spent.runs,
         "tokens": spent.total_tokens,
@@ -370,7 +377,7 @@ def spent_document(spent: Totals) -> dict[str, Any]:
 
 
 def spent_text(spent: Mapping[str, Any]) -> str:
-    """Render what cycles used; `+` marks a cost that is partly unknown. Empty for nothing."""
+    """Render the usage of cycles; `+` marks a partly unknown cost. Empty without usage."""
     if not spent["tokens"]:
         return ""
     cost = "cost unknown" if spent["cost_usd"] is None else render_usd(spent["cost_usd"])
@@ -379,14 +386,14 @@ def spent_text(spent: Mapping[str, Any]) -> str:
 
 
 def duration_text(milliseconds: float) -> str:
-    """Return a duration in milliseconds, seconds or minutes, whichever suits it."""
+    """Render a duration in milliseconds, seconds or minutes, depending on its length."""
     if milliseconds < SECOND:
         return f"{milliseconds:.0f} ms"
     return f"{milliseconds / SECOND:.1f} s" if milliseconds < MINUTE else f"{milliseconds / MINUTE:.1f} min"
 
 
 def agent_document(agent: AgentSummary, spent: Totals) -> dict[str, Any]:
-    """An agent of a list; `waiting` is the cycle that waits for a person, `spent` what all cycles used."""
+    """An agent of a list; `waiting` is the cycle that waits for a person, `spent` the usage of all cycles."""
     last = agent.last
     return {
         "name": agent.name,
@@ -415,7 +422,7 @@ def undelivered_document(undelivered: Undelivered) -> dict[str, Any]:
 
 
 def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
-    """How a cycle went, without what it was about; `changes` counts those of the memory, by what they did."""
+    """The status and metrics of a cycle, without its data, and the numbers of its memory changes."""
     return {
         "number": cycle.number,
         "id": cycle.id,
@@ -435,9 +442,9 @@ def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
 
 
 def cycle_document(cycle: CycleRecord, pending: Sequence[Feedback] = ()) -> dict[str, Any]:
-    """Everything that is stored of a cycle, and what became of each planned action.
+    """All stored data of a cycle, and the status of each planned action.
 
-    `pending` is the feedback that no cycle has taken yet: some of it may decide on the plan.
+    `pending` is the feedback that no cycle has taken yet, which may include verdicts on the plan.
     """
     return {
         **metrics_document(cycle),
@@ -449,9 +456,9 @@ def cycle_document(cycle: CycleRecord, pending: Sequence[Feedback] = ()) -> dict
 
 
 def _actions(cycle: CycleRecord, pending: Sequence[Feedback]) -> list[dict[str, Any]]:
-    """The planned actions of a cycle; those of an unexpected shape are left out.
+    """The planned actions of a cycle, without data of an unexpected shape.
 
-    `outcome` is the result or the error of an action, or why it was refused.
+    `outcome` is the result or the error of an action, or the reason why it was blocked.
     """
     derived = cycle.derived_data
     ended = {str(action.get("id")): action for action in objects_in(derived, "execution", "actions")}
@@ -464,17 +471,23 @@ def _actions(cycle: CycleRecord, pending: Sequence[Feedback]) -> list[dict[str, 
     ]
 
     def state_of(action: Mapping[str, Any], name: str) -> tuple[str, Any]:
-        own = action.get("id")
-        if (end := ended.get(str(own))) is not None:
-            return str(end.get("status")), end.get("error") or end.get("result")
+        action_id = action.get("id")
+        if (outcome := ended.get(str(action_id))) is not None:
+            return str(outcome.get("status")), outcome.get("error") or outcome.get("result")
         if not isinstance(approved, list | tuple):
             return "planned", None
-        if own not in approved:
-            why = (each.get("message") for each in violations if each.get("actionId") in (own, None))
-            return "blocked", next(why, None)
+        if action_id not in approved:
+            reasons = (
+                violation.get("message")
+                for violation in violations
+                if violation.get("actionId") in (action_id, None)
+            )
+            return "blocked", next(reasons, None)
         if cycle.status != "waiting":
             return "planned", None
-        verdict = next((each.verdict for each in verdicts if each.action in (None, own, name)), None)
+        verdict = next(
+            (feedback.verdict for feedback in verdicts if feedback.action in (None, action_id, name)), None
+        )
         return "waiting" if verdict is None else DECISIONS[verdict], None
 
     actions: list[dict[str, Any]] = []
@@ -495,7 +508,7 @@ def _actions(cycle: CycleRecord, pending: Sequence[Feedback]) -> list[dict[str, 
 
 
 def result_document(result: CycleResult) -> dict[str, Any]:
-    """A cycle that has just ended: with what was sensed, without the whole memory."""
+    """A cycle that has just ended, with its environmental data, without the whole memory."""
     return {
         "number": result.number,
         "id": result.id,
@@ -533,17 +546,17 @@ def memory_document(memory: Memory) -> dict[str, Any]:
 
 
 def change_document(change: MemoryChange) -> dict[str, Any]:
-    """One change of the memory."""
+    """A change of the memory."""
     return {"key": change.key, "id": change.id, "before": change.before, "after": change.after}
 
 
 def title_field(item: Item) -> str:
-    """The name of the field that says what a memory item is about."""
+    """The name of the field that is the title of a memory item."""
     return next((name for name in TITLE_FIELDS if item.get(name)), "id")
 
 
 def details_of(item: Item) -> dict[str, Any]:
-    """The fields of a memory item that are shown after its title."""
+    """The fields of a memory item that follow its title, without empty ones."""
     hidden = (*HIDDEN_FIELDS, title_field(item))
     return {
         name: value for name, value in item.items() if name not in hidden and value not in ({}, [], None, "")
@@ -551,7 +564,7 @@ def details_of(item: Item) -> dict[str, Any]:
 
 
 def changed_fields(before: Item, after: Item) -> list[str]:
-    """The names of the shown fields that differ."""
+    """The names of the visible fields that differ."""
     return [
         name
         for name in {**before, **after}

@@ -1,4 +1,4 @@
-"""Storage: where agents keep their memory and cycles: this process, the project, or PostgreSQL."""
+"""Storage: the places for the memory and cycles of agents: this process, the project, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ if TYPE_CHECKING:
     from redraft.text.search import IsWanted
 
 DIRECTORY = "agents"
-"""The space whose sessions see the cards of all agents, and nothing else."""
+"""The space whose sessions see only the cards of all agents."""
 MAX_NAME = 100
-"""Characters of an agent's name in the name of a space; longer names are hashed."""
+"""The maximum length of a quoted name in the name of a space; longer names are hashed."""
 _CARDS = "SELECT data FROM redraft_agent_records WHERE kind = 'agent' AND starts_with(space, %s)"
 
 _SPACES = "SELECT space FROM redraft_agent_records WHERE kind = 'agent' AND starts_with(space, 'agent:')"
 
 _storages: dict[str, LongTermStorage] = {}
-"""The storage of each network that has one."""
+"""The long-term storages, by network."""
 
 
 @keyword_hints()
 class LongTermStorage:
-    """The memory of a network's agents in PostgreSQL, where no agent sees that of another.
+    """The memory of a network's agents in PostgreSQL; each agent sees only its own.
 
-    Creating one registers it: from then on, all agents of the `network` keep their memory there. `dsn` is
-    `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`; tables are created on first use.
+    Creating a storage registers it: from then on, all agents of the `network` store their memory there. `dsn`
+    is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`; tables are created on first use.
 
-    Raises `ConfigError` if the network has one already, and for an invalid database URL. Needs
+    Raises `ConfigError` if the network already has a storage, and for an invalid database URL. Needs
     `redraft[postgres]`.
     """
 
     def __init__(self, dsn: str, *, network: str = "default") -> None:
         self.network = network
         self.is_of_settings = False
-        """Whether the setting `long_term_storage` made it, and may replace it."""
+        """Whether it was made from the setting `long_term_storage`, and may be replaced if that changes."""
         self._dsn = dsn
         if network in _storages:
             raise ConfigError(
@@ -88,35 +88,35 @@ class LongTermStorage:
         return self._dsn
 
     def store_for(self, agent: str) -> PostgresStore:
-        """Return the store of an agent's own space, the same object each time."""
+        """The store of an agent's own space; the same object each time."""
         if agent not in self._stores:
             space = f"agent:{_safe_name(self.network)}:{_safe_name(agent)}"
             self._stores[agent] = PostgresStore(self._dsn, space, isolated=True)
         return self._stores[agent]
 
     def location_of(self, agent: str) -> AgentLocation:
-        """Return the location of an agent of the network."""
+        """The location of an agent of the network."""
         return AgentLocation(agent, self.store_for(agent), "network", self)
 
     async def agents(self) -> list[str]:
-        """Return the names of the agents that have run in this network, sorted."""
+        """The names of the agents that have run in this network, sorted."""
         async with await self._directory.session() as session:
-            found = await session.execute(_CARDS, (f"agent:{_safe_name(self.network)}:",))
-            return sorted(json.loads(data)["name"] for (data,) in await found.fetchall())
+            rows = await session.execute(_CARDS, (f"agent:{_safe_name(self.network)}:",))
+            return sorted(json.loads(data)["name"] for (data,) in await rows.fetchall())
 
     async def networks(self) -> list[str]:
-        """Return the networks with agents in this database, except those whose names are too long to tell."""
+        """The networks with agents in this database, except networks with hashed names."""
         async with await self._directory.session() as session:
-            found = await session.execute(_SPACES)
-            names = {space.split(":")[1] for (space,) in await found.fetchall()}
+            rows = await session.execute(_SPACES)
+            names = {space.split(":")[1] for (space,) in await rows.fetchall()}
             return sorted(unquote(name) for name in names if not name.startswith("#"))
 
     @asynccontextmanager
     async def connection(self, agent: str) -> AsyncGenerator[AsyncConnection[tuple[Any, ...]]]:
         """Open a connection in autocommit mode that sees only this agent's rows.
 
-        The table is `redraft_agent_records`; its policies hold as long as the setting `redraft.space` is not
-        changed.
+        The table is `redraft_agent_records`. Its row policies depend on the setting `redraft.space`, so do
+        not change that.
         """
         async with await self.store_for(agent).session() as session:
             yield session
@@ -129,7 +129,7 @@ class LongTermStorage:
 
 
 def storage_of(network: str = "default") -> LongTermStorage | None:
-    """Return the long-term storage of a network: the registered one, else that of the settings, if any.
+    """The long-term storage of a network: the registered storage, else the storage in the settings, if any.
 
     Raises `ConfigError` if the setting `long_term_storage` is not a database URL.
     """
@@ -153,7 +153,7 @@ def storage_of(network: str = "default") -> LongTermStorage | None:
 
 
 def _safe_name(name: str) -> str:
-    """Return a unique form of a name that can be a part of the name of a space."""
+    """A unique form of a name that can be a part of the name of a space."""
     quoted = quote(name, safe="")
     return quoted if len(quoted) <= MAX_NAME else f"#{sha256(name.encode()).hexdigest()}"
 
@@ -166,50 +166,50 @@ LocationKind = Literal["process", "project", "network", "given"]
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class AgentLocation:
-    """Where one agent is stored."""
+    """The place where an agent is stored."""
 
     agent: str
     store: Store
     """The agent's own store."""
     kind: LocationKind
-    """In the `process`, it is gone when that ends; in the `project`, it is stored where runs are; in the
-    `network`, all agents share `storage`; a `given` store belongs to the program, which closes it."""
+    """`process`: lost when the process ends; `project`: stored with the project's runs; `network`: in the
+    `storage` of all agents of the network; `given`: in a store that the program owns and closes."""
     storage: LongTermStorage | None = None
     memory: Memory = Memory()  # noqa: RUF009 (frozen, so sharing it is safe)
-    """The memory of an agent of the process."""
+    """The memory of an agent that is stored in the `process`."""
 
     @property
     def is_durable(self) -> bool:
-        """Whether what is kept here outlives the process."""
+        """Whether the agent's data outlives the process."""
         return self.kind != "process"
 
     def write_behind(self) -> WriteBehind:
-        """Return what writes the agent's records; it takes the lease when it loads."""
+        """The writer of the agent's records; its `load` acquires the lease."""
         lease = Lease(self.store, self.agent) if self.is_durable else None
         return WriteBehind(self.store, self.agent, lease=lease, remote=self.storage is not None)
 
 
 _in_process: WeakValueDictionary[tuple[str, str], AgentLocation] = WeakValueDictionary()
-"""Agents that can't be found by their storage, by network and name, for as long as they exist."""
+"""The agents that no storage lists, by network and name, while they exist."""
 _project_stores: dict[tuple[Place, str], Store] = {}
 
 
 def locate(
     agent: str, storage: Literal["project"] | LongTermStorage | Store | None, network: str
 ) -> AgentLocation:
-    """Return where an agent is kept; raises `ConfigError` for a storage that can't be used.
+    """The location of an agent. Raises `ConfigError` for a storage that can't be used.
 
-    None is the long-term storage of the network if there is one, else this process.
+    `storage` None: the long-term storage of the network if there is one, else this process.
     """
-    found = storage_of(network) if storage is None else storage
-    _in_process.pop((network, agent), None)  # of two agents with one name, the later one counts
-    if isinstance(found, LongTermStorage):
-        return found.location_of(agent)
-    if isinstance(found, str):
-        if found != "project":
+    storage = storage_of(network) if storage is None else storage
+    _in_process.pop((network, agent), None)  # the latest agent of a name replaces earlier ones
+    if isinstance(storage, LongTermStorage):
+        return storage.location_of(agent)
+    if isinstance(storage, str):
+        if storage != "project":
             raise ConfigError(
-                f"Unknown storage {found!r}; expected 'project', a LongTermStorage, a store, or None for the "
-                "long-term storage of the network."
+                f"Unknown storage {storage!r}; expected 'project', a LongTermStorage, a store, or None for "
+                "the long-term storage of the network."
             )
         if (place := project_place()) is None:
             raise ConfigError(
@@ -217,34 +217,34 @@ def locate(
                 "the agent another storage."
             )
         return _project_location(place, agent)
-    if found is None:
+    if storage is None:
         location = AgentLocation(agent, MemoryStore(), "process")
     else:
-        location = AgentLocation(agent, found, "given")
+        location = AgentLocation(agent, storage, "given")
     _in_process[network, agent] = location
     return location
 
 
 async def register(location: AgentLocation) -> None:
-    """Let other processes find an agent of the project; others are found by their storage."""
+    """Register an agent in the project, for other processes; other storages list their agents."""
     if location.kind == "project" and (store := project_store()) is not None:
         await store.put_if_absent(Record(AGENT, location.agent, {}))
 
 
 async def known_locations(network: str = "default") -> list[AgentLocation]:
-    """Return the agents of this process, of the network's long-term storage and of the project, by name."""
-    found = {name: location for (of, name), location in _in_process.items() if of == network}
+    """The agents of this process, of the network's long-term storage and of the project, sorted by name."""
+    locations = {name: location for (of, name), location in _in_process.items() if of == network}
     if (storage := storage_of(network)) is not None:
         for name in await storage.agents():
-            found.setdefault(name, storage.location_of(name))
+            locations.setdefault(name, storage.location_of(name))
     if (place := project_place()) is not None and (store := project_store()) is not None:
         for record in await store.find(AGENT):
-            found.setdefault(record.key, _project_location(place, record.key))
-    return [found[name] for name in sorted(found)]
+            locations.setdefault(record.key, _project_location(place, record.key))
+    return [locations[name] for name in sorted(locations)]
 
 
 async def known_networks() -> list[str]:
-    """Return the networks that agents may be in: `default`, and those in the long-term storage."""
+    """The networks that may have agents: `default`, and the networks in the long-term storage."""
     storage = storage_of("default")
     return sorted({"default", *([] if storage is None else await storage.networks())})
 
@@ -256,13 +256,13 @@ def _project_location(place: Place, agent: str) -> AgentLocation:
 
 
 BATCH = 100
-"""Records that are deleted at once."""
+"""The number of records to delete in parallel."""
 
 
 async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
-    """Delete all but the newest `cycles` cycles, and mail that was taken or is in excess.
+    """Delete all but the newest `cycles` cycles, mail that cycles have taken, and excess mail.
 
-    Returns how many cycles and how much mail there were.
+    Returns the numbers of deleted `cycles` and `mail`.
     """
     store, counts = location.store, {"cycles": 0, "mail": 0}
     last_stored = await _last_stored(store, cycles)
@@ -271,26 +271,28 @@ async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
             counts["cycles"] += len(old)
             await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
-        while found := intact(await store.find(kind, where={"status": TAKEN}, limit=BATCH)):
-            counts["mail"] += len(found)
-            await asyncio.gather(*(store.delete(kind, record.key) for record in found))
+        while taken := intact(await store.find(kind, where={"status": TAKEN}, limit=BATCH)):
+            counts["mail"] += len(taken)
+            await asyncio.gather(*(store.delete(kind, record.key) for record in taken))
     counts["mail"] += await drop_excess_mail(store)
     return counts
 
 
 async def drop_cycles(store: Store, last: int, count: int) -> None:
-    """Delete the oldest cycles, up to the number `last`; `count` is about how many there are."""
+    """Delete the oldest cycles, up to the number `last`; `count` is their approximate number."""
     limit = max(1, min(count, BATCH))
-    while old := [one for one in await store.find(CYCLE, limit=limit) if listed_cycle(one).number <= last]:
+    while old := [
+        record for record in await store.find(CYCLE, limit=limit) if listed_cycle(record).number <= last
+    ]:
         await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
 
 
 async def _last_stored(store: Store, cycles: int) -> Record | None:
-    """Return the record of the oldest cycle to keep; None if there are no more than `cycles`."""
+    """The record of the oldest of the newest `cycles` cycles; None if there are no more cycles."""
     newest = await store.find(CYCLE, newest_first=True, limit=1)
     oldest = await store.find(CYCLE, limit=1)
     if not newest or listed_cycle(newest[0]).number - listed_cycle(oldest[0]).number < cycles:
-        return None  # there are no more, by their numbers
+        return None  # no more, according to their numbers
     left, last = cycles, None
     while left:
         page = await store.find(CYCLE, newest_first=True, after=last, limit=min(left, BATCH))
@@ -301,9 +303,9 @@ async def _last_stored(store: Store, cycles: int) -> Record | None:
 
 
 ERASED = "[erased]"
-"""What stands in place of an erased text."""
-WITH_MARKS = (CYCLE, JOURNAL, EGRESS, CARD, LEASE)
-"""The kinds whose records stay, since the next cycle builds on them, with marks in place of erased texts."""
+"""Replaces an erased text."""
+MASKED_KINDS = (CYCLE, JOURNAL, EGRESS, CARD, LEASE)
+"""The kinds whose records stay, since the next cycle needs them; erased texts in them are replaced."""
 
 
 async def erase(
@@ -313,16 +315,15 @@ async def erase(
     on_damaged: Callable[[Record], None],
     check: bool = False,
 ) -> dict[str, int]:
-    """Erase a text from all that is kept of an agent; return how much there was, by kind.
+    """Erase texts from all data of an agent; return the number of affected records and items, by kind.
 
-    Items of the memory that contain it are deleted, and so are mail and model calls. Cycles stay, with marks
-    in place of the texts. With `check`, nothing is changed. `on_damaged` gets each record that can't be read,
-    and is left out. Raises `ConfigError` if there is something to
-    erase while a process runs the agent, which would write its memory again.
+    Deletes memory items, mail and model calls that contain a matching text. Cycles stay, with `ERASED` in
+    place of the text. With `check`, nothing is changed. `on_damaged` is called with each record that can't be
+    read; it is skipped. Raises `ConfigError` if a process that would write the memory again runs the agent.
     """
     store, counts = location.store, Counter[str]()
     is_managed = isinstance(store, ManagedStore)
-    for kind in await store.kinds() if is_managed else (MEMORY[0], *WITH_MARKS, TRACE, FEEDBACK, MESSAGE):
+    for kind in await store.kinds() if is_managed else (MEMORY[0], *MASKED_KINDS, TRACE, FEEDBACK, MESSAGE):
         last: Record | None = None
         while page := await store.find(kind, after=last, limit=BATCH):
             last = page[-1]
@@ -332,15 +333,15 @@ async def erase(
                     continue
                 if not has_text(record.data, is_wanted):
                     continue
-                counts["memory item" if kind == MEMORY[0] else kind] += _wanted_parts(record, is_wanted)
+                counts["memory item" if kind == MEMORY[0] else kind] += _affected_parts(record, is_wanted)
                 await _check_unused(location)
                 if not check:
                     await _erase_in(store, record, is_wanted)
     return dict(counts)
 
 
-def _wanted_parts(record: Record, is_wanted: IsWanted) -> int:
-    """Return how many parts of a record go: items of the memory, else the record itself."""
+def _affected_parts(record: Record, is_wanted: IsWanted) -> int:
+    """The number of affected memory items; 1 for any other record."""
     if record.kind != MEMORY[0]:
         return 1
     items = [item for items in memory_from(record).items.values() for item in items]
@@ -350,12 +351,12 @@ def _wanted_parts(record: Record, is_wanted: IsWanted) -> int:
 async def _erase_in(store: Store, record: Record, is_wanted: IsWanted) -> None:
     if record.kind == MEMORY[0]:
         memory = memory_from(record)
-        left = {
+        remaining = {
             ERASED if is_wanted(key) else key: [item for item in items if not has_text(item, is_wanted)]
             for key, items in memory.items.items()
         }
-        await store.put(memory_record(replace(memory, items=left)))
-    elif record.kind in WITH_MARKS:
+        await store.put(memory_record(replace(memory, items=remaining)))
+    elif record.kind in MASKED_KINDS:
         await store.put(replace(record, data=without_texts(record.data, is_wanted, ERASED)))
     else:
         await store.delete(record.kind, record.key)

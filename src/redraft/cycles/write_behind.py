@@ -1,4 +1,4 @@
-"""Write-behind: store an agent's records in order, and hold them while the store is away."""
+"""Write-behind: write an agent's records in order, and hold them in memory while the store is away."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from redraft.stores.base import Record, Store
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds after which a database that does not answer counts as away; far away, connecting takes 5 s."""
+"""Seconds after which a database that does not answer is away. Connecting to a distant one takes 5 s."""
 OPEN_TIMEOUT = 30.0
-"""Seconds that the first cycle waits for its memory; a database that can't be reached fails after 10 s."""
+"""Seconds that the first cycle waits for its memory. Connecting to an unreachable database takes 10 s."""
 CLOSE_TIMEOUT = 3.0
 """Seconds that closing waits for a database that is away."""
 MIN_RETRY, MAX_RETRY = 0.05, 1.0
-"""Seconds between two attempts, at first and at most."""
+"""The shortest and the longest pause between attempts, in seconds."""
 
 Batch: TypeAlias = "dict[tuple[str, str], Record]"
-"""Records to be written, the latest of each kind and key."""
+"""Records to write: the latest of each kind and key."""
 CatchUp: TypeAlias = "Callable[[], Awaitable[Sequence[Record]]]"
-"""Reads what is stored, and returns the records that join it with what the agent did without knowing it."""
+"""Loads the stored state after an outage at the start, and returns the records that the agent adds to it."""
 
 
 class WriteBehind:
-    """Writes an agent's records in order, each `save` atomically, and waits for that while the store answers.
+    """Writes an agent's records in order, each `save` atomically, and waits for the store while it answers.
 
-    Call `load` first. While the store is away, the latest record of each kind and key is held here; once it
-    is back, the `lease` is renewed and they are written. What is held when the process ends is lost. An
-    outage logs one warning when it begins and one line when it is over. A record that no store can hold is
-    dropped with an error in the log.
+    Call `load` first. While the store is away, the latest record of each kind and key is held in memory; once
+    it is back, the `lease` is renewed and the records are written. Records that are held when the process
+    ends are lost. An outage logs a warning when it begins and a line when it is over. A record that no store
+    can hold is dropped with an error in the log.
 
     An agent may start while a `remote` store is away. A local store that can't be read at the start is an
     error.
 
-    For one event loop.
+    Bound to one event loop.
     """
 
     def __init__(
@@ -60,28 +60,28 @@ class WriteBehind:
         self.lease = lease
         self.answer_timeout = ANSWER_TIMEOUT if remote else None
         self.is_away = False
-        """Whether the store is known to be out of reach."""
+        """Whether the store is out of reach."""
         self.is_provisional = False
-        """Whether the store has been away since the start, so that what it holds is unknown."""
+        """Whether the store has been away since the start, so that the stored state is unknown."""
         self.provisional_cycles = 0
-        """How many cycles have ended meanwhile."""
+        """The number of cycles that have ended while `is_provisional`."""
         self._remote = remote
         self._store = store
         self._agent = agent
         self._catch_up: CatchUp | None = None
-        self._held: Batch = {}
-        self._refused: LeaseError | None = None
+        self._unwritten: Batch = {}
+        self._lease_error: LeaseError | None = None
         self._writer: asyncio.Task[None] | None = None
         self._away = asyncio.Event()
         self._retry = asyncio.Event()
 
     async def load(self, catch_up: CatchUp | None = None) -> Memory | None:
-        """Acquire the lease and return the stored memory, if any.
+        """Acquire the lease and read the stored memory, if any.
 
-        While a remote store is away, returns None, and the agent `is_provisional`; once the store is back,
-        `catch_up` is called before anything is written. Raises `LeaseError`,
-        `ConfigError` for a database that does not exist or refuses the user, and `StoreError` for a local
-        store that can't be read.
+        While a remote store is away, the result is None, and the agent `is_provisional`; once the store is
+        back, `catch_up` is called before anything is written. Raises `LeaseError`, `ConfigError` for a
+        database that does not exist or refuses the user, and `StoreError` for a local store that can't be
+        read.
         """
         try:
             async with asyncio.timeout(OPEN_TIMEOUT if self._remote else None):
@@ -103,20 +103,21 @@ class WriteBehind:
         return None
 
     async def save(self, records: Sequence[Record], /) -> None:
-        """Write records atomically, after everything saved before; in an outage, hold them and return.
+        """Write records atomically, after all saved records; in an outage, hold them and return.
 
         Raises `LeaseError` once another process runs this agent.
         """
         self.raise_if_lost()
-        self._held |= _batch(records)
+        self._unwritten |= _batch(records)
         self._start_writer()
         await self.flush()
         self.raise_if_lost()
 
     async def write_now(self, records: Sequence[Record], store: Store | None = None) -> None:
-        """Write records atomically, not after those saved; `store` is another store of the same records.
+        """Write records atomically, without waiting for saved records.
 
-        Raises `LeaseError` if another process runs this agent, and `StoreError` in an outage.
+        `store` is another store of the same records. Raises `LeaseError` if another process runs this agent,
+        and `StoreError` in an outage.
         """
         with self._marking_away_on_timeout():
             if self.lease is not None:
@@ -125,22 +126,22 @@ class WriteBehind:
                 await (store or self._store).put_all(records)
 
     async def flush(self) -> None:
-        """Wait until everything saved is written, or the store is away."""
+        """Wait until all saved records are written, or the store is away."""
         if (writer := self._writer) is not None and await self.written(writer) and not writer.cancelled():
-            writer.result()  # raises what is no outage
+            writer.result()  # raises errors other than an outage
 
     async def written(self, *writing: asyncio.Task[Any]) -> bool:
-        """Wait until tasks that write are done; return False if the store is away first."""
-        left: set[asyncio.Task[Any]] = {task for task in writing if not task.done()}
-        if left and not self.is_away:
+        """Wait until writing tasks are done; False if the store is away before that."""
+        unfinished: set[asyncio.Task[Any]] = {task for task in writing if not task.done()}
+        if unfinished and not self.is_away:
             away: asyncio.Task[Any] = asyncio.create_task(self._away.wait())
             try:
-                while left and not away.done():
-                    _, pending = await asyncio.wait({*left, away}, return_when=asyncio.FIRST_COMPLETED)
-                    left &= pending
+                while unfinished and not away.done():
+                    _, pending = await asyncio.wait({*unfinished, away}, return_when=asyncio.FIRST_COMPLETED)
+                    unfinished &= pending
             finally:
                 away.cancel()
-        return not left
+        return not unfinished
 
     async def check_lease(self) -> None:
         """Raise `LeaseError` before an effect if another process runs the agent now."""
@@ -148,9 +149,9 @@ class WriteBehind:
             await self.lease.check()
 
     def raise_if_lost(self) -> None:
-        """Raise `LeaseError` if another process is known to have run the agent since."""
-        if self._refused is not None:
-            raise LeaseError(*self._refused.args) from self._refused
+        """Raise `LeaseError` if this process has detected that another one has run the agent since."""
+        if self._lease_error is not None:
+            raise LeaseError(*self._lease_error.args) from self._lease_error
         if self.lease is not None:
             self.lease.raise_if_lost()
 
@@ -178,7 +179,9 @@ class WriteBehind:
             self._retry.set()
             await asyncio.wait([writer], timeout=CLOSE_TIMEOUT)
             await end_tasks([writer])
-        if (self._held or (self.is_provisional and self.provisional_cycles)) and self._refused is None:
+        if (
+            self._unwritten or (self.is_provisional and self.provisional_cycles)
+        ) and self._lease_error is None:
             logger.warning(
                 "The agent %r is shutting down while its store is unreachable; its unsaved records are lost.",
                 self._agent,
@@ -193,22 +196,22 @@ class WriteBehind:
 
     def _start_writer(self) -> None:
         if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write_held(), name=f"redraft-write-behind-{self._agent}")
+            self._writer = asyncio.create_task(self._write_all(), name=f"redraft-write-behind-{self._agent}")
 
-    async def _write_held(self) -> None:
-        """Write until nothing is held, however long that takes."""
+    async def _write_all(self) -> None:
+        """Write until no record is left, however long that takes."""
         wait = MIN_RETRY
-        while self._held or self.is_away:
-            batch, self._held = self._held, {}
+        while self._unwritten or self.is_away:
+            batch, self._unwritten = self._unwritten, {}
             try:
                 if self.is_away:
                     batch |= await self._after_outage()
                 if batch:
                     await self.write_now(list(batch.values()))
             except StoreError as error:
-                self._held = batch | self._held
+                self._unwritten = batch | self._unwritten
                 if isinstance(error, LeaseError):
-                    self._refused = error
+                    self._lease_error = error
                     return
                 if self._drop_unstorable():
                     continue
@@ -219,18 +222,18 @@ class WriteBehind:
                 self._retry.clear()
                 wait = min(2 * wait, MAX_RETRY)
             except BaseException:
-                self._held = batch | self._held
+                self._unwritten = batch | self._unwritten
                 raise
             else:
                 wait = MIN_RETRY
                 if self.is_away:
                     self.is_away = False
                     self._away.clear()
-                    back = "The store of the agent %r is reachable again; all records were written."
-                    logger.info(back, self._agent)
+                    message = "The store of the agent %r is reachable again; all records were written."
+                    logger.info(message, self._agent)
 
     async def _after_outage(self) -> Batch:
-        """Renew the lease, which fails while the store is away; return what catching up has to write."""
+        """Renew the lease, which fails while the store is away; return the records of catching up."""
         if self.lease is not None:
             await self.lease.acquire()
         else:
@@ -243,7 +246,7 @@ class WriteBehind:
 
     @contextmanager
     def _marking_away_on_timeout(self) -> Generator[None]:
-        """Mark the store as away if it does not answer meanwhile; the write goes on."""
+        """Mark the store as away if the block takes too long; the block continues."""
         if self.answer_timeout is None:
             yield
             return
@@ -253,7 +256,7 @@ class WriteBehind:
             if not is_over:
                 self.mark_away(f"it has not answered for {self.answer_timeout:g} s")
 
-        # Once more through the loop: after a pause of this process, an answer that has arrived comes first.
+        # Twice through the loop: after a pause of this process, an answer that has arrived is handled first.
         timer = loop.call_later(self.answer_timeout, loop.call_soon, check)
         try:
             yield
@@ -262,15 +265,15 @@ class WriteBehind:
             timer.cancel()
 
     def _drop_unstorable(self) -> bool:
-        """Drop records that can't be stored and would block all others; return whether there were any."""
-        before = len(self._held)
-        for key, record in tuple(self._held.items()):
+        """Drop records that can't be stored, and would block all others; return whether there were any."""
+        before = len(self._unwritten)
+        for key, record in tuple(self._unwritten.items()):
             try:
                 NewRow.of(record)
             except StoreError as error:
-                del self._held[key]
+                del self._unwritten[key]
                 logger.error("Dropped a record of the agent %r that can't be stored: %s", self._agent, error)  # noqa: TRY400 (the message says all)
-        return len(self._held) < before
+        return len(self._unwritten) < before
 
 
 def _batch(records: Sequence[Record]) -> Batch:
