@@ -1,4 +1,4 @@
-"""`redraft cycle`: run agents, look at what they did, and give them feedback."""
+"""`redraft cycle`: run agents, inspect their cycles, and give them feedback."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def run(
         typer.Option(
             "--functions",
             metavar="PATH.py",
-            help="The functions that FILE names. Default: functions.py beside FILE, if there is one.",
+            help="The functions that FILE names. Default: functions.py in the folder of FILE, if it exists.",
         ),
     ] = None,
     check: Annotated[
@@ -111,8 +111,8 @@ async def run(
 ) -> None:
     """Run agents. Each runs on its triggers until interrupted, or once if they are manual.
 
-    Their memory is stored in the project, or in the long-term storage of the settings. A cycle that was
-    killed resumes where it stopped. Exit code 1 means that the last cycle of an agent failed.
+    Their memory is stored in the project, or in the long-term storage of the settings. A killed cycle
+    resumes where it stopped. Exit code 1 means that the last cycle of an agent failed.
     """
     from redraft.cycles.host import AgentHost
     from redraft.loop.cli import listening
@@ -128,7 +128,7 @@ async def run(
         return
     console = CalmConsole(stderr=True)
     progress = CycleProgress(console, is_named=len(files) > 1)
-    with listening(progress.hear, events) as listener, Warnings(console):
+    with listening(progress.on_event, events) as listener, Warnings(console):
         agents = [_load_agent(file, functions, model, listener) for file in files]
         host = AgentHost(agents)
         if host.hooks and listen is None and cycles is None:
@@ -144,8 +144,8 @@ async def run(
             if (storage := storage_of("default")) is not None:
                 await storage.aclose()
     if as_json:
-        ran = [progress.document(agent.name) for agent in agents]
-        emit_json(ran[0] if len(ran) == 1 else {"agents": ran})
+        documents = [progress.document(agent.name) for agent in agents]
+        emit_json(documents[0] if len(documents) == 1 else {"agents": documents})
     else:
         for agent in agents:
             console.say(progress.ending(agent.name))
@@ -164,21 +164,21 @@ async def status(
     With AGENT, also shows its newest cycles, and what it could not deliver yet.
     """
     if agent is None:
-        listed: list[dict[str, Any]] = []
+        documents: list[dict[str, Any]] = []
         async with open_agents() as agents:
             for handle in await agents.handles():
                 async with handle:
-                    listed.append(agent_document(await handle.summary(), await handle.spent()))
-        view = agent_table(listed) if listed else no_agents()
-        deliver(view, {"agents": listed}, as_json=as_json)
+                    documents.append(agent_document(await handle.summary(), await handle.spent()))
+        view = agent_table(documents) if documents else no_agents()
+        deliver(view, {"agents": documents}, as_json=as_json)
         return
     async with open_agents() as agents, await agents.get(agent) as handle:
         summary, spent = await handle.summary(), await handle.spent()
         latest, undelivered = await handle.cycles(limit=count), await handle.undelivered()
     document = {
         **agent_document(summary, spent),
-        "cycles": [cycle_document(each, summary.feedback) for each in latest],
-        "undelivered": [undelivered_document(each) for each in undelivered],
+        "cycles": [cycle_document(record, summary.feedback) for record in latest],
+        "undelivered": [undelivered_document(entry) for entry in undelivered],
     }
     tables = (agent_table([document]), cycle_table(document["cycles"]))
     deliver(Group(*tables, *undelivered_lines(document["undelivered"])), document, as_json=as_json)
@@ -204,8 +204,8 @@ async def memory(
             document = {"agent": agent, "from": diff[0], "to": diff[1], "changes": changes}
             deliver(changes_view(document), document, as_json=as_json)
             return
-        found = await (handle.memory() if at is None else handle.memory_at(at))
-    document = {"agent": agent, **memory_document(found)}
+        stored = await (handle.memory() if at is None else handle.memory_at(at))
+    document = {"agent": agent, **memory_document(stored)}
     deliver(memory_view(document), document, as_json=as_json)
 
 
@@ -215,7 +215,7 @@ async def metrics(agent: Name, count: Latest = 20, as_json: options.Json = False
     """Show an agent's metrics. Lists time, tokens, cost, anomalies, alerts and failures, cycle by cycle."""
     async with open_agents() as agents, await agents.get(agent) as handle:
         latest = await handle.cycles(limit=count)
-    cycles = [metrics_document(each) for each in latest]
+    cycles = [metrics_document(record) for record in latest]
     deliver(metrics_table(cycles), {"agent": agent, "cycles": cycles}, as_json=as_json)
 
 
@@ -230,15 +230,15 @@ async def trace(
 ) -> None:
     """Show what an agent asked its models. Prints the prompts and replies of a cycle, in order.
 
-    Those of the newest 100 cycles are kept, without secrets.
+    The prompts and replies of the newest 100 cycles are stored, without secrets.
     """
     async with open_agents() as agents, await agents.get(agent) as handle:
         if number is None:
             newest = await handle.cycles(limit=1)
             number = newest[0].number if newest else 1
-        await handle.cycle(number)  # there must be one
-        found = await handle.trace(number)
-    deliver(trace_view(found), {"agent": agent, **trace_document(found)}, as_json=as_json)
+        await handle.cycle(number)  # raises if it does not exist
+        calls = await handle.trace(number)
+    deliver(trace_view(calls), {"agent": agent, **trace_document(calls)}, as_json=as_json)
 
 
 @cycle.command()
@@ -320,7 +320,7 @@ async def prune(
 
 @asynccontextmanager
 async def open_agents() -> AsyncGenerator[Agents]:
-    """Yield the agents of the project and of the long-term storage; close the stores at the end."""
+    """Open the agents of the project and of the long-term storage; close the stores at the end."""
     storage = storage_of("default")
     if storage is None:
         required_project_store("agents")
@@ -332,7 +332,7 @@ async def open_agents() -> AsyncGenerator[Agents]:
 
 
 def _load_agent(file: str, functions: Path | None, model: str | None, listener: Listener) -> CycleAgent:
-    """Load and check an agent; `model` is for substages that name none."""
+    """Load and check an agent; `model` is the default model of its substages."""
     source = AgentFile.read(file)
     document = source.document()
     if "nodes" in document and "stages" not in document:
@@ -341,7 +341,7 @@ def _load_agent(file: str, functions: Path | None, model: str | None, listener: 
     if model is not None:
         spec = spec.model_copy(update={"model": model})
     storage: Literal["project"] | None = None if storage_of("default") is not None else "project"
-    on_event = cast("Callable[[CycleEvent], None]", listener)  # it takes events of any class
+    on_event = cast("Callable[[CycleEvent], None]", listener)  # it accepts events of any class
     functions_by_name = load_functions(file, functions)
     return CycleAgent(spec, functions=functions_by_name, storage=storage, on_event=on_event, source=source)
 
@@ -350,24 +350,24 @@ DEFAULT_FUNCTIONS = "functions.py"
 
 
 def load_functions(file: str, path: Path | None) -> dict[str, Callable[..., Any]]:
-    """Return the public functions of a Python file: `path`, else `functions.py` beside the agent file.
+    """The public functions of a Python file: `path`, else `functions.py` in the folder of the agent file.
 
-    Returns none if there is no such file. Raises `ConfigError`, with the reason, if it can't be loaded.
+    Empty without a `functions.py`. Raises `ConfigError`, with the reason, if the file can't be loaded.
     """
-    beside = Path(file).parent / DEFAULT_FUNCTIONS
-    if path is None and not beside.is_file():
+    default = Path(file).parent / DEFAULT_FUNCTIONS
+    if path is None and not default.is_file():
         return {}
-    return functions_in(path or beside)
+    return functions_in(path or default)
 
 
 MAX_RESULTS = 100
-"""How many of the newest cycles --json shows: an agent may run for months."""
+"""The number of the newest cycles in the output of --json: an agent may run for months."""
 
 
 class CycleProgress:
-    """Shows the progress of agents: a line for each cycle, and what it is waiting for.
+    """Shows the progress of agents: a line for each cycle, and for each wait for a person.
 
-    `is_named` says that there are several agents, so that each line begins with the name of its own.
+    With `is_named`, for several agents, each line begins with the name of its agent.
     """
 
     def __init__(self, console: CalmConsole, *, is_named: bool = False) -> None:
@@ -378,10 +378,10 @@ class CycleProgress:
 
     @property
     def went_well(self) -> bool:
-        """Whether the last cycle of each agent succeeded; true if there was none."""
+        """Whether the last cycle of each agent succeeded; true if no cycle ran."""
         return all(results[-1].success for results in self._results.values() if results)
 
-    def hear(self, event: object) -> None:
+    def on_event(self, event: object) -> None:
         """Show an event of an agent."""
         match event:
             case CycleStarted(resumed=True):
@@ -399,13 +399,13 @@ class CycleProgress:
                 pass
 
     def ending(self, agent: str) -> str:
-        """Return a line on how many cycles of an agent ran, and where to see more."""
+        """The closing line of an agent: the number of its cycles, and the command to see more."""
         cycles = counted(self._counts[agent], "cycle")
         return f"{cycles} of {visible(agent)}; redraft cycle memory {shlex.quote(visible(agent))}"
 
     def document(self, agent: str) -> dict[str, Any]:
-        """Return what ran of an agent as JSON data: the newest cycles, and how many there were."""
-        cycles = [result_document(one) for one in self._results[agent]]
+        """The newest cycles of an agent, and the number of all its cycles, as JSON data."""
+        cycles = [result_document(result) for result in self._results[agent]]
         return {"agent": agent, "count": self._counts[agent], "cycles": cycles}
 
     def _show(self, agent: str, line: Text) -> None:
@@ -421,7 +421,7 @@ class CycleProgress:
 
     def _ended(self, agent: str, result: CycleResult) -> None:
         derived, stages = result.state["derivedData"], result.stages or {}
-        parts = [f"{stage} {duration_text(spent)}" for stage, spent in stages.items()]
+        parts = [f"{stage} {duration_text(elapsed)}" for stage, elapsed in stages.items()]
         line = Text.assemble(f"cycle {result.number:<4} ", (f"{result.status:<9}", STATES[result.status]))
         changes = len(result.changes)
         line.append(f" actions: {_actions_text(derived)}, memory: {changes} change{'s'[: changes != 1]}")
@@ -449,7 +449,7 @@ NONE = "-"
 
 
 def agent_table(agents: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """Render the documents of agents as a table, each with what its stored cycles used."""
+    """Render the documents of agents as a table, each with the usage of its stored cycles."""
 
     def row(agent: Mapping[str, Any]) -> dict[str, str | Text]:
         last = agent["last"]
@@ -493,28 +493,28 @@ def cycle_table(cycles: Sequence[Mapping[str, Any]]) -> PlainTable:
 def undelivered_lines(undelivered: Sequence[Mapping[str, Any]]) -> list[Text]:
     """Render the notices and messages that are not delivered yet, the newest last."""
     lines = [Text(f"\n{len(undelivered)} not delivered yet", "bold")] if undelivered else []
-    for each in undelivered[-MAX_ITEMS:]:
-        why = f": {each['error']}" if each["error"] else ""
-        lines.append(Text(visible(f"  {each['event']}: {each['title']}")))
-        lines.append(Text(visible(f"      {counted(each['attempts'], 'attempt')}{why}"), QUIET))
+    for entry in undelivered[-MAX_ITEMS:]:
+        error = f": {entry['error']}" if entry["error"] else ""
+        lines.append(Text(visible(f"  {entry['event']}: {entry['title']}")))
+        lines.append(Text(visible(f"      {counted(entry['attempts'], 'attempt')}{error}"), QUIET))
     return lines
 
 
 def metrics_table(cycles: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """Render the metrics of cycles as a table, the newest first; untracked ones are dashes."""
+    """Render the metrics of cycles as a table, the newest first; untracked metrics are dashes."""
 
     def row(cycle: Mapping[str, Any]) -> dict[str, str | Text]:
-        of: CycleMetrics = cycle["metrics"]
+        values: CycleMetrics = cycle["metrics"]
         return {
             "cycle": str(cycle["number"]),
             "status": _status(cycle),
-            "time": NONE if of.duration_ms is None else duration_text(of.duration_ms),
-            "tokens": NONE if of.tokens is None else f"{of.tokens:,}",
-            "cost": NONE if of.cost_usd is None else render_usd(of.cost_usd),
-            "anomalies": NONE if of.anomalies is None else str(of.anomalies),
-            "alerts": NONE if of.alerts is None else str(of.alerts),
-            "failures": Text(str(len(of.failures)), BAD if of.failures else QUIET),
-            "skipped": Text(str(len(of.skipped)), "" if of.skipped else QUIET),
+            "time": NONE if values.duration_ms is None else duration_text(values.duration_ms),
+            "tokens": NONE if values.tokens is None else f"{values.tokens:,}",
+            "cost": NONE if values.cost_usd is None else render_usd(values.cost_usd),
+            "anomalies": NONE if values.anomalies is None else str(values.anomalies),
+            "alerts": NONE if values.alerts is None else str(values.alerts),
+            "failures": Text(str(len(values.failures)), BAD if values.failures else QUIET),
+            "skipped": Text(str(len(values.skipped)), "" if values.skipped else QUIET),
         }
 
     numbers = ("cycle", "time", "tokens", "cost", "anomalies", "alerts", "failures", "skipped")
@@ -537,14 +537,14 @@ def trace_view(trace: CycleTrace) -> RenderableType:
 
 
 def no_agents() -> Text:
-    """Return a hint that there are no agents, and how to run one."""
+    """A hint for a project without agents."""
     return Text("No agent has run here yet. Run one with: redraft cycle run FILE")
 
 
 def _actions_text(derived: Mapping[str, Any]) -> str:
-    """Return how many actions of a cycle succeeded."""
+    """The number of successful actions of a cycle, as text."""
     actions: list[Mapping[str, Any]] = derived.get("execution", {}).get("actions", [])
-    done = sum(one["status"] == "succeeded" for one in actions)
+    done = sum(action["status"] == "succeeded" for action in actions)
     if not actions:
         return NONE
     return f"{done} done" if done == len(actions) else f"{done} of {len(actions)} done"
@@ -559,9 +559,9 @@ def _when(cycle: Mapping[str, Any]) -> str:
 
 
 MAX_ITEMS = 20
-"""How many of the newest items of a key are shown; --json has all."""
+"""The number of the newest items of a key that are shown; --json has all items."""
 MAX_TEXT, MAX_VALUE = 240, 60
-"""Characters shown of the title or the details of an item, and of each detail."""
+"""The maximum length of the title or the details of an item, and of each detail, in characters."""
 
 
 def memory_view(document: Mapping[str, Any]) -> RenderableType:
@@ -572,8 +572,8 @@ def memory_view(document: Mapping[str, Any]) -> RenderableType:
         if len(items) > MAX_ITEMS:
             parts.append(Text(f"  ... {len(items) - MAX_ITEMS:,} older; --json shows all", QUIET))
         for item in items[-MAX_ITEMS:]:
-            written = f"  {str(item.get('timestamp', ''))[:19].replace('T', ' ')}  "
-            parts.append(_item(Text(written, QUIET), item))
+            timestamp = f"  {str(item.get('timestamp', ''))[:19].replace('T', ' ')}  "
+            parts.append(_item(Text(timestamp, QUIET), item))
     return Group(*parts)
 
 
@@ -594,11 +594,11 @@ def _change(change: Mapping[str, Any]) -> RenderableType:
         return _item(Text("+ ", GOOD), after or {})
     if after is None:
         return _item(Text("- ", BAD), before)
-    moved = ", ".join(
+    differences = ", ".join(
         f"{name} {value_text(before.get(name), MAX_VALUE)} -> {value_text(after.get(name), MAX_VALUE)}"
         for name in changed_fields(before, after)
     )
-    return Group(Text.assemble(("~ ", "yellow"), _title(after)), _indented(moved))
+    return Group(Text.assemble(("~ ", "yellow"), _title(after)), _indented(differences))
 
 
 def _item(mark: Text, item: Item) -> RenderableType:

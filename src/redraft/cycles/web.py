@@ -1,4 +1,4 @@
-"""Web: the dashboard's pages on agents, with their cycles and memory, and feedback to them."""
+"""Web: the dashboard's pages on agents, their cycles and their memory, and the form for feedback."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 PAGE_SIZE = 50
 """Cycles on one page."""
 MAX_ITEMS = 20
-"""Items of a memory key that are shown: the newest."""
+"""The number of the newest items of a memory key that are shown."""
 MAX_CHANGES = 200
-"""Changes of the memory that are shown."""
+"""The number of memory changes that are shown."""
 MAX_BETWEEN = 200
-"""How many cycles between two memories are searched for the patterns that they deprecated."""
+"""The maximum number of cycles between two memories to search for deprecated patterns."""
 MAX_TEXT = 240
-"""Characters of a memory item's texts that are shown."""
+"""The maximum length of a text of a memory item, in characters."""
 
 
 # --- the agents -----------------------------------------------------------------------------------------
@@ -65,18 +65,18 @@ MAX_TEXT = 240
 
 async def agents(request: PageRequest) -> dict[str, Any]:
     """All agents, sorted by name, each with the cycle that waits for a person."""
-    listed = request.project.shared(AgentList.of)
-    spend = await listed.spend()
+    agent_list = request.project.shared(AgentList.of)
+    spend = await agent_list.spend()
     summaries = [
         (replace(agent, last=_without_details(agent.last)), total(spend.get(agent.name, {})))
-        for agent in await listed.all()
+        for agent in await agent_list.all()
     ]
-    shown = await request.project.redacted(summaries, full=request.full)
-    return {"agents": [agent_document(agent, spent) for agent, spent in shown]}
+    redacted = await request.project.redacted(summaries, full=request.full)
+    return {"agents": [agent_document(agent, spent) for agent, spent in redacted]}
 
 
 def _without_details(cycle: CycleRecord | None) -> CycleRecord | None:
-    """A cycle as the list shows it: only the metrics, unless it waits for a person."""
+    """A cycle for the list: without its data, unless it waits for a person."""
     if cycle is None:
         return None
     if cycle.status == "waiting":
@@ -85,7 +85,7 @@ def _without_details(cycle: CycleRecord | None) -> CycleRecord | None:
 
 
 async def _agents_fingerprint(request: PageRequest) -> str:
-    """A text that changes when the list does."""
+    """A text that changes with the list."""
     agents = await request.project.shared(AgentList.of).all()
     return "; ".join(f"{agent.name} {_progress(agent)}" for agent in agents)
 
@@ -95,11 +95,11 @@ def _progress(agent: AgentSummary) -> str:
 
 
 FRESH = 0.5
-"""Seconds for which the summaries of all agents are fresh enough."""
+"""Seconds for which the summaries of all agents are cached."""
 BUSY_SHARE = 0.05
-"""The share of time that reading them may take: very many agents are read less often."""
-KEPT_OPEN = 100
-"""Agents whose stores stay open between two readings: each has a thread and a file."""
+"""The share of time that reading the summaries may take, so a long list is read less often."""
+MAX_OPEN_STORES = 100
+"""The number of stores that stay open between two readings: each has a thread and a file."""
 
 
 @dataclass(slots=True)
@@ -108,66 +108,67 @@ class AgentList:
 
     _summaries: tuple[AgentSummary, ...] = ()
     _spend: dict[str, dict[date, Totals]] = field(default_factory=dict[str, dict[date, Totals]])
-    _again_at: float = float("-inf")
+    _expires_at: float = float("-inf")
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     def of(cls, _project: Project) -> AgentList:
-        """Return the agents of a project."""
+        """The agents of a project."""
         return cls()
 
     async def all(self) -> tuple[AgentSummary, ...]:
-        """Return all agents, sorted by name; raises `StoreError` if one of them can't be read."""
+        """All agents, sorted by name. Raises `StoreError` if an agent can't be read."""
         await self._read()
         return self._summaries
 
     async def spend(self) -> dict[str, dict[date, Totals]]:
-        """Return the spend of each agent by name and day; raises `StoreError` likewise."""
+        """The spend of each agent, by name and day. Raises `StoreError` if an agent can't be read."""
         await self._read()
         return self._spend
 
     def expire(self) -> None:
-        """Read the agents again next time, since one of them was sent something."""
-        self._again_at = float("-inf")
+        """Read the agents again on next use."""
+        self._expires_at = float("-inf")
 
     async def _read(self) -> None:
         async with self._lock:
-            if (began := monotonic()) < self._again_at:
+            if (began := monotonic()) < self._expires_at:
                 return
             summaries: list[AgentSummary] = []
             spend: dict[str, dict[date, Totals]] = {}
             for number, handle in enumerate(await Agents().handles()):
                 summaries.append(await handle.summary())
                 spend[handle.name] = await handle.spend()
-                if number >= KEPT_OPEN:
+                if number >= MAX_OPEN_STORES:
                     await handle.aclose()
             self._summaries, self._spend = tuple(summaries), spend
             now = monotonic()
-            self._again_at = now + max(FRESH, (now - began) / BUSY_SHARE)
+            self._expires_at = now + max(FRESH, (now - began) / BUSY_SHARE)
 
 
 # --- one agent ------------------------------------------------------------------------------------------
 
 
 async def agent(request: PageRequest) -> dict[str, Any]:
-    """An agent with its newest cycles, one of them with all details, and its memory.
+    """An agent with its newest cycles, the details of a single cycle, and its memory.
 
-    The query may ask for the cycles `before` one, the details of one `cycle`, and how the memory changed
-    `from` the end of one cycle `to` the end of another. `older` is the number of the last cycle if there are
-    more, and `sizes` the number of items under each key of the memory, of which a page shows the newest.
+    The query may have `before` (the cycles before that number), `cycle` (the cycle to show in detail), and
+    `from` and `to` (the cycles between whose ends the memory changed). `older` is the number of the last
+    listed cycle if there are more, and `sizes` the number of items under each memory key, of which a page
+    shows the newest.
     """
     handle = await _handle(request.path["name"])
     summary = await handle.summary()
     try:
         memory, damage = await handle.memory(), ""
-    except DamagedRecordError as error:  # the cycles are not affected
+    except DamagedRecordError as error:  # the cycles can still be shown
         memory, damage = Memory(), str(error)
     before = _number("before", request.query.get("before", ""))
     cycles = await handle.cycles(before=before, limit=PAGE_SIZE + 1)
     chosen = await _chosen(handle, request) or summary.last
     diff = _unknown(0, 0, damage) if damage else await _diff(handle, request, memory, chosen)
     newest: dict[str, Sequence[Item]] = {key: list(items)[-MAX_ITEMS:] for key, items in memory.items.items()}
-    shown, listed, details, remembered, diff, trace = await request.project.redacted(
+    shown_agent, listed, details, shown_memory, diff, trace = await request.project.redacted(
         (
             replace(summary, last=None if summary.last is None else without_keys(summary.last)),
             [replace(cycle, derived_data={}, sense_errors=()) for cycle in cycles[:PAGE_SIZE]],
@@ -179,13 +180,13 @@ async def agent(request: PageRequest) -> dict[str, Any]:
         full=request.full,
     )
     return {
-        **agent_document(shown, await handle.spent()),
-        "feedback": shown.feedback,
+        **agent_document(shown_agent, await handle.spent()),
+        "feedback": shown_agent.feedback,
         "cycles": [metrics_document(cycle) for cycle in listed],
         "older": cycles[PAGE_SIZE - 1].number if len(cycles) > PAGE_SIZE else None,
-        "cycle": None if details is None else cycle_document(details, shown.feedback),
+        "cycle": None if details is None else cycle_document(details, shown_agent.feedback),
         "trace": None if trace is None else trace_document(trace),
-        "memory": memory_document(remembered),
+        "memory": memory_document(shown_memory),
         "sizes": {key: len(items) for key, items in memory.items.items()},
         "diff": diff and {**diff, "changes": [change_document(change) for change in diff["changes"]]},
     }
@@ -216,11 +217,11 @@ def _unknown(older: int, newer: int, why: str) -> dict[str, Any]:
 async def _diff(
     handle: AgentHandle, request: PageRequest, memory: Memory, chosen: CycleRecord | None
 ) -> dict[str, Any] | None:
-    """What changed in the memory between the two cycles in the query, by default in the chosen cycle.
+    """The changes of the memory between the two cycles in the query, by default in the chosen cycle.
 
-    `retired` are the ids and descriptions of the patterns that `learn` deprecated meanwhile; retention
-    dropped the other items that are gone. It is None if not all cycles in between are known. `more` changes
-    are left out. `unknown` says why the changes are unknown.
+    `retired` has the ids and descriptions of the patterns that `learn` deprecated in between; retention
+    dropped the other removed items. It is None if a cycle in between is not stored. `more` is the number of
+    changes left out. `unknown` is the reason if the changes are unknown.
     """
     if chosen is None or memory.cycle == 0:
         return None
@@ -235,35 +236,35 @@ async def _diff(
         return _unknown(older, newer, str(error))
     between = [chosen] if is_chosen else await _between(handle, older, newer)
     retired = [name for cycle in between for name in deprecated(cycle)]
-    most = len(changes) if request.full else MAX_CHANGES
+    limit = len(changes) if request.full else MAX_CHANGES
     return {
         "from": older,
         "to": newer,
-        "changes": changes[:most],
-        "more": max(0, len(changes) - most),
+        "changes": changes[:limit],
+        "more": max(0, len(changes) - limit),
         "retired": retired if len(between) >= newer - older else None,
         "unknown": None,
     }
 
 
 async def _between(handle: AgentHandle, older: int, newer: int) -> list[CycleRecord]:
-    """Return the cycles after `older`, up to `newer`; none if they are too many, or were deleted."""
+    """The cycles after `older`, up to `newer`; empty if they are too many, or were deleted."""
     if not 0 < newer - older <= MAX_BETWEEN:
         return []
     newest = await handle.cycles(limit=1)
     try:
         before = None if newest[0].number <= newer else newer + 1
-        found = await handle.cycles(before=before, limit=newer - older + 1)
+        cycles = await handle.cycles(before=before, limit=newer - older + 1)
     except ConfigError:
         return []
-    return [one for one in found if older < one.number <= newer]
+    return [cycle for cycle in cycles if older < cycle.number <= newer]
 
 
 MAX_DIGITS = 10
 
 
 def _number(name: str, value: str) -> int | None:
-    """Return the number of a cycle, or None for an empty text; raises `ConfigError` for any other text."""
+    """Parse the number of a cycle; None for an empty text. Raises `ConfigError` for any other text."""
     text = value.strip()
     if not text:
         return None
@@ -273,14 +274,14 @@ def _number(name: str, value: str) -> int | None:
 
 
 async def _agent_fingerprint(request: PageRequest) -> str:
-    """A text that changes when the agent has done more, or was sent feedback."""
+    """A text that changes with the agent's cycles, status and pending feedback."""
     return _progress(await (await _handle(request.path["name"])).summary())
 
 
 def trends(cycles: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each metric of the finished cycles: its name, the flag that tracks it, a summary and a chart.
 
-    The chart is None for a metric that no cycle has.
+    The chart is None for a metric without values.
     """
     finished = [cycle for cycle in reversed(cycles) if cycle["status"] not in UNFINISHED]
     drawn: tuple[tuple[str, str, Callable[[CycleMetrics], float | None], Callable[[float], str]], ...] = (
@@ -311,11 +312,11 @@ def _summary(values: Sequence[float | None], text: Callable[[float], str]) -> st
     return f"last {text(tracked[-1])}, median {text(median(tracked))}, max {text(max(tracked))}"
 
 
-# --- one cycle: data of an unexpected shape, from the agent's functions and models, is left out ------------
+# --- one cycle: data of an unexpected shape, from the agent's functions and models, is ignored -------------
 
 
 def anomalies(derived: Mapping[str, Any]) -> list[str]:
-    """The messages of the anomalies that a cycle detected."""
+    """The messages of a cycle's anomalies."""
     return [
         as_text(anomaly.get("message") or anomaly.get("description") or anomaly, None)
         for anomaly in objects_in(derived, "analysis", "anomalies")
@@ -323,7 +324,7 @@ def anomalies(derived: Mapping[str, Any]) -> list[str]:
 
 
 def decision(derived: Mapping[str, Any]) -> str:
-    """Who decided on the plan, and how; empty for an agent that decides alone."""
+    """The decision on the plan and its author; empty for an autonomous agent."""
     authority = as_object(as_object(derived.get("governance")).get("authority"))
     if not authority or authority.get("mode") == "autonomous":
         return ""
@@ -336,7 +337,7 @@ def decision(derived: Mapping[str, Any]) -> str:
 
 
 def violations(derived: Mapping[str, Any]) -> list[str]:
-    """The constraints that the plan violates, a sentence each."""
+    """The violated constraints, each as a sentence."""
     return [
         f"{violation.get('constraint')}{f' ({action})' if (action := violation.get('action')) else ''}: "
         f"{violation.get('message')}{'' if violation.get('blocked') else ', recorded only'}"
@@ -345,7 +346,7 @@ def violations(derived: Mapping[str, Any]) -> list[str]:
 
 
 def without_keys(record: CycleRecord) -> CycleRecord:
-    """Return a cycle without the idempotency keys of its actions, which look like secrets."""
+    """A cycle without the idempotency keys of its actions, which look like secrets."""
     execution = as_object(record.derived_data.get("execution"))
     bare = [
         {name: value for name, value in action.items() if name != "idempotencyKey"}
@@ -357,7 +358,7 @@ def without_keys(record: CycleRecord) -> CycleRecord:
 
 
 def deprecated(record: CycleRecord) -> Iterator[str]:
-    """Yield the ids and descriptions of the patterns that a cycle's `learn` deprecated."""
+    """The ids and descriptions of the patterns that a cycle's `learn` deprecated."""
     for pattern in values_in(record.derived_data, "learnings", "deprecatedPatterns"):
         fields = as_object(pattern)
         name = fields.get("id") or fields.get("description") if fields else pattern
@@ -366,7 +367,7 @@ def deprecated(record: CycleRecord) -> Iterator[str]:
 
 
 def gone(item: Item, retired: Sequence[str] | None) -> str:
-    """Why an item is gone: `retired` patterns were deprecated, retention dropped the other items."""
+    """Why an item was removed: `retired` patterns were deprecated, retention dropped the other items."""
     if retired is None:
         return "gone"
     return "retired" if item.get("id") in retired or item.get("description") in retired else "dropped"
@@ -397,18 +398,18 @@ async def _give_feedback(form: Form) -> str:
     if last is not None and last.status == "waiting" and number is None:
         raise ConfigError(f"Cycle {last.number} is waiting for a decision; decide on that cycle first.")
     if number is not None:
-        await handle.cycle(number)  # there must be one
+        await handle.cycle(number)  # raises if it does not exist
     try:
         await handle.send_feedback(verdict, message, cycle=number, action=action, changes=changes, by=by)
     finally:
         form.project.shared(AgentList.of).expire()
-    then = "its next cycle takes it into account"
+    effect = "its next cycle takes it into account"
     if last is not None and last.number == number and last.status in UNDER_WAY:
-        then = (
+        effect = (
             "it takes effect when the agent runs again" if summary.status == "killed" else "the cycle uses it"
         )
     about = f"{'' if action is None else f' of {action}'}{'' if number is None else f' in cycle {number}'}"
-    return f"Sent to {handle.name}: {verdict}{about}; {then}."
+    return f"Sent to {handle.name}: {verdict}{about}; {effect}."
 
 
 PATH = "/agents/{name:path}"
