@@ -21,7 +21,7 @@ from redraft.errors import (
 )
 from redraft.execution import Script, ScriptLimits
 from redraft.sandbox import scripts, walls
-from redraft.sandbox.python import _captured, lacking
+from redraft.sandbox.python import _captured, unsupported_features
 from redraft.sandbox.scripts import run_script
 from support.scripts import GRACE, LIMITS, alive, attempt, children_of, value_of, wait_until_ended
 
@@ -267,7 +267,7 @@ def test_a_mistake_is_not_taken_for_a_missing_feature(source):
     ],
 )
 def test_missing_features_are_found_without_running_the_script(source, found):
-    assert lacking(ast.parse(source)) == found
+    assert unsupported_features(ast.parse(source)) == found
 
 
 @pytest.mark.parametrize("text", ["[...]", "{...}", "<function 'f'>"])

@@ -300,7 +300,7 @@ def _missing_attribute(message: str) -> str | None:
     return f"{owner}.{name}" if is_known else None
 
 
-def lacking(tree: ast.Module) -> list[tuple[str, int]]:
+def unsupported_features(tree: ast.Module) -> list[tuple[str, int]]:
     """Return the features in a script that inline Python lacks, each with its first line."""
     found: dict[str, int] = {}
     assigned: dict[str, list[bool]] = {}

@@ -1,4 +1,4 @@
-"""Check a workflow before anything is spent: its file, the values it reads, its models and its code."""
+"""Check a workflow before anything is spent: its file, its values, its models and its code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from redraft.http import require_http
 from redraft.loop.budget import check_prices
 from redraft.models.names import resolve_model
 from redraft.models.provider import EXTRAS
-from redraft.sandbox.python import lacking
+from redraft.sandbox.python import unsupported_features
 from redraft.sandbox.scripts import LANGUAGES, InlineRunner, ProcessPython, run_script
 from redraft.settings import names_in
 from redraft.text.schema_tree import misspelt_keywords
@@ -76,9 +76,9 @@ if TYPE_CHECKING:
     from redraft.workflow.workflow import Workflow
 
 LOOP_NAMES = ("output", "reflection_output", "reflection_errors", "reflection_iteration")
-"""The variables of code in a loop, besides the scopes."""
+"""The variables of code in a loop, in addition to the scopes."""
 PRELOADED = ("json", "re")
-"""The modules that inline Python need not import."""
+"""The modules that inline Python does not have to import."""
 
 REPLACED_INLINE = (
     "inline Python runs as with 'sandbox: process' here, since 'redraft[python]' is not installed; where it "
@@ -92,19 +92,20 @@ SECRET_HEADER = re.compile(r"(?i)authorization|cookie|token|secret|password|api-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Requirements:
-    """What a workflow uses; models that templates choose are found only when it runs."""
+    """The actions, models and code that a workflow uses, without models that templates choose."""
 
     actions: list[str] = field(default_factory=list[str])
     models: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
-    """Models with their first place in the file; None is the default one, of the state, the file or the
+    """Models with their first place in the file; None is the default model of the state, the file or the
     settings."""
     code: list[tuple[Code, KeyPath]] = field(default_factory=list[tuple[Code, KeyPath]])
+    """Code with its place in the file."""
     model_names: frozenset[str] = frozenset()
-    """The full names of the models, where the file and the settings say them."""
+    """The full names of the models, as far as the file and the settings have them."""
     with_tools: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
-    """The models that call tools."""
+    """Models that call tools, with their first place in the file."""
     notes: list[WorkflowError] = field(default_factory=list[WorkflowError])
-    """What is ignored, has no effect, or works differently than in the engine the file was written for."""
+    """Keys and code that are ignored, have no effect, or work differently than in the original engine."""
 
     def __repr__(self) -> str:
         parts = {
@@ -113,18 +114,16 @@ class Requirements:
             "code": [".".join(map(str, path)) for _, path in self.code],
             "notes": [str(note) for note in self.notes],
         }
-        shown = (f"{name}={short_repr(value)}" for name, value in parts.items() if value)
-        return f"{type(self).__name__}({', '.join(shown)})"
+        fields = (f"{name}={short_repr(value)}" for name, value in parts.items() if value)
+        return f"{type(self).__name__}({', '.join(fields)})"
 
     def including(self, inner: Requirements) -> Requirements:
-        """Return these together with what a workflow that a node runs uses."""
-        actions = list(dict.fromkeys((*self.actions, *inner.actions)))
-        names = self.model_names | inner.model_names
+        """Merge with the requirements of a workflow that a node runs."""
         return replace(
             self,
-            actions=actions,
+            actions=list(dict.fromkeys((*self.actions, *inner.actions))),
             code=[*self.code, *inner.code],
-            model_names=names,
+            model_names=self.model_names | inner.model_names,
             notes=[*self.notes, *inner.notes],
         )
 
@@ -135,8 +134,8 @@ class Requirements:
 
     @property
     def extras(self) -> list[str]:
-        """The optional parts of Redraft that it needs, by the names that pip knows."""
-        names = [one for name in self.model_names for one in names_in(name)]
+        """The extras of Redraft that it needs, by their names for pip."""
+        names = [part for name in self.model_names for part in names_in(name)]
         providers = {name.partition(":")[0] for name in names} & {*EXTRAS, "local"}
         return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
 
@@ -144,9 +143,9 @@ class Requirements:
 def check_file(
     spec: WorkflowSpec, notes: Iterable[Mistake], source: WorkflowFile, resources: Resources
 ) -> tuple[Requirements, list[WorkflowError]]:
-    """Check a workflow file; return what it uses, and an error for everything that could not work.
+    """Check a workflow file; returns its requirements, and an error for everything that could not work.
 
-    `notes` on how the file was read are added to those of the check.
+    `notes` on how the file was read are added to the notes of the check.
     """
     check = _FileCheck(spec, source, resources)
     check.uses.notes.extend(source.error(path, what) for path, what in notes)
@@ -155,7 +154,7 @@ def check_file(
 
 
 class _FileCheck:
-    """Checks every node of a file, and collects what the nodes use, and what is wrong with them."""
+    """Checks every node of a file, and collects their requirements and the errors in them."""
 
     def __init__(self, spec: WorkflowSpec, source: WorkflowFile, resources: Resources) -> None:
         self.spec = spec
@@ -167,11 +166,15 @@ class _FileCheck:
         self.has_replaced_inline = False
         self.scopes = SCOPES
         self.names = [node.name for node in spec.nodes]
-        self.first = {node.name: at for at, node in reversed(list(enumerate(spec.nodes)))}
+        self.first = {node.name: index for index, node in reversed(list(enumerate(spec.nodes)))}
+        """The first node of each name."""
         self.unclear = set[int]()
-        """The nodes with a goto to a node that does not exist, so that it is unclear where they lead."""
-        self.unbounded = {node.name: at for at, node in enumerate(spec.nodes) if node.max_visits is None}
+        """Nodes whose successors are unclear, since they have a goto to a node that does not exist."""
+        self.unbounded = {
+            node.name: index for index, node in enumerate(spec.nodes) if node.max_visits is None
+        }
         self.texts = {node.output or node.name for node in spec.nodes if _returns_text(node)}
+        """Keys of the state with the text of a model."""
 
     def all(self) -> None:
         self.conditions(self.spec)
@@ -199,16 +202,16 @@ class _FileCheck:
                 schema = None
             if isinstance(kind, str):
                 continue
-            self.note_misspelt(kind, (key, name))
+            self.note_misspelled_keywords(kind, (key, name))
             if VALUE in kind:
                 if key == "inputs":
                     self.fail((key, name, VALUE), "'value' is for outputs; an input has a 'default'")
                 for text, path in templates_in(kind[VALUE], (key, name, VALUE), NO_TEMPLATES):
                     self.template(text, path)
             if key == "inputs" and DEFAULT in kind and schema is not None:
-                found = schema.check(kind[DEFAULT])
-                if not found.valid:
-                    what = describe_problems(kind, kind[DEFAULT], found)
+                checked = schema.check(kind[DEFAULT])
+                if not checked.valid:
+                    what = describe_problems(kind, kind[DEFAULT], checked)
                     self.fail((key, name, DEFAULT), f"invalid default: {what}")
 
     def server(self, server: ToolServer, path: KeyPath) -> None:
@@ -224,7 +227,7 @@ class _FileCheck:
                 self.fail((*path, "headers", name), "the headers of a server can read only 'env'")
 
     def headers(self, headers: Mapping[str, Any], path: KeyPath) -> None:
-        """Report secrets that do not come from the environment."""
+        """Reject secrets that do not come from the environment."""
         for name, value in headers.items():
             if SECRET_HEADER.search(name) and "env" not in valid_template(str(value)).scopes:
                 self.fail(
@@ -237,7 +240,7 @@ class _FileCheck:
         self.problems.append(self.source.error(path, what, within=within))
 
     def conditions(self, part: BaseModel, path: KeyPath = ()) -> bool:
-        """Check the conditions of a part and of those within it; returns whether all are met."""
+        """Check the conditions of a part and of its inner parts; returns whether all are met."""
         unmet = list(unmet_conditions(part, path))
         for place, what in unmet:
             self.fail(place, what)
@@ -277,9 +280,9 @@ class _FileCheck:
                 self.template(text, place)
 
     def code(self, code: Code, path: KeyPath, names: Iterable[str] = ()) -> bool:
-        """Check that the sandbox for the language works here, that Python parses, and its names.
+        """Check that the sandbox works on this machine, that Python code parses, and that its names exist.
 
-        `names` are those that it sees besides the scopes. Returns whether it is Python that parses.
+        `names` are variables in addition to the scopes. Returns whether the code is Python that parses.
         """
         if code.run is None or (code.sandbox == "process" and code.language != "python"):
             return False
@@ -304,17 +307,17 @@ class _FileCheck:
             line = error.lineno if isinstance(error, SyntaxError) else None
             at = f" on line {line}" if line else ""
             why = error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deeply"
-            mark = next((one for one in ("lua", "prolog") if code.run.lstrip("-% ").startswith(one)), None)
-            hint = f"; for {mark.title()}, write 'language: {mark}'" if mark else ""
+            beginning = code.run.lstrip("-% ")
+            language = next((name for name in ("lua", "prolog") if beginning.startswith(name)), None)
+            hint = f"; for {language.title()}, write 'language: {language}'" if language else ""
             self.fail(place, f"the code does not parse{at}: {why}{hint}", within=line)
             return False
-        features = lacking(tree) if isinstance(runner, InlineRunner) else []
-        for feature, line in features:
+        unsupported = unsupported_features(tree) if isinstance(runner, InlineRunner) else []
+        for feature, line in unsupported:
             self.fail(place, f"inline Python has no {feature}: use `sandbox: process`", within=line)
-        if not features:  # else the sandbox would report them once more
+        if not unsupported:  # otherwise the sandbox would report them again
             self.uses.code.extend(runnable)
-        known = (*self.scopes, *names, *PRELOADED)
-        for name, line, hint in undefined_names(tree, known):
+        for name, line, hint in undefined_names(tree, (*self.scopes, *names, *PRELOADED)):
             self.fail(place, f"the name {name!r} is not defined; {hint}", within=line)
         if line := ported.reads_content(code.run, self.texts):
             self.note(place, ported.CONTENT, within=line)
@@ -332,8 +335,8 @@ class _FileCheck:
 
     def target(self, name: str, path: KeyPath, others: tuple[str, ...] = ()) -> None:
         if name not in (END, ported.STOP) and name not in self.first:
-            known = dict.fromkeys([*others, *self.names, END])
-            self.fail(path, f"there is no node {name!r} to go to; {nearest(name, known)}")
+            targets = dict.fromkeys([*others, *self.names, END])
+            self.fail(path, f"there is no node {name!r} to go to; {nearest(name, targets)}")
             if path[2] == "goto":
                 self.unclear.add(int(path[1]))
 
@@ -341,25 +344,22 @@ class _FileCheck:
         if (file := self.resources.files.get(name)) is not None:
             self.file(file, params, path)
             return
-        known = plain_name(name)
+        canonical = plain_name(name)
         own = self.own_action(name, (*path, "uses"))
-        if own is None and known not in BUILT_IN:
-            instead = ported.ACTION_ADVICE.get(name)
-            self.fail(
-                (*path, "uses"),
-                f"there is no action {name!r}; "
-                + (instead or nearest(name, [*BUILT_IN, *self.resources.actions])),
-            )
+        exists = own is not None or canonical in BUILT_IN
+        if not exists:
+            hint = ported.ACTION_ADVICE.get(name) or nearest(name, [*BUILT_IN, *self.resources.actions])
+            self.fail((*path, "uses"), f"there is no action {name!r}; {hint}")
         inside = (*path, "with")
         for text, place in templates_in(params, inside, NO_TEMPLATES):
             self.template(text, place)
-        if own is None and known not in BUILT_IN:
+        if not exists:
             return
-        self.note_action(known)
+        self.add_action(canonical)
         if own is not None:
             self.own_call(own, name, params, inside)
             return
-        call = PARAMS[known].model_validate(params)
+        call = PARAMS[canonical].model_validate(params)
         is_whole = self.conditions(call, inside)
         match call:
             case LoopParams():
@@ -386,7 +386,7 @@ class _FileCheck:
             require_http(HTTP)
         except MissingExtraError as error:
             self.fail(path, str(error))
-            return  # without it, no host can be compared
+            return  # the host can't be compared without it
         beginning = "/".join(call.url.split("/")[:3])  # the scheme and the host
         if "{{" not in beginning:
             try:
@@ -408,39 +408,39 @@ class _FileCheck:
 
     def approve(self, path: KeyPath) -> None:
         node = self.spec.nodes[int(path[1])]
-        for key, what in (("timeout", "set 'deadline' under 'with' instead"), ("retries", "it asks once")):
+        for key, why in (("timeout", "set 'deadline' under 'with' instead"), ("retries", "it asks once")):
             if key in node.model_fields_set:
-                self.fail((*path[:2], key), f"{key!r} can't be used with {APPROVE!r}: {what}")
+                self.fail((*path[:2], key), f"{key!r} can't be used with {APPROVE!r}: {why}")
 
     def file(self, file: Workflow | WorkflowError, params: Mapping[str, Any], path: KeyPath) -> None:
-        """Check the parameters of a node that runs another file as the inputs of that one."""
-        inside, later = (*path, "with"), set[str]()
+        """Check the parameters of a node that runs another file against the inputs of that file."""
+        inside, unknown = (*path, "with"), set[str]()
         for text, place in templates_in(params, inside):
             self.template(text, place)
             if "{{" in text or "{%" in text:
-                later.add(str(place[len(inside)]))
+                unknown.add(str(place[len(inside)]))
         if isinstance(file, WorkflowError):  # it can't be read
             if file.line is None:
                 self.fail((*path, "uses"), str(file))
             else:
                 self.problems += file.problems
             return
-        for (_inputs, *name), what in file.validate_inputs(params, later):
+        for (_inputs, *name), what in file.validate_inputs(params, unknown):
             self.fail((*inside, *name) if name and name[0] in params else inside, what)
 
-    def note_action(self, name: str) -> None:
+    def add_action(self, name: str) -> None:
         if name not in self.uses.actions:
             self.uses.actions.append(name)
 
     def own_action(self, name: str, path: KeyPath) -> Callable[..., Any] | None:
-        """Return the user's own action of a name, if there is one; from a package it is imported now."""
+        """The user's own action of this name, if there is one; an action of a package is imported now."""
         try:
             return self.resources.own_action(name)
         except ConfigError as error:
             self.fail(path, str(error))
 
     def own_call(self, own: Callable[..., Any], name: str, params: Mapping[str, Any], path: KeyPath) -> None:
-        for text, place in templates_in(params, path):  # it gets all of them rendered
+        for text, place in templates_in(params, path):  # all parameters of own actions are rendered
             self.template(text, place)
         for place, what in _wrong_arguments(own, name, params):
             self.fail((*path, *place), what)
@@ -450,15 +450,11 @@ class _FileCheck:
         self.evaluator(loop.evaluator, (*path, "evaluator"))
         if loop.corrector is not None:
             self.call(loop.corrector, (*path, "corrector"))
-            is_unsaid = self.is_ported and "apply" not in loop.corrector.model_fields_set
-            if is_unsaid and loop.corrector.action and not self.own_or_data(loop.corrector):
+            is_ambiguous = self.is_ported and "apply" not in loop.corrector.model_fields_set
+            if is_ambiguous and loop.corrector.action and not _may_return_object(loop.corrector):
                 self.note((*path, "corrector"), ported.CORRECTOR)
         if loop.accept == "pairwise":
             self.model(loop.evaluator.model, (*path, "evaluator"))
-
-    def own_or_data(self, call: Call) -> bool:
-        """Return whether a call may return an object: it is an own action, or has a schema."""
-        return plain_name(str(call.action)) != LLM_CALL or SCHEMA in call.params
 
     def call(self, call: Call, path: KeyPath, key: str = "action") -> None:
         if self.code(call, path, LOOP_NAMES) and (line := ported.only_assigns_output(str(call.run))):
@@ -466,18 +462,18 @@ class _FileCheck:
         if call.action is None:
             return
         name = plain_name(call.action)
-        self.note_action(name)
+        self.add_action(name)
         if (own := self.own_action(call.action, (*path, key))) is not None:
             self.own_call(own, call.action, call.params, path)
         elif name == LLM_CALL:
-            asked = LlmParams.model_validate(call.params)
-            self.conditions(asked, path)
-            self.llm(asked, path)
+            params = LlmParams.model_validate(call.params)
+            self.conditions(params, path)
+            self.llm(params, path)
         elif name in BUILT_IN:
             self.fail((*path, key), f"{call.action!r} can't be called by another action; use a node")
         else:
-            known = nearest(call.action, [LLM_CALL, *self.resources.actions])
-            self.fail((*path, key), f"there is no action {call.action!r}; {known}")
+            hint = nearest(call.action, [LLM_CALL, *self.resources.actions])
+            self.fail((*path, key), f"there is no action {call.action!r}; {hint}")
 
     def llm(self, call: LlmParams, path: KeyPath) -> None:
         self.model(call.model, path)
@@ -488,14 +484,14 @@ class _FileCheck:
 
     def evaluator(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
         if self.code(evaluator, path, LOOP_NAMES):
-            self.judging(evaluator, (*path, "run"))
+            self.judging_code(evaluator, (*path, "run"))
         if evaluator.schema_ is not None:
             self.schema(evaluator.schema_, path)
         if evaluator.type == "llm":
             self.model(evaluator.model, path)
 
-    def judging(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
-        """Note where code that judges may not mean what its author thinks."""
+    def judging_code(self, evaluator: EvaluatorSpec, path: KeyPath) -> None:
+        """Note where the code of an evaluator may not do what its author expects."""
         code = str(evaluator.run)
         if self.is_ported and "threshold" not in evaluator.model_fields_set and ported.returns_number(code):
             self.note(path, ported.NUMBER)
@@ -513,23 +509,23 @@ class _FileCheck:
             self.fail(place, str(error))
         for inside in ported.ineffective_keywords(schema):
             self.note((*place, *inside), ported.DEPENDENCIES)
-        self.note_misspelt(schema, place)
+        self.note_misspelled_keywords(schema, place)
 
-    def note_misspelt(self, schema: Any, path: KeyPath) -> None:
+    def note_misspelled_keywords(self, schema: Any, path: KeyPath) -> None:
         for inside, meant in misspelt_keywords(schema):
             unknown = f"JSON Schema has no keyword {inside[-1]!r}, so it has no effect"
             self.note((*path, *inside), f"{unknown}; did you mean {meant!r}?")
 
     def model(self, name: str | None, path: KeyPath) -> None:
-        """Check the model that a node names; one from the state or the settings is checked later."""
+        """Check the model that a node names; a model from the state or the settings is checked later."""
         if is_template(name):
             return
         try:
             if name is not None:
                 self.resources.model_for(name, Scope({}))
         except ConfigError as error:
-            if instead := ported.model_advice(str(resolve_model(name, self.resources.models))):
-                self.fail((*path, "model"), instead)
+            if hint := ported.model_advice(str(resolve_model(name, self.resources.models))):
+                self.fail((*path, "model"), hint)
             else:
                 self.fail((*path, "model"), f"{error} Short names of models are defined under 'models'")
         else:
@@ -537,14 +533,14 @@ class _FileCheck:
 
     def template(self, text: str, path: KeyPath) -> None:
         try:
-            found = template(text)
+            compiled = template(text)
         except TemplateError as error:
             self.fail(path, f"invalid template: {error}", within=error.line)
             return
-        for read in sorted(found.paths, key=str):
+        for read in sorted(compiled.paths, key=str):
             if read[0] == "env" and read[1:] and read[1] not in self.spec.env:
                 self.fail(path, f"the variable {read[1]!r} is not listed under 'env'")
-        for name in sorted({str(read[0]) for read in found.required}):
+        for name in sorted({str(read[0]) for read in compiled.required}):
             if name == "secrets":
                 self.fail(path, f"there is no 'secrets'; {ported.FILE_ADVICE['secrets']}")
             elif name in (ITEM, INDEX) and name not in self.scopes:
@@ -552,76 +548,81 @@ class _FileCheck:
                     path, f"{name!r} is available only in the parameters and code of a node with a 'map'"
                 )
             elif name not in self.scopes:
-                known = nearest(name, self.scopes)
-                self.fail(path, f"there is no {name!r}; values are read as in 'state.{name}'; {known}")
+                hint = nearest(name, self.scopes)
+                self.fail(path, f"there is no {name!r}; values are read as in 'state.{name}'; {hint}")
         if ported.reads_content(text, self.texts):
             self.note(path, ported.CONTENT)
 
     def cycles(self) -> None:
-        """Report cycles of gotos without a `max_visits`."""
-        follows = [self.follows(at) for at in range(len(self.names))]
-        seen: dict[int, bool] = {}  # whether it is on the path from `start`, or done
-        for start in range(len(follows)):
-            stack = [] if start in seen else [(start, iter(follows[start]))]
-            seen.setdefault(start, True)
+        """Reject cycles of gotos without a `max_visits` (depth-first search)."""
+        successors = [self.successors(index) for index in range(len(self.names))]
+        on_path: dict[int, bool] = {}  # for each visited node, whether it is on the current path
+        for start in range(len(successors)):
+            stack = [] if start in on_path else [(start, iter(successors[start]))]
+            on_path.setdefault(start, True)
             while stack:
-                at, rest = stack[-1]
+                index, rest = stack[-1]
                 to = next(rest, None)
                 if to is None:
-                    seen[at] = False
+                    on_path[index] = False
                     stack.pop()
-                elif to not in seen:
-                    seen[to] = True
-                    stack.append((to, iter(follows[to])))
-                elif seen[to]:
-                    visited = [one for one, _ in stack]
-                    self.endless([*visited[visited.index(to) :], to])
+                elif to not in on_path:
+                    on_path[to] = True
+                    stack.append((to, iter(successors[to])))
+                elif on_path[to]:
+                    path = [index for index, _ in stack]
+                    self.fail_cycle([*path[path.index(to) :], to])
 
-    def endless(self, cycle: list[int]) -> None:
-        at, to = next((one, after) for one, after in pairwise(cycle) if after <= one)
+    def fail_cycle(self, cycle: list[int]) -> None:
+        jumping, to = next((index, successor) for index, successor in pairwise(cycle) if successor <= index)
         self.fail(
-            ("nodes", at),
-            f"the cycle from {self.names[at]!r} back to {self.names[to]!r} is unbounded; "
+            ("nodes", jumping),
+            f"the cycle from {self.names[jumping]!r} back to {self.names[to]!r} is unbounded; "
             f"give {self.names[to]!r} a 'max_visits'",
         )
 
-    def follows(self, at: int) -> list[int]:
-        """Return the nodes that may follow a node any number of times: gotos to a bounded one end."""
-        node = self.spec.nodes[at]
-        if at in self.unclear:
-            return [at + 1] if node.when is not None and at + 1 < len(self.names) else []
+    def successors(self, index: int) -> list[int]:
+        """The nodes that may follow a node any number of times: targets with a `max_visits` may not."""
+        node = self.spec.nodes[index]
+        has_next = index + 1 < len(self.names)
+        if index in self.unclear:
+            return [index + 1] if node.when is not None and has_next else []
         jumps = node.jumps
-        named = (*(jump.to for jump in jumps), node.on_error)
-        targets = [self.unbounded[name] for name in named if name in self.unbounded]
+        names = (*(jump.to for jump in jumps), node.on_error)
+        targets = [self.unbounded[name] for name in names if name in self.unbounded]
         always = any(jump.if_ is None and (jump.to in self.unbounded or jump.to == END) for jump in jumps)
         passes = node.when is not None or node.on_error == CONTINUE or not always
-        return [*targets, at + 1] if passes and at + 1 < len(self.names) else targets
+        return [*targets, index + 1] if passes and has_next else targets
 
 
-def undefined_names(tree: ast.Module, known: Iterable[str]) -> list[tuple[str, int, str]]:
-    """Return the names that Python code reads and nothing defines, each with its first line and a hint.
+def _may_return_object(call: Call) -> bool:
+    return plain_name(str(call.action)) != LLM_CALL or SCHEMA in call.params
 
-    A name counts as defined wherever in the code that happens.
+
+def undefined_names(tree: ast.Module, predefined: Iterable[str]) -> list[tuple[str, int, str]]:
+    """The undefined names that Python code reads, each with its first line and a hint.
+
+    A name counts as defined no matter where the code defines it.
     """
     read, defined = _names_in(tree)
     if "*" in defined:
         return []
-    names = [*known, *sorted(defined)]
+    names = [*predefined, *sorted(defined)]
     undefined = {name: line for name, line in read.items() if name not in {*names, *dir(builtins)}}
     return [(name, line, nearest(name, names)) for name, line in undefined.items()]
 
 
 def _names_in(tree: ast.Module) -> tuple[dict[str, int], set[str]]:
-    """Return the names that Python code reads, each with its first line, and those that it defines.
+    """The names that Python code reads, each with its first line, and the names that it defines.
 
-    An import of all names of a module defines `*`.
+    A wildcard import defines `*`.
     """
-    defined, used = set[str](), dict[str, int]()
-    changed = {node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}  # as in n += 1
+    defined, read = set[str](), dict[str, int]()
+    augmented = {node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}  # as in n += 1
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=context) if isinstance(context, ast.Load) or node in changed:
-                used[name] = min(node.lineno, used.get(name, node.lineno))
+            case ast.Name(id=name, ctx=context) if isinstance(context, ast.Load) or node in augmented:
+                read[name] = min(node.lineno, read.get(name, node.lineno))
             case ast.Name(id=name) | ast.arg(arg=name):
                 defined.add(name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -636,49 +637,49 @@ def _names_in(tree: ast.Module) -> tuple[dict[str, int], set[str]]:
                 defined.add(name)
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 defined.update(names)
-            case ast.alias(name=name, asname=other):
-                defined.add(other or name.partition(".")[0])
+            case ast.alias(name=name, asname=alias):
+                defined.add(alias or name.partition(".")[0])
             case _:
                 pass
-    return used, defined
+    return read, defined
 
 
 def _returns_text(node: Node) -> bool:
-    """Return whether a node's result is the text of a model."""
+    """Whether a node's result is the text of a model."""
     return node.action == LLM_CALL and SCHEMA not in node.with_ and node.map is None
 
 
 def _wrong_arguments(
     fn: Callable[..., Any], name: str, params: Iterable[str]
 ) -> Iterator[tuple[KeyPath, str]]:
-    """Yield what is wrong, and where, if an action is called with `state` and these parameters."""
+    """Yield the mistakes, with their paths, in a call of an action with `state` and these parameters."""
     try:
         signature = inspect.signature(fn).parameters
     except ValueError:  # a builtin without a signature
         return
     kinds = inspect.Parameter
-    named = {
-        one.name: one.default is kinds.empty
-        for one in signature.values()
-        if one.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    accepted = {
+        parameter.name: parameter.default is kinds.empty
+        for parameter in signature.values()
+        if parameter.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
     }
-    takes_any = any(one.kind is kinds.VAR_KEYWORD for one in signature.values())
-    if "state" not in named and not takes_any:
+    takes_any = any(parameter.kind is kinds.VAR_KEYWORD for parameter in signature.values())
+    if "state" not in accepted and not takes_any:
         yield (), f"the action {name!r} must have a parameter 'state', for the workflow's state"
-    required = {one for one, is_required in named.items() if is_required}
-    required -= {"state", IDEMPOTENCY_KEY, *params}
-    for one in params:
-        if one == "state":
+    missing = {key for key, is_required in accepted.items() if is_required}
+    missing -= {"state", IDEMPOTENCY_KEY, *params}
+    for key in params:
+        if key == "state":
             yield (
-                (one,),
+                (key,),
                 f"the action {name!r} gets the workflow's state as 'state'; rename its parameter",
             )
-        elif one not in named and not takes_any:
-            hint = nearest(one, [other for other in named if other != "state"])
-            required = {other for other in required if f"did you mean {other!r}" not in hint}
-            yield (one,), f"the action {name!r} has no parameter {one!r}; {hint}"
-    for one in sorted(required):
-        yield (), f"the action {name!r} needs the parameter {one!r}"
+        elif key not in accepted and not takes_any:
+            hint = nearest(key, [other for other in accepted if other != "state"])
+            missing = {other for other in missing if f"did you mean {other!r}" not in hint}
+            yield (key,), f"the action {name!r} has no parameter {key!r}; {hint}"
+    for key in sorted(missing):
+        yield (), f"the action {name!r} needs the parameter {key!r}"
 
 
 def missing_values(
@@ -687,36 +688,36 @@ def missing_values(
     inputs: Iterable[str],
     own: Container[str | None] = (),
 ) -> Iterator[WorkflowError]:
-    """Yield an error for each value that is certain to be read and that nothing provides.
+    """Yield an error for each value that is certain to be read and that nothing sets.
 
-    Looks at the nodes that run in any case. What the nodes before may set is not missing: of code and of
-    replies it is known only if their keys are literal, or closed by a schema. `own` are the
-    user's own actions.
+    Only nodes that are certain to run are checked. A value that an earlier node may set is not missing: the
+    keys of code and replies are certain only if they are literal or closed by a schema. `own` are the user's
+    own actions.
     """
     state = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS}
-    known = {"state": state, "variables": {*spec.variables, *inputs}}
-    missing = set[tuple[str | int, ...]]()
+    available = {"state": state, "variables": {*spec.variables, *inputs}}
+    reported = set[tuple[str | int, ...]]()
     names = {node.name: node.output for node in spec.nodes}
-    for at, node in enumerate(spec.nodes):
-        for text, path in _read_first(node, ("nodes", at)):
+    for index, node in enumerate(spec.nodes):
+        for text, path in _templates_read(node, ("nodes", index)):
             for scope, *rest in sorted(valid_template(text).certain, key=str):
                 name = (scope, *rest[:1])
-                if scope not in known or not rest or rest[0] in known[str(scope)] or name in missing:
+                if scope not in available or not rest or rest[0] in available[str(scope)] or name in reported:
                     continue
-                key, before = str(rest[0]), spec.nodes[:at]
-                if scope == "state" and any(_may_set(key, one, names, own) for one in before):
+                key, before = str(rest[0]), spec.nodes[:index]
+                if scope == "state" and any(_may_set(key, earlier, names, own) for earlier in before):
                     continue
-                missing.add(name)
+                reported.add(name)
                 hint = f"pass it to run(), or on the command line use -v {key}=TEXT"
                 if spec.inputs:  # then no other name can be passed
                     hint = "declare it under 'inputs', or set it in a node before"
-                set_before = {*known[str(scope)], *(one.output or one.name for one in before)}
+                set_before = {*available[str(scope)], *(earlier.output or earlier.name for earlier in before)}
                 if similar := get_close_matches(key, set_before, 1):
                     hint = f"did you mean '{scope}.{similar[0]}'? Or {hint}"
                 yield source.error(path, f"{scope}.{key} is read here, but nothing sets it: {hint}")
-        # An unknown action may be meant as a loop, whose keys are not known.
-        is_misspelt = node.action not in BUILT_IN and get_close_matches(node.action or "", [LOOP], 1, 0.8)
-        if node.goto is not None or node.on_error not in (RAISE, CONTINUE) or is_misspelt:
+        # An unknown action may be a misspelled loop, which may set any key.
+        is_misspelled = node.action not in BUILT_IN and get_close_matches(node.action or "", [LOOP], 1, 0.8)
+        if node.goto is not None or node.on_error not in (RAISE, CONTINUE) or is_misspelled:
             return
         if node.on_error == CONTINUE:
             state.add("error")
@@ -728,11 +729,11 @@ def missing_outputs(
     inputs: Iterable[str],
     own: Container[str | None] = (),
 ) -> Iterator[WorkflowError]:
-    """Yield an error for each output that reads a key of the state which nothing can set.
+    """Yield an error for each output that reads a key of the state that nothing can set.
 
     `own` are the user's own actions.
     """
-    known = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS, "error"}
+    available = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS, "error"}
     names = {node.name: node.output for node in spec.nodes}
     for output, declared in spec.outputs.items():
         path: KeyPath = ("outputs", output)
@@ -747,17 +748,17 @@ def missing_outputs(
             if (
                 scope != "state"
                 or not key
-                or key in known
-                or any(_may_set(key, one, names, own) for one in spec.nodes)
+                or key in available
+                or any(_may_set(key, node, names, own) for node in spec.nodes)
             ):
                 continue
-            known.add(key)
+            available.add(key)  # report it once
             where = f": the result of {key!r} is state.{names[key]}" if names.get(key) else ""
             yield source.error(place, f"state.{key} is read here, but no node sets it{where}")
 
 
 def _may_set(key: str, node: Node, names: Container[str], own: Container[str | None]) -> bool:
-    """Return whether a node may set a key of the state; `names` are those of all nodes."""
+    """Whether a node may set a key of the state; `names` are the names of all nodes."""
     if node.output == key or (node.output is None and node.name == key):
         return True
     if node.map is not None or (node.output is not None and node.action != LOOP):
@@ -765,7 +766,7 @@ def _may_set(key: str, node: Node, names: Container[str], own: Container[str | N
     if node.run is not None:
         return node.language != "python" or _may_return(key, node.run)
     if key == MODEL and node.action in BUILT_IN and node.action not in own:
-        return False  # a model would choose its successor
+        return False  # built-in actions never set the model
     if node.action in own or node.action not in (LOOP, LLM_CALL):
         return True
     if node.action == LOOP and key != RESULT and not _loop_may_set(key, node.with_, own):
@@ -774,13 +775,13 @@ def _may_set(key: str, node: Node, names: Container[str], own: Container[str | N
 
 
 def _loop_may_set(key: str, params: Mapping[str, Any], own: Container[str | None]) -> bool:
-    """Return whether the output of a loop may be an object with a key: not if it is text, or closed."""
+    """Whether a loop's output may be an object with this key: not if it is text, or a schema forbids it."""
     generator, evaluator = params.get("generator"), params.get("evaluator")
     if not isinstance(generator, dict) or not isinstance(evaluator, dict):
         return True
-    call, judging = cast("dict[str, Any]", generator), cast("dict[str, Any]", evaluator)
-    if judging.get("type") == "schema":  # which also reads text as JSON
-        return not _is_closed_to(key, judging.get(SCHEMA))
+    call, judge = cast("dict[str, Any]", generator), cast("dict[str, Any]", evaluator)
+    if judge.get("type") == "schema":  # which also parses text as JSON
+        return not _is_closed_to(key, judge.get(SCHEMA))
     if "corrector" in params:
         return True
     if "run" in call:
@@ -792,7 +793,7 @@ def _loop_may_set(key: str, params: Mapping[str, Any], own: Container[str | None
 
 
 def _is_closed_to(key: str, schema: Any) -> bool:
-    """Return whether what fits a schema can't have a key."""
+    """Whether a schema allows no object with this key."""
     if not isinstance(schema, dict):
         return False
     keywords = cast("dict[str, Any]", schema)
@@ -804,10 +805,10 @@ def _is_closed_to(key: str, schema: Any) -> bool:
 
 
 def _may_reply(key: str, node: Node) -> bool:
-    """Return whether a model may answer a node with an object that has a key, the name of another node.
+    """Whether a model may answer a node with an object that has this key, the name of another node.
 
-    Not if the parameters don't mention it, unless the request for it may come from elsewhere: another action
-    or code, a file, or a template in a prompt, if no schema here names the keys.
+    Not if the parameters don't mention the key, unless the request for it may come from another source:
+    another action or code, a file, or a template in a prompt if no schema names the keys.
     """
     params, text = node.with_, str(node.with_)
     calls: list[Any] = [params]
@@ -822,19 +823,19 @@ def _may_reply(key: str, node: Node) -> bool:
 
 
 def _only_asks(call: Any) -> bool:
-    """Return whether the parameters of a call are those of `llm.call`."""
+    """Whether a call is a call of `llm.call`."""
     if not isinstance(call, dict) or "run" in call:
         return False
     return plain_name(str(cast("dict[str, Any]", call).get("action", LLM_CALL))) == LLM_CALL
 
 
-def _read_first(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
-    """Yield the templates of a node that are rendered in any case."""
+def _templates_read(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
+    """Yield the templates of a node that are certain to be rendered."""
     if node.when is not None:
         if isinstance(node.when, str):
             yield braced(node.when), (*path, "when")
         return
-    if node.map is not None:  # the list may be empty, and then nothing else is read
+    if node.map is not None:  # nothing else is read if the list is empty
         source = braced(node.map) if isinstance(node.map, str) else node.map
         yield from templates_in(source, (*path, "map"), NO_TEMPLATES)
         return
@@ -853,19 +854,19 @@ def check_models(
     *,
     priced: bool,
 ) -> tuple[Requirements, list[WorkflowError]]:
-    """Return the requirements with the full names of the models, and errors for those that can't be used.
+    """Add the full names of the models to the requirements; returns errors for models that can't be used.
 
     With `priced`, a model needs a known price.
     """
     scope, model_names, problems = Scope(dict(state)), set[str](), list[WorkflowError]()
     for name, path in uses.models.items():
-        full = resources.full_name(name, scope)
-        if full is None:  # a node that runs before this one may put it into the state
-            at = int(path[1])
-            later = spec.nodes[at:]
-            targets = {name for node in later for name in (node.on_error, *(to.to for to in node.jumps))}
-            goes_back = any(node.name in targets for node in spec.nodes[: at + 1])
-            before = spec.nodes if goes_back else spec.nodes[:at]
+        full_name = resources.full_name(name, scope)
+        if full_name is None:  # an earlier node may put a model into the state
+            index = int(path[1])
+            later = spec.nodes[index:]
+            targets = {name for node in later for name in (node.on_error, *(jump.to for jump in node.jumps))}
+            goes_back = any(node.name in targets for node in spec.nodes[: index + 1])
+            before = spec.nodes if goes_back else spec.nodes[:index]
             if any(_may_set(MODEL, node, (), resources.actions) for node in before):
                 continue
         try:
@@ -874,102 +875,102 @@ def check_models(
                 check_prices(model)
             if name in uses.with_tools and not can_call_tools(model):
                 place = (*uses.with_tools[name], "tools")
-                problems.append(
-                    source.error(place, f"the model {full!r} can't call tools; use a provider's model")
-                )
+                what = f"the model {full_name!r} can't call tools; use a provider's model"
+                problems.append(source.error(place, what))
         except ConfigError as error:
             is_of_file = resources.only_model is None and not scope.state.get(MODEL) and spec.model
             place = (*path, "model") if name is not None else ("model",) if is_of_file else path
-            problems.append(source.error(place, ported.model_advice(full or "") or str(error)))
-        if full is not None:
-            model_names.add(full)
+            problems.append(source.error(place, ported.model_advice(full_name or "") or str(error)))
+        if full_name is not None:
+            model_names.add(full_name)
     return replace(uses, model_names=frozenset(model_names)), problems
 
 
 def _may_return(key: str, code: str) -> bool:
-    """Return whether Python code may return an object with a key: not if the keys it has are literal."""
+    """Whether Python code may return an object with this key: not if all keys that it returns are literal."""
     returned: list[ast.expr | None] = []
-    mentions = 0
+    other_mentions = 0  # of `result`, besides simple assignments
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # which is reported
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the check of the code reports it
         return True
-    for one in ast.walk(tree):
-        if isinstance(one, ast.Return):
-            returned.append(one.value)
-        elif isinstance(one, ast.Assign) and all(_is_result(target) for target in one.targets):
-            returned.append(one.value)
-            mentions -= len(one.targets)
-        mentions += _is_result(one)
-    # Its value counts even beside a return, which may be that of a function, or of nothing.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return):
+            returned.append(node.value)
+        elif isinstance(node, ast.Assign) and all(_is_result(target) for target in node.targets):
+            returned.append(node.value)
+            other_mentions -= len(node.targets)
+        other_mentions += _is_result(node)
+    # A last expression counts even if there is a return: that may be in a function, or return nothing.
     if tree.body and isinstance(last := tree.body[-1], ast.Expr):
         returned.append(last.value)
-    # If `result` is mentioned anywhere else, it may have been changed there.
-    return mentions > 0 or not all(_is_literal_without(key, one) for one in returned)
+    # Any other mention of `result` may change it.
+    return other_mentions > 0 or not all(_is_literal_without(key, value) for value in returned)
 
 
 def _is_result(node: ast.AST) -> bool:
-    """Return whether a node reads, assigns or captures `result`."""
+    """Whether a node reads, assigns or captures `result`."""
     return "result" in (getattr(node, "id", None), getattr(node, "name", None), getattr(node, "rest", None))
 
 
 def _is_literal_without(key: str, value: ast.expr | None) -> bool:
     if isinstance(value, ast.Dict):
-        return all(isinstance(one, ast.Constant) and one.value != key for one in value.keys)
-    no_object = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Compare)
-    return value is None or isinstance(value, no_object)
+        return all(isinstance(item, ast.Constant) and item.value != key for item in value.keys)
+    never_objects = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Compare)
+    return value is None or isinstance(value, never_objects)
 
 
 async def refused_code(
     uses: Requirements, source: WorkflowFile, *, allow_unsandboxed: bool
 ) -> list[WorkflowError]:
-    """Parse each piece of code in the sandbox that would run it; imports in Python are also executed.
+    """Parse each piece of code in its own sandbox; imports in Python are also executed.
 
-    Returns an error for each that can't be parsed or imported, or whose sandbox does not work here.
+    Returns an error for each piece that can't be parsed or imported, or whose sandbox does not work on this
+    machine.
     """
     problems: list[WorkflowError] = []
     for code, path in uses.code:
-        first, text = _parsed_only(code)
+        prefix, text = _without_effect(code)
         while True:
-            whole = "\n".join([*(line for line, _ in first), text])
-            script = Script(code.language, whole, sandbox=code.sandbox)
+            source_text = "\n".join([*(line for line, _ in prefix), text])
+            script = Script(code.language, source_text, sandbox=code.sandbox)
             try:
                 await run_script(script, allow_unsandboxed=allow_unsandboxed)
                 break
             except SandboxError as error:
                 at, why = error.line, str(error)
-                line = at and (first[at - 1][1] if at <= len(first) else at - len(first))
+                line = at and (prefix[at - 1][1] if at <= len(prefix) else at - len(prefix))
                 problems.append(
                     source.error(path, why.replace(f", line {at},", f", line {line},", 1), within=line)
                 )
-                if at is None or at > len(first):
+                if at is None or at > len(prefix):
                     break
-                del first[at - 1]  # what follows this line may be refused as well
+                del prefix[at - 1]  # later lines may be refused, too
     return problems
 
 
-_RETURNS_AT_ONCE = {"lua": "do return true end ", "prolog": "evaluate(true) :- !. "}
-"""Code to put first, so that the rest is parsed and never run."""
+_RETURN_IMMEDIATELY = {"lua": "do return true end ", "prolog": "evaluate(true) :- !. "}
+"""Code to put before a script, so that the script is parsed and never run."""
 
 
-def _parsed_only(code: Code) -> tuple[list[tuple[str, int]], str]:
-    """Return code that is parsed and not run, and the lines that run before it, with their original numbers.
+def _without_effect(code: Code) -> tuple[list[tuple[str, int]], str]:
+    """Code that is parsed and not run, and the lines that run before it, with their original numbers.
 
-    These are its imports, and the builtins that it reads: inline Python has not all of them.
+    These lines are its imports, and the builtins that it reads: inline Python does not have all of them.
     """
     text = str(code.run)
     if code.language != "python":
-        return [], _RETURNS_AT_ONCE[code.language] + text
+        return [], _RETURN_IMMEDIATELY[code.language] + text
     tree = ast.parse(text)
-    guarded = {id(one) for node in ast.walk(tree) if isinstance(node, ast.Try) for one in ast.walk(node)}
+    guarded = {id(node) for outer in ast.walk(tree) if isinstance(outer, ast.Try) for node in ast.walk(outer)}
     imports = [
-        one
-        for one in ast.walk(tree)
-        if isinstance(one, ast.Import | ast.ImportFrom) and id(one) not in guarded
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in guarded
     ]
-    first = [(ast.unparse(one), one.lineno) for one in imports]
-    if code.sandbox == "process":  # runs this Python, which has just parsed the code
-        return first, "result = True"
+    prefix = [(ast.unparse(node), node.lineno) for node in imports]
+    if code.sandbox == "process":  # runs in this version of Python, which has just parsed the code
+        return prefix, "result = True"
     read, defined = _names_in(tree)
-    first += [(name, line) for name, line in read.items() if hasattr(builtins, name) and name not in defined]
-    return [*first, ("return True", 1)], text
+    prefix += [(name, line) for name, line in read.items() if hasattr(builtins, name) and name not in defined]
+    return [*prefix, ("return True", 1)], text

@@ -1,4 +1,4 @@
-"""reflection.loop and reflection.correct: generate, evaluate and correct until an output is valid."""
+"""`reflection.loop` and `reflection.correct`: generate, evaluate and correct until an output is valid."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ RESULT_KEYS = (
     "reflection_best_score",
     "reflection_reason",
 )
-"""The keys that a loop returns; an output's own keys of these names stay in `reflection_output`."""
+"""The keys that a loop returns; keys of the output with these names remain in `reflection_output` only."""
 RESULT = "result"
-"""The key of an output that is no object."""
+"""The key of an output that is not an object."""
 REQUIREMENTS = "reflection_requirements"
-"""The key of the state with what the evaluator asks for, as text, from the first attempt on."""
+"""The key of the state with the evaluator's requirements as text, from the first attempt on."""
 FEEDBACK = "reflection_feedback"
 """The key of the state with the critique as text, for generators that run again."""
 
@@ -89,10 +89,10 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     """Generate, evaluate and correct until the output is valid, at most `max_iterations` times.
 
     `max_iterations` counts attempts: 3 makes at most 3 outputs. Without a corrector the generator runs again
-    with the errors. It is stored, shown and resumed as any other run. If a model that judges fails for good,
-    or the first attempt or two in a row can't be judged, the loop ends with the attempts made so far. Raises
-    `ReflectionFailedError`, whose `history` is the list in `reflection_history`, if there is no valid output
-    and `on_failure` is `raise`.
+    with the errors. The loop is stored, shown and resumed like any other run. If a judging model fails for
+    good, or if the first attempt or two attempts in a row can't be judged, the loop ends with the attempts so
+    far. Without a valid output, `on_failure: raise` raises `ReflectionFailedError`, whose `history` is the
+    list in `reflection_history`.
     """
     loop = read_params(LoopParams, params, LOOP)
     attempts = scope.render(loop.max_iterations)
@@ -152,13 +152,13 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
 
 
 def _not_judged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-    """Stop when outputs can't be judged; an attempt without an output is followed by the next one."""
+    """Stop when outputs can't be judged; attempts without an output do not count."""
     outputs = [version for version in versions if not isinstance(version.output, FailedAttempt)]
     return unjudged(outputs) if outputs and outputs[-1] is versions[-1] else None
 
 
 def _preference(model: ChatModel) -> Preference:
-    """Let a model compare two outputs; one whose generator failed is worse than any other."""
+    """Let a model compare two outputs; a failed attempt is worse than any output."""
     compare = preference((), model)
 
     async def prefer(output: Output, other: Output, run: RunContext, /) -> ReflectionEvaluation:
@@ -172,7 +172,7 @@ def _preference(model: ChatModel) -> Preference:
 
 @dataclass(frozen=True, slots=True)
 class LoopVerbs:
-    """The three verbs of one loop. They know earlier attempts only from the versions of the run."""
+    """The three verbs of a loop. They read earlier attempts only from the versions of the run."""
 
     params: LoopParams
     judge: Judge
@@ -181,7 +181,7 @@ class LoopVerbs:
     requirements: str
 
     def description(self) -> str:
-        """Return the generator's prompt as the first attempt renders it, or its code."""
+        """The generator's prompt, rendered for the first attempt, or its code or action."""
         generator = self.params.generator
         prompt = generator.params.get("prompt")
         if isinstance(prompt, str):
@@ -201,21 +201,23 @@ class LoopVerbs:
     async def revise(self, _output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         """Run the corrector; if it returns feedback, or there is no corrector, run the generator again.
 
-        It corrects the latest output, as documented; the best one is `state.reflection_best`. If it fails or
-        returns nothing, the generator runs again within the same attempt and is shown the error.
+        The corrector corrects the latest output, as documented; `state.reflection_best` is the best output.
+        If it fails or returns nothing, the generator runs again within the same attempt and sees the error.
         """
         corrector, version = self.params.corrector, last_output(run.versions)
         if corrector is None or version is None:
             return await self._generate(run, {})
         try:
-            # Whether what its model writes is the next candidate, and no feedback.
-            writes = corrector.apply == "replace" or (corrector.apply == "auto" and _returns_text(corrector))
-            call = self._stating_requirements(corrector) if writes else corrector
-            with nullcontext() if writes else step_scope(text=None):  # no part of a draft or a revision
+            writes_candidate = corrector.apply == "replace" or (
+                corrector.apply == "auto" and _returns_text(corrector)
+            )
+            call = self._stating_requirements(corrector) if writes_candidate else corrector
+            # The tokens of feedback are not streamed: they are not part of an output.
+            with nullcontext() if writes_candidate else step_scope(text=None):
                 result = await run_call(call, self._scope_after(run.versions), self.resources)
         except FATAL:
             raise
-        except Exception as error:  # (whatever the file's code or action raises, the corrector failed)
+        except Exception as error:  # (any error of the file's code or action)
             if over_budget(error):
                 raise
             return await self._generate_instead(run, _failed_draft("corrector", error, "corrected"))
@@ -234,17 +236,17 @@ class LoopVerbs:
         return draft
 
     def _corrected(self, corrector: Corrector, value: Any, output: Output) -> Any:
-        """Return the candidate of a corrector's value: the value, or what it wraps if that fits better."""
+        """The candidate in a corrector's value: the value itself, or an inner value that fits better."""
         inner = unwrap(value, output, WRAPPERS if corrector.apply == "replace" else (*WRAPPERS, "output"))
         schema = self.judge.schema
         if not isinstance(value, Mapping) or schema is None:
             return inner
         fields = cast("Mapping[str, Any]", value)
         choices = [inner, fields, unwrap(fields, None, (*WRAPPERS, "output"))]
-        return max(choices, key=lambda choice: _fit(schema.check(choice)))  # of equals the first
+        return max(choices, key=lambda choice: _fit(schema.check(choice)))  # ties keep the first
 
     async def _generate_instead(self, run: RunContext, failed: Draft) -> Draft:
-        """Run the generator in place of a corrector that failed, and show it the error."""
+        """Run the generator in place of a failed corrector, and show it the error."""
         why = failed.output.message
         logger.warning("%s The generator runs again.", why)
         draft = await self._generate(run, {}, why)
@@ -256,7 +258,7 @@ class LoopVerbs:
     def _warn_once_if_ambiguous(
         self, corrector: Corrector, value: Any, output: Output, run: RunContext
     ) -> None:
-        """Warn once of feedback that may be meant as the corrected output."""
+        """Warn once about feedback that looks like a corrected output."""
         is_first = all(version.memo is None for version in run.versions)
         if is_first and corrector.apply == "auto" and _has_all_keys(value, output):
             logger.warning(
@@ -266,7 +268,7 @@ class LoopVerbs:
             )
 
     async def _generate(self, run: RunContext, feedback: Mapping[str, Any], failure: str = "") -> Draft:
-        """Run the generator with a corrector's feedback, or the error of a corrector that failed."""
+        """Run the generator with a corrector's feedback, or with the error of a failed corrector."""
         critique = render_feedback(run.attempt)
         if addition := failure or feedback.get(FEEDBACK):
             critique = f"{addition}\n\n{critique}"
@@ -292,7 +294,7 @@ class LoopVerbs:
         return draft
 
     def _stating_requirements(self, call: Call) -> Call:
-        """Return a call of a model whose prompt states the requirements, once."""
+        """The call with the requirements in its prompt, unless the prompt has them or no model is called."""
         return _with_text(call, REQUIREMENTS) if self.requirements and _asks_model(call) else call
 
     def _draft(self, who: str, value: Any, usage: TokenUsage, strategy: str) -> Draft:
@@ -308,7 +310,7 @@ class LoopVerbs:
         *,
         output: Any = None,
     ) -> Scope:
-        """Return the scope of the attempt after `versions`: its state, and all feedback so far."""
+        """The scope of the attempt after `versions`: its state, and all feedback so far."""
         state = loop_state(versions, output)
         earlier: dict[str, Any] = {}
         for version in versions:
@@ -318,18 +320,18 @@ class LoopVerbs:
 
 
 FATAL = (ConfigError, WorkflowError, ChangedRunError)
-"""Errors that end the loop at once: another attempt would raise them again."""
+"""Errors that end the loop immediately: another attempt would raise them again."""
 EARLY = (
     ConvergenceReason.TOKEN_BUDGET,
     ConvergenceReason.COST_BUDGET,
     ConvergenceReason.TIME_BUDGET,
     ConvergenceReason.UNJUDGED,
 )
-"""Why a loop ends early: the workflow's budget or the time of its node is spent, or it can't judge."""
+"""Reasons for which a loop ends early: a spent budget or time limit, or outputs that can't be judged."""
 
 
 def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
-    """Return the draft of an attempt that raised `error`, with its usage until then."""
+    """The draft of an attempt that raised `error`, with its usage until then."""
     usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
     return Draft(
         FailedAttempt(
@@ -341,16 +343,16 @@ def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
 
 
 def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> dict[str, Any]:
-    """Return the state variables during the attempt after `versions`.
+    """The state variables during the attempt after `versions`.
 
-    `output` is the one being judged. Until there is one, `reflection_output` is the latest earlier output,
-    with its errors; a failed attempt stands there only if all have failed.
+    `output` is the output to judge. Before that, `reflection_output` is the latest earlier output, and
+    `reflection_errors` has its errors; they are those of a failed attempt only if all attempts failed.
     """
     version = last_output(versions) or (versions[-1] if versions else None)
-    shown = output if output is not None or version is None else version.output
+    current = output if output is not None or version is None else version.output
     return {
         "reflection_iteration": len(versions) + 1,
-        "reflection_output": output_data(shown),
+        "reflection_output": output_data(current),
         "reflection_errors": [] if version is None else errors_of(version.evaluation),
         "reflection_history": history_of(versions),
         "reflection_best": None,
@@ -360,10 +362,10 @@ def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> 
 
 
 def loop_value(result: ReflectionResult, selection: Selection, reason: str = "") -> dict[str, Any]:
-    """Return the documented value of a finished loop, together with the keys of the output.
+    """The documented value of a finished loop, together with the keys of the output.
 
-    `reason` says why it ended early, if it did. The best attempt is always a
-    candidate (`is_candidate`), whatever the others scored. Keys without a value are left out, so that
+    `reason` says why it ended early, if it did. The best attempt is always a candidate (`is_candidate`),
+    even if another attempt has a higher score. Keys without a value are left out, so that
     `state.get("reflection_best", {})` works.
     """
     history = result.history
@@ -395,7 +397,7 @@ def loop_value(result: ReflectionResult, selection: Selection, reason: str = "")
 
 
 def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:
-    """Return all attempts as the documented entries."""
+    """All attempts, as the documented entries of `reflection_history`."""
     return [
         {
             "iteration": version.iteration,
@@ -410,18 +412,18 @@ def history_of(versions: Sequence[ReflectionVersion]) -> list[dict[str, Any]]:
 
 
 def last_output(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    """Return the latest attempt that did not fail."""
+    """The latest attempt that did not fail."""
     outputs = (version for version in reversed(versions) if not isinstance(version.output, FailedAttempt))
     return next(outputs, None)
 
 
 def output_data(output: Output) -> Any:
-    """Return an output as templates and code see it: None for a failed attempt."""
+    """An output as templates and code see it: None for a failed attempt."""
     return None if isinstance(output, FailedAttempt) else output
 
 
 def _best_values(versions: Sequence[ReflectionVersion]) -> dict[str, Any]:
-    """Return the best attempt and its score, each only if there is one."""
+    """The best attempt and its score, as far as they exist."""
     best = _best(versions)
     if best is None:
         return {}
@@ -437,10 +439,10 @@ def _best(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
 
 
 def judges_output_alone(loop: LoopParams) -> bool:
-    """Return whether the evaluator would judge the same output the same way in a later attempt.
+    """Whether the evaluator would judge the same output the same way in a later attempt.
 
-    Code sees the whole state, so it may judge differently. A judge sees what its prompt reads, which feedback
-    may change.
+    Code reads the whole state, so its verdict may change. The verdict of a model may change if its prompt
+    reads a part of the state that changes between attempts.
     """
     evaluator, corrector = loop.evaluator, loop.corrector
     if evaluator.type != "llm":
@@ -463,14 +465,14 @@ def _returns_text(call: Call) -> bool:
 
 
 def with_feedback(generator: Call) -> Call:
-    """Return the generator with the feedback added to its prompt, unless one of its templates shows it."""
+    """The generator with the feedback added to its prompt, unless one of its templates has it."""
     return _with_text(generator, FEEDBACK, "reflection_errors", "reflection_history")
 
 
 def _with_text(call: Call, name: str, *others: str) -> Call:
-    """Add a text of the state to a prompt, or to messages, that shows neither it nor any of the `others`."""
+    """Add a text of the state to a prompt or messages, unless they mention it or one of the `others`."""
     templates = [template(text) for text, _ in templates_in(call.params, (), NO_TEMPLATES)]
-    if any(one.mentions(f"state.{shown}") for shown in (name, *others) for one in templates):
+    if any(compiled.mentions(f"state.{key}") for key in (name, *others) for compiled in templates):
         return call
     addition = f"{{{{ state.{name} }}}}"
     prompt, messages = call.params.get("prompt"), call.params.get("messages")
@@ -483,7 +485,7 @@ def _with_text(call: Call, name: str, *others: str) -> Call:
 
 
 def with_temperature(generator: Call, temperature: float | None) -> Call:
-    """Return a generator that asks a model with a temperature, unless it has one of its own."""
+    """The generator with a temperature, unless it has a temperature or does not call a model."""
     if temperature is None or not _asks_model(generator) or "temperature" in generator.params:
         return generator
     return generator.model_copy(update={"temperature": temperature})
@@ -494,9 +496,9 @@ def _asks_model(call: Call) -> bool:
 
 
 async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
-    """Correct `data` once; return `{corrected_output, success}`.
+    """Correct `data` once; the value is `{corrected_output, success}`.
 
-    A model's reply is read as JSON if it is JSON and the data is not text. If the corrector fails or returns
+    A model's reply is parsed if it is JSON and the data is not text. If the corrector fails or returns
     nothing, `success` is False, `corrected_output` is the unchanged data, and `error` says why.
     """
     options = read_params(CorrectParams, params, CORRECT)
@@ -523,11 +525,11 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
 
 
 WRAPPERS = ("corrected_output", "reflection_output")
-"""Keys under which a corrector may return the candidate; in a loop without `apply`, `output` is another."""
+"""Keys under which a corrector may return the candidate; in a loop without `apply`, also `output`."""
 
 
 def unwrap(value: Any, output: Output, wrappers: Collection[str] = WRAPPERS) -> Any:
-    """Return the candidate from under its one key, or the value if the corrected `output` has that key."""
+    """Take the candidate out of an object with a single wrapper key, unless `output` itself has that key."""
     if isinstance(value, Mapping) and len(cast("Mapping[str, Any]", value)) == 1:
         (key, inner), *_ = cast("Mapping[str, Any]", value).items()
         if key in wrappers and not (isinstance(output, Mapping) and key in output):
@@ -540,9 +542,9 @@ def _fit(result: SchemaResult) -> tuple[bool, bool, float]:
 
 
 def is_feedback(corrector: Corrector, value: Any) -> bool:
-    """Return whether a corrector's value is feedback for the generator, rather than the next candidate.
+    """Whether a corrector's value is feedback for the generator rather than the next candidate.
 
-    Unless `apply` decides, every object is feedback, except one that wraps the candidate.
+    With `apply: auto`, every object is feedback, unless it wraps the candidate.
     """
     if corrector.apply != "auto":
         return corrector.apply == "feedback"
@@ -550,7 +552,7 @@ def is_feedback(corrector: Corrector, value: Any) -> bool:
 
 
 def _has_all_keys(value: Any, output: Any) -> bool:
-    """Return whether an object has all the keys of an output, as a corrected one would."""
+    """Whether an object has all the keys of an output, as a corrected output would."""
     if not isinstance(value, Mapping) or not isinstance(output, Mapping) or not output:
         return False
     return set(cast("Mapping[str, Any]", output)) <= set(cast("Mapping[str, Any]", value))

@@ -1,4 +1,4 @@
-"""Workflow files written for the_edge_agent: what is taken over, what to write instead, and what differs."""
+"""Workflow files written for the_edge_agent: ignored keys, advice on other keys, and differences."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ IGNORED = {
     "config": "'config' is ignored; an error ends the workflow unless the node's 'on_error' handles it",
     "edges": "'edges' is ignored, since it only repeats the order of the nodes; leave it out",
 }
-"""Keys of the file that are left out of account, with what `--check` says of them."""
+"""Keys of the file that are ignored, and the note of `--check` on each."""
 
 FILE_ADVICE = {
     "edges": "nodes run in the order of the file; use 'goto' to change it",
-    "imports": "actions of your own come from a package, and tools from functions.py beside the file",
+    "imports": "actions of your own come from a package, and tools from functions.py next to the file",
     "settings": "models are named under 'model' and 'models', everything else in redraft.toml",
     "llm": "the model goes under 'model', and what other names of models mean under 'models'",
     "secrets": "list environment variables under 'env', and read them as env.NAME",
@@ -41,7 +41,7 @@ NODE_ADVICE = {
     "steps": "write each step as a node of its own",
     "type": "write a 'reflection.loop', nodes with a 'goto' back, or a 'map'",
 }
-"""What to write instead of a key that Redraft does not have, on the level of the file and in a node."""
+"""Advice on keys that Redraft does not have, at the top level of the file and in a node."""
 
 LLM_ADVICE = {
     "provider": "the provider is part of the model's name, such as 'model: ollama:llama3'",
@@ -52,7 +52,7 @@ LLM_ADVICE = {
     "max_retries": "write 'retries' on the node",
     "stream": "'redraft run' and workflow.stream() show what a loop writes; leave it out",
 }
-"""What to write instead of a parameter of `llm.call` that Redraft does not have."""
+"""Advice on parameters of `llm.call` that Redraft does not have."""
 
 PROVIDERS = {
     "anthropic": "anthropic",
@@ -74,7 +74,7 @@ PROVIDERS = {
     "vertex_ai": "google-cloud",
     "xai": "xai",
 }
-"""Providers as the_edge_agent names them before a slash, and their names here."""
+"""The providers of the_edge_agent, which writes them before a slash, and their names in Redraft."""
 
 ACTION_ADVICE = {
     "http.get": "use 'http.request'",
@@ -87,16 +87,18 @@ START, STOP = "__start__", "__end__"
 """The names of the_edge_agent for the beginning and the end; `goto: __end__` works here, too."""
 
 
-def taken_over(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake], list[Mistake]]:
-    """Return a document without the keys to ignore, notes on them, and what is wrong with its edges."""
-    wrong = list(_wrong_edges(document))
+def without_ignored_keys(
+    document: Mapping[str, Any],
+) -> tuple[dict[str, Any], list[Mistake], list[Mistake]]:
+    """The document without ignored keys, notes on these keys, and mistakes in its edges."""
+    mistakes = list(_wrong_edges(document))
     ignored = [key for key in IGNORED if key in document]
-    notes: list[Mistake] = [((key,), IGNORED[key]) for key in ignored if key != "edges" or not wrong]
-    return {key: value for key, value in document.items() if key not in ignored}, notes, wrong
+    notes: list[Mistake] = [((key,), IGNORED[key]) for key in ignored if key != "edges" or not mistakes]
+    return {key: value for key, value in document.items() if key not in ignored}, notes, mistakes
 
 
 def is_ported(document: Mapping[str, Any]) -> bool:
-    """Return whether a document has what only files for the_edge_agent have."""
+    """Whether a document has a key or value that occurs only in files for the_edge_agent."""
     nodes = document.get("nodes")
     listed = cast("list[Any]", nodes) if isinstance(nodes, list) else []
     gotos = [mapping(node).get("goto") for node in listed]
@@ -104,7 +106,7 @@ def is_ported(document: Mapping[str, Any]) -> bool:
 
 
 def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Yield the edges that lead elsewhere than the order of the nodes and their gotos."""
+    """Yield the edges that differ from the order of the nodes and from their gotos."""
     edges, nodes = document.get("edges"), document.get("nodes")
     if edges is None or not isinstance(nodes, list):
         return
@@ -113,35 +115,32 @@ def _wrong_edges(document: Mapping[str, Any]) -> Iterator[Mistake]:
         return
     listed = [mapping(node) for node in cast("list[Any]", nodes)]
     names = [str(node.get("name")) for node in listed]
-    follows = dict(zip([START, *names], [*names, STOP], strict=True))
-    jumping = {name for name, node in zip(names, listed, strict=True) if "goto" in node}
-    for at, edge in enumerate(cast("list[Any]", edges)):
-        one = mapping(edge)
-        origin, target = one.get("from"), one.get("to")
-        if one.get("type") == "parallel" or "fan_in" in one or list in (type(origin), type(target)):
-            yield ("edges", at), f"nodes run one after the other, not in parallel; {NODE_ADVICE['items']}"
-        elif origin in jumping:  # its goto wins
+    successors = dict(zip([START, *names], [*names, STOP], strict=True))
+    with_goto = {name for name, node in zip(names, listed, strict=True) if "goto" in node}
+    for index, value in enumerate(cast("list[Any]", edges)):
+        edge, path = mapping(value), ("edges", index)
+        origin, target = edge.get("from"), edge.get("to")
+        target_name = "end" if target == STOP else str(target)
+        if edge.get("type") == "parallel" or "fan_in" in edge or list in (type(origin), type(target)):
+            yield path, f"nodes run one after the other, not in parallel; {NODE_ADVICE['items']}"
+        elif origin in with_goto:  # the goto overrides the edge
             continue
-        elif "when" in one or "condition" in one:
-            goto = f"'goto: [{{if: CONDITION, to: {_named(target)}}}]'"
-            yield ("edges", at), f"edges are not followed; write {goto} under the node {origin!r}"
-        elif follows.get(str(origin)) != target:
-            goto = f"'goto: {_named(target)}' under the node {origin!r}"
-            first = f"put the node {target!r} first" if origin == START else f"write {goto}"
-            yield ("edges", at), f"edges are not followed; {first}"
+        elif "when" in edge or "condition" in edge:
+            goto = f"'goto: [{{if: CONDITION, to: {target_name}}}]'"
+            yield path, f"edges are not followed; write {goto} under the node {origin!r}"
+        elif successors.get(str(origin)) != target:
+            goto = f"'goto: {target_name}' under the node {origin!r}"
+            hint = f"put the node {target!r} first" if origin == START else f"write {goto}"
+            yield path, f"edges are not followed; {hint}"
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A value of a document if it is a mapping, else an empty one."""
+    """The value if it is a mapping, else an empty mapping."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _named(target: Any) -> str:
-    return "end" if target == STOP else str(target)
-
-
 def advice(path: KeyPath) -> str | None:
-    """Return what to write instead of an unknown key; None if it is no key of the_edge_agent."""
+    """What to write instead of an unknown key; None if it is not a key of the_edge_agent."""
     if len(path) == 1:
         return FILE_ADVICE.get(str(path[0]))
     if path[0] != "nodes":
@@ -153,18 +152,18 @@ def advice(path: KeyPath) -> str | None:
 
 
 def model_advice(name: str) -> str | None:
-    """Return how a model named `PROVIDER/MODEL`, as elsewhere, is named here; None for other names."""
-    for one in names_in(name):
-        provider, _, model = one.partition("/")
-        if model and (here := PROVIDERS.get(provider.lower())):
-            return f"{one!r} is named {f'{here}:{model}'!r} here"
+    """Redraft's name for a model that is written `PROVIDER/MODEL`, as a message; None for other names."""
+    for part in names_in(name):
+        provider, _, model = part.partition("/")
+        if model and (own_name := PROVIDERS.get(provider.lower())):
+            return f"{part!r} is named {f'{own_name}:{model}'!r} here"
     return None
 
 
-# --- what works differently, though the file is valid ---
+# --- valid code and values that work differently in Redraft ---
 
-# `CORRECTOR` and `NUMBER` are notes on what the documentation recommends, and are only for files that were
-# ported; the others are on what has no effect in any file.
+# `CORRECTOR` and `NUMBER` are recommendations, and only for ported files. The other notes are about code and
+# keys that have no effect in any file.
 
 CORRECTOR = (
     "the reply of this corrector is the next output, and the generator does not run again; write "
@@ -186,7 +185,7 @@ ASSIGNS_OUTPUT = re.compile(r"(?:^|[:;])[ \t]*output[ \t]*=(?!=)", re.MULTILINE)
 READS_CONTENT = re.compile(
     r"""\bstate(?:\.get\(["']|\[["']|\.)(\w+)(?:["'](?:,.*?)?[])])?(?:\.get\(["']|\[["']|\.)content\b"""
 )
-"""Reads the content of a key of the state: `state.a.content`, `state["a"]`, `state.get("a", {})`."""
+"""Matches code that reads `content` of a key of the state, as attribute, item or with `get`."""
 
 
 def returns_number(code: str) -> bool:
@@ -210,28 +209,28 @@ def _name(node: ast.expr) -> str | None:
 
 
 def only_assigns_output(code: str) -> int | None:
-    """The line in which Python code assigns `output`, if it returns nothing else."""
-    found = None if RETURNS.search(code) else ASSIGNS_OUTPUT.search(code)
-    return None if found is None else code.count("\n", 0, found.end()) + 1
+    """The line in which Python code assigns `output`, if the code does not return a value."""
+    match = None if RETURNS.search(code) else ASSIGNS_OUTPUT.search(code)
+    return None if match is None else code.count("\n", 0, match.end()) + 1
 
 
 def reads_content(text: str, keys: Container[str]) -> int | None:
-    """The line in which code or a template reads `content` of one of these keys of the state."""
-    found = (one for one in READS_CONTENT.finditer(text) if one[1] in keys)
-    return next((text.count("\n", 0, one.start()) + 1 for one in found), None)
+    """The first line in which code or a template reads `content` of one of these keys of the state."""
+    matches = (match for match in READS_CONTENT.finditer(text) if match[1] in keys)
+    return next((text.count("\n", 0, match.start()) + 1 for match in matches), None)
 
 
 def ineffective_keywords(schema: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the places of `dependencies` in a schema, unless its draft still knows them."""
+    """Yield the paths of `dependencies` in a schema, unless its draft still supports this keyword."""
     if isinstance(schema, list):
-        for at, one in enumerate(cast("list[Any]", schema)):
-            yield from ineffective_keywords(one, (*path, at))
+        for index, item in enumerate(cast("list[Any]", schema)):
+            yield from ineffective_keywords(item, (*path, index))
     elif isinstance(schema, dict):
         keys = cast("dict[str, Any]", schema)
         if any(draft in str(keys.get("$schema")) for draft in DRAFT_7):
             return
-        for key, one in keys.items():
+        for key, value in keys.items():
             if key == "dependencies" and path[-1:] != ("properties",):
                 yield (*path, key)
             elif key not in ("const", "enum", "default", "examples"):
-                yield from ineffective_keywords(one, (*path, key))
+                yield from ineffective_keywords(value, (*path, key))

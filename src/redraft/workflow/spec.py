@@ -1,4 +1,4 @@
-"""The workflow file format: its types, where in a file something is wrong, and its JSON Schema."""
+"""The format of workflow files: its types, the places of mistakes, and its JSON Schema."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from redraft.text.spec_file import (
     parts_of,
 )
 from redraft.text.yaml import KeyPath, load_yaml
-from redraft.workflow.ported import STOP, advice, mapping, taken_over
+from redraft.workflow.ported import STOP, advice, mapping, without_ignored_keys
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -57,11 +57,11 @@ ACTIONS = (LLM_CALL, LOOP, EVALUATE, CORRECT, HTTP, APPROVE)
 """The names of the built-in actions."""
 
 END = "end"
-"""The name that a goto uses to end the workflow."""
+"""The target of a goto that ends the workflow."""
 RAISE, CONTINUE = "raise", "continue"
 """The values of `on_error` besides the names of nodes."""
 
-# The last spelling is of the_edge_agent.
+# The second spelling comes from files written for the_edge_agent.
 _SPELLINGS = {
     spelling: name
     for name in ACTIONS
@@ -70,21 +70,21 @@ _SPELLINGS = {
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a built-in action spelt with a dot; any other name unchanged."""
+    """The name of a built-in action, written with a dot; any other name unchanged."""
     return _SPELLINGS.get(name, name)
 
 
 def spellings(*names: str) -> list[str]:
-    """The names of built-in actions in both spellings."""
+    """The names of built-in actions, written with a dot and with an underscore."""
     return [*names, *(name.replace(".", "_") for name in names)]
 
 
 RENDERED = "rendered"
-"""The context of a validation in which templates have been rendered, so that no value may be one."""
+"""The validation context after templates have been rendered: no value may be a template any more."""
 
 
 class OrTemplate:
-    """Marks a type whose values a template may stand for until it is rendered."""
+    """Marks a type whose value may be a template until it is rendered."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -106,12 +106,12 @@ class OrTemplate:
 
 
 def is_template(value: object) -> bool:
-    """Whether a value is a text with a template in it."""
+    """Whether a value is a string that contains a template."""
     return isinstance(value, str) and "{{" in value
 
 
 class Limits(Strict):
-    """What code and templates of the file may use; a file can only lower the defaults."""
+    """Bounds on the code and templates of the file; a file can only lower the defaults."""
 
     seconds: float = Field(2.0, gt=0, le=2.0, description="Running time of a piece of code.")
     memory_mb: int = Field(64, ge=32, le=64, description="Memory of a piece of code.")
@@ -127,7 +127,7 @@ class Limits(Strict):
 
 
 class Code(Strict):
-    """A piece of code, if there is one, and how to run it."""
+    """A piece of code, and how to run it; without `run`, there is none."""
 
     run: str | None = Field(None, description="Code; its value is what it returns, or `result`.")
     language: Language = "python"
@@ -158,11 +158,11 @@ InnerAction = Annotated[
         {"type": "string", "not": {"enum": spellings(*(name for name in ACTIONS if name != LLM_CALL))}}
     ),
 ]
-"""The name of an action that another one calls: no built-in one but `llm.call`."""
+"""The name of an action that another action calls: `llm.call`, or an action of the user's own."""
 
 
 class Call(Code):
-    """Calls an action, whose parameters stand beside it, or runs code."""
+    """Calls an action, with its parameters on the same level, or runs code."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -200,14 +200,14 @@ class Corrector(Call):
     """Corrects an output that is not valid, or says what to improve.
 
     With `apply: replace` its value is the next candidate; with `feedback` it is merged into the loop's state
-    and the generator runs again. `auto` takes any object as feedback, and anything else as the candidate.
+    and the generator runs again. `auto` treats any object as feedback, and other values as the candidate.
     """
 
     apply: Apply = "auto"
 
 
 class Example(Strict):
-    """One judgement to show the judge."""
+    """An example judgement for the judge."""
 
     input: Any
     output: Any
@@ -218,16 +218,16 @@ NEEDED_BY_EVALUATOR = {"schema": "schema", "llm": "prompt", "custom": "run"}
 
 
 def _conditions_of_evaluator(key: str, default: str | None = None) -> Iterator[Condition]:
-    """Yield the conditions on what an evaluator of each type needs, and on what is for other types."""
+    """Yield, for each type of evaluator, the keys that it needs and the keys that it can't have."""
     for kind, needed in NEEDED_BY_EVALUATOR.items():
-        others = [other for other in NEEDED_BY_EVALUATOR.values() if other != needed]
+        forbidden = [other for other in NEEDED_BY_EVALUATOR.values() if other != needed]
         if kind != "llm":
-            others += ["judge_samples", "judge_margin"]
+            forbidden += ["judge_samples", "judge_margin"]
         is_kind = {"properties": {key: {"const": kind}}, "required": [] if kind == default else [key]}
-        kind_needs = {"if": is_kind, "then": {"required": [needed]}}
-        yield Condition(kind_needs, f"an evaluator of the type {kind!r} needs {needed!r}")
-        without = {"if": is_kind, "then": {"properties": dict.fromkeys(others, False)}}
-        yield Condition(without, f"{{key!r}} is not for an evaluator of the type {kind!r}")
+        with_needed = {"if": is_kind, "then": {"required": [needed]}}
+        yield Condition(with_needed, f"an evaluator of the type {kind!r} needs {needed!r}")
+        without_forbidden = {"if": is_kind, "then": {"properties": dict.fromkeys(forbidden, False)}}
+        yield Condition(without_forbidden, f"{{key!r}} is not for an evaluator of the type {kind!r}")
 
 
 class EvaluatorKeys(Code):
@@ -278,7 +278,7 @@ class EvaluateParams(EvaluatorKeys):
     conditions = (*Code.conditions, *_conditions_of_evaluator("evaluator_type", "schema"))
 
     def evaluator(self) -> EvaluatorSpec:
-        """Return the evaluator that these parameters describe."""
+        """The evaluator that these parameters describe."""
         keys = self.model_dump(by_alias=True, exclude_unset=True, include=set(EvaluatorKeys.model_fields))
         return EvaluatorSpec.model_validate({"type": self.evaluator_type, **keys})
 
@@ -305,23 +305,23 @@ class CorrectParams(Code):
     )
 
     def call(self) -> Call:
-        """Return the corrector; a prompt beside an action is a parameter of it."""
+        """The call of the corrector; with `corrector_action`, `prompt` and `model` are its parameters."""
         if self.run is not None:
             return Call.model_validate(self.model_dump(include={"run", "language", "sandbox"}))
         params = {"prompt": self.prompt, "model": self.model}
-        chosen = {key: value for key, value in params.items() if value is not None}
-        return Call.model_validate({"action": self.corrector_action or LLM_CALL, **chosen})
+        params = {key: value for key, value in params.items() if value is not None}
+        return Call.model_validate({"action": self.corrector_action or LLM_CALL, **params})
 
 
 class LlmMessage(Strict):
-    """One message of a conversation."""
+    """A message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: Template
 
 
 class LlmParams(Strict):
-    """Parameters of `llm.call`; returns the reply's text, or with `schema` its value."""
+    """Parameters of `llm.call`, which returns the text of the reply, or with `schema` its value."""
 
     prompt: Template | None = None
     messages: Annotated[list[LlmMessage], Field(min_length=1), OrTemplate()] | None = None
@@ -332,7 +332,7 @@ class LlmParams(Strict):
     max_tokens: Annotated[int, Field(ge=1), OrTemplate()] | None = None
     tools: Annotated[list[str], Field(min_length=1), OrTemplate()] | None = Field(
         None,
-        description="What the model may call: functions of functions.py beside the file, and names of `mcp` "
+        description="Tools of the model: functions of functions.py next to the file, and names of `mcp` "
         "or SERVER.TOOL.",
     )
     max_steps: Annotated[int, Field(ge=1), OrTemplate()] = Field(
@@ -346,26 +346,26 @@ class LlmParams(Strict):
         ),
         Condition(
             {"not": {"required": ["tools", "max_tokens"]}},
-            "has no effect beside 'tools'; 'max_steps' bounds the replies",
+            "has no effect with 'tools'; 'max_steps' bounds the replies",
             "max_tokens",
         ),
     )
 
 
 class LlmCall(LlmParams, Call):
-    """Calls `llm.call`, whose parameters stand beside it."""
+    """Calls `llm.call`, with its parameters on the same level."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class LlmCorrector(LlmParams, Corrector):
-    """Corrects an output by `llm.call`, whose parameters stand beside it."""
+    """Corrects an output by `llm.call`, with its parameters on the same level."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class HttpParams(Strict):
-    """Parameters of `http.request`; returns the JSON data of the reply if it is JSON, else its text."""
+    """Parameters of `http.request`, which returns the reply's data if it is JSON, else its text."""
 
     url: Template
     method: Annotated[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"], OrTemplate()] = "GET"
@@ -399,12 +399,12 @@ class ToolServer(Strict):
 
 
 class ApproveParams(Strict):
-    """Parameters of `human.approve`; returns what the person decided, and who that was."""
+    """Parameters of `human.approve`, which returns the decision and the name of the person."""
 
-    message: Template = Field(min_length=1, description="What the person decides on.")
+    message: Template = Field(min_length=1, description="The question for the person.")
     data: Any = Field(None, description="What the person sees, and may change: the `value` of the answer.")
     deadline: Annotated[float, Field(gt=0, allow_inf_nan=False), OrTemplate()] | None = Field(
-        None, description="Seconds to wait for an answer, from when it is asked for. Default: no limit."
+        None, description="Seconds to wait for an answer, counted from the question. Default: no limit."
     )
     default: Annotated[Literal["approve", "reject"], OrTemplate()] | None = Field(
         None, description="The answer at the deadline. Default: the node fails."
@@ -420,14 +420,14 @@ class ApproveParams(Strict):
 
 
 class Jump(Strict):
-    """Goes to a node, if its condition holds."""
+    """A goto, with an optional condition."""
 
     if_: Template | bool | None = Field(None, alias="if")
     to: str
 
 
 class Retries(Strict):
-    """How often to run a node again after a failure, and how long to wait before."""
+    """How often to run a node again after a failure, and how long to wait before each retry."""
 
     times: int = Field(ge=1, le=100, description="How often to run it again.")
     wait: float = Field(
@@ -440,7 +440,7 @@ class Retries(Strict):
 
 
 class WorkflowBudget(Strict):
-    """What all model calls of a run may use together; None: no limit."""
+    """Limits on all model calls of a run together; None: no limit."""
 
     tokens: int | None = Field(None, ge=1, description="Tokens of all model calls.")
     usd: float | None = Field(None, gt=0, allow_inf_nan=False, description="US dollars of all model calls.")
@@ -448,12 +448,12 @@ class WorkflowBudget(Strict):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="Seconds of work, without the time that the run was interrupted or waited for a person.",
+        description="Seconds of work, not counting interruptions and the time spent waiting for a person.",
     )
 
 
 class Node(Code):
-    """One step of the workflow: an action (`uses`, `with`), or code (`run`)."""
+    """A step of the workflow: an action (`uses`, `with`), or code (`run`)."""
 
     name: str = Field(min_length=1)
     description: str = ""
@@ -507,7 +507,7 @@ class Node(Code):
 
     @property
     def action(self) -> str | None:
-        """The name of its action, a built-in one spelt with a dot; None for code."""
+        """The name of its action (of a built-in action, with a dot); None for code."""
         return None if self.uses is None else plain_name(self.uses)
 
     @property
@@ -525,9 +525,9 @@ class Node(Code):
 
     @property
     def jumps(self) -> list[Jump]:
-        """The gotos, in order; a plain name is one without a condition."""
+        """The gotos, in order; a plain name becomes a goto without a condition."""
         jumps = [Jump.model_validate({"to": self.goto})] if isinstance(self.goto, str) else self.goto or []
-        return [one.model_copy(update={"to": END}) if one.to == STOP else one for one in jumps]
+        return [jump.model_copy(update={"to": END}) if jump.to == STOP else jump for jump in jumps]
 
 
 class WorkflowSpec(Strict):
@@ -535,9 +535,9 @@ class WorkflowSpec(Strict):
 
     name: str = Field("", min_length=1, description="Default: the name of the file, without its ending.")
     description: str = ""
-    model: ModelName | None = Field(None, description="The model where a node names none.")
+    model: ModelName | None = Field(None, description="The model of nodes that do not name a model.")
     models: dict[str, ModelName] = Field(
-        default_factory=dict[str, str], description="What a model's name stands for."
+        default_factory=dict[str, str], description="Short names of models, and the models they mean."
     )
     variables: dict[str, Any] = Field(default_factory=dict[str, Any])
     inputs: dict[str, str | dict[str, Any]] = Field(
@@ -577,17 +577,15 @@ class WorkflowSpec(Strict):
 
 STDIN = "-"
 """The file name for standard input."""
-
-
 UNNAMED = "workflow"
-"""What a workflow that was read from a text has in place of the name of its file."""
+"""The file name of a workflow that was read from text."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFile(SpecFile[WorkflowError]):
     """The text and the name of a workflow file; its errors name the line, the node and the key.
 
-    A file that is a list of nodes, without anything else, is a workflow, too.
+    A file may also consist of nothing but the list of nodes.
     """
 
     file: str = UNNAMED
@@ -596,24 +594,24 @@ class WorkflowFile(SpecFile[WorkflowError]):
     error_type: ClassVar[type[WorkflowError]] = WorkflowError
 
     def document(self) -> dict[str, Any]:
-        """Return the document as plain data; of a list, a mapping that has it under `nodes`."""
+        """The document as plain data; a list of nodes is put under `nodes`."""
         return {"nodes": nodes} if (nodes := self._listed_nodes()) else super(WorkflowFile, self).document()
 
     def _listed_nodes(self) -> list[Any]:
-        """Return the nodes of a file that is a list of mappings; empty for any other file."""
+        """The nodes of a file that is a list of mappings; empty for any other file."""
         try:
             document = load_yaml(self.text, self.file)
         except ConfigError:  # reported where the document is read
             return []
-        listed = cast("list[Any]", document) if isinstance(document, list) else []
-        return listed if all(isinstance(one, dict) for one in listed) else []
+        nodes = cast("list[Any]", document) if isinstance(document, list) else []
+        return nodes if all(isinstance(node, dict) for node in nodes) else []
 
     def path_in_text(self, path: KeyPath, /) -> KeyPath:
-        """Return the path in the text, which lacks `nodes` if the file is a list."""
+        """The path in the text, which has no `nodes` if the file is a list."""
         return path[1:] if self._listed_nodes() else path
 
     def location(self, path: KeyPath, /) -> dict[str, str | None]:
-        """Return the node and the key that a path leads to."""
+        """The node and the key that a path leads to."""
         node = self._node(path)
         return {"node": node, "key": ".".join(map(str, path[2:] if node else path)) or None}
 
@@ -627,19 +625,19 @@ class WorkflowFile(SpecFile[WorkflowError]):
 
 
 def read(source: WorkflowFile, own: Container[str] = ()) -> tuple[WorkflowSpec, list[Mistake]]:
-    """Read a workflow file; raises `WorkflowError` with all mistakes in its form.
+    """Read a workflow file; returns its content, and notes on keys that are ignored.
 
-    The form is which keys there are, and which values they take. `own` are the names of the user's actions,
-    whose parameters have no form. Returns notes, too, on what is different here.
+    Raises `WorkflowError` with all mistakes of form: unknown keys, and values of the wrong type. `own` are
+    the names of the user's own actions, whose parameters have no form.
     """
-    document, notes, wrong = taken_over(source.document())
-    wrong += [
-        (path, _in_words(path, what))
-        for kind, part, at in _parts(document, own)
-        for path, what in source.mistakes_in(kind, part, at)
+    document, notes, mistakes = without_ignored_keys(source.document())
+    mistakes += [
+        (path, _advise(path, what))
+        for kind, part, part_path in _parts(document, own)
+        for path, what in source.mistakes_in(kind, part, part_path)
     ]
-    if wrong:
-        raise WorkflowError.of([source.error(path, what) for path, what in wrong])
+    if mistakes:
+        raise WorkflowError.of([source.error(path, what) for path, what in mistakes])
     spec = WorkflowSpec.model_validate(document)
     if not spec.name:
         name = "workflow" if source.file == STDIN else Path(source.file).stem
@@ -650,7 +648,7 @@ def read(source: WorkflowFile, own: Container[str] = ()) -> tuple[WorkflowSpec, 
 def _parts(
     document: Mapping[str, Any], own: Container[str]
 ) -> Iterator[tuple[type[BaseModel], dict[str, Any], KeyPath]]:
-    """Yield what has a form of its own: the file, the parameters of its actions, and the calls in loops."""
+    """Yield the parts with a form of their own: the file, the parameters of actions, the calls in loops."""
     yield WorkflowSpec, dict(document), ()
     nodes = document.get("nodes")
     for at, node in enumerate(cast("list[Any]", nodes) if isinstance(nodes, list) else ()):
@@ -669,14 +667,14 @@ def _parts(
                 yield by_code, call, (*path, key)
 
 
-def _in_words(path: KeyPath, what: str) -> str:
-    """Say what is wrong at a place of a workflow file, in its terms where the general ones say less."""
+def _advise(path: KeyPath, what: str) -> str:
+    """Extend the general message of a mistake with advice for workflow files, where there is any."""
     if what.startswith(UNKNOWN_KEY):
         names = {field.alias or name for kind in PARAMS.values() for name, field in kind.model_fields.items()}
         is_param = len(path) == 3 and path[0] == "nodes" and path[2] in names  # noqa: PLR2004 (`nodes`, a number, the key)
-        instead = "the parameters of an action go under 'with'" if is_param else None
-        if instead := advice(path) or instead:
-            return f"{UNKNOWN_KEY} {path[-1]!r}; {instead}"
+        hint = advice(path) or ("the parameters of an action go under 'with'" if is_param else None)
+        if hint:
+            return f"{UNKNOWN_KEY} {path[-1]!r}; {hint}"
     is_time = path[-1] in ("timeout", "deadline", "seconds", "wait", "longest_wait")
     return re.sub(r"expected a number\b", "expected a number of seconds", what) if is_time else what
 
@@ -697,7 +695,7 @@ CALLS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
     "generator": (LlmCall, Code),
     "corrector": (LlmCorrector, CodeCorrector),
 }
-"""The calls in a `reflection.loop`: the form of a call of `llm.call`, and that of code."""
+"""The calls in a `reflection.loop`: the form of a call of `llm.call`, and the form of code."""
 
 NODE_KEYS = {field.alias or name for name, field in Node.model_fields.items()}
 
@@ -744,14 +742,15 @@ KEY_DESCRIPTIONS = {
     "variables": "Values for templates and code; the inputs of a run override them.",
     "with": "The parameters of the action.",
 }
-"""Descriptions of keys, unless the field has its own."""
+"""Descriptions of keys whose field has no description."""
 
 
 def workflow_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of workflow files.
+    """The JSON Schema (2020-12) of workflow files.
 
-    What `with` may hold depends on `uses`. It accepts some files that `Workflow` rejects, which also compiles
-    schemas and templates and follows gotos; and it rejects an empty key, which can be left out.
+    The keys of `with` depend on `uses`. The schema accepts some files that `Workflow` rejects, because
+    `Workflow` also compiles schemas and templates and follows gotos. It rejects some empty keys that
+    `Workflow` ignores.
     """
     parts = parts_of((WorkflowSpec, *PARAMS.values(), *sum(CALLS.values(), ())), KEY_DESCRIPTIONS)
     parts["Node"]["allOf"] += [

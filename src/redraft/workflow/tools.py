@@ -1,4 +1,4 @@
-"""Tools that a model calls: Python functions beside the file, and the tools of MCP servers."""
+"""Tools that a model calls: Python functions in the workflow's folder, and the tools of MCP servers."""
 
 from __future__ import annotations
 
@@ -45,79 +45,79 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 FUNCTIONS = "functions.py"
-"""The file beside a workflow whose public functions are tools."""
+"""The file in a workflow's folder whose public functions are tools."""
 
 
 @dataclass(slots=True)
 class Tools:
-    """The tools of one run: functions of `folder`, and MCP servers, each started when it is first needed.
+    """The tools of one run: functions, and MCP servers, each started when it is first needed.
 
-    An async context manager, which stops the servers that were started. `env` holds the variables that the
-    file lists. With `results`, what tools return in a test, no server is started. A server belongs to a task
-    of its own, since it has to be stopped where it was started.
+    An async context manager, which stops the servers that were started. Each server has a task of its own,
+    since it has to be stopped in the task that started it.
     """
 
     servers: Mapping[str, ToolServer] = field(default_factory=dict[str, ToolServer])
     folder: Path | None = None
+    """The folder with `functions.py`."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The environment variables that the file lists."""
     results: Mapping[str, Any] | None = None
+    """Results of tools by name, in a test: then no server is started."""
     _started: dict[str, _Connection] = field(init=False, default_factory=dict[str, "_Connection"])
     _connections: list[_Connection] = field(init=False, default_factory=list["_Connection"])
 
     def check(self, name: str) -> None:
-        """Raise `ConfigError` for the name of a tool that does not exist, as far as that is known."""
+        """Raise `ConfigError` unless the function or the server exists; a server's tools are not checked."""
         server, _, tool = name.partition(".")
         if server in self.servers:
             if self.results is None and find_spec("mcp") is None:
                 raise MissingExtraError(f"The MCP server {server!r}", "mcp")
         elif tool or name not in self.functions():
-            known = nearest(name, [*self.functions(), *self.servers])
+            hint = nearest(name, [*self.functions(), *self.servers])
             raise ConfigError(
-                f"unknown tool {name!r}; give a function of {FUNCTIONS} beside the file, the name of a "
-                f"server under 'mcp' for all its tools, or SERVER.TOOL for one; {known}"
+                f"unknown tool {name!r}; give a function of {FUNCTIONS} next to the file, the name of a "
+                f"server under 'mcp' for all its tools, or SERVER.TOOL for one; {hint}"
             )
 
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """Return the functions beside the file, by name; raises `ConfigError` if they can't be loaded."""
+        """The public functions of `functions.py`, by name; raises `ConfigError` if it can't be loaded."""
         path = None if self.folder is None else self.folder / FUNCTIONS
         if path is None or not path.is_file():
             return {}
         return _loaded(path, path.stat().st_mtime_ns)
 
     async def named(self, names: Sequence[str]) -> list[Callable[..., Any] | Tool[Any]]:
-        """Return the tools of these names: a function, one tool of a server (`SERVER.TOOL`), or all of them.
+        """The tools of these names: functions, tools of a server (`SERVER.TOOL`), or all tools of a server.
 
         Raises `ConfigError` for an unknown name and for a program that can't be started, `UnfinishedError`
         for a server that does not answer or ends.
         """
-        found: list[Callable[..., Any] | Tool[Any]] = []
+        tools: list[Callable[..., Any] | Tool[Any]] = []
         for name in names:
-            server, _, wanted = name.partition(".")
+            server, _, tool = name.partition(".")
             self.check(name)
             if self.results is not None and (stand_ins := self._stand_ins(name)):
-                found += stand_ins
+                tools += stand_ins
                 continue
             if server not in self.servers:
-                found.append(_abandonable(self.functions()[name]))
+                tools.append(_abandonable(self.functions()[name]))
                 continue
-            tools = await self._tools_of(server)
-            if wanted and wanted not in tools:
-                raise ConfigError(
-                    f"The MCP server {server!r} has no tool {wanted!r}; {nearest(wanted, tools)}"
-                )
-            found += [tools[wanted]] if wanted else tools.values()
-        return found
+            offered = await self._tools_of(server)
+            if tool and tool not in offered:
+                raise ConfigError(f"The MCP server {server!r} has no tool {tool!r}; {nearest(tool, offered)}")
+            tools += [offered[tool]] if tool else offered.values()
+        return tools
 
     def _stand_ins(self, name: str) -> list[Tool[Any]]:
-        """Return tools with the given results, in place of a function, a server, or one of its tools."""
+        """Tools that return the test's results, in place of a function, a server, or a tool of a server."""
         from pydantic_ai.tools import Tool  # noqa: PLC0415 (0.3 s, on first use)
 
-        results, own = self.results or {}, self.functions()
-        server, _, wanted = name.partition(".")
+        results, functions = self.results or {}, self.functions()
+        server, _, tool_of_server = name.partition(".")
         if server not in self.servers:
             names = [name] if name in results else []
         else:
-            names = [wanted] if wanted else [one for one in results if one not in own]
+            names = [tool_of_server] if tool_of_server else [key for key in results if key not in functions]
 
         def tool(name: str) -> Tool[Any]:
             def call(**_arguments: Any) -> Any:
@@ -127,7 +127,7 @@ class Tools:
 
             return Tool.from_schema(call, name, "", {"type": "object", "additionalProperties": True})
 
-        return [tool(one) for one in names]
+        return [tool(name) for name in names]
 
     async def _tools_of(self, server: str) -> dict[str, Tool[Any]]:
         if self.results is not None:
@@ -147,7 +147,7 @@ class Tools:
 
 
 def _abandonable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that leaves a hanging sync one behind, where it would keep the process alive."""
+    """Run a sync function in a daemon thread, so that it can't keep the process alive if it hangs."""
     if iscoroutinefunction(function):
         return function
 
@@ -164,10 +164,11 @@ def _loaded(path: Path, _changed: int) -> dict[str, Callable[..., Any]]:
 
 
 class _Connection:
-    """A connection to one MCP server, open until `close` is called; a broken one is of no use any more."""
+    """A connection to an MCP server, open until `close` is called."""
 
     def __init__(self, name: str, server: ToolServer, env: Mapping[str, str]) -> None:
         self.is_broken = False
+        """Whether a call has failed; a broken connection can't be used any more."""
         self._name, self._server, self._env = name, server, env
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (`close` closes it)
         self._closing = asyncio.Event()
@@ -175,7 +176,7 @@ class _Connection:
         self._task = asyncio.create_task(self._serve())
 
     async def tools(self) -> dict[str, Tool[Any]]:
-        """Return the server's tools by name.
+        """The server's tools by name.
 
         Raises `ConfigError` for a program that can't be started, `UnfinishedError` for any other failure.
         """
@@ -189,13 +190,13 @@ class _Connection:
                 listed += page.tools
                 cursor = page.next_cursor
                 if not cursor:
-                    return {one.name: self._tool(client, one) for one in listed}
-        except Exception as error:  # whatever a transport raises, also in groups
+                    return {tool.name: self._tool(client, tool) for tool in listed}
+        except Exception as error:  # transports raise errors of many types, also in groups
             raise self._failure(error) from error
 
     def _tool(self, client: Client, tool: Any) -> Tool[Any]:
         from pydantic_ai.exceptions import ToolFailed  # noqa: PLC0415 (0.3 s, on first use)
-        from pydantic_ai.tools import Tool  # noqa: PLC0415 (likewise)
+        from pydantic_ai.tools import Tool  # noqa: PLC0415 (as above)
 
         async def call(**arguments: Any) -> Any:
             try:
@@ -243,20 +244,20 @@ class _Connection:
         return streamable_http_client(str(server.url), http_client=http)
 
     def _failure(self, error: Any) -> ConfigError | UnfinishedError:
-        """Return what to raise for an error of the connection, with the last line that the server wrote."""
+        """The exception to raise for an error of the connection, with the last line that the server wrote."""
         from mcp_types import REQUEST_TIMEOUT  # noqa: PLC0415 (as above)
 
         self.is_broken = True
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
         self._errors.seek(0)
-        said = self._errors.read().strip().splitlines()[-1:]
-        output = f"; it wrote: {said[0]}" if said else ""
+        last_line = self._errors.read().strip().splitlines()[-1:]
+        output = f"; it wrote: {last_line[0]}" if last_line else ""
         if isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT:
             what = f"did not answer within {self._server.timeout:g} s"
         else:
             what = f"can't be used: {type(error).__name__}: {error}"
-        # A program that can't be started is a mistake in the file; anything else may be over at the next try.
+        # A program that can't be started is a mistake in the file; other failures may be temporary.
         is_mistake = isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError)
         kind = ConfigError if is_mistake else UnfinishedError
         return kind(f"The MCP server {self._name!r} {what}{output}")
@@ -264,7 +265,7 @@ class _Connection:
     async def close(self) -> None:
         """Stop the server, if it runs."""
         self._closing.set()
-        if self._client.done():  # else it is still being started
+        if self._client.done():  # otherwise it is still being started
             await asyncio.wait([self._task], timeout=PATIENCE)
         unended = await end_tasks([self._task])
         self._errors.close()
@@ -275,21 +276,22 @@ class _Connection:
 
 
 def can_call_tools(model: ChatModel) -> bool:
-    """Return whether a model can call tools: those of providers can, through Pydantic AI."""
+    """Whether a model can call tools: models of providers can, through Pydantic AI."""
     return bool(providers_of(model))
 
 
 async def answer_with_tools(
     model: ChatModel, messages: Sequence[Message], call: LlmParams, tools: Tools
 ) -> Draft:
-    """Answer messages with a model that calls tools until it has its answer, at most `max_steps` replies.
+    """Answer messages with a model that calls tools, in at most `max_steps` replies.
 
-    Each reply and each call is a step of its own within the step of the node, so that a resumed run repeats
-    none. Raises `ModelError`, `ConfigError`, and `UnfinishedError` for a model that comes to no answer.
+    Each reply and each call is a step of its own within the step of the node, so that a resumed run does not
+    repeat it. Raises `ModelError`, `ConfigError`, and `UnfinishedError` if the model does not come to an
+    answer.
     """
     from pydantic_ai.usage import UsageLimits  # noqa: PLC0415 (0.3 s, on first use)
 
-    from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (likewise)
+    from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (as above)
 
     system = "\n\n".join(message.content for message in messages if message.role == "system")
     *earlier, last = (message for message in messages if message.role != "system")
@@ -300,21 +302,21 @@ async def answer_with_tools(
         limits=UsageLimits(request_limit=call.max_steps),
     )
     run = RunContext(PlainTask(last.content), "", attempt=Attempt(temperature=call.temperature))
-    about = json.dumps([[message.role, message.content] for message in messages] + list(call.tools or ()))
-    step = _named_step(step_context.get().step, sha256(about.encode()).hexdigest()[:8])
+    content = json.dumps([[message.role, message.content] for message in messages] + list(call.tools or ()))
+    step = _prefixed_step(step_context.get().step, sha256(content.encode()).hexdigest()[:8])
     with step_scope(step=step):
         return await agent.complete(last.content, None, run)
 
 
-def _named_step(step: Step, prefix: str) -> Step:
-    """Let the names of steps begin with a prefix: a loop's step may hold two conversations."""
+def _prefixed_step(step: Step, prefix: str) -> Step:
+    """Put a prefix before the names of steps, since one step of a loop may contain two conversations."""
     if step is direct:
         return step
 
     @wraps(step, (), ())
-    async def named(
+    async def prefixed(
         name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         return await step(f"{prefix} {name}", returns, fn, *args, **kwargs)
 
-    return named
+    return prefixed

@@ -1,4 +1,4 @@
-"""reflection.evaluate, and the judge of reflection.loop: a JSON Schema, a model, or code."""
+"""`reflection.evaluate`, and the judge of `reflection.loop`: a JSON Schema, a model, or code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
-    """Judge `data`; return `{success, valid, score, errors, suggestions}`.
+    """Judge `data`; the value is `{success, valid, score, errors, suggestions}`.
 
     `success` is False if the data could not be judged; the score is then None.
     """
@@ -56,24 +56,24 @@ async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Re
 
 
 class FailedAttempt(BaseModel):
-    """Stands for the output of an attempt whose generator failed."""
+    """Placeholder for the output of an attempt whose generator failed."""
 
     message: str
     unreachable: bool = False
-    """Whether the call of the model failed, so that the attempt says nothing about the output's quality."""
+    """Whether the model could not be called; then the attempt says nothing about the output's quality."""
 
 
 @dataclass(slots=True)
 class Judge:
-    """Judges outputs as a file's `evaluator` says."""
+    """Judges outputs by the `evaluator` of a file."""
 
     evaluator: EvaluatorSpec
     resources: Resources
     name: str = ""
-    """The name of the criterion by which a model judges, such as `WORKFLOW/NODE`."""
+    """The name of the criterion of a judging model, such as `WORKFLOW/NODE`."""
     schema: Schema | None = field(init=False, default=None)
-    found: SchemaResult | None = field(init=False, default=None)
-    """The result of the schema for the last candidate."""
+    checked: SchemaResult | None = field(init=False, default=None)
+    """The schema's result for the last candidate."""
 
     def __post_init__(self) -> None:
         if self.evaluator.type == "schema":
@@ -81,14 +81,14 @@ class Judge:
 
     @property
     def criteria(self) -> tuple[QualityCriterion, ...]:
-        """The criterion by which a model judges, for people who compare its verdicts with their own."""
+        """The criterion of a judging model, for people who compare its verdicts with their own."""
         if self.evaluator.type != "llm":
             return ()
         return (QualityCriterion(self.name, str(self.evaluator.prompt), threshold=self.evaluator.threshold),)
 
     @property
     def rubric(self) -> str:
-        """What the evaluator asks for, as far as its schema or the messages of its code say so."""
+        """The evaluator's requirements, as far as its schema or the messages in its code state them."""
         evaluator = self.evaluator
         if evaluator.type == "schema":
             config = {"schema": evaluator.schema_}
@@ -98,26 +98,29 @@ class Judge:
         return ""
 
     def judge_id(self, scope: Scope) -> JudgeId | None:
-        """Return the identity of the model that judges; None if none does, or it is not known yet.
+        """The identity of the judging model; None if no model judges, or none has been chosen yet.
 
-        Its rubric is the prompt as it stands in the file, with the examples; the threshold is not part of it.
+        Its rubric is the unrendered prompt with the examples; the threshold is not part of it.
         """
         evaluator = self.evaluator
         if evaluator.type != "llm":
             return None
         model = self.resources.full_name(scope.render(evaluator.model), scope)
-        examples = [(as_template_text(one.input), as_template_text(one.output)) for one in evaluator.examples]
+        examples = [
+            (as_template_text(example.input), as_template_text(example.output))
+            for example in evaluator.examples
+        ]
         return None if model is None else JudgeId.of(model, self.name, FORM, evaluator.prompt, examples)
 
     def candidate(self, value: Any) -> Any:
-        """Return the output to judge and to store: with a schema, JSON parsed from text and coerced."""
+        """The output to judge and to store: with a schema, JSON parsed from text and coerced."""
         if self.schema is None:
             return value
-        self.found = self.schema.check(value)
-        return self.found.value
+        self.checked = self.schema.check(value)
+        return self.checked.value
 
     async def __call__(self, output: Any, scope: Scope) -> ReflectionEvaluation:
-        """Judge a candidate; if code fails or a model's reply can't be read, the score is None.
+        """Judge a candidate; the score is None if code fails or a model's reply can't be read.
 
         Raises `ModelError` if the provider failed for good, and `ConfigError`.
         """
@@ -130,16 +133,16 @@ class Judge:
         return await (self._by_model if self.evaluator.type == "llm" else self._by_code)(output, scope)
 
     def _by_schema(self, output: Any, schema: Schema) -> ReflectionEvaluation:
-        found = self.found
+        checked = self.checked
         # An output from the journal has not been checked yet. `repr`, because 1 == True.
-        if found is None or repr(found.value) != repr(output):
-            found = schema.check(output)
+        if checked is None or repr(checked.value) != repr(output):
+            checked = schema.check(output)
         return _verdict(
-            found.score,
-            valid=found.valid,
-            errors=[problem.as_dict() for problem in found.errors],
-            suggestions=found.suggestions,
-            is_candidate=not found.wrong_type,
+            checked.score,
+            valid=checked.valid,
+            errors=[problem.as_dict() for problem in checked.errors],
+            suggestions=checked.suggestions,
+            is_candidate=not checked.wrong_type,
         )
 
     async def _by_model(self, output: Any, scope: Scope) -> ReflectionEvaluation:
@@ -199,8 +202,8 @@ class Judge:
     def _read(self, value: Any) -> ReflectionEvaluation:
         """Read the verdict of code or a model: a bool, a number, or an object with `valid` or `score`.
 
-        An object may also have `reason`, `errors` and `suggestions`. `valid` decides; a score alone is valid
-        from the threshold on. Raises `OutputError` for anything else.
+        An object may also have `reason`, `errors` and `suggestions`. Without `valid`, the output is valid if
+        the score reaches the threshold. Raises `OutputError` for any other value.
         """
         errors: list[Any] = []
         if isinstance(value, Mapping):
@@ -209,7 +212,7 @@ class Judge:
             errors = cast("list[Any]", listed) if isinstance(listed, list) else [listed] if listed else []
             value = fields
         read = evaluation_of(value, self.evaluator.threshold, self.evaluator.score_max)
-        if not errors:  # the reason, if there is one
+        if not errors:  # the issues contain the reason, if the verdict has a reason
             errors = [issue.message for issue in read.issues]
         return _verdict(
             read.overall_score, valid=read.satisfactory, errors=errors, suggestions=read.suggestions
@@ -217,7 +220,7 @@ class Judge:
 
 
 def _hint_for(output: Any) -> str:
-    """Say how code gets data from a model, if it failed on JSON that is still text."""
+    """Advice for code that failed on an output that is JSON, but as text; empty for other outputs."""
     if not isinstance(output, str):
         return ""
     try:
@@ -231,11 +234,11 @@ def _hint_for(output: Any) -> str:
 
 
 def _mean(verdicts: Sequence[ReflectionEvaluation], evaluator: EvaluatorSpec) -> ReflectionEvaluation:
-    """Combine several verdicts: the mean of the scores, the majority's verdict, and the errors of one of it.
+    """Combine several verdicts: the mean score, the majority's validity, and the errors closest to the mean.
 
-    Every verdict counts, whether or not another one says the same. A tie is not valid.
+    Every verdict counts, even if it equals another. A tie is not valid.
     """
-    scores = [verdict.overall_score or 0.0 for verdict in verdicts]  # all have one
+    scores = [verdict.overall_score or 0.0 for verdict in verdicts]  # none of them is None
     mean, share = fmean(scores), fmean(verdict.satisfactory for verdict in verdicts)
     majority = [verdict for verdict in verdicts if verdict.satisfactory is (share > 0.5)]  # noqa: PLR2004 (half)
     closest = min(majority, key=lambda verdict: abs((verdict.overall_score or 0.0) - mean))
@@ -257,14 +260,14 @@ FORM = (
 
 
 def errors_of(evaluation: ReflectionEvaluation) -> list[dict[str, Any]]:
-    """Return the errors of an evaluation as templates and code see them."""
+    """The errors of an evaluation as templates and code see them."""
     if evaluation.memo is None:  # made by the loop itself, for a draft that was not judged
         return [{"message": issue.message} for issue in evaluation.issues]
     return list(evaluation.memo["errors"])
 
 
 def is_candidate(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether the judged output may be the best attempt."""
+    """Whether the judged output may be the best attempt."""
     return evaluation.memo is None or evaluation.memo.get("candidate", True)
 
 
@@ -276,9 +279,9 @@ def _verdict(
     suggestions: Sequence[str] = (),
     is_candidate: bool = True,
 ) -> ReflectionEvaluation:
-    """Return an evaluation whose memo has the errors as objects with a `message`.
+    """An evaluation whose memo has the errors as objects with a `message`.
 
-    An output that is not a candidate is never the best attempt: there is none, or it is text where the schema
+    An output that is not a candidate is never the best attempt: it is missing, or it is text where the schema
     expects an object.
     """
     objects = [_object(error) for error in errors]
