@@ -69,7 +69,8 @@ class Agent(Generic[OutputT]):
     `model` is a `provider:model` or `local:...` name, an alias from the settings, or any `ChatModel`; by
     default the settings decide (REDRAFT_MODEL). A list of them is tried in order: see `FallbackModel`.
 
-    `criteria` judge, `judge` is the model for those that need one (by default the agent's own),
+    `criteria` judge: sentences, functions, compiled patterns, pydantic classes, data classes, JSON Schemas
+    and `QualityCriterion`s. `judge` is the model for those that need one (by default the agent's own),
     `quality_threshold` (0..1) is the overall score to reach, and at most `max_iterations` revisions are made.
     The budgets bound a run. `pattern` holds all other options; an argument given here overrides the
     pattern's.

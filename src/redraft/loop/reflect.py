@@ -35,9 +35,10 @@ async def reflect(
 ) -> ReflectionResult:
     """Draft, judge and revise with any functions until a rule says stop; return the best version and why.
 
-    `criteria` judge, `judge` is the model for those that need one, `quality_threshold` (0..1) is the overall
-    score to reach, and at most `max_iterations` revisions are made. The budgets bound the run. `pattern`
-    holds all other options; an argument given here overrides the pattern's.
+    `criteria` judge: sentences, functions, compiled patterns, pydantic classes, data classes, JSON Schemas
+    and `QualityCriterion`s. `judge` is the model for those that need one, `quality_threshold` (0..1) is the
+    overall score to reach, and at most `max_iterations` revisions are made. The budgets bound the run.
+    `pattern` holds all other options; an argument given here overrides the pattern's.
 
     `generate(prompt)`, `evaluate(output)` and `revise(output, evaluation)` may be sync or async, and may take
     the `RunContext` as one more parameter `run`. `evaluate` returns a bool, a number in 0..1, a pair of
