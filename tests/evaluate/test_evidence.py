@@ -317,7 +317,7 @@ def test_the_judge_by_probability_sees_evidence():
         return ChatReply("Yes", logprobs=logprobs)
 
     model = ScriptedModel(reply)
-    _, [asked] = judged(["grounded"], talk(("search", {}, "12 euros")), model=model, kind="probability")
+    _, [asked] = judged(["grounded"], talk(("search", {}, "12 euros")), model=model, method="probability")
     assert "12 euros" in asked
 
 

@@ -504,9 +504,9 @@ def test_sentences_get_short_keys():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": "number"}, "'score' or 'probability', got 'number'"),
+        ({"method": "number"}, "'score' or 'probability', got 'number'"),
         ({"samples": 0}, "at least 1, got 0"),
-        ({"samples": 3, "kind": "probability"}, "the same each time"),
+        ({"samples": 3, "method": "probability"}, "the same each time"),
         ({"prompt": "Judge it."}, "'{output}' is missing"),
         ({"prompt": "Judge {outptu}."}, "unknown placeholder '{outptu}'; did you mean 'output'"),
         ({"prompt": "Judge {output} by {foo}."}, "unknown placeholder '{foo}'; expected one of 'task'"),
