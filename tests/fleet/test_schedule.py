@@ -61,17 +61,17 @@ def test_ten_workers_submit_each_time_once():
         schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.", missed="all")
         begin = at("2026-11-23 08:30")
 
-        async def at_once(now):
+        async def submitted(now):
             found = await asyncio.gather(
                 *(submit_due(schedule, "clerk", queue, store, now, LATE) for _ in range(10))
             )
             return sorted(one for ids in found for one in ids)
 
-        assert await at_once(begin) == []
-        assert await at_once(begin + timedelta(minutes=29)) == []
-        assert await at_once(at("2026-11-23 09:00")) == ["hourly-20261123T0900Z"]
-        assert await at_once(at("2026-11-23 09:00")) == []
-        assert await at_once(at("2026-11-23 11:10")) == ["hourly-20261123T1000Z", "hourly-20261123T1100Z"]
+        assert await submitted(begin) == []
+        assert await submitted(begin + timedelta(minutes=29)) == []
+        assert await submitted(at("2026-11-23 09:00")) == ["hourly-20261123T0900Z"]
+        assert await submitted(at("2026-11-23 09:00")) == []
+        assert await submitted(at("2026-11-23 11:10")) == ["hourly-20261123T1000Z", "hourly-20261123T1100Z"]
 
     asyncio.run(main())
 

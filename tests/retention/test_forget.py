@@ -405,7 +405,7 @@ def test_jobs_in_the_queue_of_a_database_are_erased_too(project):
 def test_a_run_inside_another_one_is_forgotten_with_that(project):
     inner = run_record("outer.0a0b0c0d", status="finished", parent="outer", task="part")
     asyncio.run(put(run_record("outer", status="finished"), inner, run_record("outer-2", status="finished")))
-    with pytest.raises(ConfigError, match=r"'outer\.0a0b0c0d' ran inside 'outer': forget that one"):
+    with pytest.raises(ConfigError, match=r"'outer\.0a0b0c0d' ran inside 'outer': forget that run"):
         forget(run="outer.0a0b")
     with pytest.raises(ConfigError, match=r"Several runs match 'out': outer, outer-2"):
         forget(run="out")

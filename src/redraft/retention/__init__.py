@@ -1,4 +1,4 @@
-"""What a project has stored, in its users' hands: forget, prune, back up, restore and check it."""
+"""Retention: forget, prune, back up, restore and check the stored data of a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backup: a project in one file, made while runs are going on, and restored from there."""
+"""Backup: write a project to a file, while runs are going on, and restore it."""
 
 from __future__ import annotations
 
@@ -37,44 +37,44 @@ if TYPE_CHECKING:
     from redraft.stores.location import Place
 
 FORMAT = 1
-"""The version of the layout of a backup; raised when an older Redraft could no longer restore it."""
+"""The version of the layout of a backup; raised when older versions of Redraft can't restore it any more."""
 MANIFEST = "manifest.json"
 STORE, HOOKS, MEMORY = "store", "hooks", "memory"
 """The folders in a backup."""
 LEFT_OUT = (INDEX, ".git")
 STAGING = ".redraft-"
-"""How the name begins of a folder in which a backup is made or unpacked."""
+"""The prefix of the temporary folders in which backups are made and unpacked."""
 MOST_NAMED = 5
 CHUNK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What is in the file of a backup."""
+    """The contents of a backup file."""
 
     created_at: datetime
     redraft: str
-    """The version of Redraft that made it."""
+    """The version of Redraft that made the backup."""
     files: Mapping[str, int]
-    """The bytes of each file: the settings, the database under `store/`, sessions of coding agents under
-    `hooks/`, and lessons under `memory/`."""
+    """The size of each file in bytes, by name: the settings, the database under `store/`, sessions of coding
+    agents under `hooks/`, and lessons under `memory/`."""
     format: int = FORMAT
     remarks: tuple[str, ...] = ()
-    """What is not in it."""
+    """Data that is missing in the backup."""
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """The total size of the files."""
         return sum(self.files.values())
 
 
 def back_up(target: str | Path, *, force: bool = False, files_only: bool = False) -> Backup:
-    """Write a backup of the project in the working folder, which only its owner can read.
+    """Write a backup of the project in the working folder to a file that only its owner can read.
 
-    Runs may go on meanwhile: the database is copied as it is at one moment. `files_only` leaves it out.
-    Raises `ConfigError` if there is such a file already, unless `force`, if there is nothing to back up, and
-    for a project whose runs are in PostgreSQL; raises `StoreError` where something can't be read or written,
-    and for a damaged database.
+    Runs may go on meanwhile: the copy of the database is a snapshot. `files_only` leaves the database out.
+    Raises `ConfigError` if the file exists, unless `force`, if there is nothing to back up, and for a project
+    whose runs are in PostgreSQL; raises `StoreError` if a file can't be read or written, and for a damaged
+    database.
     """
     target = Path(target)
     with _reporting(target):
@@ -110,13 +110,13 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
 def restore(source: str | Path, *, force: bool = False, check: bool = False) -> Backup:
     """Restore the project in the working folder from a backup.
 
-    The whole file is unpacked and checked before anything is replaced. Each file is written under another
-    name, then renamed; the database is replaced in one transaction. Files that are not in the backup stay.
-    With `check`, nothing is changed.
+    The whole backup is unpacked and checked before anything is replaced. Each file is written under a
+    temporary name, then renamed; the database is replaced in one transaction. Files that are not in the
+    backup stay. With `check`, nothing changes.
 
     Raises `ConfigError` for a file that is not a backup, is incomplete, or comes from a newer Redraft, and if
-    it would replace something, unless `force`; raises `StoreError` where something can't be read or written,
-    and if the database in it is damaged or newer.
+    it would replace a file, unless `force`; raises `StoreError` if a file can't be read or written, and if
+    the database in the backup is damaged or newer.
     """
     source, folder = Path(source), project_folder()
     with _reporting(folder), _staging(folder) as stage:
@@ -127,8 +127,8 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
             try:
                 check_database(database)
             except StoreError as error:
-                says = str(error).replace(str(database), f"The database in {str(source)!r}")
-                raise StoreError(says) from error
+                message = str(error).replace(str(database), f"The database in {str(source)!r}")
+                raise StoreError(message) from error
             if place is None or not settings.home:
                 raise ConfigError(
                     "The backup has a database, but the settings here store no runs: set `home` "
@@ -149,13 +149,13 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
         if check or (replaced and not force):
             names = [os.path.relpath(path, folder) for path in replaced[:MOST_NAMED]]
             more = f" and {len(replaced) - MOST_NAMED} more" if len(replaced) > MOST_NAMED else ""
-            there = (
+            warning = (
                 f"The backup would replace {counted(len(replaced), 'file')} in {folder}: "
                 f"{', '.join(names)}{more}."
             )
             if check:
-                return replace(backup, remarks=(*backup.remarks, *([there] if replaced else [])))
-            raise ConfigError(f"{there} Restore into an empty folder, or add --force.")
+                return replace(backup, remarks=(*backup.remarks, *([warning] if replaced else [])))
+            raise ConfigError(f"{warning} Restore into an empty folder, or add --force.")
         remarks = backup.remarks
         if (path := targets.pop(f"{STORE}/{DATABASE}", None)) is not None:  # first: it may be in use
             damaged = restore_database(path, database)
@@ -168,7 +168,7 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
 
 
 def _collect(stage: Path, place: Place | None, backup: Path) -> None:
-    """Copy what belongs into a backup to a folder; an earlier `backup` that it replaces does not."""
+    """Copy the files of the project to a folder, without `backup`, the file that will be replaced."""
     folder, settings = project_folder(), load_settings()
     if (folder / SETTINGS_FILE).is_file():
         copyfile(folder / SETTINGS_FILE, stage / SETTINGS_FILE)
@@ -184,12 +184,12 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
     sources = [(HOOKS, folder / settings.home / HOOKS)] if settings.home else []
     for name, source in [*sources, (MEMORY, folder / settings.memory)]:
         for at, folders, names in os.walk(source, onerror=_unless_missing):
-            folders[:] = [one for one in folders if one not in LEFT_OUT and not one.startswith(STAGING)]
-            for one in names:
-                path = Path(at, one)
+            folders[:] = [name for name in folders if name not in LEFT_OUT and not name.startswith(STAGING)]
+            for file in names:
+                path = Path(at, file)
                 if path.is_symlink() or not path.is_file():  # first: a link to itself can't be resolved
                     continue
-                if one.endswith(".tmp") or path.resolve() == backup:
+                if file.endswith(".tmp") or path.resolve() == backup:
                     continue
                 target = stage / name / path.relative_to(source)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -198,13 +198,13 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
 
 
 def _unless_missing(error: OSError) -> None:
-    """Raise an error about a folder, unless there is no such folder."""
+    """Raise an error about a folder, unless the folder does not exist."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def _missing(*, files_only: bool) -> tuple[str, ...]:
-    """Say what is not in a backup."""
+    """Name the data that is missing in a backup."""
     remarks: list[str] = []
     if files_only:
         remarks.append("The database with the runs is not in it.")
@@ -219,9 +219,9 @@ def _missing(*, files_only: bool) -> tuple[str, ...]:
 
 
 def _sizes(stage: Path) -> dict[str, int]:
-    """Return the bytes of each file in a folder, by name."""
-    found = sorted(path for path in stage.rglob("*") if path.is_file())
-    return {path.relative_to(stage).as_posix(): path.stat().st_size for path in found}
+    """The size of each file in a folder in bytes, by name."""
+    files = sorted(path for path in stage.rglob("*") if path.is_file())
+    return {path.relative_to(stage).as_posix(): path.stat().st_size for path in files}
 
 
 def _pack(archive: Path, stage: Path, backup: Backup) -> None:
@@ -245,7 +245,7 @@ def _add(packed: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> N
 
 
 def _unpacked(source: Path, stage: Path) -> Backup:
-    """Unpack a backup into a folder; raises `ConfigError` unless it is whole and has nothing else in it."""
+    """Unpack a backup into a folder; raises `ConfigError` if it is incomplete or contains other files."""
     try:
         with gzip.open(source) as unzipped, tarfile.open(fileobj=unzipped, mode="r:") as packed:
             first = packed.next()
@@ -262,9 +262,9 @@ def _unpacked(source: Path, stage: Path) -> Backup:
                     )
                 target = stage / member.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("xb") as file:  # a name that comes twice is an error
+                with target.open("xb") as file:  # a duplicate name is an error
                     copyfileobj(content, file, CHUNK)
-            while unzipped.read(CHUNK):  # its checksum comes last
+            while unzipped.read(CHUNK):  # gzip's checksum is at the end
                 pass
     except (tarfile.TarError, EOFError, zlib.error, BadGzipFile, FileExistsError) as error:
         raise ConfigError(f"{str(source)!r} is not a backup, or is incomplete: {error}.") from error
@@ -272,15 +272,16 @@ def _unpacked(source: Path, stage: Path) -> Backup:
 
 
 def _manifest(content: IO[bytes], source: Path) -> Backup:
-    """Read what a backup says of itself; its files are added once they are unpacked."""
+    """Read the manifest of a backup; the files are added once they are unpacked."""
     try:
-        found: dict[str, Any] = json.load(content)
-        if found["format"] > FORMAT:
+        manifest: dict[str, Any] = json.load(content)
+        if manifest["format"] > FORMAT:
             raise ConfigError(
-                f"{str(source)!r} was written by a newer Redraft ({found.get('redraft')}): upgrade redraft."
+                f"{str(source)!r} was written by a newer Redraft ({manifest.get('redraft')}): "
+                "upgrade redraft."
             )
-        created_at = datetime.fromisoformat(found["created_at"])
-        return Backup(created_at, found["redraft"], {}, remarks=tuple(found.get("remarks", ())))
+        created_at = datetime.fromisoformat(manifest["created_at"])
+        return Backup(created_at, manifest["redraft"], {}, remarks=tuple(manifest.get("remarks", ())))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{str(source)!r} is not a backup: its {MANIFEST} can't be read ({error})."
@@ -288,7 +289,7 @@ def _manifest(content: IO[bytes], source: Path) -> Backup:
 
 
 def _is_allowed(name: str) -> bool:
-    """Return whether a backup may have a file of this name: one that leads nowhere else."""
+    """Whether a backup may contain a file of this name, which must stay inside the project."""
     path = PurePosixPath(name)
     if str(path) != name or path.is_absolute() or ".." in path.parts or "\0" in name:
         return False
@@ -299,18 +300,18 @@ def _is_allowed(name: str) -> bool:
 
 
 def _settings_after(stage: Path, folder: Path) -> Settings:
-    """Return the settings that will apply once a backup is restored.
+    """The settings that apply once a backup is restored.
 
-    Raises `ConfigError` if its `redraft.toml` would store things outside of the project, where they are not
-    stored now.
+    Raises `ConfigError` if its `redraft.toml` would move data out of the project.
     """
-    now = load_settings()
+    before = load_settings()
     if not (stage / SETTINGS_FILE).exists():
-        return now
+        return before
     after = load_settings(stage)
     for name in ("home", "memory"):
         value = getattr(after, name)
-        if value != getattr(now, name) and not (folder / value).resolve().is_relative_to(folder.resolve()):
+        is_outside = not (folder / value).resolve().is_relative_to(folder.resolve())
+        if value != getattr(before, name) and is_outside:
             raise ConfigError(
                 f"The settings in the backup store things outside of the project: {name} = {value!r}. If "
                 f"that is intended, set it in the {SETTINGS_FILE} of this folder first."
@@ -319,7 +320,7 @@ def _settings_after(stage: Path, folder: Path) -> Settings:
 
 
 def _target(name: str, folder: Path, settings: Settings) -> Path:
-    """Return where a file of a backup belongs."""
+    """The path to which a file of a backup is restored."""
     home = folder / settings.home
     places = {MEMORY: folder / settings.memory, HOOKS: home / HOOKS, STORE: home}
     first, *below = PurePosixPath(name).parts
@@ -332,12 +333,12 @@ def _target(name: str, folder: Path, settings: Settings) -> Path:
 
 
 def _is_other(path: Path, source: Path) -> bool:
-    """Return whether a file is there and says something else."""
+    """Whether a file exists with different content."""
     return path.exists() and (path.name == DATABASE or path.read_bytes() != source.read_bytes())
 
 
 def _put(source: Path, target: Path, *, is_private: bool) -> None:
-    """Write a file, in place of any that is there."""
+    """Write or replace a file."""
     if is_private:
         make_folder(target.parent.parent)
         target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -349,10 +350,10 @@ def _put(source: Path, target: Path, *, is_private: bool) -> None:
 
 @contextmanager
 def _staging(folder: Path) -> Generator[Path]:
-    """Make a folder that only its owner can read, for as long as the block lasts."""
+    """Create a temporary folder that only its owner can read."""
     try:
         stage = tempfile.TemporaryDirectory(prefix=STAGING, dir=folder)
-    except OSError as error:  # the name of the folder that could not be made helps nobody
+    except OSError as error:  # its random name would not help
         raise StoreError(f"A folder can't be created in {folder}: {error.strerror}.") from error
     with stage as name:
         yield Path(name)

@@ -1,4 +1,4 @@
-"""Checkup: what is wrong with the data that a project has stored, and what to do about it."""
+"""Checkup: find problems in the stored data of a project, and say how to solve them."""
 
 from __future__ import annotations
 
@@ -32,46 +32,47 @@ if TYPE_CHECKING:
     from redraft.stores.location import Place
 
 LARGEST = 100_000_000
-"""Bytes of the largest store whose records are all read without being asked for."""
+"""Bytes of the largest store whose records are all read by default."""
 MOST_NAMED = 3
 ABANDONED = 3_600
-"""Seconds after which nobody writes to a file any more: each is written in one go."""
+"""Seconds after which a temporary file is a leftover: files are written in one go."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
 class DataFinding:
-    """One thing that was checked: whether it is as it should be, and what it is, or what to do about it."""
+    """The result of a check."""
 
     name: str
     is_fine: bool
     says: str
+    """The state of the data, or the problem and how to solve it."""
 
 
 async def check_data(*, whole: bool = False) -> list[DataFinding]:
-    """Check the store and the lessons of the project in the working folder; change nothing.
+    """Check the store and the lessons of the project in the working folder; changes nothing.
 
-    The records of a store of more than 100 MB are read only if the `whole` is asked for. Raises `StoreError`
-    if the store can't be read.
+    The records of a store of more than 100 MB are read only with `whole`. Raises `StoreError` if the store
+    can't be read.
     """
-    place, found = project_place(), list[DataFinding]()
+    place, findings = project_place(), list[DataFinding]()
     if place is not None:
-        is_current = _schema(place, found)
+        is_current = _schema(place, findings)
         if is_current:
-            await _check_store(required_project_store("runs"), found, whole=whole)
-        _check_permissions(place, found)
-    await asyncio.to_thread(_check_lessons, found)
-    _check_leftovers(found)
-    return found
+            await _check_store(required_project_store("runs"), findings, whole=whole)
+        _check_permissions(place, findings)
+    await asyncio.to_thread(_check_lessons, findings)
+    _check_leftovers(findings)
+    return findings
 
 
-def _schema(place: Place, found: list[DataFinding]) -> bool:
-    """Check the version of a database file; return whether its records can be read without migrating it."""
+def _schema(place: Place, findings: list[DataFinding]) -> bool:
+    """Check the version of a database file; return whether its records can be read without a migration."""
     if not isinstance(place.database, Path):
         return True
     with reporting(place.database):
-        is_there = place.database.exists()
-    if not is_there:
+        exists = place.database.exists()
+    if not exists:
         return False
     version, newest = schema_version(place.database)
     says = f"version {version}, the newest: an upgrade of redraft left nothing to do"
@@ -80,20 +81,20 @@ def _schema(place: Place, found: list[DataFinding]) -> bool:
             f"version {version} of {newest}: back up with `redraft backup FILE`; the next command that uses "
             "it migrates it"
         )
-    found.append(DataFinding("schema", is_fine=version == newest, says=says))
+    findings.append(DataFinding("schema", is_fine=version == newest, says=says))
     return version == newest
 
 
-async def _check_store(store: Store, found: list[DataFinding], *, whole: bool) -> None:
+async def _check_store(store: Store, findings: list[DataFinding], *, whole: bool) -> None:
     if not isinstance(store, ManagedStore):
-        raise TypeError(f"{store!r} is not a store that a project has by its settings.")
+        raise TypeError(f"{store!r} is not the store of a project.")
     if (size := await store.size()) > LARGEST and not whole:
         says = f"not read, since they take {size / 1e6:,.0f} MB: `redraft doctor --data` reads all of them"
-        found.append(DataFinding("records", is_fine=True, says=says))
+        findings.append(DataFinding("records", is_fine=True, says=says))
         return
     problems = await store.problems()
     says = " ".join(problems) + " Restore a backup (redraft restore FILE --force)." if problems else "whole"
-    found.append(DataFinding("database", is_fine=not problems, says=says))
+    findings.append(DataFinding("database", is_fine=not problems, says=says))
     if problems:
         return
     survey = await survey_of(store)
@@ -105,14 +106,14 @@ async def _check_store(store: Store, found: list[DataFinding], *, whole: bool) -
             f"{counted(len(survey.damaged), 'record')} damaged: {names}. Restore a backup, or delete them "
             "with `store.delete(kind, key)`."
         )
-    found.append(DataFinding("records", is_fine=not survey.damaged, says=says))
+    findings.append(DataFinding("records", is_fine=not survey.damaged, says=says))
     if orphans := survey.orphans:
         says = f"of {counted(len(orphans), 'run')} without a record: delete them with redraft forget --run "
-        found.append(DataFinding("journals", is_fine=False, says=says + _some(orphans)))
+        findings.append(DataFinding("journals", is_fine=False, says=says + _some(orphans)))
 
 
-def _check_permissions(place: Place, found: list[DataFinding]) -> None:
-    """Find files of the store that others than their owner can use."""
+def _check_permissions(place: Place, findings: list[DataFinding]) -> None:
+    """Find files of the store that other users can access."""
     home = project_folder() / load_settings().home
     files = [place.database] if isinstance(place.database, Path) else []
     hooks = home / "hooks"
@@ -121,13 +122,15 @@ def _check_permissions(place: Place, found: list[DataFinding]) -> None:
     exposed = [str(path) for path in files if path.exists() and path.stat().st_mode & OTHERS]
     if exposed and (is_open_folder or not home.is_dir()):
         says = f"others can access {_some(exposed)}: chmod go= {_some(exposed)}"
-        found.append(DataFinding("permissions", is_fine=False, says=says))
+        findings.append(DataFinding("permissions", is_fine=False, says=says))
     elif any(path.exists() for path in files):
-        found.append(DataFinding("permissions", is_fine=True, says="only their owner can read these files"))
+        findings.append(
+            DataFinding("permissions", is_fine=True, says="only their owner can read these files")
+        )
 
 
-def _check_lessons(found: list[DataFinding]) -> None:
-    """Find lessons, rules and playbooks that can't be parsed, and files that are not used."""
+def _check_lessons(findings: list[DataFinding]) -> None:
+    """Find unreadable lessons, rules and playbooks, and unused files."""
     documents = documents_of(None, project_store())
     count, broken, agents = 0, list[str](), list[str]()
     try:
@@ -151,50 +154,51 @@ def _check_lessons(found: list[DataFinding]) -> None:
                 broken.append(str(error))
     if broken:
         says = f"{counted(len(broken), 'problem')}: {_some(broken)} What can't be read is not used."
-        found.append(DataFinding("lessons", is_fine=False, says=says))
+        findings.append(DataFinding("lessons", is_fine=False, says=says))
     elif count:
-        found.append(DataFinding("lessons", is_fine=True, says=f"{counted(count, 'lesson')} can be read"))
+        findings.append(DataFinding("lessons", is_fine=True, says=f"{counted(count, 'lesson')} can be read"))
     if says := unused_files(documents):
-        found.append(DataFinding("lesson files", is_fine=False, says=says))
+        findings.append(DataFinding("lesson files", is_fine=False, says=says))
 
 
-def _check_leftovers(found: list[DataFinding]) -> None:
-    """Find what killed processes left, in the project and in the user's cache folder."""
-    copies = sorted(one.name for one in project_folder().glob(f"{STAGING}*") if one.is_dir())
+def _check_leftovers(findings: list[DataFinding]) -> None:
+    """Find leftovers of killed processes, in the project and in the user's cache folder."""
+    copies = sorted(path.name for path in project_folder().glob(f"{STAGING}*") if path.is_dir())
     if copies:
         says = (
             f"A backup or a restore was interrupted: delete {_some(copies)}, which holds a copy of the data."
         )
-        found.append(DataFinding("leftovers", is_fine=False, says=says))
+        findings.append(DataFinding("leftovers", is_fine=False, says=says))
     sizes = {str(path): _size_if_abandoned(path) for path in _half_written()}
-    left = {path: size for path, size in sizes.items() if size is not None}
-    if left:
-        says = f"Writing was interrupted: delete {_some(left)} ({sum(left.values()) / 1e6:,.1f} MB)."
-        found.append(DataFinding("half-written files", is_fine=False, says=says))
+    abandoned = {path: size for path, size in sizes.items() if size is not None}
+    if abandoned:
+        megabytes = sum(abandoned.values()) / 1e6
+        says = f"Writing was interrupted: delete {_some(abandoned)} ({megabytes:,.1f} MB)."
+        findings.append(DataFinding("half-written files", is_fine=False, says=says))
 
 
 def _half_written() -> Iterator[Path]:
-    """Yield the files that get their own name when they are whole."""
+    """Yield temporary files, which are renamed once they are complete."""
     project, settings = project_folder(), load_settings()
     yield from project.glob(TEMPORARY)
     yield from (project / settings.memory / REFLECTIONS).rglob(TEMPORARY)
     if settings.home:
         yield from (project / settings.home / "hooks").glob("*.[0-9]*")
-    with suppress(RuntimeError):  # a user without a home has no cache
+    with suppress(RuntimeError):  # a user without a home folder has no cache
         yield from cache_folder().glob(f"*{PART}")
         yield from (cache_folder() / "prolog").glob(".*")
 
 
 def _size_if_abandoned(path: Path) -> int | None:
-    """Return the size of a file that nobody has written to for an hour; None for any other."""
+    """The size of a file that has not been written to for an hour; None for any other."""
     try:
-        found = path.stat()
-    except OSError:  # it has just got its name, or is another user's
+        status = path.stat()
+    except OSError:  # renamed just now, or another user's
         return None
-    return found.st_size if time.time() - found.st_mtime > ABANDONED else None
+    return status.st_size if time.time() - status.st_mtime > ABANDONED else None
 
 
 def _some(names: Iterable[str]) -> str:
-    known = list(names)
-    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-    return f"{', '.join(known[:MOST_NAMED])}{more}"
+    listed = list(names)
+    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+    return f"{', '.join(listed[:MOST_NAMED])}{more}"

@@ -38,7 +38,7 @@ Check = Annotated[bool, typer.Option("--check", help="Show what would be deleted
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 MOST_SHOWN = 10
 PATIENCE = 2.0
-"""Seconds after which a command says what it is doing."""
+"""Seconds after which a slow command says what it is doing."""
 STDIN = "-"
 
 
@@ -68,59 +68,63 @@ async def forget(
 ) -> None:
     """Erase everything stored about a run, a task or a person (all that contains a text).
 
-    The exit code is 1 if other files contain it, or if something could not be searched.
+    The exit code is 1 if other files contain the text, or if something could not be searched.
     """
-    if sum(one is not None for one in (run, task, text)) != 1:
+    if sum(option is not None for option in (run, task, text)) != 1:
         raise ConfigError("Say what to forget: --run RUN, --task TASK or --text TEXT.")
     if text == STDIN:
         text = read_stdin().strip()
     data = ProjectData()
     if check or not yes:
         with _patience("Searching all that is stored..."):
-            found = await data.forget(run=run, task=task, text=text, check=True, force=force)
+            preview = await data.forget(run=run, task=task, text=text, check=True, force=force)
         if check:
-            _check_found(found, run, task)
-            deliver(_forgotten_text(found), {"forgotten": found}, as_json=as_json)
+            _check_not_empty(preview, run, task)
+            deliver(_forgotten_text(preview), {"forgotten": preview}, as_json=as_json)
             return
-        if found.counts:  # else there is nothing to ask about, but an interrupted call may be completed
-            CalmConsole(stderr=True).show(_forgotten_text(found))
+        if preview.counts:  # otherwise, don't ask, but complete a call that was interrupted
+            CalmConsole(stderr=True).show(_forgotten_text(preview))
             if not confirm("Erase it for good?", to="erase", done="erased"):
                 CalmConsole(stderr=True).say("Nothing was erased.")
                 return
     with _patience("Searching all that is stored, and erasing..."):
-        done = await data.forget(run=run, task=task, text=text, force=force)
-    _check_found(done, run, task)  # now, since a call that was killed may have left only bytes to overwrite
-    deliver(_forgotten_text(done), {"forgotten": done}, as_json=as_json)
-    raise typer.Exit(ExitCode.NOT_MET if done.other_files or done.unreadable else ExitCode.MET)
+        erased = await data.forget(run=run, task=task, text=text, force=force)
+    _check_not_empty(erased, run, task)  # after erasing: a killed call may have left only bytes to overwrite
+    deliver(_forgotten_text(erased), {"forgotten": erased}, as_json=as_json)
+    raise typer.Exit(ExitCode.NOT_MET if erased.other_files or erased.unreadable else ExitCode.MET)
 
 
-def _check_found(found: Forgotten, run: str | None, task: str | None) -> None:
-    """Raise `ConfigError` if nothing is stored about a run or task, so that its name is probably wrong."""
-    if found.counts or found.unreadable or (run is None and task is None):
+def _check_not_empty(forgotten: Forgotten, run: str | None, task: str | None) -> None:
+    """Raise `ConfigError` if nothing is stored about a run or task: its name is probably wrong."""
+    if forgotten.counts or forgotten.unreadable or (run is None and task is None):
         return
     thing = f"run {run!r}" if run is not None else f"run or note of the task {task!r}"
-    completed = "" if found.checked else " If an earlier call was interrupted, this one has completed it."
+    completed = "" if forgotten.checked else " If an earlier call was interrupted, this one has completed it."
     raise ConfigError(f"There is no {thing} here; `redraft runs` lists the runs.{completed}")
 
 
-def _forgotten_text(found: Forgotten) -> RenderableType:
-    verb = "Would erase" if found.checked else "Erased"
-    things = ", ".join(counted(number, name) for name, number in found.counts.items())
-    is_left = found.other_files or found.unreadable
+def _forgotten_text(forgotten: Forgotten) -> RenderableType:
+    verb = "Would erase" if forgotten.checked else "Erased"
+    things = ", ".join(counted(number, name) for name, number in forgotten.counts.items())
+    is_left = forgotten.other_files or forgotten.unreadable
     nothing = "There is nothing to erase." if is_left else "Nothing is stored about it."
     lines = [Text(f"{verb}: {things}." if things else nothing)]
-    for name, ids in (("run", found.runs), ("lesson", found.lessons), ("playbook", found.playbooks)):
-        lines += [Text(visible(f"  {name}  {one}"), QUIET) for one in ids[:MOST_SHOWN]]
+    for name, ids in (
+        ("run", forgotten.runs),
+        ("lesson", forgotten.lessons),
+        ("playbook", forgotten.playbooks),
+    ):
+        lines += [Text(visible(f"  {name}  {item}"), QUIET) for item in ids[:MOST_SHOWN]]
         if len(ids) > MOST_SHOWN:
             lines.append(Text(f"  and {len(ids) - MOST_SHOWN} more", QUIET))
-    if found.unreadable:
+    if forgotten.unreadable:
         lines.append(Text("These could not be searched, and were left as they are:"))
-        lines += [Text(visible(f"  {one}")) for one in found.unreadable]
-    if found.other_files:
+        lines += [Text(visible(f"  {place}")) for place in forgotten.unreadable]
+    if forgotten.other_files:
         lines.append(Text("These other files contain it; change them yourself:"))
-        lines += [Text(visible(f"  {one}")) for one in found.other_files]
-    lines += [Text(visible(remark)) for remark in found.remarks]
-    if not found.checked:
+        lines += [Text(visible(f"  {file}")) for file in forgotten.other_files]
+    lines += [Text(visible(remark)) for remark in forgotten.remarks]
+    if not forgotten.checked:
         lines.append(Text(OUT_OF_REACH, QUIET))
     return Group(*lines)
 
@@ -156,11 +160,11 @@ async def prune(
     data = ProjectData()
     if check or not yes:
         with _patience("Looking through the records..."):
-            found = await data.prune(older_than=age, max_bytes=size, labelled=labelled, check=True)
-        if check or not found.runs:
-            deliver(_pruned_text(found), {"pruned": found}, as_json=as_json)
+            preview = await data.prune(older_than=age, max_bytes=size, labelled=labelled, check=True)
+        if check or not preview.runs:
+            deliver(_pruned_text(preview), {"pruned": preview}, as_json=as_json)
             return
-        CalmConsole(stderr=True).show(_pruned_text(found))
+        CalmConsole(stderr=True).show(_pruned_text(preview))
         if not confirm("Delete them for good?", to="delete", done="deleted"):
             CalmConsole(stderr=True).say("Nothing was deleted.")
             return
@@ -172,43 +176,43 @@ async def prune(
 AGES = {"h": 3_600, "d": 86_400, "w": 604_800}
 SIZES = {"kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 LONGEST = 10_000_000_000
-"""Seconds of the longest age, some 300 years: a date so long ago can still be computed."""
+"""Seconds of the longest age, about 300 years, for which a date can still be computed."""
 LARGEST = 10**18
 """Bytes of the largest size, a billion gigabytes."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 
 def _number(option: str, text: str, units: Mapping[str, int], most: int) -> int:
-    found = _NUMBER.fullmatch(text.strip())
+    match = _NUMBER.fullmatch(text.strip())
     scales = {name.lower(): scale for name, scale in units.items()}
-    if found is None or (scale := scales.get(found[2].lower())) is None:
+    if match is None or (scale := scales.get(match[2].lower())) is None:
         raise ConfigError(f"{option} must be a number with a unit ({', '.join(units)}), got {text!r}.")
-    number = float(found[1]) * scale
+    number = float(match[1]) * scale
     if number > most:
         unit = max(units, key=units.__getitem__)
         raise ConfigError(f"{option} must be at most {most // units[unit]}{unit}, got {text!r}.")
     return round(number)
 
 
-def _pruned_text(found: Pruned) -> RenderableType:
-    verb = "Would delete" if found.checked else "Deleted"
-    runs = f"{verb} {counted(len(found.runs), 'run')}, {sized(found.bytes)} of records."
-    lines = [Text(runs if found.runs else "There are no runs to delete.")]
-    if found.size is not None and found.size_before is not None:
-        before, after = sized(found.size_before), sized(found.size)
+def _pruned_text(pruned: Pruned) -> RenderableType:
+    verb = "Would delete" if pruned.checked else "Deleted"
+    runs = f"{verb} {counted(len(pruned.runs), 'run')}, {sized(pruned.bytes)} of records."
+    lines = [Text(runs if pruned.runs else "There are no runs to delete.")]
+    if pruned.size is not None and pruned.size_before is not None:
+        before, after = sized(pruned.size_before), sized(pruned.size)
         lines.append(
             Text(
                 f"The store takes {before}."
-                if not found.runs
+                if not pruned.runs
                 else f"The store takes {before}, and would take about {after}."
-                if found.checked
+                if pruned.checked
                 else f"The store took {before}, and takes {after} now."
             )
         )
-    for why, number in found.spared.items():
+    for why, number in pruned.spared.items():
         verb = "stays" if number == 1 else "stay"
         lines.append(Text(f"{counted(number, 'run')} {verb}: {why}.", QUIET))
-    lines += [Text(visible(remark)) for remark in found.remarks]
+    lines += [Text(visible(remark)) for remark in pruned.remarks]
     return Group(*lines)
 
 
@@ -242,31 +246,34 @@ def restore(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Restore the project from a backup, into this folder. End its programs first."""
+    """Restore the project from a backup, into this folder. Stop its programs first."""
     with _patience("Unpacking and checking the backup..."):
-        found = restore_backup(file, force=force, check=check)
-    verb, when = "Would restore" if check else "Restored", f"{found.created_at.astimezone():%Y-%m-%d %H:%M}"
-    view = _backup_text(f"{verb} {_contents(found)} to {project_folder()}, as of {when}.", found)
-    document = {**_summary(found), "folder": str(project_folder()), "checked": check}
+        restored = restore_backup(file, force=force, check=check)
+    verb = "Would restore" if check else "Restored"
+    when = f"{restored.created_at.astimezone():%Y-%m-%d %H:%M}"
+    view = _backup_text(f"{verb} {_contents(restored)} to {project_folder()}, as of {when}.", restored)
+    document = {**_summary(restored), "folder": str(project_folder()), "checked": check}
     deliver(view, {"restored": document}, as_json=as_json)
 
 
-def _summary(made: Backup) -> dict[str, Any]:
-    summary = {name: getattr(made, name) for name in ("created_at", "redraft", "format", "bytes", "remarks")}
-    return {**summary, "files": sorted(made.files)}
+def _summary(backup: Backup) -> dict[str, Any]:
+    summary = {
+        name: getattr(backup, name) for name in ("created_at", "redraft", "format", "bytes", "remarks")
+    }
+    return {**summary, "files": sorted(backup.files)}
 
 
-def _contents(made: Backup) -> str:
-    return f"{counted(len(made.files), 'file')} ({sized(made.bytes)})"
+def _contents(backup: Backup) -> str:
+    return f"{counted(len(backup.files), 'file')} ({sized(backup.bytes)})"
 
 
-def _backup_text(told: str, made: Backup) -> RenderableType:
-    return Group(Text(visible(told)), *(Text(visible(remark)) for remark in made.remarks))
+def _backup_text(line: str, backup: Backup) -> RenderableType:
+    return Group(Text(visible(line)), *(Text(visible(remark)) for remark in backup.remarks))
 
 
 @contextmanager
 def _patience(line: str) -> Generator[None]:
-    """Say what is going on if the block takes long."""
+    """Print a line if the block takes long."""
     timer = Timer(PATIENCE, CalmConsole(stderr=True).say, (line,))
     timer.daemon = True
     timer.start()

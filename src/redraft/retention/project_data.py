@@ -1,4 +1,4 @@
-"""ProjectData: what a project has stored; forget a run, a task or a text, and prune old runs."""
+"""ProjectData: forget a run, a task or a text in the data of a project, and prune old runs."""
 
 from __future__ import annotations
 
@@ -43,62 +43,63 @@ if TYPE_CHECKING:
     from redraft.text.search import IsWanted
 
 BATCH = 200
-"""Records that are deleted at once."""
+"""Records that are deleted concurrently."""
 MOST_OVERHEAD = 2.0
-"""How many times the bytes of its record a run takes in a database at most, with its share of the indexes."""
+"""Highest estimate of the space that a run takes in a database, as a multiple of the bytes of its records."""
 MOST_JOBS = 1_000_000
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".tox"})
-"""Folders in which no event logs and no copies of a text are looked for."""
+"""Folders that are not searched for event logs and copies of a text."""
 DATABASES = frozenset({".db", ".db-wal", ".db-shm"})
-"""Endings of the files of a database, but not of a damaged one that a restore has renamed."""
+"""Extensions of the files of a database; a damaged database that a restore renamed has another."""
 CHUNK = 50_000_000
-"""Bytes of a file that are searched at once; in larger ones, only usual spellings of a text are found."""
+"""Bytes of a file that are searched at a time; in larger files, only usual spellings of a text are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What `ProjectData.forget` erased, or, if only `checked`, what it would erase.
-
-    `counts` has the number of things by what they are called (`run`, `journal step`, `lesson`); `runs`,
-    `lessons` and `playbooks` are their ids. `other_files` contain the text, too, and are left to their owner.
-    `unreadable` names the files, folders and records that could not be searched, each with the reason.
-    `remarks` say what is left to do.
-    """
+    """The result of `ProjectData.forget`."""
 
     checked: bool
+    """Whether this is a preview, and nothing was erased."""
     counts: Mapping[str, int]
+    """The number of erased things by their names: `run`, `journal step`, `lesson`."""
     runs: tuple[str, ...] = ()
+    """The ids of the runs."""
     lessons: tuple[str, ...] = ()
     playbooks: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
+    """Files that contain the text and are not changed."""
     unreadable: tuple[str, ...] = ()
+    """Files, folders and records that could not be searched, each with the reason."""
     remarks: tuple[str, ...] = ()
+    """What is left to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What `ProjectData.prune` deleted, or, if only `checked`, what it would delete.
-
-    `runs` are the ids of runs and workflows, without those inside them, oldest first; `bytes` is what their
-    records took. `spared` counts runs that were old enough, by the reason why they stay. `size_before` and
-    `size` are the bytes of the store, before and now; if only `checked`, `size` is an estimate.
-    """
+    """The result of `ProjectData.prune`."""
 
     checked: bool
+    """Whether this is a preview, and nothing was deleted."""
     runs: tuple[str, ...]
+    """The ids of the deleted runs and workflows, oldest first; runs inside them are not listed."""
     bytes: int
+    """The size of their records."""
     spared: Mapping[str, int]
+    """The number of runs that were old enough but stay, by the reason."""
     size_before: int | None
+    """Bytes of the store before; None if unknown."""
     size: int | None
+    """Bytes of the store now; an estimate if only `checked`."""
     remarks: tuple[str, ...] = ()
+    """What is left to do."""
 
 
 class ProjectData:
     """The data of a project: its store, the memory of its agents, its lessons, its event logs.
 
-    `store`, `memory` (the folder of lessons that are files) and `folder` (where event logs and copies of a
-    text are looked for) default to those of the project in the working folder. Raises `ConfigError` if the
-    settings store nothing.
+    `store`, `memory` (the folder of lesson files) and `folder` (searched for event logs and copies of a text)
+    default to the project in the working folder. Raises `ConfigError` if storage is turned off.
     """
 
     def __init__(
@@ -123,21 +124,21 @@ class ProjectData:
         check: bool = False,
         force: bool = False,
     ) -> Forgotten:
-        """Erase a run, all runs of a task, or all that contains a text; return what was found.
+        """Erase a run, all runs of a task, or everything that contains a text.
 
-        `run` is an id, the beginning of one, or `last`; `task` a description, its digest, or the name or
-        identity of a task with notes. The notes and lessons that these runs taught are erased with them.
-        `text` is found whatever its case, white space and escaping. A run that contains it is erased whole,
-        with its journal and all runs inside it, and so are lessons, playbooks, rules, notes and any other
-        record. What agents in cycles remember is cut down to what does not contain it.
+        `run` is an id, the beginning of an id, or `last`; `task` is a description, its digest, or the name or
+        identity of a task with notes. The notes and lessons from these runs are erased, too. The search for
+        `text` ignores case, white space and escaping. A run that contains the text is erased as a whole, with
+        its journal and all runs inside it, and so is any lesson, playbook, rule, note or other record. In the
+        memory of agents in cycles, only the entries that contain the text are erased.
 
-        No byte of all this is left in the files of the store and of the search index. With `check`, nothing
-        is changed. A call that was interrupted is completed by the same call. Raises `ConfigError` before
-        anything is changed if a run, job or agent is at work; `force` allows runs whose process this machine
-        can't check. A file or record that can't be read stays, and is named in the result; raises
-        `StoreError` where a database can't be read, or something can't be erased.
+        Erased bytes are overwritten in the files of the store and of the search index. With `check`, nothing
+        changes. Repeating an interrupted call completes it. Raises `ConfigError` before any change if a run,
+        job or agent is at work; `force` allows runs whose process this machine can't check. A file or record
+        that can't be read stays, and is named in the result. Raises `StoreError` if a database can't be read
+        or a record can't be erased.
         """
-        if sum(one is not None for one in (run, task, text)) != 1:
+        if sum(argument is not None for argument in (run, task, text)) != 1:
             raise ConfigError("Say what to forget: pass one of run, task and text.")
         if text is not None:
             pattern = TextPattern(text)
@@ -146,13 +147,13 @@ class ProjectData:
         survey = await (self._of_task(task) if task is not None else self._of_run(run or ""))
         return await self._erase(survey, None, check=check, force=force)
 
-    async def _survey(self, is_wanted: IsWanted | None) -> Survey:
-        survey = await survey_of(self._store, is_wanted)
+    async def _survey(self, is_match: IsWanted | None) -> Survey:
+        survey = await survey_of(self._store, is_match)
         async for queue, job in self._queued_jobs():
             survey.ids.add(job.run_id)
             survey.jobs[job.run_id] = job
-            if not isinstance(queue, StoreQueue) and is_wanted is not None and has_text(job.task, is_wanted):
-                survey.wanted.add(job.run_id)
+            if not isinstance(queue, StoreQueue) and is_match is not None and has_text(job.task, is_match):
+                survey.selected.add(job.run_id)
         return survey
 
     async def _of_run(self, reference: str) -> Survey:
@@ -161,23 +162,22 @@ class ProjectData:
         if reference == LAST and (run := await Workflows(self._store).last_id() or "") == "":
             raise ConfigError("Nothing is stored here yet.")
         if run not in survey.ids:
-            matching = sorted(one for one in survey.ids if run and one.startswith(run))
-            outermost = [one for one in matching if survey.outermost(one) == one]
-            run = only(outermost or matching, reference, "runs", str) or reference
+            matches = sorted(run_id for run_id in survey.ids if run and run_id.startswith(run))
+            outermost = [run_id for run_id in matches if survey.outermost(run_id) == run_id]
+            run = only(outermost or matches, reference, "runs", str) or reference
         if (outer := survey.outermost(run)) != run:
-            raise ConfigError(f"The run {run!r} ran inside {outer!r}: forget that one.")
-        survey.wanted.add(run)
+            raise ConfigError(f"The run {run!r} ran inside {outer!r}: forget that run.")
+        survey.selected.add(run)
         return survey
 
     async def _of_task(self, reference: str) -> Survey:
-        noted = await NoteStore(self._store).tasks()
-        descriptions = {one.description for one in noted if reference in (one.identity, one.name)}
+        tasks = await NoteStore(self._store).tasks()
+        descriptions = {task.description for task in tasks if reference in (task.identity, task.name)}
         for row in await run_index(self._store).find(RunQuery({"task": reference}), limit=1):
             descriptions.add((await Runs(self._store).get(row.run_id)).task.description)
-        wanted = descriptions or {reference}
-        survey = await self._survey(wanted.__contains__)
-        for identity in survey.noted:
-            survey.wanted |= survey.given_notes[identity]
+        survey = await self._survey((descriptions or {reference}).__contains__)
+        for identity in survey.tasks:
+            survey.selected |= survey.runs_with_notes[identity]
         return survey
 
     async def _erase(
@@ -194,34 +194,34 @@ class ProjectData:
         library = LessonLibrary(self._memory, store=self._store)
         try:
             lessons = await library.erase(is_lesson, on_unreadable=unread.add, check=True)
-            beside = [*survey.images_of(family), *survey.about(family, lessons.lessons)]
+            related = [*survey.images_of(family), *survey.about(family, lessons.lessons)]
             parts = survey.parts_of(family)
-            parts += sorted(survey.hits.difference(parts, beside))
-            for key in sorted(survey.damaged.keys() - {*beside, *parts}):
+            parts += sorted(survey.hits.difference(parts, related))
+            for key in sorted(survey.damaged.keys() - {*related, *parts}):
                 unread.add_record(survey.damaged[key])
             notes = survey.revisions_of(family)
-            counts = Counter(run=0, workflow=0, note=sum(map(len, notes.values())))  # what people know first
+            counts = Counter(run=0, workflow=0, note=sum(map(len, notes.values())))  # familiar things first
             counts.update(lesson=len(lessons.lessons), playbook=len(lessons.playbooks), rule=lessons.rules)
-            counts.update(NAMES.get(kind, kind) for kind, _ in [*beside, *parts])
+            counts.update(NAMES.get(kind, kind) for kind, _ in [*related, *parts])
             counts.update(await self._erase_elsewhere(family, pattern, unread, check=True))
             counts["job"] += await self._erase_jobs(family, check=True)
             remarks: list[str] = []
             if not check:
-                # The parts of the runs come last: by them, an interrupted call finds all the rest again.
+                # The runs come last: without them, a repeated call could not find the rest.
                 await self._erase_elsewhere(family, pattern, unread, check=False)
-                await self._delete(beside)
+                await self._delete(related)
                 store = NoteStore(self._store)
                 for identity, versions in notes.items():
-                    await store.erase(identity, None if identity in survey.noted else versions)
+                    await store.erase(identity, None if identity in survey.tasks else versions)
                 await library.erase(is_lesson, on_unreadable=unread.add)
                 await self._erase_jobs(family, check=False)
                 await self._delete(parts)
                 remarks = await self._scrub()
         finally:
             await library.aclose()
-        others: tuple[str, ...] = ()
+        copies: tuple[str, ...] = ()
         if pattern is not None:
-            others = await asyncio.to_thread(self._copies, pattern, unread, check=check)
+            copies = await asyncio.to_thread(self._copies, pattern, unread, check=check)
         remarks += _remarks(survey)
         return Forgotten(
             check,
@@ -229,7 +229,7 @@ class ProjectData:
             tuple(sorted(family & survey.ids)),
             lessons.lessons,
             lessons.playbooks,
-            others,
+            copies,
             unread.names,
             tuple(remarks),
         )
@@ -237,10 +237,10 @@ class ProjectData:
     async def _erase_elsewhere(
         self, family: Collection[str], pattern: TextPattern | None, unread: _Unread, *, check: bool
     ) -> dict[str, int]:
-        """Erase from what is beside the project's own records; return how much there was, by name."""
+        """Erase in agents' memories, coding sessions and event logs; return the number of things by name."""
         counts = Counter[str]()
 
-        def is_wanted(text: str) -> bool:
+        def is_match(text: str) -> bool:
             return text in family or (pattern is not None and pattern.is_in(text))
 
         def is_event(event: Mapping[str, Any]) -> bool:
@@ -248,20 +248,20 @@ class ProjectData:
 
         if pattern is not None and self._is_project:
             for location in await self._agents():
-                found = await cycle_storage.erase(
+                erased = await cycle_storage.erase(
                     location,
                     pattern.is_in,
                     on_damaged=lambda record: unread.add_record(record.damage),
                     check=check,
                 )
-                counts.update({NAMES.get(kind, kind): count for kind, count in found.items()})
+                counts.update({NAMES.get(kind, kind): count for kind, count in erased.items()})
         if self._is_project:
             with reporting(self._folder):
-                sessions = Sessions().erase(is_wanted, on_unreadable=unread.add, check=check)
+                sessions = Sessions().erase(is_match, on_unreadable=unread.add, check=check)
             counts["coding session"] += len(sessions)
         for path in _files_in(self._folder, unread):
             if unread.tried(path, is_event_log):
-                with reporting(path), suppress(FileNotFoundError):  # it was deleted just now
+                with reporting(path), suppress(FileNotFoundError):  # deleted just now
                     counts["event"] += erase_events(path, is_event, check=check)
         return counts
 
@@ -275,14 +275,13 @@ class ProjectData:
         labelled: bool = False,
         check: bool = False,
     ) -> Pruned:
-        """Delete old runs and workflows with their journals; return what was deleted.
+        """Delete old runs and workflows with their journals.
 
-        Those that are `older_than` this go, and then the oldest ones until the store takes at most
-        `max_bytes`. Runs stay that are or may be at work, wait for a person, are due for a reflection, or are
-        `labelled` by a person; with `labelled`, these go, too, while the labels stay. What was learned stays:
-        notes, lessons and their statistics. So do evaluations. With `check`, nothing is changed. Raises
-        `ConfigError` without either bound, for a negative one, and for a bound on the size of a store that
-        does not know it.
+        Deletes runs that are older than `older_than`, then the oldest runs until the store takes at most
+        `max_bytes`. Runs that are or may be at work, wait for a person, or are due for a reflection stay, and
+        so do runs labelled by a person, unless `labelled`. Labels, notes, lessons, their statistics and
+        evaluations always stay. With `check`, nothing changes. Raises `ConfigError` without a bound, for a
+        negative bound, and for `max_bytes` if the store does not know its size.
         """
         if older_than is None and max_bytes is None:
             raise ConfigError("Say what to prune: pass older_than, max_bytes, or both.")
@@ -297,7 +296,7 @@ class ProjectData:
         before = await self._size()
         pruned = await self._prune_once(older_than, max_bytes, labelled=labelled, check=check)
         runs, freed, remarks = pruned.runs, pruned.bytes, list(pruned.remarks)
-        # What a run takes in the file is estimated, so it may take another round.
+        # The space of a run in the file is an estimate, so another round may be needed.
         while not check and max_bytes is not None and pruned.runs and (pruned.size or 0) > max_bytes:
             pruned = await self._prune_once(None, max_bytes, labelled=labelled, check=False)
             runs, freed = (*runs, *pruned.runs), freed + pruned.bytes
@@ -313,54 +312,53 @@ class ProjectData:
         size = await self._size()
         kinds = await self._store.kinds() if isinstance(self._store, ManagedStore) else {}
         share = (size or 0) / max(1, sum(kind.bytes for kind in kinds.values()))
-        share = min(share, MOST_OVERHEAD)  # an empty database takes some space, too
+        share = min(share, MOST_OVERHEAD)  # even an empty database takes some space
         oldest = None if older_than is None else _ago(older_than)
-        gone, spared, freed = list[StoredGroup](), Counter[str](), 0
+        pruned, spared, freed = list[StoredGroup](), Counter[str](), 0
         for group in survey.groups():
             is_old = oldest is not None and group.began < oldest
-            is_too_much = max_bytes is not None and (size or 0) - freed * share > max_bytes
-            if not is_old and not is_too_much:
+            is_too_large = max_bytes is not None and (size or 0) - freed * share > max_bytes
+            if not is_old and not is_too_large:
                 break  # all others are younger
-            why = survey.reason_to_keep(group)
-            if why and not (labelled and why == LABELLED):
-                spared[why] += 1
+            reason = survey.reason_to_keep(group)
+            if reason and not (labelled and reason == LABELLED):
+                spared[reason] += 1
                 continue
-            gone.append(group)
+            pruned.append(group)
             freed += sum(survey.sizes[run] for run in group.runs)
         remarks: list[str] = []
-        if gone and not check:
-            family = {run for group in gone for run in group.runs}
+        if pruned and not check:
+            family = {run for group in pruned for run in group.runs}
             await self._erase_jobs(family, check=False)
             await self._delete([*survey.images_of(family), *survey.parts_of(family)])
             remarks = await self._scrub()
         after = None if size is None else max(0, round(size - freed * share)) if check else await self._size()
-        names = tuple(group.name for group in gone)
+        names = tuple(group.name for group in pruned)
         return Pruned(check, names, freed, dict(spared), size, after, tuple(remarks))
 
     async def _size(self) -> int | None:
         return await self._store.size() if isinstance(self._store, ManagedStore) else None
 
     async def _delete(self, keys: Iterable[Key]) -> None:
-        """Delete records in their order, a batch at a time."""
-        left = list(keys)
-        while left:
-            batch, left = left[:BATCH], left[BATCH:]
+        """Delete records in order, a batch at a time."""
+        ordered = list(keys)
+        for start in range(0, len(ordered), BATCH):
+            batch = ordered[start : start + BATCH]
             await asyncio.gather(*(self._store.delete(*key) for key in batch))
 
     async def _scrub(self) -> list[str]:
-        """Overwrite what was deleted, also by an earlier call; return what is left to do."""
+        """Overwrite the bytes of deleted records, of earlier calls as well; return what is left to do."""
         stores = [self._store]
         if self._is_project:
-            stores += [one.store for one in await self._agents() if one.kind != "project"]
+            stores += [agent.store for agent in await self._agents() if agent.kind != "project"]
         remarks = [await store.scrub() for store in stores if isinstance(store, ManagedStore)]
         return list(dict.fromkeys(filter(None, remarks)))
 
     async def _agents(self) -> list[AgentLocation]:
-        """Return where the agents of the project and of its long-term storage are kept."""
+        """The storage locations of the agents of the project and of its long-term storage."""
         networks = await cycle_storage.known_networks()
-        found = [await cycle_storage.known_locations(network) for network in networks]
-        unique = {id(one.store): one for locations in found for one in locations if one.is_durable}
-        return list(unique.values())
+        locations = [place for name in networks for place in await cycle_storage.known_locations(name)]
+        return list({id(place.store): place for place in locations if place.is_durable}.values())
 
     async def _queued_jobs(self) -> AsyncGenerator[tuple[Queue, FleetJob]]:
         """Yield the jobs of the project's fleet, with their queue."""
@@ -373,18 +371,18 @@ class ProjectData:
             await queue.leave()
 
     async def _erase_jobs(self, runs: Collection[str], *, check: bool) -> int:
-        """Delete the ended jobs of these runs in a queue beside the store; return how many there were."""
+        """Delete the ended jobs of these runs in a queue outside the store; return the number of them."""
         queue = await self._queue()
-        if queue is None or isinstance(queue, StoreQueue):  # those in the store are records
+        if queue is None or isinstance(queue, StoreQueue):  # jobs in the store are deleted as records
             return 0
         try:
-            jobs = [one for one in await queue.find(STATES, limit=MOST_JOBS) if one.run_id in runs]
+            jobs = [job for job in await queue.find(STATES, limit=MOST_JOBS) if job.run_id in runs]
             return len(jobs) if check else sum([await queue.erase(job.run_id) for job in jobs])
         finally:
             await queue.leave()
 
     async def _queue(self) -> Queue | None:
-        """Return the queue of the project's fleet; None if it never had one."""
+        """The queue of the project's fleet; None if it never had a fleet."""
         place = project_place() if self._is_project else None
         if place is None or isinstance(place.database, Path):
             return StoreQueue(self._store) if isinstance(self._store, FencedStore) else None
@@ -398,7 +396,7 @@ class ProjectData:
         return queue if await queue.is_created() else None
 
     def _copies(self, pattern: TextPattern, unread: _Unread, *, check: bool) -> tuple[str, ...]:
-        """Return the files of the project with a text; with `check`, leave out those to be erased from."""
+        """The files of the project with a text; with `check`, without the files that erasing would change."""
         home = self._folder / load_settings().home
         memory = Path(self._memory or project_folder() / load_settings().memory)
         own = {home / HOOKS, memory / INDEX}
@@ -410,13 +408,13 @@ class ProjectData:
             return is_database or not own.isdisjoint(path.parents) or unread.tried(path, is_event_log)
 
         files = _files_in(self._folder, unread)
-        left = [path for path in files if not check or not is_erased_from(path)]
-        found = [path for path in left if unread.tried(path, lambda one: _contains(one, pattern))]
-        return tuple(str(path.relative_to(self._folder)) for path in found)
+        searched = [path for path in files if not check or not is_erased_from(path)]
+        copies = [path for path in searched if unread.tried(path, lambda path: _contains(path, pattern))]
+        return tuple(str(path.relative_to(self._folder)) for path in copies)
 
 
 def _ago(age: timedelta) -> datetime:
-    """Return the time so long ago, or the first that there is."""
+    """The time `age` ago, or the earliest possible time."""
     try:
         return datetime.now(UTC) - age
     except OverflowError:
@@ -430,7 +428,7 @@ def _remarks(survey: Survey) -> list[str]:
 
 
 class _Unread:
-    """What could not be searched, and why: files and folders of a project, and damaged records."""
+    """The files, folders and records that could not be searched, with the reasons."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -439,12 +437,12 @@ class _Unread:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Each of them, with the reason."""
+        """The names, each with the reason."""
         files = [f"{name}: {reason}" for name, reason in sorted(self._files.items())]
         return (*files, *self._records)
 
     def add(self, place: Path | str, error: OSError | StoreError) -> None:
-        """Add a file, a folder or a record."""
+        """Add a file or a folder."""
         path = Path(place)
         name = str(path.relative_to(self._folder) if path.is_relative_to(self._folder) else path)
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
@@ -456,14 +454,14 @@ class _Unread:
         self._files.setdefault(name, reason)
 
     def add_record(self, damage: str) -> None:
-        """Add a record, by what is wrong with it."""
+        """Add a damaged record, by its damage."""
         self._records[damage] = None
 
     def tried(self, path: Path, reads: Callable[[Path], bool]) -> bool:
-        """Return what a function finds in a file; if it can't be read, add it, and return False."""
+        """The result of `reads` for a file; False for a file that can't be read, which is added."""
         try:
             return reads(path)
-        except FileNotFoundError:  # it was deleted just now
+        except FileNotFoundError:  # deleted just now
             return False
         except OSError as error:
             self.add(path, error)
@@ -471,24 +469,24 @@ class _Unread:
 
 
 def _files_in(folder: Path, unread: _Unread) -> list[Path]:
-    """Return the regular files in a folder, except in `SKIPPED` folders."""
-    found: list[Path] = []
+    """The regular files in a folder, except in `SKIPPED` folders."""
+    files: list[Path] = []
 
     def leave(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # it was deleted just now
+        if not isinstance(error, FileNotFoundError):  # deleted just now
             unread.add(Path(error.filename), error)
 
     for at, folders, names in os.walk(folder, onerror=leave):
-        folders[:] = sorted(one for one in folders if one not in SKIPPED)
+        folders[:] = sorted(name for name in folders if name not in SKIPPED)
         for name in sorted(names):
             path = Path(at, name)
             try:
                 status = path.lstat()
-            except OSError:  # it was deleted just now
+            except OSError:  # deleted just now
                 continue
             if stat.S_ISREG(status.st_mode):
-                found.append(path)
-    return found
+                files.append(path)
+    return files
 
 
 def _contains(path: Path, pattern: TextPattern) -> bool:

@@ -1,4 +1,4 @@
-"""Survey: one pass over a project's records, which tells to which runs each of them belongs."""
+"""Survey: map every record of a project to its run, in one pass."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ Key: TypeAlias = tuple[str, str]
 """The kind and the key of a record."""
 
 OPTIMIZATION, PROPOSAL = "optimization", "proposal"
-"""Kinds of records that no command writes any more; projects of earlier versions have them."""
+"""Kinds of records that only earlier versions wrote."""
 ATTEMPT = "attempt"
-"""As `integrations.mcp.ATTEMPT`, whose module needs an extra."""
+"""Equal to `integrations.mcp.ATTEMPT`, whose module needs an extra."""
 
-NAMED = (RUN, WORKFLOW, INNER_WORKFLOW, LAUNCH, CLAIM, EVALUATION, OPTIMIZATION, JOB, ATTEMPT)
+KEYED_BY_RUN = (RUN, WORKFLOW, INNER_WORKFLOW, LAUNCH, CLAIM, EVALUATION, OPTIMIZATION, JOB, ATTEMPT)
 """The kinds of records whose key is the id of their run."""
-INSIDE = (STEP, VOID, NOTE_COST, PROPOSAL, TRY)
+PREFIXED_BY_RUN = (STEP, VOID, NOTE_COST, PROPOSAL, TRY)
 """The kinds of records whose key begins with the id of their run and a slash."""
-BESIDE = (APPROVAL, ANSWER, WAITING)
-"""Other kinds that are of no use without their run."""
+WITH_RUN_ID = (APPROVAL, ANSWER, WAITING)
+"""Other kinds that belong to a run, whose id is in a field or in the key."""
 ABOUT = {
     LABEL: "run",
     NOTE_USE: "run_id",
@@ -66,14 +66,14 @@ ABOUT = {
     DUE: "run_id",
     SETTLED: "run_id",
 }
-"""The kinds that say something about a run that ended, and the field with its id: they outlive it."""
+"""The kinds of records about a run that outlive it, and the field with the id of the run."""
 WITH_PARENT = (RUN, INNER_WORKFLOW)
-"""The kinds that name the run inside which a run took place."""
+"""The kinds of records that name the parent of a run."""
 ABOUT_LESSONS = (LESSON_USE, VERDICT, QUARANTINED, SETTLED)
-"""The kinds of records that name a lesson, which may quote what the lesson is about."""
+"""The kinds of records that name a lesson, and may quote its content."""
 
 STATE = (AGENT, WORKER, LIMIT, SPENDING, SCHEDULE, LOCK)
-"""The kinds that hold no content of runs, and that the project needs to work: they are never deleted."""
+"""The kinds of records without content of runs that the project needs to work; they are never deleted."""
 
 NAMES = {
     STEP: "journal step",
@@ -100,32 +100,44 @@ NAMES = {
     CARD: "agent card",
     PROPOSED: "proposed criterion",
 }
-"""What people call the records of a kind, where it is not the kind itself."""
+"""The names of kinds for people, where they differ from the kind."""
 
-KNOWN = (*NAMED, *INSIDE, *BESIDE, *ABOUT, *ABOUT_LESSONS, IMAGE, NOTE, NOTED_TASK, TRIAL, PERSON, PROPOSED)
-"""What is looked through in a store of a user's own, which does not list its kinds."""
+SEARCHED = (
+    *KEYED_BY_RUN,
+    *PREFIXED_BY_RUN,
+    *WITH_RUN_ID,
+    *ABOUT,
+    *ABOUT_LESSONS,
+    IMAGE,
+    NOTE,
+    NOTED_TASK,
+    TRIAL,
+    PERSON,
+    PROPOSED,
+)
+"""The kinds that are searched in a user's own store, which can't list its kinds."""
 PAGE = 500
 
 
 def runs_of(record: Record) -> tuple[str, ...]:
-    """Return the ids of the runs without which a record would be of no use."""
+    """The ids of the runs that a record belongs to."""
     kind, key = record.kind, record.key
-    if kind in NAMED:
+    if kind in KEYED_BY_RUN:
         return (key,)
-    if kind in INSIDE:
+    if kind in PREFIXED_BY_RUN:
         return (key.partition("/")[0], *_field(record, "run_id" if kind == TRY else ""))
     if kind == ANSWER:
         return (key.rpartition(".")[0],)
-    return _field(record, "run_id") if kind in BESIDE else ()
+    return _field(record, "run_id") if kind in WITH_RUN_ID else ()
 
 
-def run_told_of(record: Record) -> str:
-    """Return the id of the run that a record says something about; empty if it is about none."""
+def subject_run(record: Record) -> str:
+    """The id of the run that a record is about; empty if there is none."""
     return next(iter(_field(record, ABOUT.get(record.kind, ""))), "")
 
 
 def lesson_of(record: Record) -> str:
-    """Return the id of the lesson that a record is about; empty if it is about none."""
+    """The id of the lesson that a record is about; empty if there is none."""
     if record.kind == VERDICT:
         return record.key
     return next(iter(_field(record, "lesson")), "") if record.kind in ABOUT_LESSONS else ""
@@ -137,12 +149,12 @@ def _field(record: Record, name: str) -> tuple[str, ...]:
 
 
 async def kinds_in(store: Store) -> list[str]:
-    """Return the kinds of records in a store, those of a user's own store as far as Redraft writes them."""
-    return list(await store.kinds() if isinstance(store, ManagedStore) else dict.fromkeys(KNOWN))
+    """The kinds of records in a store; for a user's own store, the kinds that Redraft writes."""
+    return list(await store.kinds() if isinstance(store, ManagedStore) else dict.fromkeys(SEARCHED))
 
 
 async def _records(store: Store, kinds: Iterable[str]) -> AsyncGenerator[Record]:
-    """Yield the records of some kinds, damaged ones, too."""
+    """Yield the records of some kinds, including damaged ones."""
     for kind in kinds:
         last: Record | None = None
         while page := await store.find(kind, after=last, limit=1 if kind == IMAGE else PAGE):
@@ -152,7 +164,7 @@ async def _records(store: Store, kinds: Iterable[str]) -> AsyncGenerator[Record]
 
 
 _MADE_BY_TASK = re.compile(r"(\d{8}-\d{6}-[0-9a-f]{8}|.+?)(\.\d+)?(-\d+)?")
-"""The id of a run of a task: that of its ensemble, the number of the task, the number of the attempt."""
+"""The id of a run of a task: the id of its ensemble, the number of the task, the number of the attempt."""
 
 
 LABELLED = "labelled by a person"
@@ -160,42 +172,44 @@ LABELLED = "labelled by a person"
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A run or workflow with all runs inside it; `began` is when the last of them was stored."""
+    """A run or workflow with all runs inside it."""
 
     name: str
     runs: frozenset[str]
     began: datetime
+    """When the last of the runs was stored."""
 
 
 class Survey:
-    """What one pass over the records of a store finds out.
+    """The records of a store by run, and the records that match a search."""
 
-    `hits` are the records that contain a wanted text, and `wanted` the runs that they are part of; a caller
-    may add to it. `noted` are the identities of tasks whose definition contains one. `ids` are all runs,
-    `parents` the run inside which each took place, and `sizes` the bytes of their records.
-    """
-
-    def __init__(self, is_wanted: IsWanted | None, images: Collection[str] = ()) -> None:
+    def __init__(self, is_match: IsWanted | None, images: Collection[str] = ()) -> None:
         self.hits: set[Key] = set()
-        self.wanted: set[str] = set()
-        self.noted: set[str] = set()
+        """The records that match."""
+        self.selected: set[str] = set()
+        """The runs of the records that match; callers may add others."""
+        self.tasks: set[str] = set()
+        """The identities of the tasks with notes whose definitions match."""
         self.state: set[str] = set()
-        """The kinds of records that contain a wanted text, and stay."""
+        """The kinds of the records that match but are never deleted."""
         self.ids: set[str] = set()
+        """All runs."""
         self.parents: dict[str, str] = {}
+        """The parent of each inner run."""
         self.statuses: dict[str, str] = {}
         self.began: dict[str, datetime] = {}
         """When each run and workflow was stored."""
         self.sizes: defaultdict[str, int] = defaultdict(int)
-        self.told_of: defaultdict[str, set[str]] = defaultdict(set)
-        """The kinds of the records that say something about each run."""
-        self.given_notes: defaultdict[str, set[str]] = defaultdict(set)
-        """The runs of each task with notes, by its identity."""
+        """The bytes of the records of each run."""
+        self.kinds_about: defaultdict[str, set[str]] = defaultdict(set)
+        """The kinds of the records about each run."""
+        self.runs_with_notes: defaultdict[str, set[str]] = defaultdict(set)
+        """The runs that had notes, by the identity of their task."""
         self.jobs: dict[str, FleetJob] = {}
         self.damaged: dict[Key, str] = {}
-        """The records that can't be read, and what is wrong with each."""
-        self._is_wanted = is_wanted
-        self._known_images = frozenset(images)
+        """The unreadable records, and the damage of each."""
+        self._is_match = is_match
+        self._all_images = frozenset(images)
         self._parts: defaultdict[str, list[Key]] = defaultdict(list)
         self._about: defaultdict[str, list[Key]] = defaultdict(list)
         self._of_lessons: defaultdict[str, list[Key]] = defaultdict(list)
@@ -204,7 +218,7 @@ class Survey:
         self._processes: dict[str, Process] = {}
 
     def add(self, record: Record) -> None:
-        """Take in a record."""
+        """Add a record."""
         key, runs = (record.kind, record.key), runs_of(record)
         for run in runs:
             self.ids.add(run)
@@ -215,27 +229,27 @@ class Survey:
         if runs:
             self.sizes[runs[0]] += len(json_text(record.data))
             self._add_run(record, runs)
-        if run := run_told_of(record):
+        if run := subject_run(record):
             self._about[run].append(key)
-            self.told_of[run].add(record.kind)
+            self.kinds_about[run].add(record.kind)
         if lesson := lesson_of(record):
             self._of_lessons[lesson].append(key)
         if record.kind == NOTE_USE:
-            self.given_notes[_identity(record)].add(run)
-        if self._known_images and record.kind != IMAGE:
-            self._images[next(iter(runs), "")] |= self._known_images & set(_texts(record.data))
-        is_hit = self._is_wanted is not None and _is_hit(record, self._is_wanted)
+            self.runs_with_notes[_identity(record)].add(run)
+        if self._all_images and record.kind != IMAGE:
+            self._images[next(iter(runs), "")] |= self._all_images & set(_texts(record.data))
+        is_hit = self._is_match is not None and _is_hit(record, self._is_match)
         if record.kind == NOTE:
             version = int(record.key.rpartition("/")[2])
             self._notes.append((_identity(record), version, record.data.get("run_id", ""), is_hit))
         elif is_hit and record.kind == NOTED_TASK:
-            self.noted.add(_identity(record))
+            self.tasks.add(_identity(record))
         elif is_hit and record.kind in STATE:
             self.state.add(record.kind)
-        elif is_hit and record.kind != LESSON:  # `LessonLibrary.erase` also knows what a lesson taught
+        elif is_hit and record.kind != LESSON:  # `LessonLibrary.erase` erases lessons and their effects
             self.hits.add(key)
-            # Of an evaluation, only the attempts are erased that contain the text, with their runs.
-            self.wanted.update(runs[1:] if record.kind == TRY else runs)
+            # In an evaluation, only the attempts that contain the text are erased, with their runs.
+            self.selected.update(runs[1:] if record.kind == TRY else runs)
 
     def _add_run(self, record: Record, runs: tuple[str, ...]) -> None:
         run, data = runs[0], record.data
@@ -256,42 +270,45 @@ class Survey:
             self.began[run] = record.created_at or datetime.now(UTC)
 
     def family(self, runs: Iterable[str] | None = None) -> set[str]:
-        """Return runs, by default the wanted ones, and all runs inside them."""
+        """Runs, by default the selected ones, and all runs inside them."""
         children: defaultdict[str, list[str]] = defaultdict(list)
         for run, parent in self.parents.items():
             children[parent].append(run)
-        found, left = set[str](), list(self.wanted if runs is None else runs)
-        while left:
-            run = left.pop()
-            if run not in found:
-                found.add(run)
-                left += children[run]
-        return found
+        family, queue = set[str](), list(self.selected if runs is None else runs)
+        while queue:
+            run = queue.pop()
+            if run not in family:
+                family.add(run)
+                queue += children[run]
+        return family
 
     def outermost(self, run: str) -> str:
-        """Return the run inside which a run took place, or itself."""
+        """The outermost run around a run, or the run itself."""
         seen = {run}
         while (parent := self.parents.get(run, "")) and parent not in seen:
             seen.add(run := parent)
         return run
 
     def check_at_rest(self, runs: Iterable[str], *, force: bool) -> None:
-        """Raise `ConfigError` if a run is or may be at work; `force` allows those that can't be checked."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+        """Raise `ConfigError` if a run is or may be at work; `force` allows runs that can't be checked."""
+        by_state: defaultdict[str, list[str]] = defaultdict(list)
         for run in sorted(runs):
             job = self.jobs.get(run)
             if job is not None and not job.has_ended:
                 raise ConfigError(f"The job {run!r} is {job.state}: cancel it (redraft cancel {run}).")
-            found[self.at_work(run)].append(repr(run))
-        if running := found["running"]:
-            raise ConfigError(f"The {_are(running)} still going on: wait for the end, or stop the program.")
-        if (unknown := found["unknown"]) and not force:
+            by_state[self.at_work(run)].append(repr(run))
+        if running := by_state["running"]:
             raise ConfigError(
-                f"This machine can't tell whether the {_are(unknown)} still going on. If not, add --force."
+                f"The {_runs_are(running)} still going on: wait for the end, or stop the program."
+            )
+        if (unknown := by_state["unknown"]) and not force:
+            raise ConfigError(
+                f"This machine can't tell whether the {_runs_are(unknown)} still going on. If not, add "
+                "--force."
             )
 
     def at_work(self, run: str) -> str:
-        """Return `running` or `unknown` for a run that is or may be going on; empty for any other."""
+        """`running` or `unknown` for a run that is or may be going on; empty for any other."""
         if self.statuses.get(run) != "running":
             return ""
         process = self._processes.get(run)
@@ -300,70 +317,70 @@ class Survey:
         return {True: "", False: "running", None: "unknown"}[process.is_gone()]
 
     def groups(self) -> list[StoredGroup]:
-        """Return the runs and workflows, each with the runs inside it, the oldest first.
+        """The runs and workflows, each with the runs inside it, oldest first.
 
-        Evaluations are not among them: their runs are what later evaluations are compared with.
+        Evaluations are left out, since later evaluations are compared with their runs.
         """
         members: defaultdict[str, list[str]] = defaultdict(list)
         for run in self.statuses:
             members[self.outermost(run)].append(run)
-        found: list[StoredGroup] = []
+        groups: list[StoredGroup] = []
         for outermost, runs in members.items():
             if not {EVALUATION, OPTIMIZATION} & {kind for kind, _ in self._parts[outermost]}:
                 family = frozenset(self.family([outermost]))
-                found.append(StoredGroup(outermost, family, max(self.began[run] for run in runs)))
-        return sorted(found, key=lambda group: (group.began, group.name))
+                groups.append(StoredGroup(outermost, family, max(self.began[run] for run in runs)))
+        return sorted(groups, key=lambda group: (group.began, group.name))
 
     def reason_to_keep(self, group: StoredGroup) -> str:
-        """Return why a group should not be pruned without being asked for; empty if nothing speaks for it."""
+        """Why a group is not pruned by default; empty if it may be pruned."""
         if any(
             self.at_work(run) or (run in self.jobs and not self.jobs[run].has_ended) for run in group.runs
         ):
             return "still going on, or not known to have ended"
         if any(self.statuses.get(run) == "waiting" for run in group.runs):
             return "waiting for a person"
-        kinds = {kind for run in group.runs for kind in self.told_of[run]}
+        kinds = {kind for run in group.runs for kind in self.kinds_about[run]}
         if DUE in kinds:
             return "due for a reflection"
         return LABELLED if LABEL in kinds else ""
 
     def parts_of(self, runs: Iterable[str]) -> list[Key]:
-        """Return the records that are of no use without these runs, in an order in which to delete them.
+        """The records that belong to these runs, in the order in which to delete them.
 
-        The records by which the same survey finds these runs again come last, and inner runs before outer
-        ones: so if deleting is interrupted, it can be done again.
+        Records by which a second survey would find these runs come last, and inner runs come before outer
+        ones, so that an interrupted deletion can be repeated.
         """
         keys = {key: self._depth(run) for run in runs for key in self._parts[run]}
-        kept_for_last = {
-            key for key in keys if key in self.hits or (key[0] in NAMED and key[1] in self.wanted)
+        last = {
+            key for key in keys if key in self.hits or (key[0] in KEYED_BY_RUN and key[1] in self.selected)
         }
         links = {key for key in keys if key[0] in WITH_PARENT}
-        return sorted(keys, key=lambda key: (key in kept_for_last, key in links, -keys[key], key))
+        return sorted(keys, key=lambda key: (key in last, key in links, -keys[key], key))
 
     def about(self, runs: Iterable[str], lessons: Iterable[str]) -> list[Key]:
-        """Return the records that say something about these runs or lessons."""
-        found = [key for run in runs for key in self._about[run]]
-        return sorted({*found, *(key for lesson in lessons for key in self._of_lessons[lesson])})
+        """The records about these runs or lessons."""
+        keys = {key for run in runs for key in self._about[run]}
+        return sorted(keys.union(*(self._of_lessons[lesson] for lesson in lessons)))
 
     def revisions_of(self, runs: Collection[str]) -> dict[str, list[int]]:
-        """Return the revisions of notes that contain a wanted text or come from these runs, by their task."""
-        found: dict[str, list[int]] = {identity: [] for identity in self.noted}
+        """The revisions of notes that match or come from these runs, by the identity of their task."""
+        revisions: dict[str, list[int]] = {identity: [] for identity in self.tasks}
         for identity, version, run, is_hit in self._notes:
-            if is_hit or run in runs or identity in self.noted:
-                found.setdefault(identity, []).append(version)
-        return found
+            if is_hit or run in runs or identity in self.tasks:
+                revisions.setdefault(identity, []).append(version)
+        return revisions
 
     def images_of(self, runs: Collection[str]) -> list[Key]:
-        """Return the images of these runs that no other record has."""
+        """The images of these runs that no other record uses."""
         others = {image for run, images in self._images.items() if run not in runs for image in images}
         return sorted((IMAGE, image) for run in runs for image in self._images[run] - others)
 
     @property
     def orphans(self) -> list[str]:
-        """The runs that have a journal, but no record of their own."""
+        """The runs that have a journal but no record."""
         own = {RUN, WORKFLOW, INNER_WORKFLOW}
         kinds = {run: {kind for kind, _ in keys} for run, keys in self._parts.items()}
-        return sorted(run for run, there in kinds.items() if there & {STEP, VOID} and not there & own)
+        return sorted(run for run, stored in kinds.items() if stored & {STEP, VOID} and not stored & own)
 
     def _depth(self, run: str) -> int:
         depth, seen = 0, {run}
@@ -373,21 +390,21 @@ class Survey:
         return depth
 
 
-def _are(runs: Sequence[str]) -> str:
+def _runs_are(runs: Sequence[str]) -> str:
     return f"run {runs[0]} is" if len(runs) == 1 else f"runs {', '.join(runs)} are"
 
 
 def _identity(record: Record) -> str:
-    """Return the identity of the task that a note, its use or its state belongs to."""
+    """The identity of the task that a note, its use or its state belongs to."""
     key = record.key if record.kind == NOTED_TASK else record.key.rpartition("/")[0]
     return unquote(key, errors="surrogatepass")
 
 
-def _is_hit(record: Record, is_wanted: IsWanted) -> bool:
+def _is_hit(record: Record, is_match: IsWanted) -> bool:
     data = record.data
-    if record.kind == NOTED_TASK:  # the note in force is a revision, too
+    if record.kind == NOTED_TASK:  # the note in force is also stored as a revision
         data = {name: value for name, value in data.items() if name != CURRENT}
-    return record.kind != IMAGE and (is_wanted(record.key) or has_text(data, is_wanted))
+    return record.kind != IMAGE and (is_match(record.key) or has_text(data, is_match))
 
 
 def _texts(value: Any) -> Iterable[str]:
@@ -401,11 +418,11 @@ def _texts(value: Any) -> Iterable[str]:
             yield from _texts(inner)
 
 
-async def survey_of(store: Store, is_wanted: IsWanted | None = None) -> Survey:
-    """Look through every record of a store; `is_wanted` says whether a text is looked for."""
+async def survey_of(store: Store, is_match: IsWanted | None = None) -> Survey:
+    """Read every record of a store, and search its texts with `is_match`."""
     images = [record.key async for record in _records(store, (IMAGE,))]
-    found = Survey(is_wanted, images)
+    survey = Survey(is_match, images)
     async for record in _records(store, await kinds_in(store)):
         if record.kind != IMAGE:
-            found.add(record)
-    return found
+            survey.add(record)
+    return survey
