@@ -1,1 +1,1 @@
-"""What all commands share: the console, exit codes, options."""
+"""The console, exit codes and options that all commands share."""

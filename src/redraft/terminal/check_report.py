@@ -1,4 +1,4 @@
-"""What `--check` prints about a workflow or an agent."""
+"""The output of `--check` on a workflow or an agent."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def deliver_check(file: str, used: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print that a file is valid, with its name, the number of its parts, and what it would use."""
+def deliver_check(file: str, requirements: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print that a file is valid, with its name, the number of its parts, and its requirements."""
     if as_json:
-        emit_json({"file": file, "ok": True, **used})
+        emit_json({"file": file, "ok": True, **requirements})
     else:
-        CalmConsole().show(_table(file, used))
+        CalmConsole().show(_table(file, requirements))
 
 
 @contextmanager
@@ -36,32 +36,38 @@ def problems_as_json(file: str) -> Generator[None]:
     except SpecFileError as error:
         problems = [
             {
-                "line": one.line,
-                **{name: getattr(one, name) for name in LOCATION if hasattr(one, name)},
-                "message": str(one),
+                "line": problem.line,
+                **{name: getattr(problem, name) for name in LOCATION if hasattr(problem, name)},
+                "message": str(problem),
             }
-            for one in error.problems
+            for problem in error.problems
         ]
         emit_json({"file": file, "ok": False, "problems": problems})
         raise typer.Exit(ExitCode.USAGE) from error
 
 
 LOCATION = ("node", "stage", "substage", "key")
-"""Where in a file a mistake is; a workflow has nodes, and an agent stages."""
+"""The fields with the location of a mistake in a file; workflows have nodes, and agents have stages."""
 
 
-def _table(file: str, used: Mapping[str, Any]) -> RenderableType:
+def _table(file: str, requirements: Mapping[str, Any]) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style=QUIET)
     table.add_column()
-    parts = (counted(one, name.removesuffix("s")) for name, one in used.items() if isinstance(one, int))
-    table.add_row("ok", visible(f"{file}: {', '.join((used['name'], *parts))}"))
-    for name, value in used.items():
+    parts = (
+        counted(number, name.removesuffix("s"))
+        for name, number in requirements.items()
+        if isinstance(number, int)
+    )
+    table.add_row("ok", visible(f"{file}: {', '.join((requirements['name'], *parts))}"))
+    for name, value in requirements.items():
         if isinstance(value, list) and value and name != "notes":
             table.add_row(name, visible(", ".join(cast("list[str]", value))))
-    if used["env"]:
-        variables = (f"{name} ({'set' if is_set else 'not set'})" for name, is_set in used["env"].items())
+    if requirements["env"]:
+        variables = (
+            f"{name} ({'set' if is_set else 'not set'})" for name, is_set in requirements["env"].items()
+        )
         table.add_row("env", ", ".join(variables))
-    for note in used.get("notes", ()):
+    for note in requirements.get("notes", ()):
         table.add_row("note", visible(note))
     return table

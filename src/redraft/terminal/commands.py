@@ -1,4 +1,4 @@
-"""Declare commands: groups with a default, and errors as exit codes."""
+"""Declare commands: groups with a default command, shared options, and errors as exit codes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Function: TypeAlias = "Callable[..., Awaitable[None] | None]"
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 LONGEST_LINE = 1_000
-"""More characters than the first sentence of a command's help has."""
+"""Characters; the first sentence of a command's help is never longer."""
 
 
 class CommandGroup(TyperGroup):
-    """A group whose help has the whole first sentence of each command, on several lines if need be."""
+    """A group whose help shows the whole first sentence of each command, on several lines if needed."""
 
     def format_commands(self, ctx: _click.Context, formatter: _click.HelpFormatter) -> None:
-        """Write the commands into the help."""
+        """List the commands in the help."""
         rows = [
             (name, command.get_short_help_str(LONGEST_LINE))
             for name in self.list_commands(ctx)
@@ -46,9 +46,10 @@ class CommandGroup(TyperGroup):
 
 
 def command_group(*, help: str, default: str = "", takes_files: bool = False) -> typer.Typer:  # noqa: A002 (as Typer calls it)
-    """Return a group of commands that runs `default`, or shows its help, if it is called without a command.
+    """Make a group of commands; without a command, it runs `default`, or shows its help.
 
-    With `takes_files`, so does a first argument that names no command and has a dot or a colon in it.
+    With `takes_files`, it also runs `default` if the first argument is not a command and contains a dot or a
+    colon.
     """
     make = partial(
         typer.Typer, help=help, rich_markup_mode=None, add_completion=False, context_settings=_HELP
@@ -78,20 +79,19 @@ def command_group(*, help: str, default: str = "", takes_files: bool = False) ->
 def handles_errors(function: Function) -> Callable[..., None]:
     """Make a command of a sync or async function: an error becomes a line on stderr and an exit code.
 
-    The command has the option `--debug`, which prints the traceback instead. An async function runs in
-    `run_async`.
+    The option `--debug` prints the traceback instead. An async function runs in `run_async`.
     """
     return _command(function, debug=(Debug, False))
 
 
 def at_database(function: Function) -> Callable[..., None]:
-    """As `handles_errors`, with the option `--database`: the store that takes the place of the project's."""
+    """Like `handles_errors`, with the option `--database`, which replaces the store of the project."""
     return _command(function, database=(Database, None), debug=(Debug, False))
 
 
 def _command(function: Function, **shared: tuple[Any, Any]) -> Callable[..., None]:
-    """Make a command with shared options; the function gets those that are parameters of it."""
-    # Evaluated here, since Typer would look up the annotations in this module.
+    """Make a command with shared options; the function gets only the options that it declares."""
+    # Annotations are evaluated now, since Typer would look them up in this module.
     declared = signature(function, eval_str=True)
     options = {
         name: Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -99,26 +99,29 @@ def _command(function: Function, **shared: tuple[Any, Any]) -> Callable[..., Non
     }
 
     @wraps(function)
-    def command(**given: Any) -> None:
+    def command(**arguments: Any) -> None:
         from redraft.stores.location import store_at
 
-        own = {name: value for name, value in given.items() if name in declared.parameters}
-        with surface(debug=given["debug"]), store_at(given["database"] if "database" in options else None):
+        own = {name: value for name, value in arguments.items() if name in declared.parameters}
+        database = arguments["database"] if "database" in options else None
+        with surface(debug=arguments["debug"]), store_at(database):
             result = function(**own)
             if isawaitable(result):
                 run_async(result)
 
-    # Those that the function has, too, keep their own declaration, but come last as everywhere.
-    parameters = sorted({**options, **declared.parameters}.values(), key=lambda one: one.name in options)
-    shown = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
-    vars(command)["__signature__"] = declared.replace(parameters=shown)
+    # A shared option that the function declares keeps its declaration, but comes last as in all commands.
+    parameters = sorted(
+        {**options, **declared.parameters}.values(), key=lambda parameter: parameter.name in options
+    )
+    keywords = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    vars(command)["__signature__"] = declared.replace(parameters=keywords)
     return command
 
 
 def run_async(main: Awaitable[T]) -> T:
-    """Run the asynchronous part of a command, and close the project's store at its end.
+    """Run the asynchronous part of a command, then close the project's store.
 
-    Unlike `asyncio.run`, it ends even if a task of a library ignores its cancellation.
+    Unlike `asyncio.run`, it returns even if a task of a library ignores its cancellation.
     """
     from redraft._tasks import end_tasks
     from redraft.stores.location import close_project_store
@@ -134,7 +137,7 @@ def run_async(main: Awaitable[T]) -> T:
         await asyncio.get_running_loop().shutdown_asyncgens()
         await asyncio.get_running_loop().shutdown_default_executor()
 
-    runner = asyncio.Runner()  # not closed by itself: that waits for all tasks, without a bound
+    runner = asyncio.Runner()  # not used as a context manager, which would wait for all tasks without a bound
     loop = runner.get_loop()
     try:
         return runner.run(running())
@@ -145,12 +148,12 @@ def run_async(main: Awaitable[T]) -> T:
 
 
 def own_command() -> str:
-    """Return the command `redraft` as a shell in this folder finds it: with its path if it needs one."""
-    started = Path(sys.argv[0])
-    if started.name == "__main__.py":
+    """The command with which a shell in this folder finds `redraft`, with its path if needed."""
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m redraft"
-    found = shutil.which("redraft")
-    if started.name != "redraft" or not started.is_file() or (found and Path(found).samefile(started)):
+    on_path = shutil.which("redraft")
+    if program.name != "redraft" or not program.is_file() or (on_path and Path(on_path).samefile(program)):
         return "redraft"
-    path, here = os.path.abspath(started), Path.cwd()  # noqa: PTH100 (a virtual environment is a link that must stay)
-    return shlex.quote(str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path)
+    path, folder = os.path.abspath(program), Path.cwd()  # noqa: PTH100 (a virtual environment is a link that must stay)
+    return shlex.quote(str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path)

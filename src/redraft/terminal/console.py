@@ -30,7 +30,7 @@ SCHEMA_VERSION = 1
 
 
 def between_words(text: str, width: int) -> str:
-    """Break the lines of a text that are too long for a terminal, which would break them within words."""
+    """Break long lines between words; a terminal would break them within words."""
     return "\n".join(
         line
         if len(line) <= width
@@ -46,12 +46,12 @@ def between_words(text: str, width: int) -> str:
 
 
 class CalmConsole(Console):
-    """A console for stdout or stderr that stays quiet when the reader has gone away."""
+    """A console for stdout or stderr that ignores a closed pipe."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         file = sys.stderr if stderr else sys.stdout
         self.is_piped = not file.isatty() and "COLUMNS" not in os.environ
-        """Whether the output goes to a file or pipe, which has no width."""
+        """Whether the output goes to a file or pipe, which have no width."""
         super().__init__(
             file=file,
             width=WIDTH_WITHOUT_TERMINAL if self.is_piped else None,
@@ -83,12 +83,12 @@ class CalmConsole(Console):
         self.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
     def say(self, line: str) -> None:
-        """Print a message; print nothing if it is empty. A terminal gets it broken between words."""
+        """Print a message, unless it is empty. On a terminal, long lines are broken between words."""
         if line:
             self.out(between_words(line, self.width) if self.is_terminal else line, highlight=False)
 
     def on_broken_pipe(self) -> None:
-        """Stop printing. Rich would exit with code 1, which means something else here."""
+        """Stop printing; Rich would exit with code 1, which has another meaning in Redraft."""
         self.quiet = True
         _close(self.file.fileno())
 
@@ -133,14 +133,14 @@ def deliver(
 
 
 def _close(descriptor: int) -> None:
-    """Redirect a descriptor to the null device: Python flushes once more at exit, which would fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+    """Redirect a descriptor to the null device, so that Python's flush at exit does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
 
 
 class Warnings(logging.Handler):
-    """A log handler that shows warnings above a progress line; use it as a context manager."""
+    """A log handler that prints warnings above a progress line; use it as a context manager."""
 
     def __init__(self, console: CalmConsole) -> None:
         super().__init__(logging.WARNING)
@@ -163,8 +163,8 @@ UNKNOWN = "·"
 
 
 def sparkline(scores: Sequence[float | None], longest: int | None = None) -> str:
-    """Draw scores from 0 to 1 as bars, None as a dot; show at most `longest` of them."""
-    if longest is not None and len(scores) > longest:  # the first and the latest are the most telling
+    """Draw scores from 0 to 1 as bars, and None as a dot; at most `longest`: the first and the latest."""
+    if longest is not None and len(scores) > longest:
         scores = [scores[0], *scores[len(scores) - longest + 1 :]]
     return "".join(_bar(score) for score in scores)
 
@@ -179,7 +179,7 @@ T = TypeVar("T")
 def withheld(value: T) -> T:
     """Redact secrets and personal data in a text, plain data or a dataclass.
 
-    The names of the machine and its user stay: only that user sees them, and needs the paths.
+    The names of the machine and its user stay, since only that user sees them and needs the paths.
     """
     redactor = Redactor(secrets_of(os.environ), also=(Category.PERSONAL,), allow=terms_of_project())
     return redactor.redact_object(value)

@@ -1,4 +1,4 @@
-"""Exit codes, and errors as a line on stderr."""
+"""Exit codes, and the reports of errors on stderr."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ExitCode(IntEnum):
 
 
 def code_of(result: ReflectionResult) -> ExitCode:
-    """Return the exit code for a run that has ended, for whatever reason."""
+    """The exit code of a run that has ended."""
     reason = result.convergence_reason.value
     if reason == "cancelled":
         return ExitCode.INTERRUPTED
@@ -61,7 +61,7 @@ def code_of(result: ReflectionResult) -> ExitCode:
 
 
 def code_of_error(error: BaseException) -> ExitCode:
-    """Return the exit code for an error that left no result."""
+    """The exit code of an error without a result."""
     if isinstance(error, ReflectionFailedError | JobError):
         return ExitCode.NOT_MET
     if isinstance(error, UnfinishedError) and error.reason in BUDGETS:
@@ -74,13 +74,13 @@ def code_of_error(error: BaseException) -> ExitCode:
 
 
 def _is_disk_full(error: BaseException) -> TypeGuard[OSError]:
-    """Return whether an error means that a disk or quota is full, which is not a defect."""
+    """Whether a disk or quota is full, which is not a defect."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def surface(*, debug: bool) -> Generator[None]:
-    """Turn an error in the block into a line on stderr, a traceback with `debug`, and an exit code."""
+    """Turn an error in the block into an exit code, and a line on stderr or, with `debug`, a traceback."""
     try:
         yield
     except typer.Exit:
@@ -88,7 +88,7 @@ def surface(*, debug: bool) -> Generator[None]:
     except KeyboardInterrupt:
         _report("Interrupted before there was a result.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except Exception as error:  # the outermost layer: whatever went wrong is reported
+    except Exception as error:  # the outermost layer reports every error
         raise typer.Exit(report_error(error, debug=debug)) from error
 
 
@@ -116,7 +116,7 @@ def _report(message: str, *, breaks_lines: bool = True) -> None:
     from redraft.terminal.console import between_words, withheld
     from redraft.text.characters import visible
 
-    shown = visible(withheld(message))
+    text = visible(withheld(message))
     if breaks_lines and sys.stderr.isatty():
-        shown = between_words(shown, shutil.get_terminal_size().columns)
-    sys.stderr.write(f"{shown}\n")
+        text = between_words(text, shutil.get_terminal_size().columns)
+    sys.stderr.write(f"{text}\n")

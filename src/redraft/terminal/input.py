@@ -1,4 +1,4 @@
-"""What people give to a command: answers, texts that they edit, files that they name."""
+"""The input of commands: answers, edited texts and files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 DEFAULT_EDITOR = "vi"
 MAX_BYTES = 1_000_000
-"""The longest file with a text for a lesson."""
+"""Bytes of the longest file with a text for a lesson."""
 
 
 def confirm(question: str, *, to: str = "write", done: str = "written") -> bool:
     """Ask a yes-or-no question on stderr.
 
-    Raises `ConfigError` if stdin is not a terminal, saying what was not `done`, and what --yes is `to` do.
+    Raises `ConfigError` if stdin is not a terminal: "Nothing was `done` ... Pass --yes to `to`."
     """
     if not sys.stdin.isatty():
         raise ConfigError(f"Nothing was {done}: there is no terminal to ask in. Pass --yes to {to}.")
@@ -37,34 +37,34 @@ def confirm(question: str, *, to: str = "write", done: str = "written") -> bool:
 
 
 def answer(question: str) -> str:
-    """Ask a question on stderr; return the line that is typed, empty at the end of the input."""
+    """Ask a question on stderr, and read a line; empty at the end of the input."""
     typer.echo(question, nl=False, err=True)
     with _on_interrupt(signal.default_int_handler):  # asyncio would wait for the line before it stops
         return sys.stdin.readline()
 
 
 def read_stdin() -> str:
-    """Everything that is typed or piped into the command."""
+    """Read stdin to its end."""
     with _on_interrupt(signal.default_int_handler):
         return sys.stdin.read()
 
 
 def edited(text: str, name: str) -> str:
-    """Have a text edited in `$VISUAL`, `$EDITOR` or vi, in a file called `name`; return the new text.
+    """Open a text in `$VISUAL`, `$EDITOR` or vi, as a file called `name`; return the new text.
 
-    Ctrl-C in the editor is the editor's. Raises `ConfigError` if there is neither an editor nor a terminal,
-    and if the editor fails.
+    Ctrl-C is left to the editor. Raises `ConfigError` if there is neither an editor nor a terminal, and if
+    the editor fails.
     """
-    chosen = os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()
-    if not (chosen or sys.stdin.isatty()):
+    editor = os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()
+    if not (editor or sys.stdin.isatty()):
         raise ConfigError("There is no terminal to edit in; set EDITOR, or edit the file directly.")
-    command = shlex.split(chosen or DEFAULT_EDITOR)
+    command = shlex.split(editor or DEFAULT_EDITOR)
     with tempfile.TemporaryDirectory(prefix="redraft-") as folder:
         path = Path(folder) / name
         path.write_text(text, "utf-8")
         try:
-            with _on_interrupt(lambda _number, _frame: None):  # or the text would be lost
-                code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 (the editor that the person chose)
+            with _on_interrupt(lambda _number, _frame: None):  # otherwise the text would be lost
+                code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 (the user's editor)
         except OSError as error:
             raise ConfigError(f"The editor {command[0]!r} can't be run: {error.strerror}.") from error
         if code:
@@ -78,7 +78,7 @@ def edited(text: str, name: str) -> str:
 @contextmanager
 def _on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Generator[None]:
     """Let `handler` handle Ctrl-C in the block."""
-    if current_thread() is not main_thread():  # where no signal arrives
+    if current_thread() is not main_thread():  # other threads get no signals
         yield
         return
     before = signal.signal(signal.SIGINT, handler)
@@ -89,7 +89,7 @@ def _on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Generat
 
 
 def read_text(file: str) -> str:
-    """Return the text of a file that the user names; raises `ConfigError` if it can't be read."""
+    """Read a text file; raises `ConfigError` if it can't be read."""
     path = Path(file)
     try:
         if (size := path.stat().st_size) > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""The arguments and options that several commands share."""
 
 from __future__ import annotations
 

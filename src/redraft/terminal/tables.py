@@ -1,4 +1,4 @@
-"""Tables without lines that fit the terminal."""
+"""Tables without rules, which fit the terminal."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, OverflowMethod, RenderResult
 
 GAP = 2
-"""Spaces between two columns."""
+"""Spaces between columns."""
 NARROW = 24
-"""Width in which a cell is readable, even if it is cut."""
+"""Width at which a cut cell is still readable."""
 SHORTEST = 12
-"""Least width of the column that takes the remaining room."""
-SAYS_NOTHING = ("", "-")
+"""Least width of the `fill` column."""
+EMPTY = ("", "-")
+"""Cells without information."""
 
 
 class PlainTable:
-    """A table of rows, each of which maps the names of the columns to cells.
+    """A table of rows, which map the names of columns to cells.
 
-    On a terminal the table fits. Where there is too little room, columns that say nothing are left out, then
-    those in `drop`, one by one, and a line below the table names these. The column `fill` takes the remaining
-    room, at least `shortest` characters, and is cut. Cells of other columns are cut only when nothing else
-    can be left out; columns in `wrap` are never cut, but broken into lines. Columns in `right` are aligned to
-    the right.
+    On a terminal, the table fits the width. If there is too little room, empty columns are left out, then the
+    columns in `drop`, in order; a line below the table names these. The column `fill` takes the remaining
+    room, at least `shortest` characters, and is cut. Cells of other columns are cut only if that is not
+    enough; columns in `wrap` are broken into lines instead. Columns in `right` are aligned to the right.
 
-    In a file or pipe, each row is a line, with every column, and nothing is cut. A wide character counts as
+    In a file or pipe, each row is a line with every column, and nothing is cut. A wide character counts as
     two. Control characters in a `str` are made visible.
     """
 
@@ -48,13 +48,13 @@ class PlainTable:
         fill: str = "",
         shortest: int = SHORTEST,
     ) -> None:
-        listed = list(rows)
-        self._columns = {name: [row[name] for row in listed] for name in (listed[0] if listed else ())}
+        table = list(rows)
+        self._columns = {name: [row[name] for row in table] for name in (table[0] if table else ())}
         self._right, self._wrap, self._drop = right, wrap, drop
         self._fill, self._shortest = fill, shortest
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table and what it leaves out; called by Rich."""
+        """Yield the table and the names of the columns left out; called by Rich."""
         cut = "ellipsis" if console.encoding.startswith("utf") else "crop"
         columns = {
             name: [self._cell(name, cell, cut) for cell in cells] for name, cells in self._columns.items()
@@ -65,28 +65,28 @@ class PlainTable:
         else:
             left_out = self._fit(columns, options.max_width + GAP)  # the last column has no gap after it
         for name in columns:
-            # With `no_wrap`, a column would keep its width, and a long one leave no room for the others.
+            # With `no_wrap`, a long column would keep its width and leave no room for the others.
             table.add_column(name, justify="right" if name in self._right else "left", overflow="fold")
         for row in zip(*columns.values(), strict=True):
             table.add_row(*row)
         yield table
         if left_out:
-            left = f"Left out in {options.max_width} columns: {', '.join(left_out)}; --json has all."
-            yield Text(left, QUIET)
+            line = f"Left out in {options.max_width} columns: {', '.join(left_out)}; --json has all."
+            yield Text(line, QUIET)
 
     def _cell(self, name: str, cell: str | Text, cut: OverflowMethod) -> Text:
-        """Cell of a column as it is drawn: broken into lines, or cut."""
-        shown = Text(visible(cell)) if isinstance(cell, str) else cell.copy()
+        """A cell that is broken into lines or cut, depending on its column."""
+        text = Text(visible(cell)) if isinstance(cell, str) else cell.copy()
         if name in self._wrap:
-            return shown
+            return text
         if name == self._fill:
-            shown = Text(" ".join(shown.plain.split()), shown.style)
-        shown.no_wrap, shown.overflow = True, cut
-        return shown
+            text = Text(" ".join(text.plain.split()), text.style)
+        text.no_wrap, text.overflow = True, cut
+        return text
 
     def _fit(self, columns: dict[str, list[Text]], room: int) -> list[str]:
-        """Remove and cut columns until they fit; return the names of those removed that say something."""
-        blank = [name for name, cells in columns.items() if all(cell.plain in SAYS_NOTHING for cell in cells)]
+        """Remove and cut columns until they fit; return the names of removed columns that were not empty."""
+        blank = [name for name, cells in columns.items() if all(cell.plain in EMPTY for cell in cells)]
         left_out = list[str]()
         for name in (*blank, *self._drop):
             if name in columns and sum(map(self._need, columns, columns.values())) > room:
@@ -99,7 +99,7 @@ class PlainTable:
         return left_out
 
     def _need(self, name: str, cells: Sequence[Text]) -> int:
-        """Width that a column needs, with the gap after it."""
+        """Width that a column needs, with the gap."""
         width = _width(name, cells)
         if name == self._fill:
             width = min(width, self._shortest)
@@ -109,7 +109,7 @@ class PlainTable:
 
 
 def bare_table() -> Table:
-    """Rich table without lines, whose columns have a gap between them."""
+    """A Rich table without rules, with gaps between the columns."""
     return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=QUIET)
 
 

@@ -1,4 +1,4 @@
-"""Render what changed between two texts, word by word."""
+"""Render the changes between two texts, word by word."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from redraft.text.diff import Line, Op
 
 ALIKE = 0.4
-"""Below this similarity, texts are shown one after the other: a word diff would be a jumble."""
+"""Similarity below which texts are shown one after the other: a word diff would be a jumble."""
 CONTEXT = 1
 LONGEST = 14
 STYLES = {"=": "", "-": f"strike {BAD}", "+": GOOD}
@@ -22,7 +22,7 @@ MARKS = {"=": ("", ""), "-": ("[-", "-]"), "+": ("{+", "+}")}
 
 
 def changes(before: str, after: str, *, coloured: bool, longest: int | None = LONGEST) -> Text:
-    """Render the lines that differ, each with a line around it; without colours, with marks instead.
+    """Render the changed lines, with a line of context; without colours, changes are marked.
 
     At most `longest` lines are shown.
     """
@@ -33,26 +33,26 @@ def changes(before: str, after: str, *, coloured: bool, longest: int | None = LO
             *_whole(after, "+", coloured=coloured, longest=longest),
         ]
         return Text("\n").join(lines)
-    shown: list[Text] = []
+    lines: list[Text] = []
     for part in hunks(word_diff(before, after), CONTEXT):
         if not isinstance(part, int):
-            shown += [_line(line, coloured=coloured) for line in part]
-        elif shown:
-            shown.append(Text("...", QUIET))
-    return Text("\n").join(_clipped(shown, longest))
+            lines += [_line(line, coloured=coloured) for line in part]
+        elif lines:
+            lines.append(Text("...", QUIET))
+    return Text("\n").join(_clipped(lines, longest))
 
 
 def marked(op: Op, text: str, *, coloured: bool) -> Text:
-    """Render a kept, removed or added piece of a diff."""
+    """Render an unchanged, removed or added piece of a diff."""
     opening, closing = ("", "") if coloured else MARKS[op]
     return Text(f"{opening}{text}{closing}", STYLES[op])
 
 
 def _line(line: Line, *, coloured: bool) -> Text:
-    shown = Text()
+    rendered = Text()
     for op, text in line:
-        shown.append_text(marked(op, text, coloured=coloured))
-    return shown
+        rendered.append_text(marked(op, text, coloured=coloured))
+    return rendered
 
 
 def _whole(text: str, op: Op, *, coloured: bool, longest: int | None) -> list[Text]:

@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI app: what features add to it, its live pages, static files and error pages."""
+"""The dashboard as an ASGI app: the pages of features, live updates, static files and error pages."""
 
 from __future__ import annotations
 
@@ -32,51 +32,51 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 404
 INTERVAL = 1.0
-"""Seconds between two looks at the fingerprint of an open page."""
+"""Shortest polling interval for the fingerprint of an open page, in seconds."""
 BUSY_SHARE = 0.1
-"""The share of time that an open page may keep the server busy: slow pages are looked at less often."""
+"""The share of time for which an open page may keep the server busy: slow pages are polled less often."""
 LONGEST_INTERVAL = 10.0
 KEEPALIVE = 15
 """Number of unchanged polls before a keep-alive comment is sent."""
 
 
 def app(project: Project, slices: Sequence[Slice], navigation: Mapping[str, str]) -> Starlette:
-    """Return the app of a project, unguarded; `navigation` maps labels to paths, `/` leads to the first."""
-    by_kind = {kind: page for one in slices for page in one.pages for kind in page.kinds}
-    site = Site(project, navigation, by_kind)
+    """Make the unguarded app of a project. `navigation` maps labels to paths; `/` leads to the first."""
+    pages = [page for slice_ in slices for page in slice_.pages]
+    site = Site(project, navigation, {kind: page for page in pages for kind in page.kinds})
     routes = [Route("/", site.front), Route("/static/{name}", site.static)]
-    for page in (page for one in slices for page in one.pages):
+    for page in pages:
         if page.fingerprint is not None:
             routes.append(Route(f"{page.path}.events", site.events(page)))
         routes += [Route(f"{page.path}.json", site.document(page)), Route(page.path, site.html(page))]
-    for one in slices:
-        routes += [Route(text.path, site.text(text)) for text in one.texts]
-        routes += [Route(change.path, site.change(change), methods=["POST"]) for change in one.changes]
+    for slice_ in slices:
+        routes += [Route(text.path, site.text(text)) for text in slice_.texts]
+        routes += [Route(change.path, site.change(change), methods=["POST"]) for change in slice_.changes]
     failures = (RedraftError, NotFoundError, HTTPException, Exception)
     return Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, site.failure))
 
 
 def interval(seconds: float) -> float:
-    """Return the seconds to wait between two looks at a page that takes so many to make."""
+    """The polling interval for a page that takes `seconds` to render."""
     return min(LONGEST_INTERVAL, max(INTERVAL, seconds / BUSY_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Make the endpoints of one project's dashboard."""
+    """Makes the endpoints of a project's dashboard."""
 
     project: Project
     navigation: Mapping[str, str]
     by_kind: Mapping[str, Page]
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    """How long each kind of page took when it was last made."""
+    """The time of the last rendering, by the path of the page."""
 
     async def front(self, _: Request) -> Response:
         """Redirect to the first page."""
         return RedirectResponse(next(iter(self.navigation.values())), 303)
 
     async def static(self, request: Request) -> Response:
-        """Serve a static file; browsers may cache it forever, since its address changes when it does."""
+        """Serve a static file. Browsers may cache it forever, since its address changes with its content."""
         name = request.path_params["name"]
         if name not in STATIC:
             raise NotFoundError(f"There is no file {name!r}.")
@@ -84,18 +84,18 @@ class Site:
         return Response(static_text(name), media_type=STATIC[name], headers=headers)
 
     def html(self, page: Page) -> Endpoint:
-        """Return an endpoint that serves a page."""
+        """Make the endpoint of a page."""
 
         async def serve(request: Request) -> Response:
             page_request, started = self._page_request(request), perf_counter()
-            # First, so that what changes while the page is made is not missed.
+            # The fingerprint comes first, so that no change is missed while the page is made.
             try:
                 fingerprint = None if page.fingerprint is None else await page.fingerprint(page_request)
                 view = await page.read(page_request)
             except NotFoundError:
-                if (there := await self._of_another_kind(page, page_request)) is None:
+                if (path := await self._path_of_other_kind(page, page_request)) is None:
                     raise
-                return RedirectResponse(there, 303)
+                return RedirectResponse(path, 303)
             site = self._site(request, page, fingerprint)
             text = await asyncio.to_thread(_html, page, view, site)
             self.seconds[page.path] = perf_counter() - started
@@ -104,19 +104,19 @@ class Site:
         return serve
 
     def document(self, page: Page) -> Endpoint:
-        """Return an endpoint that serves a page as JSON."""
+        """Make the endpoint of a page as JSON."""
 
         async def serve(request: Request) -> Response:
             page_request = self._page_request(request, full=True)
-            if (there := await self._of_another_kind(page, page_request)) is not None:
-                return RedirectResponse(f"{there}.json", 303)
+            if (path := await self._path_of_other_kind(page, page_request)) is not None:
+                return RedirectResponse(f"{path}.json", 303)
             view = await page.read(page_request)
             return Response(await asyncio.to_thread(_json, page, view), media_type="application/json")
 
         return serve
 
-    async def _of_another_kind(self, page: Page, request: PageRequest) -> str | None:
-        """Return the path of the page for an id of a record of another kind; None if there is none."""
+    async def _path_of_other_kind(self, page: Page, request: PageRequest) -> str | None:
+        """The path of the page to which an id of another kind redirects; None if there is none."""
         if page.redirects:
             run_id = request.path["run_id"]
             for kind, other in self.by_kind.items():
@@ -125,16 +125,17 @@ class Site:
         return None
 
     def text(self, text: PlainText) -> Endpoint:
-        """Return an endpoint that serves a text, uncut, as nothing but text."""
+        """Make the endpoint of an uncut text, as plain text."""
 
         async def serve(request: Request) -> Response:
-            shown = await self.project.redacted_text(await text.read(self._page_request(request)))
-            return Response(shown.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8")
+            redacted = await self.project.redacted_text(await text.read(self._page_request(request)))
+            content = redacted.encode("utf-8", "backslashreplace")
+            return Response(content, media_type="text/plain; charset=utf-8")
 
         return serve
 
     def events(self, page: Page) -> Endpoint:
-        """Return an endpoint that streams an event whenever a page has changed."""
+        """Make the endpoint that streams an event whenever a page has changed."""
 
         async def serve(request: Request) -> Response:
             return StreamingResponse(
@@ -144,18 +145,18 @@ class Site:
         return serve
 
     async def _events(self, page: Page, request: PageRequest) -> AsyncIterator[str]:
-        known, quiet = request.query.get("since"), 0
+        previous, unchanged = request.query.get("since"), 0
         while page.fingerprint is not None and not self.project.closing.is_set():
             try:
-                found = await page.fingerprint(request)
+                fingerprint = await page.fingerprint(request)
             except (RedraftError, NotFoundError) as error:
-                found = f"error: {type(error).__name__}"  # the page, fetched again, shows which
-            if found != known:
-                known, quiet = found, 0
-                yield f"event: change\ndata: {json.dumps(found)}\n\n"
-            elif quiet % KEEPALIVE == 0:
+                fingerprint = f"error: {type(error).__name__}"  # the page shows the error when fetched again
+            if fingerprint != previous:
+                previous, unchanged = fingerprint, 0
+                yield f"event: change\ndata: {json.dumps(fingerprint)}\n\n"
+            elif unchanged % KEEPALIVE == 0:
                 yield ": no change\n\n"
-            quiet += 1
+            unchanged += 1
             try:
                 async with asyncio.timeout(interval(self.seconds.get(page.path, 0.0))):
                     await self.project.closing.wait()
@@ -163,7 +164,7 @@ class Site:
                 continue
 
     def change(self, change: Change) -> Endpoint:
-        """Return an endpoint that makes a change."""
+        """Make the endpoint of a change."""
 
         async def serve(request: Request) -> Response:
             try:
@@ -178,7 +179,7 @@ class Site:
         return serve
 
     async def failure(self, request: Request, error: Exception) -> Response:
-        """Answer with what went wrong: as a page, or as JSON where that was asked for."""
+        """Answer an error: as JSON to POST requests and requests for JSON, else as a page."""
         status, title, message = await self._described(error)
         if request.method == "POST" or request.url.path.endswith(".json"):
             return JSONResponse({"error": message}, status)
@@ -187,7 +188,7 @@ class Site:
         return HTMLResponse(render("web/templates/error.html", page=page, site=site), status)
 
     async def _described(self, error: Exception) -> tuple[int, str, str]:
-        """Return the status, title and message of an error."""
+        """The status, title and message of an error."""
         if isinstance(error, HTTPException):
             title = "Not found" if error.status_code == NOT_FOUND else "Request refused"
             return error.status_code, title, error.detail
@@ -206,10 +207,10 @@ class Site:
         return PageRequest(self.project, request.path_params, dict(request.query_params), full=full)
 
     def _site(self, request: Request, page: Page | None, fingerprint: str | None) -> dict[str, Any]:
-        """Return what the shell around every page shows."""
+        """The data of the shell around every page."""
         query = f"?{request.url.query}" if request.url.query else ""
         path = quote(request.scope["path"], errors="surrogatepass")
-        nav = [(word, to, _is_within(page, to)) for word, to in self.navigation.items()]
+        nav = [(label, section, _is_within(page, section)) for label, section in self.navigation.items()]
         return {
             "nonce": request.state.nonce if "nonce" in request.scope.get("state", {}) else "",
             "nav": nav,

@@ -1,4 +1,4 @@
-"""Charts: numbers laid out as a line, bars or a sparkline, for templates to draw as SVG."""
+"""Charts: lay out numbers as a line, bars or a sparkline, which templates draw as SVG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCORE_TICKS = (0, 0.25, 0.5, 0.75, 1)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The size of a drawing and the space around its plot, in the units of its SVG."""
+    """The size of a drawing and the edges of its plot, in units of the SVG."""
 
     width: float
     height: float
@@ -33,12 +33,12 @@ class Frame:
         return self.bottom - self.top
 
     def y(self, share: float) -> float:
-        """Return the height of a share of the scale: 0 at the bottom, 1 at the top."""
+        """The y coordinate of a share of the scale: 0 at the bottom, 1 at the top."""
         return self.bottom - self.inner_height * min(1.0, max(0.0, share))
 
     @property
     def score_ticks(self) -> tuple[tuple[float, str], ...]:
-        """The marks of a scale from 0 to 1, with their heights."""
+        """The ticks of a scale from 0 to 1: their y coordinates and labels."""
         return tuple((self.y(score), f"{score:g}") for score in SCORE_TICKS)
 
 
@@ -47,9 +47,9 @@ class Scored:
     """A point of a score curve."""
 
     name: str
-    """What stands below the point, where there is room; such as the number of a version."""
+    """The label below the point, if there is room, such as the number of a version."""
     score: float | None
-    """From 0 to 1; None if it was not judged."""
+    """From 0 to 1; None if not judged."""
     spread: float = 0.0
     """The margin of error."""
     kind: Literal["filled", "hollow", "cross", "best"] = "filled"
@@ -57,11 +57,11 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A point in the drawing."""
+    """A point of a drawn curve."""
 
     x: float
     y: float | None
-    """None if it was not judged."""
+    """None if not judged."""
     name: str
     label: str
     kind: str
@@ -77,10 +77,11 @@ class ScoreCurve:
     count: int
     """The number of scores."""
     points: tuple[CurvePoint, ...]
-    """The points to draw: of very many scores, only some."""
+    """The points to draw: a sample if there are very many."""
     curve: str
-    """The line through all scores but those of crosses, as SVG takes it."""
+    """The line through all scores but crosses, as the `points` of an SVG polyline."""
     best_so_far: str
+    """The best score so far, as a line of steps."""
     threshold: float | None
     frame: Frame
 
@@ -90,25 +91,25 @@ class ScoreCurve:
         return any(point.low is not None for point in self.points)
 
     def has(self, kind: str) -> bool:
-        """Whether any point is of a kind."""
+        """Whether any point has this kind."""
         return any(point.kind == kind for point in self.points)
 
 
 CURVE = Frame(640.0, 250.0, left=46.0, right=616.0, top=30.0, bottom=216.0)
 LABELLED = 16
-"""Label every point up to this many; beyond that, label the first, the best and the last."""
+"""Most points that are all labelled; of more, the first, the best and the last are labelled."""
 MOST_DOTS = 48
-"""Draw a dot for every point up to this many; beyond that, for the first, the best, the last and extremes."""
+"""Most points that are all drawn; of more, the first, the best, the last and the extremes are drawn."""
 NAME_WIDTH = 26.0
-"""The room that a name below the curve takes."""
+"""The width of a name below the curve."""
 
 
 def score_curve(
     scored: Sequence[Scored], threshold: float | None = None, *, best_so_far: bool = True
 ) -> ScoreCurve:
-    """Lay out scores in their order, 0 at the bottom and 1 at the top."""
+    """Lay out scores in order, 0 at the bottom and 1 at the top."""
     points = tuple(_curve_point(at, scored) for at in range(len(scored)))
-    judged = [(one.x, one.y) for one in points if one.y is not None and one.kind != "cross"]
+    judged = [(point.x, point.y) for point in points if point.y is not None and point.kind != "cross"]
     return ScoreCurve(
         len(points),
         _with_room_for_names(_thinned(points)),
@@ -139,30 +140,30 @@ def _curve_point(at: int, scored: Sequence[Scored]) -> CurvePoint:
 
 
 def _thinned(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
-    """Return few enough points that their dots don't overlap, in their order."""
+    """Downsample points so that their dots don't overlap."""
     if len(points) <= MOST_DOTS:
         return points
-    shown = {0, len(points) - 1, *(at for at, point in enumerate(points) if point.kind == "best")}
-    stretches = (MOST_DOTS - len(shown)) // 2
-    for number in range(stretches):
-        begin, end = (len(points) * edge // stretches for edge in (number, number + 1))
-        judged = [(height, at) for at in range(begin, end) if (height := points[at].y) is not None]
-        shown |= {min(judged)[1], max(judged)[1]} if judged else {begin}
-    return tuple(points[at] for at in sorted(shown))
+    drawn = {0, len(points) - 1, *(at for at, point in enumerate(points) if point.kind == "best")}
+    intervals = (MOST_DOTS - len(drawn)) // 2
+    for number in range(intervals):
+        begin, end = (len(points) * edge // intervals for edge in (number, number + 1))
+        judged = [(y, at) for at in range(begin, end) if (y := points[at].y) is not None]
+        drawn |= {min(judged)[1], max(judged)[1]} if judged else {begin}
+    return tuple(points[at] for at in sorted(drawn))
 
 
 def _with_room_for_names(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
-    """Return the points without names that would overlap those of labelled ones, or of earlier ones."""
+    """Remove names that would overlap the names of labelled or earlier points."""
     named = [point.x for point in points if point.name and point.label]
-    shown: list[CurvePoint] = []
+    spaced: list[CurvePoint] = []
     for point in points:
         if point.name and not point.label:
             if all(abs(point.x - x) >= NAME_WIDTH for x in named):
                 named.append(point.x)
             else:
                 point = replace(point, name="")  # noqa: PLW2901 (the same point without its name)
-        shown.append(point)
-    return tuple(shown)
+        spaced.append(point)
+    return tuple(spaced)
 
 
 def _best_so_far(judged: list[tuple[float, float]]) -> str:
@@ -181,24 +182,27 @@ def _best_so_far(judged: list[tuple[float, float]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """A line as SVG takes it, the place of its last score, and the scores in words."""
+    """A line in the space of a word."""
 
     points: str
+    """The `points` of an SVG polyline."""
     last: tuple[float, float] | None
+    """The coordinates of the last score."""
     words: str
+    """The scores as text."""
     frame: Frame
 
 
 SPARK = Frame(72.0, 18.0, left=3.0, right=69.0, top=3.0, bottom=15.0)
 SPARK_SCORES = 24
-"""Scores that a sparkline draws; of more, the last ones."""
+"""Most scores that a sparkline draws; of more, it draws the last."""
 
 
 def sparkline(scores: Sequence[float | None]) -> Sparkline:
     """Lay out scores in the space of a word; unknown ones are left out."""
     drawn = scores[-SPARK_SCORES:]
     step = SPARK.inner_width / max(1, len(drawn) - 1)
-    places = [(SPARK.left + at * step, SPARK.y(one)) for at, one in enumerate(drawn) if one is not None]
+    places = [(SPARK.left + at * step, SPARK.y(score)) for at, score in enumerate(drawn) if score is not None]
     words = ", ".join("not judged" if score is None else f"{score:.2f}" for score in scores)
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return Sparkline(line, places[-1] if places else None, words, SPARK)
@@ -206,7 +210,7 @@ def sparkline(scores: Sequence[float | None]) -> Sparkline:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar in the drawing."""
+    """A drawn bar."""
 
     x: float
     width: float
@@ -217,17 +221,18 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Values as bars from 0 up, the earliest first."""
+    """Values as bars from 0 up."""
 
     bars: tuple[Bar, ...]
     most: str
-    """The largest value in words; empty if it is 0."""
+    """The largest value as text; empty if it is 0."""
     first: str
+    """The name of the first bar."""
     last: str
     frame: Frame
 
 
-# Beside the bars stands only 0: the largest value stands above them, where it has room however long it is.
+# The left margin only has room for the label 0; the largest value, of any length, is written above the bars.
 SMALL = Frame(360.0, 146.0, left=22.0, right=354.0, top=24.0, bottom=124.0)
 LARGE = Frame(640.0, 200.0, left=22.0, right=634.0, top=24.0, bottom=174.0)
 WIDEST_BAR = 1 / 24
@@ -240,7 +245,7 @@ def bars(
     text: Callable[[float], str],
     frame: Frame = SMALL,
 ) -> Bars | None:
-    """Lay out the value of each name; return None if all are unknown. `text` renders a value."""
+    """Lay out the value of each name, rendered by `text`; None if all values are unknown."""
     most = max((value for value in values if value is not None), default=None)
     if most is None:
         return None

@@ -1,4 +1,4 @@
-"""Guard: who may use the dashboard, under which host, from which pages, and with how large a request."""
+"""Guard: check the token, the host, the origin and the size of each request to the dashboard."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 LARGEST_BODY = 1024 * 1024
 MIN_TOKEN_LENGTH = 16
-"""Characters that a chosen token must have, against brute force."""
+"""Fewest characters of a user's token, against brute force."""
 READING = frozenset({"GET", "HEAD"})
 CHANGING = frozenset({"POST"})
 FOR_PROGRAMS = frozenset({"DELETE"})
-"""The method that ends a session of MCP; browsers have none."""
+"""The method that ends a session of MCP, which browsers don't have."""
 TOKEN = "token"  # noqa: S105 (the name of a parameter)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 (given by somebody who wants that)
+EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 (users choose it deliberately)
 _FOR_BROWSERS = (
     "There is no token: open the address that the command printed, which lets one browser in, once, or send "
     "the header Authorization: Bearer TOKEN."
@@ -58,12 +58,12 @@ POLICY = (
 
 
 class Keys:
-    """The credentials of one running server: tickets, a cookie, and perhaps a token.
+    """The credentials of a running server: tickets, a cookie, and optionally a token.
 
-    A ticket is part of a printed address, so it works once: it is exchanged for the cookie. The token was
-    chosen by whoever started the dashboard, and works as long as that runs. With `browsers=False`, as for
-    MCP, there are neither tickets nor a cookie: each request sends the token. Raises `ConfigError` for a
-    token that is too short.
+    A ticket is part of a printed address, so it works once: it is exchanged for the cookie. The token is
+    chosen by the user who starts the dashboard, and works until that ends. With `browsers=False`, as for MCP,
+    there are neither tickets nor a cookie: each request sends the token. Raises `ConfigError` for a token
+    that is too short.
     """
 
     def __init__(self, token: str | None = None, *, browsers: bool = True) -> None:
@@ -82,46 +82,45 @@ class Keys:
         self._tickets: set[str] = set()
 
     def ticket(self) -> str:
-        """Return a new ticket."""
+        """Create a ticket."""
         ticket = secrets.token_urlsafe(32)
         self._tickets.add(ticket)
         return ticket
 
     def redeem(self, token: str) -> bool:
-        """Return whether this is the token or a ticket; a ticket works once."""
+        """Whether this is the token or a ticket; a ticket works once."""
         if self.is_token(token):
             return True
-        known = [ticket for ticket in self._tickets if _same(token, ticket)]
-        self._tickets.difference_update(known)
-        return bool(known)
+        matches = [ticket for ticket in self._tickets if _same(token, ticket)]
+        self._tickets.difference_update(matches)
+        return bool(matches)
 
     def is_token(self, value: str) -> bool:
-        """Return whether this is the token."""
+        """Whether this is the token."""
         return self._token is not None and _same(value, self._token)
 
     def opens(self, cookie: str | None) -> bool:
-        """Return whether a browser's cookie is the dashboard's."""
+        """Whether a browser's cookie is valid."""
         return self.browsers and cookie is not None and _same(cookie, self.cookie)
 
 
-def _same(value: str, known: str) -> bool:
+def _same(value: str, secret: str) -> bool:
     """Compare in constant time."""
-    return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), known.encode())
+    return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), secret.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the dashboard listens, and which Host headers it answers.
+    """The address of the dashboard, and the Host headers that it admits.
 
-    It answers to the names of loopback and to the host it was given. If it listens on every interface, it
-    answers to any IP address, too: DNS rebinding needs a name. `public` is the URL under which people reach
-    it through a proxy, if they do: it answers to that host, too, and to pages of that origin. Raises
-    `ConfigError` for an invalid `public` URL.
+    It admits the names of loopback, `host`, and the host of `public`. If it listens on every interface, it
+    also admits any IP address: DNS rebinding needs a name. Raises `ConfigError` for an invalid `public` URL.
     """
 
     host: str
     port: int
     public: str = ""
+    """The URL of the dashboard behind a proxy; pages of its origin are admitted. Empty without a proxy."""
 
     def __post_init__(self) -> None:
         """Check the public URL."""
@@ -134,14 +133,14 @@ class Address:
     @property
     def origin(self) -> str:
         """The origin of the public URL, as browsers send it; empty without one."""
-        if (found := _PUBLIC.match(self.public)) is None:
+        if (match := _PUBLIC.match(self.public)) is None:
             return ""
-        scheme, host = found["scheme"].lower(), found["host"].lower()
+        scheme, host = match["scheme"].lower(), match["host"].lower()
         return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}"
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the dashboard."""
         return _bracketed(self.host) in LOOPBACK
 
     @property
@@ -151,25 +150,25 @@ class Address:
         return f"http://{host}:{self.port}/"
 
     def admits(self, host: str) -> bool:
-        """Return whether to answer a request with this Host header, port included."""
+        """Whether to answer a request with this Host header, port included."""
         is_public = bool(self.public) and host.lower() == self.origin.partition("://")[2]
         return is_public or self._is_own(host)
 
     def admits_page(self, origin: str) -> bool:
-        """Return whether a page of this origin may make changes."""
+        """Whether a page of this origin may make changes."""
         if self.public and origin.lower() == self.origin:
             return True
         scheme, _, host = origin.partition("://")
         return scheme == "http" and self._is_own(host)
 
     def _is_own(self, host: str) -> bool:
-        found = _HOST.fullmatch(host.lower())
-        if found is None:
+        match = _HOST.fullmatch(host.lower())
+        if match is None:
             # Browsers leave out the default port of a scheme.
             return self.port == 80 and self._is_own(f"{host}:80")  # noqa: PLR2004 (HTTP's)
-        if int(found["port"]) != self.port:
+        if int(match["port"]) != self.port:
             return False
-        name = found["name"]
+        name = match["name"]
         if name in LOOPBACK or name == _bracketed(self.host.lower()):
             return True
         return self.host in EVERYWHERE and _is_address(name)
@@ -192,20 +191,21 @@ class RefusedError(HTTPException):
 
 
 def check_host(headers: Headers, address: Address) -> None:
-    """Raise `RefusedError` unless a request names one host, which the address admits."""
+    """Raise `RefusedError` unless a request names a single host, which the address admits."""
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not address.admits(hosts[0]):
         raise RefusedError(421, f"Unknown host: this server answers at {address.url} only.")
 
 
 class Guard:
-    """Reject requests without a token, and cross-site requests, before they reach an app.
+    """ASGI middleware that rejects requests without a token, and cross-site requests.
 
-    A request must name a host that the address admits. `?token=` is exchanged for a cookie that scripts can't
-    read and other sites can't send, if the keys are for browsers; programs send `Authorization: Bearer`. A
+    A request must name a host that the address admits. If the keys are for browsers, `?token=` is exchanged
+    for a cookie that scripts can't read and other sites can't send; programs send `Authorization: Bearer`. A
     change must be JSON and come from a page of this origin, or with a bearer token. No body may be larger
-    than 1 MiB, however it is sent. Headers on every answer keep the browser from running or loading anything
-    but the app's own; the nonce for its script and style is in `scope["state"]["nonce"]`.
+    than 1 MiB, whatever its Content-Length. The headers of every response keep the browser from running or
+    loading anything but the app's own files; the nonce for its script and style is in
+    `scope["state"]["nonce"]`.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, address: Address) -> None:
@@ -213,7 +213,7 @@ class Guard:
         self._cookie = f"redraft_{address.port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or refuse it."""
+        """Pass a request on to the app, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -233,7 +233,7 @@ class Guard:
             await answer(scope, receive, secured)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Return whether the app may answer; raise `RefusedError`, or answer a token with a cookie."""
+        """Whether the app may answer. Raises `RefusedError`, or answers a token with a cookie itself."""
         headers, method = Headers(scope=scope), scope["method"]
         check_host(headers, self._address)
         if method not in READING | CHANGING and (self._keys.browsers or method not in FOR_PROGRAMS):
@@ -256,13 +256,13 @@ class Guard:
         return True
 
     def _check_origin(self, headers: Headers, method: str) -> None:
-        """Refuse cross-site requests; a link from another site may lead here."""
+        """Refuse cross-site requests, except for links from other sites."""
         origins = headers.getlist("origin")
         if len(origins) > 1 or any(not self._address.admits_page(origin) for origin in origins):
             raise RefusedError(403, "The request comes from a page of another site.")
         site = headers.get("sec-fetch-site", "none")
-        visit = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
-        if site not in ("same-origin", "none") and not visit:
+        is_link = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if site not in ("same-origin", "none") and not is_link:
             raise RefusedError(403, "The request comes from a page of another site.")
 
     def _check_change(self, headers: Headers, *, is_program: bool) -> None:
@@ -289,7 +289,7 @@ class Guard:
 
 
 class _SecuredSend:
-    """Send an answer with the security headers added."""
+    """Adds the security headers to a response."""
 
     def __init__(self, send: Send, nonce: str) -> None:
         self._send, self._nonce = send, nonce
@@ -306,7 +306,7 @@ class _SecuredSend:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Limit the size of a body as it arrives, whatever its header says."""
+    """Limit the size of a body as it arrives, whatever its Content-Length."""
     size = 0
 
     async def bounded() -> Message:

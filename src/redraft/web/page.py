@@ -1,4 +1,4 @@
-"""What a feature adds to the dashboard: pages, changes that a person can make there, and plain texts."""
+"""Pages, changes and plain texts: the parts that features add to the dashboard."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from redraft.web.project import Project
 
 
 class NotFoundError(LookupError):
-    """The requested thing does not exist: the dashboard answers 404."""
+    """The requested page or record does not exist; the dashboard answers 404."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What a browser asks a page for: path parameters, and the last value of each query parameter.
-
-    `full` is set where long texts are wanted uncut: for JSON, not for HTML.
-    """
+    """A request for a page."""
 
     project: Project
     path: Mapping[str, str]
+    """The path parameters."""
     query: Mapping[str, str]
+    """The last value of each query parameter."""
     full: bool = False
+    """Whether to leave long texts uncut: for JSON, not for HTML."""
 
     def one_of(self, name: str, choices: Collection[str]) -> str:
-        """Return a query parameter that must be one of `choices`, or empty; else raise `ConfigError`."""
+        """A query parameter, which must be empty or one of `choices`; raises `ConfigError`."""
         value = self.query.get(name, "")
         if value and value not in choices:
             raise ConfigError(f"Unknown {name} {value!r}; {nearest(value, choices)}")
@@ -38,43 +38,43 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: HTML at `path`, and the same as JSON at `path` with `.json` appended.
+    """A page: HTML at `path`, and JSON at `path` with `.json` appended.
 
-    `read` gets what `template` knows as `page`. All of it must have gone through `Project.redacted` before
-    anything is computed from its texts. It raises `NotFoundError` for what does not exist, and `ConfigError`
-    for a bad request. `document` turns it into plain data. `functions` are those, and the constants, that the
-    template uses besides the filters of `rendering`. `section` is the path in the navigation that this page
-    belongs under, where its own path does not begin with it.
-
-    A page with a `fingerprint` is live: each open copy asks for that text every second, so it must be cheap,
-    and when the text changes, fetches the page again and replaces the elements with `data-live`. An empty
-    fingerprint says that nothing will change any more.
-
-    `kinds` are those of the records that the page shows, by their `run_id`. With `redirects`, the id of a
-    record of another kind leads to the page of that kind.
+    A page with a `fingerprint` is live: each open copy polls this text every second. When the text changes,
+    the copy fetches the page again and replaces the elements with `data-live`.
     """
 
     path: str
     template: str
     read: Callable[[PageRequest], Awaitable[Any]]
+    """Reads the data that the template gets as `page`.
+
+    It must go through `Project.redacted` before anything is computed from its texts. Raises `NotFoundError`
+    if the record does not exist, and `ConfigError` for a bad request."""
     document: Callable[[Any], Any] = to_json
+    """Turns that data into plain data."""
     functions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Functions and constants of the template, besides the filters of `rendering`."""
     fingerprint: Callable[[PageRequest], Awaitable[str]] | None = None
+    """A text that changes with the page; it must be cheap. Empty if the page will never change again."""
     section: str = ""
+    """The path in the navigation that the page belongs to, unless its own path begins with it."""
     kinds: tuple[str, ...] = ()
+    """The kinds of records that the page shows, by their `run_id`."""
     redirects: bool = False
+    """Whether the id of a record of another kind redirects to the page of that kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a person submits: the parameters of the path, and the fields of the form."""
+    """A submitted form: the path parameters and the fields."""
 
     project: Project
     path: Mapping[str, str]
     fields: Mapping[str, Any]
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text field; raise `ConfigError` if it is missing, or not a text."""
+        """A text field; raises `ConfigError` if it is missing or not a text."""
         value = self.fields.get(name, default)
         if not isinstance(value, str):
             raise ConfigError(f"The field {name!r} must be a string, got {value!r}.")
@@ -83,11 +83,12 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change: a POST of JSON to `path` makes it, and answers `{"message": ...}`.
+    """A change: a POST of JSON to `path` that answers `{"message": ...}`.
 
-    `make` returns that message: a sentence on what has happened. If it raises `ConfigError` (400),
-    `NotFoundError` (404) or `StoreError` (503), nothing has changed, and the answer is `{"error": ...}`. In a
-    template, a form with `data-change` posts its fields to its action, and the page shows the answer.
+    `make` makes the change and returns the message, a sentence on the result. If it raises `ConfigError`
+    (400), `NotFoundError` (404) or `StoreError` (503), nothing has changed, and the answer is
+    `{"error": ...}`. In a template, a form with `data-change` posts its fields to its action, and the page
+    shows the answer.
     """
 
     path: str
@@ -96,9 +97,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """A text of which a page shows only the beginning: `read` returns all of it, served at `path`.
+    """The whole of a text that a page cuts, served at `path` with secrets withheld.
 
-    Secrets in it are withheld. `read` raises `NotFoundError` for what does not exist.
+    `read` raises `NotFoundError` if the text does not exist.
     """
 
     path: str
@@ -107,7 +108,7 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one feature adds to the dashboard."""
+    """The parts that a feature adds to the dashboard."""
 
     pages: Sequence[Page]
     changes: Sequence[Change] = ()

@@ -1,4 +1,4 @@
-"""People: who may decide, each with a token of their own, of which only a hash is stored."""
+"""People: approvers, each with their own token, of which only a hash is stored."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ if TYPE_CHECKING:
     from redraft.web.page import Form
 
 SPACE = "people"
-"""The space of those who share a long-term storage."""
+"""The space of the people in a shared long-term storage."""
 PERSON = "person"
-"""The kind of the records; the key is the hash of the token."""
+"""The kind of the records, whose keys are hashes of tokens."""
 MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Someone who has proved who they are with a token; `token_id` is the beginning of its hash."""
+    """The owner of a token."""
 
     name: str
     token_id: str
+    """The beginning of the hash of the token."""
     since: str = ""
+    """When the token was created, in ISO 8601."""
 
 
 @asynccontextmanager
 async def people_of(store: Store | None) -> AsyncGenerator[People]:
-    """Yield the people of a project's store, and with the setting `long_term_storage` of all that share it.
+    """Yield the people of a project's store and, if it is set, of the `long_term_storage`.
 
-    Raises `ConfigError` if the settings keep nothing.
+    Raises `ConfigError` if storage is turned off.
     """
     url = load_settings().long_term_storage
     if url is None:
@@ -56,22 +58,22 @@ async def people_of(store: Store | None) -> AsyncGenerator[People]:
 
 
 async def who_decides(form: Form) -> Person | str:
-    """Return who submits a form, by its fields `by` and `token`; raises `ConfigError` as `People.who`."""
+    """The person who submits a form, by its fields `by` and `token`; raises as `People.who` does."""
     async with people_of(form.project.store) as people:
         return await people.who(form.text("by", "").strip(), form.text("token", "").strip())
 
 
 class People:
-    """The people that stores know; new ones go into the first store.
+    """The people in some stores; `add` writes to the first store.
 
-    A token has 256 random bits, so a plain hash keeps it.
+    Tokens have 256 random bits, so a plain hash is safe.
     """
 
     def __init__(self, *stores: Store) -> None:
         self._stores = stores
 
     async def add(self, name: str) -> str:
-        """Give a person a token and return it, for the only time; raises `ConfigError` if they have one."""
+        """Create a token for a person and return it, this once; raises `ConfigError` if they have a token."""
         if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > MAX_NAME:
             raise ConfigError(f"Expected a name of 1 to {MAX_NAME} printable characters, got {name!r}.")
         if any(person.name == name for person in await self.all()):
@@ -82,37 +84,37 @@ class People:
         return token
 
     async def all(self) -> list[Person]:
-        """Return everyone who has a token, by name."""
-        found = [_person(record) for store in self._stores for record in intact(await store.find(PERSON))]
-        return sorted(found, key=lambda person: person.name)
+        """All people with a token, sorted by name."""
+        people = [_person(record) for store in self._stores for record in intact(await store.find(PERSON))]
+        return sorted(people, key=lambda person: person.name)
 
     async def revoke(self, name: str) -> None:
-        """Make a person's token worthless from now on; raises `ConfigError` if they have none."""
-        found = [
+        """Revoke a person's token; raises `ConfigError` if they have none."""
+        keys = [
             (store, record.key)
             for store in self._stores
             for record in intact(await store.find(PERSON))
             if record.data["name"] == name
         ]
-        if not found:
+        if not keys:
             names = [person.name for person in await self.all()]
             hint = nearest(name, names) if names else "nobody has one yet."
             raise ConfigError(f"{name!r} has no token; {hint}")
-        for store, key in found:
+        for store, key in keys:
             await store.delete(PERSON, key)
 
     async def identify(self, token: str) -> Person:
-        """Return whose token this is; raises `ConfigError` for one that is unknown or was revoked."""
+        """The owner of a token; raises `ConfigError` for an unknown or revoked token."""
         for store in self._stores:
             if (record := await store.get(PERSON, _hash(token))) is not None:
                 return _person(record)
         raise ConfigError("The token is unknown, or was revoked.")
 
     async def who(self, name: str, token: str) -> Person | str:
-        """Return who acts as `name`: the owner of the token, or without a token just the name.
+        """The person who acts as `name`: the owner of the token, or just the name without a token.
 
-        Raises `ConfigError` for a token that is unknown, or another person's, and for the name of somebody
-        who has a token and did not give it.
+        Raises `ConfigError` for an unknown token, for another person's token, and for the name of a person
+        with a token if the token is missing.
         """
         if token:
             person = await self.identify(token)

@@ -1,4 +1,4 @@
-"""Project: what the pages read and change, with the secrets in it withheld."""
+"""Project: the store behind the pages, and the redaction of everything that they show."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ T = TypeVar("T")
 OVERLAP = 4_096
 """Characters redacted beyond the cut, so that a secret that straddles it is still recognised."""
 SHORT = 2_000
-REMEMBERED = 20_000
-"""How many short texts are remembered in redacted form: lists show the same ones again and again."""
+CACHED = 20_000
+"""Short texts whose redacted forms are cached: lists show the same texts again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The store of a project, where it is (for people), and the redactor of this process.
+    """The store of a project, and the redactor of this process.
 
-    What a page shows goes through `redacted` before anything is computed from it: a text taken apart first,
-    word by word, would hide its secrets from the redactor.
+    Data must go through `redacted` before a page computes anything from it: the redactor would not recognise
+    the secrets in a text that is already split into words.
     """
 
     store: Store
     place: str
+    """The location of the store, for people."""
     redactor: Redactor = field(default_factory=redactor_of_environment)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the dashboard shuts down, so that streams end."""
@@ -44,22 +45,24 @@ class Project:
             names = set[str]()
             return self.redactor.redact(text, names).text, frozenset(names)
 
-        object.__setattr__(self, "_redact_short", lru_cache(REMEMBERED)(redact))
+        object.__setattr__(self, "_redact_short", lru_cache(CACHED)(redact))
 
     @classmethod
     def here(cls) -> Project:
-        """Return the project of the working directory; raises `ConfigError` if the settings keep nothing."""
+        """The project of the working directory; raises `ConfigError` if storage is turned off."""
         return cls(required_project_store("runs"), str(project_place()))
 
     def shared(self, make: Callable[[Project], T]) -> T:
-        """Return `make(project)`, made once: what a feature remembers from one request to the next."""
+        """The cached result of `make(project)`, for data that a feature shares between requests."""
         if make not in self._shared:
             self._shared[make] = make(self)
         return cast("T", self._shared[make])
 
     async def stored_runs(self, run_ids: Iterable[str]) -> frozenset[str]:
-        """Return those of these runs that are stored, and so have a page to link to."""
-        return frozenset([one for one in run_ids if one and await self.store.get("run", one) is not None])
+        """The runs among these ids that are stored, and so have a page."""
+        return frozenset(
+            [run_id for run_id in run_ids if run_id and await self.store.get("run", run_id) is not None]
+        )
 
     async def redacted(
         self,
@@ -69,10 +72,10 @@ class Project:
         spared: tuple[type, ...] = (),
         allow: Collection[str] = (),
     ) -> T:
-        """Return a value as it may be shown: secrets withheld and, unless `full`, long texts cut.
+        """Withhold the secrets in a value and, unless `full`, cut its long texts.
 
-        Values of a `spared` class stay as they are, and so do the terms in `allow`, except for secrets. It
-        takes a quarter of a second for a megabyte, so it is done in a thread.
+        Values of a `spared` class stay as they are, and so do the terms in `allow`, unless they are secrets.
+        Runs in a thread, since it takes a quarter of a second for a megabyte.
         """
         if allow:
             allowing = replace(self, redactor=redactor_of_environment(allow=allow))
@@ -85,14 +88,14 @@ class Project:
         return await asyncio.to_thread(redact_record, value, text, walk)
 
     async def redacted_text(self, text: str) -> str:
-        """Return a text, uncut, with the secrets in it withheld."""
+        """Withhold the secrets in a text, uncut."""
         return await asyncio.to_thread(self._redact, text, set())
 
     def _redact(self, text: str, names: set[str]) -> str:
         if len(text) > SHORT:
             return self.redactor.redact(text, names).text
-        clean, found = self._redact_short(text)
-        names |= found
+        clean, recognised = self._redact_short(text)
+        names |= recognised
         return clean
 
     def _redact_and_cut(self, text: str, names: set[str]) -> str:

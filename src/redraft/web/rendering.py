@@ -1,4 +1,4 @@
-"""Rendering: templates and their filters, static files, long and hostile texts, and texts side by side."""
+"""Rendering: templates and their filters, static files, long or hostile texts, and text comparison."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from redraft.types import render_usage
 PROGRAM = f"Redraft {version('redraft')}"
 STATIC = {"redraft.css": "text/css", "redraft.js": "text/javascript", "redraft.svg": "image/svg+xml"}
 LONGEST = 100_000
-"""Characters shown of one text: a page with many versions of a megabyte each would be of no use."""
+"""Longest text on a page; a page with many versions of a megabyte each would be unusable."""
 CUT = "\n\n[cut here: "
 _CUT = re.compile(re.escape(CUT) + r"[\d,]+ more characters\]\Z")
 
 
 def render(template: str, **context: Any) -> str:
-    """Return a page; a template is named by its path in the package, such as `web/templates/base.html`."""
+    """Render a template, named by its path in the package, such as `web/templates/base.html`."""
     return _environment().get_template(template).render(program=PROGRAM, **context)
 
 
@@ -64,28 +64,28 @@ def _environment() -> Environment:
 
 @cache
 def static_text(name: str) -> str:
-    """Return the content of a file in `static/`."""
+    """The content of a file in `static/`."""
     return (files("redraft.web") / "static" / name).read_text("utf-8")
 
 
 @cache
 def static_path(name: str) -> str:
-    """Return the address of a file in `static/`, which changes when the file does."""
+    """The address of a file in `static/`, which changes with its content."""
     return f"/static/{name}?{digest(static_text(name))[:12]}"
 
 
 def digest(text: str) -> str:
-    """Return the SHA-256 of a text in hexadecimal."""
+    """The SHA-256 of a text in hexadecimal."""
     return sha256(text.encode()).hexdigest()
 
 
 def policy_hash(text: str) -> str:
-    """Return the source expression by which a content security policy allows an inline text."""
+    """The source expression with which a content security policy allows an inline text."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def score(value: float | None) -> str:
-    """Render a score with two digits, an unknown one as a question mark."""
+    """Render a score with two digits, or `?` if it is unknown."""
     return "?" if value is None else f"{value:.2f}"
 
 
@@ -100,7 +100,7 @@ def count(value: int | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Render a duration with the digits that matter."""
+    """Render a duration with the significant digits."""
     if value is None:
         return "unknown"
     if value < MINUTE:
@@ -123,51 +123,50 @@ def url(text: str) -> str:
 
 
 def inert(value: Any) -> Any:
-    """Return what a template prints for a value: control and bidirectional characters made visible."""
+    """Make control and bidirectional characters visible; applied to every value that a template prints."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return visible(value)
 
 
 def clipped(text: str) -> str:
-    """Return a text that is not too long to show: its beginning, and how much was cut."""
+    """Cut a text at `LONGEST` characters, with a note of the number of characters that are missing."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}{cut_note(len(text) - LONGEST)}"
 
 
 def cut_note(characters: int) -> str:
-    """Return what stands at the end of a text that was cut."""
+    """The note at the end of a cut text."""
     return f"{CUT}{characters:,} more characters]"
 
 
 def is_cut(text: str) -> bool:
-    """Return whether a text ends with a note that it was cut."""
+    """Whether a text ends with the note of a cut text."""
     return _CUT.search(text, max(0, len(text) - len(CUT) - 40)) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """How two texts differ: as `hunks` of lines, or as both texts where they have little in common.
-
-    A number among the hunks counts unchanged lines that are left out.
-    """
+    """The difference between two texts."""
 
     is_same: bool = False
     hunks: tuple[list[Line] | int, ...] = ()
+    """The changed lines; a number replaces that many unchanged lines."""
     sides: tuple[str, str] | None = None
+    """Both texts, instead of hunks, if they have little in common."""
 
 
 CONTEXT = 2
-"""Unchanged lines shown around each change."""
+"""Unchanged lines around each change."""
 ALIKE = 0.4
-"""The similarity below which two texts stand side by side: a diff would only mix up their words."""
+"""The similarity below which two texts are shown side by side: a diff would only mix up their words."""
 LARGEST = 200_000
-"""Characters of both texts together beyond which they are not compared word by word."""
+"""Most characters of both texts together for a comparison word by word."""
 
 
 SHORT = 20_000
-"""Characters of both texts together up to which the result is remembered."""
-REMEMBERED = 500
-"""Pairs of texts remembered: a live page compares the same ones again and again."""
+"""Most characters of both texts together for which the result is cached."""
+CACHED = 500
+"""Cached results: a live page compares the same texts again and again."""
 
 
 def text_change(before: str, after: str) -> TextChange:
@@ -175,7 +174,7 @@ def text_change(before: str, after: str) -> TextChange:
     if before == after:
         return TextChange(is_same=True)
     is_short = len(before) + len(after) <= SHORT
-    return (_remembered_change if is_short else _change)(before, after)
+    return (_cached_change if is_short else _change)(before, after)
 
 
 def _change(before: str, after: str) -> TextChange:
@@ -184,4 +183,4 @@ def _change(before: str, after: str) -> TextChange:
     return TextChange(hunks=tuple(hunks(word_diff(before, after), CONTEXT)))
 
 
-_remembered_change = lru_cache(REMEMBERED)(_change)
+_cached_change = lru_cache(CACHED)(_change)

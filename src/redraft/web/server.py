@@ -1,4 +1,4 @@
-"""Server: a dashboard that listens until it is interrupted, and endpoints of programs that do other work."""
+"""Server: run the dashboard until it is interrupted, and endpoints inside other programs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from redraft.web.project import Project
 
 REQUEST_TIMEOUT = 10.0
-"""Seconds within which a connection must have sent the head of a request."""
+"""Seconds within which a connection must send the head of a request."""
 MAX_CONNECTIONS = 500
-"""Connections at once; beyond, the one that has waited longest for a request is closed."""
+"""Most open connections; a further connection closes the idle connection that has waited longest."""
 GRACE = 2
-"""Seconds that answers under way have when a server shuts down."""
+"""Seconds for responses under way when a server shuts down."""
 
 
 def serve(
@@ -42,13 +42,13 @@ def serve(
 ) -> None:
     """Serve a guarded app until it is interrupted.
 
-    Port 0 takes a free one; `started` is called with the address that it listens at. Raises `ConfigError` if
-    it can't listen there.
+    Port 0 takes a free port; `started` is called with the address of the server. Raises `ConfigError` if it
+    can't listen there.
     """
     with listening_socket(address) as listener:
         address = replace(address, port=listener.getsockname()[1])
         started(address)
-        # Once all is closed, uvicorn raises the interrupt again: here, that is the normal end.
+        # uvicorn raises the interrupt again once everything is closed: the normal end of a dashboard.
         with suppress(KeyboardInterrupt):
             asyncio.run(_serve(Guard(app, keys, address), project, listener))
 
@@ -61,7 +61,7 @@ async def _serve(app: ASGIApp, project: Project, listener: socket.socket) -> Non
 
 
 class _Dashboard(uvicorn.Server):
-    """End what streams before waiting for answers under way."""
+    """A server that ends event streams before it waits for responses under way."""
 
     def __init__(self, config: uvicorn.Config, project: Project) -> None:
         super().__init__(config)
@@ -74,7 +74,7 @@ class _Dashboard(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: ASGIApp, listen: str) -> AsyncGenerator[Address]:
-    """Serve an application at `HOST:PORT` while the block runs; yield its address. Raises `ConfigError`."""
+    """Serve an application at `HOST:PORT` in the background; yield its address. Raises `ConfigError`."""
     address = parsed_address(listen)
     with listening_socket(address) as listener:
         address = replace(address, port=listener.getsockname()[1])
@@ -97,7 +97,7 @@ class _Endpoint(uvicorn.Server):
 
 
 def parsed_address(text: str) -> Address:
-    """The address in `HOST:PORT`, which admits the host of the setting `dashboard_url`, too.
+    """Parse `HOST:PORT`; the address also admits the host of the setting `dashboard_url`.
 
     Raises `ConfigError`.
     """
@@ -108,21 +108,22 @@ def parsed_address(text: str) -> Address:
 
 
 class HttpConnection(H11Protocol):
-    """A connection that is closed unless a request arrives in time, and first if there are too many.
+    """A connection that is closed if no request arrives in time, or if there are too many connections.
 
-    Otherwise whoever opens connections and sends nothing would keep everyone else out.
+    Otherwise, a client could lock out all others by opening connections and sending nothing.
     """
 
     waits_since: float
-    """When it began to wait for a request that has not begun yet, in seconds of its loop."""
+    """When the connection became idle, by the clock of its loop."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] (as uvicorn has it)
         """Wait for the first request; make room if there are too many connections."""
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > MAX_CONNECTIONS:
-            others = cast("set[HttpConnection]", self.connections)
-            oldest = min((one for one in others if one.is_waiting), key=attrgetter("waits_since"))
+            connections = cast("set[HttpConnection]", self.connections)
+            idle = (connection for connection in connections if connection.is_waiting)
+            oldest = min(idle, key=attrgetter("waits_since"))
             oldest.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -138,7 +139,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no request is being answered."""
+        """Whether the connection is idle."""
         return not self.transport.is_closing() and (not self.cycle or bool(self.cycle.response_complete))
 
     def _wait(self) -> None:
@@ -151,7 +152,7 @@ class HttpConnection(H11Protocol):
 
 
 def server_config(app: ASGIApp) -> uvicorn.Config:
-    """Return the server's settings: it logs only warnings, and closes connections that send no request."""
+    """The settings of a server that logs only warnings and closes idle connections."""
     return uvicorn.Config(
         app,
         http=HttpConnection,
@@ -166,7 +167,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
 
 
 def listening_socket(address: Address) -> socket.socket:
-    """Return a socket that listens at an address; raises `ConfigError` if it can't."""
+    """Open a socket that listens at an address; raises `ConfigError` if it can't."""
     host = address.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
@@ -185,5 +186,5 @@ def listening_socket(address: Address) -> socket.socket:
 
 
 def login_url(keys: Keys, url: str) -> str:
-    """Return the URL of a dashboard as one that lets one browser in, once."""
+    """The URL of a dashboard with a ticket, which lets a single browser in, once."""
     return f"{url.rstrip('/')}/?{TOKEN}={keys.ticket()}"
