@@ -388,7 +388,7 @@ class RunContext:
     """
     rivals: Sequence[ReflectionEvaluation] = ()
     """The judgements of other candidates for the same version; grows while they are judged."""
-    live: Any = field(default=None, repr=False, compare=False)
+    state: Any = field(default=None, repr=False, compare=False)
     """The state of the run, for the project's own verbs."""
     conversation: Conversation | None = None
     """The conversation that led to the output under judgement, if its writer uses tools."""

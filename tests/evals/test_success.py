@@ -8,7 +8,7 @@ from redraft import Agent, ConfigError, ModelError, QualityCriterion, Reflection
 from redraft._codec import to_json
 from redraft.evals import SuccessCriteria, success_criteria
 from redraft.loop.record import Origin
-from redraft.loop.select import Peaks
+from redraft.loop.select import BestScores
 from redraft.stores.sqlite import MemoryStore
 from redraft.types import Issue
 from support.kept_runs import record
@@ -17,7 +17,7 @@ from support.versions import version
 
 def run(*scores, reason="max_iterations", **fields):
     """A record of a run with these scores, satisfactory from 0.8; a pair has issues, too."""
-    versions, peaks = [], Peaks()
+    versions, best_scores = [], BestScores()
     for number, given in enumerate(scores, 1):
         score, issues = given if isinstance(given, tuple) else (given, ())
         good = score is not None and score >= 0.8
@@ -28,7 +28,7 @@ def run(*scores, reason="max_iterations", **fields):
             )
         )
     for one in versions:
-        one.gain = peaks.gain(one.evaluation)[0]
+        one.gain = best_scores.gain(one.evaluation)[0]
     return record(versions, reason, **fields)
 
 

@@ -553,7 +553,7 @@ def test_a_journal_that_cannot_be_read_for_a_while_is_reported_once_an_outage_an
                 assert await log.look_up(f"{number}{step}") is None
                 await log.write(f"{number}{step}", {"name": "generate"})
         assert len(await store.find(STEP)) == 12
-        assert log.trouble == ""
+        assert log.store_error == ""
 
     asyncio.run(main())
     messages = [record.message for record in caplog.records]

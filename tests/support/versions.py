@@ -1,6 +1,6 @@
 """Histories for tests, written as short as their scores."""
 
-from redraft.loop.select import Peaks
+from redraft.loop.select import BestScores
 from redraft.types import ReflectionEvaluation, ReflectionVersion
 
 
@@ -31,10 +31,10 @@ def history(*scores, **fields):
 
 def gained(versions):
     """The same versions with their gains filled in, as a run does."""
-    peaks = Peaks()
+    best_scores = BestScores()
     for each in versions:
         if each.repeats is None:
-            each.gain, each.margin = peaks.gain(each.evaluation)
+            each.gain, each.margin = best_scores.gain(each.evaluation)
     return versions
 
 

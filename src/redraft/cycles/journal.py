@@ -52,7 +52,7 @@ class CycleSteps:
     """
 
     def __init__(self, store: Store, cycle: CycleRecord, write_behind: WriteBehind) -> None:
-        self.trouble = ""
+        self.store_error = ""
         # The journal protects against a killed process, not against a machine failure, so a database need
         # not flush its disk.
         self._store = store.hasty() if isinstance(store, PostgresStore) else store
@@ -158,7 +158,7 @@ class CycleSteps:
     def _ended(self, writing: asyncio.Task[Any]) -> None:
         self._writing.discard(writing)
         if not writing.cancelled() and isinstance(error := writing.exception(), StoreError):
-            self._is_broken, self.trouble = True, str(error)
+            self._is_broken, self.store_error = True, str(error)
             if not isinstance(error, LeaseError):  # a lost lease is raised by the next step
                 self._write_behind.mark_away(str(error))
 

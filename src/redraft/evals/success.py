@@ -22,7 +22,7 @@ from redraft.loop.journal import RunKey
 from redraft.loop.pattern import pattern_or_default
 from redraft.loop.record import RUN, Origin
 from redraft.loop.runs import ENDED_RUNS, Runs
-from redraft.loop.select import Peaks
+from redraft.loop.select import BestScores
 from redraft.loop.stop import plateau, quality_met
 from redraft.loop.version_diff import addressed
 from redraft.models.names import label_of_model, model_of
@@ -251,9 +251,9 @@ def _is_improved(record: RunRecord) -> bool | None:
         return None
     if best is first:
         return False if first.evaluation.is_conclusive else None
-    peaks = Peaks()
-    peaks.gain(first.evaluation)
-    gain, margin = peaks.gain(best.evaluation)
+    best_scores = BestScores()
+    best_scores.gain(first.evaluation)
+    gain, margin = best_scores.gain(best.evaluation)
     return None if gain is None else gain > margin
 
 

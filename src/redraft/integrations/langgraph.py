@@ -29,7 +29,7 @@ try:
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs] (it has types, but no marker)
 except ImportError as missing:
     raise MissingExtraError("A graph of LangGraph", "langgraph") from missing
-from redraft.loop.triggers import live_of
+from redraft.loop.triggers import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.triggers import LiveRun
+    from redraft.loop.triggers import RunState
     from redraft.protocols import Advisor, ModelChoice, ModelRole, RunContext
     from redraft.stores.base import Store
     from redraft.types import Criterion
@@ -184,8 +184,8 @@ class GraphAdapter:
             place, given = checkpoint, [HumanMessage(prompt)]
         else:
             given = [*messages_from_dict(messages), HumanMessage(prompt)]
-        live = live_of(run)
-        calls = GraphCalls(live, "generation" if run.attempt.number == 1 else "revision")
+        run_state = state_of(run)
+        calls = GraphCalls(run_state, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": given}, place)
         try:
             within = step_context.get().budget
@@ -194,7 +194,7 @@ class GraphAdapter:
             answer = self._answer(final.values)
         except asyncio.CancelledError:
             if step_context.get().budget is None:  # with a budget, the step has counted the usage already
-                live.pay(calls.role, calls.used)
+                run_state.add_usage(calls.role, calls.used)
             raise
         except Exception as error:
             raise calls.failure(error, final.conversation) from error
@@ -258,10 +258,10 @@ class GraphCalls(BaseCallbackHandler):
     raise_error = True  # of LangChain: an error here ends the run
     run_inline = True
 
-    def __init__(self, live: LiveRun, role: ModelRole) -> None:
+    def __init__(self, run_state: RunState, role: ModelRole) -> None:
         self.used = NOTHING_USED
         self.role: ModelRole = role
-        self._live = live
+        self._run_state = run_state
         self._over: UnfinishedError | None = None
         self._failed: BaseException | None = None
 
@@ -272,7 +272,7 @@ class GraphCalls(BaseCallbackHandler):
         **options: Any,
     ) -> None:
         """Stop before a call if the budget is spent, or too small for what the call sends."""
-        if reason := self._live.spent(self.role, self.used):
+        if reason := self._run_state.spent(self.role, self.used):
             self._over = UnfinishedError(
                 f"The {reason.value.replace('_', ' ')} was spent before the graph came to its answer.",
                 reason=reason,

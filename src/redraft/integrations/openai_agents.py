@@ -23,7 +23,7 @@ try:
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
     raise MissingExtraError("An agent of the OpenAI Agents SDK", "openai-agents") from missing
-from redraft.loop.triggers import live_of
+from redraft.loop.triggers import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
 
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.triggers import LiveRun
+    from redraft.loop.triggers import RunState
     from redraft.protocols import Advisor, ModelCall, ModelChoice, ModelRole, RunContext
     from redraft.stores.base import Store
     from redraft.types import Criterion
@@ -170,8 +170,8 @@ class OpenAIAdapter:
             agent = self._answering(run)
         items.append({"role": "user", "content": prompt})
         role = "generation" if run.attempt.number == 1 else "revision"
-        live = live_of(run)
-        calls = ModelCalls(live, role, self.context, items, self.run_config)
+        run_state = state_of(run)
+        calls = ModelCalls(run_state, role, self.context, items, self.run_config)
         calls.limit_reply(agent, agent.instructions)
         try:
             within = step_context.get().budget
@@ -179,7 +179,7 @@ class OpenAIAdapter:
             result = await (running if within is None else within.in_time(running, "the agent was at work"))
         except asyncio.CancelledError:
             if step_context.get().budget is None:  # with a budget, the step has counted the usage already
-                live.pay(calls.role, calls.used)
+                run_state.add_usage(calls.role, calls.used)
             raise
         except Exception as error:
             raise calls.failure(error) from error
@@ -241,7 +241,7 @@ class ModelCalls(RunHooks[Any]):
 
     def __init__(
         self,
-        live: LiveRun,
+        run_state: RunState,
         role: ModelRole,
         context: Any,
         items: Sequence[Any],
@@ -249,7 +249,7 @@ class ModelCalls(RunHooks[Any]):
     ) -> None:
         self.context = RunContextWrapper(context)
         self.role: ModelRole = role
-        self._live = live
+        self._run_state = run_state
         config = config or RunConfig()
         self._own = config.model_settings or ModelSettings()
         # The SDK reads the settings anew before each call.
@@ -283,7 +283,7 @@ class ModelCalls(RunHooks[Any]):
     ) -> None:
         """Stop before a call that would exceed the budget."""
         self._items = [*input_items]
-        if reason := self._live.spent(self.role, self.used):
+        if reason := self._run_state.spent(self.role, self.used):
             made = f"{self._requests} step{'' if self._requests == 1 else 's'}"
             raise UnfinishedError(
                 f"The {reason.value.replace('_', ' ')} was spent after {made} of the agent, before "

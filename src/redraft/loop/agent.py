@@ -30,7 +30,7 @@ from redraft.loop.pattern import (
 from redraft.loop.record import Origin
 from redraft.loop.run import run_and_store
 from redraft.loop.stream import RunStream
-from redraft.loop.triggers import LiveRun
+from redraft.loop.triggers import RunState
 from redraft.loop.verbs import judge_of, judges_of, model_verbs
 from redraft.models.model_settings import checked_settings, recorded_settings
 from redraft.models.names import label_of_model, model_of
@@ -346,14 +346,14 @@ class Agent(Generic[OutputT]):
         pattern = pattern_or_default(pattern, self._pattern)
         if pattern is not self._pattern:
             self._verbs(pattern, self._judges)  # raises the errors of its triggers now
-        live = LiveRun(pattern.triggers)
+        state = RunState(pattern.triggers)
 
         def start(
             listener: Callable[[StreamEvent], None],
         ) -> Coroutine[Any, Any, ReflectionResult[OutputT]]:
-            return self._run(query, pattern, draft, run_id, live=live, on_event=listener)
+            return self._run(query, pattern, draft, run_id, state=state, on_event=listener)
 
-        return RunStream(start, live, pattern)
+        return RunStream(start, state, pattern)
 
     async def _run(
         self,
@@ -363,7 +363,7 @@ class Agent(Generic[OutputT]):
         run_id: str | None,
         step: Step | None = None,
         *,
-        live: LiveRun | None = None,
+        state: RunState | None = None,
         on_event: Callable[[StreamEvent], None] | None = None,
         temperature: float | None = None,
     ) -> ReflectionResult[OutputT]:
@@ -386,7 +386,7 @@ class Agent(Generic[OutputT]):
             check_images(task, self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
         if pattern.budget_usd is not None:
             check_prices(self._model, judge_of(pattern, self._model) if judges.signals.judged else None)
-        verbs = replace(self._verbs(pattern, judges), live=live)
+        verbs = replace(self._verbs(pattern, judges), state=state)
         if temperature is not None:
             verbs = _drafting_at(temperature, verbs)
         if step is None:

@@ -10,7 +10,7 @@ from redraft._steps import step_context, step_scope
 from redraft._texts import copy_of, key_of, listed
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage, settle
-from redraft.loop.triggers import live_of
+from redraft.loop.triggers import state_of
 from redraft.protocols import FRESH_TEMPERATURE
 from redraft.types import (
     NOT_JUDGED,
@@ -83,7 +83,7 @@ class Contest:
     def __init__(self, evaluate: Evaluator, run: RunContext) -> None:
         self.evaluate = evaluate
         self.run = run
-        self.live = live_of(run)
+        self.state = state_of(run)
         self.role: ModelRole = "generation" if run.attempt.number == 1 else "revision"
         self.count = 0
         self.candidates: list[Contender] = []
@@ -236,7 +236,7 @@ class Contest:
         self, name: str, returns: type[R], effect: Callable[[], Awaitable[R]], role: ModelRole
     ) -> R:
         """Carry out a part of the step under way as a step of its own: recorded, retried, and in time."""
-        within, steps = step_context.get().budget, self.live.steps
+        within, steps = step_context.get().budget, self.state.steps
 
         def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
             wait = steps.wait_before(name, error, wait)

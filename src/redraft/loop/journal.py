@@ -94,14 +94,14 @@ class Journalled:
     has ended, and in `unrestorable`; the run goes on, and resuming it raises `StoreError` at that step.
 
     A store that can't be read raises `StoreError` at the first step, before anything is spent. One that can't
-    be written later costs no result: a warning is logged, `trouble` says why, and the missing records are
+    be written later costs no result: a warning is logged, `store_error` says why, and the missing records are
     written, in order, with the next step that can be.
 
     Inside a worker of a fleet, the claim of the worker guards what is written: if another worker has taken
     over the run, `ClaimLostError` is raised, and nothing is written.
 
     A journal serves one run: `begin` stores the record of the run, or resumes the one under this id, and
-    `follow` stores how the run ended. A step before `begin` raises `ConfigError`. `resumes=False` says that
+    `track` stores how the run ended. A step before `begin` raises `ConfigError`. `resumes=False` says that
     the id is new, so nothing has to be looked up. `log` is where the steps go if not one by one into the
     store; whoever passes one stores the record of the run, too.
     """
@@ -128,7 +128,7 @@ class Journalled:
         self._recorded: dict[str, StepData] | None = None if resumes else {}
         self._position = 0
         self._has_begun = log is not None
-        self._trouble = ""
+        self._store_error = ""
         self._refusal: ChangedRunError | None = None
         self._last: StepData = {"elapsed": 0.0, "at": ""}
         self.unrestorable: list[str] = []
@@ -143,9 +143,9 @@ class Journalled:
         return self
 
     @property
-    def trouble(self) -> str:
+    def store_error(self) -> str:
         """Why the store does not have all of the run; empty if it has."""
-        return self._trouble or self._log.trouble
+        return self._store_error or self._log.store_error
 
     async def begin(self, record: K) -> K | None:
         """Store the record of the run, or resume the one under this id; return that one if it has finished.
@@ -176,11 +176,11 @@ class Journalled:
             if self.resumes:
                 raise
             logger.warning("The %s is not stored: %s", record.noun, error)
-            self._trouble = str(error)
+            self._store_error = str(error)
             self.is_closed = True
         return None
 
-    async def follow(self, record: StoredRecord, work: Awaitable[R]) -> R:
+    async def track(self, record: StoredRecord, work: Awaitable[R]) -> R:
         """Await the work, which fills in the record, and store the record however the work ends."""
         try:
             result = await work
@@ -201,7 +201,7 @@ class Journalled:
             await self._put(record.stored())
         except StoreError as error:
             logger.warning("The end of the %s %s is not stored: %s", record.noun, record.run_id, error)
-            self._trouble = str(error)
+            self._store_error = str(error)
 
     async def _put(self, record: Record) -> None:
         await (self.store.put(record) if self._claim is None else self._claim.write(record))
@@ -460,7 +460,7 @@ class StepLog(Protocol):
     """Where the records of a journal's steps are, and when they are written."""
 
     @property
-    def trouble(self) -> str:
+    def store_error(self) -> str:
         """Why steps are missing in it; empty if none are."""
         ...
 
@@ -488,7 +488,7 @@ class StepRecords:
     """
 
     def __init__(self, store: Store, run_id: str, claim: Claim | None = None) -> None:
-        self.trouble = ""
+        self.store_error = ""
         self._is_unreadable = False
         self._store = store
         self._run_id = run_id
@@ -507,7 +507,7 @@ class StepRecords:
 
     async def look_up(self, place: str, /) -> StepData | None:
         """Return the step at a place from the store, unless the store can't be used at present."""
-        if self.trouble:
+        if self.store_error:
             return None
         try:
             found = await self._store.get(STEP, f"{self._run_id}/{place}")
@@ -538,7 +538,7 @@ class StepRecords:
             self._warn(error)
             self._waiting[record.key] = record
             return data
-        self.trouble = ""
+        self.store_error = ""
         return data if is_new else stored.data
 
     async def _put(self, record: Record) -> tuple[Record, bool]:
@@ -548,9 +548,9 @@ class StepRecords:
         return record, True
 
     def _warn(self, error: StoreError) -> None:
-        if not self.trouble:
+        if not self.store_error:
             logger.warning("The run %s continues, but its steps are not recorded: %s", self._run_id, error)
-        self.trouble = str(error)
+        self.store_error = str(error)
 
 
 def _around(place: str) -> list[str]:

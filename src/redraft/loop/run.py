@@ -33,11 +33,11 @@ from redraft.loop.event_log import emitter, is_logging, log_event
 from redraft.loop.journal import OUTSIDE, STEP, journal_in
 from redraft.loop.mistakes import MistakeAdvice, ignored
 from redraft.loop.output_type import OutputType
-from redraft.loop.select import Peaks, comparing, first_best_last, select
+from redraft.loop.select import BestScores, comparing, first_best_last, select
 from redraft.loop.steps import Steps
 from redraft.loop.stop import after
 from redraft.loop.strategy import next_attempt
-from redraft.loop.triggers import NO_TRIGGERS, LiveRun, reflecting_generator, reflecting_reviser
+from redraft.loop.triggers import NO_TRIGGERS, RunState, reflecting_generator, reflecting_reviser
 from redraft.loop.ways import (
     RevisionEvidence,
     attempt_in,
@@ -114,7 +114,7 @@ class Verbs:
 
     Without `generate`, `revise` also makes fresh starts. The drafts are read into the `output_type`, if there
     is one. `reflector` is the model that reflects in the middle of the run, if a trigger needs it.
-    `system_prompt` is what the writer is told besides, as far as it is known. `live` is the state of a run
+    `system_prompt` is what the writer is told besides, as far as it is known. `state` is the state of a run
     that a program holds before it begins. `ways` are those in which a model can revise, between which the run
     chooses by what earlier runs show.
     """
@@ -125,7 +125,7 @@ class Verbs:
     output_type: OutputType[Any] | None = None
     reflector: ChatModel | None = None
     system_prompt: str = ""
-    live: LiveRun | None = None
+    state: RunState | None = None
     ways: tuple[str, ...] = ()
 
 
@@ -176,13 +176,13 @@ class Run:
         self.tally = Tally(pattern.budget, clock=journal.elapsed if journal else monotonic, outer=within)
         self.notes = dict(diagnostics or {})
         self.draft_notes: dict[str, list[str]] = {}
-        self.live = verbs.live or LiveRun(pattern.triggers)
-        self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, live=self.live)
+        self.state = verbs.state or RunState(pattern.triggers)
+        self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, state=self.state)
         self.stop_by = pattern.rules_for(judges.criteria)
         self.doing = "recall"
         self.pending: Draft | None = None
         self.given: tuple[Advice, ...] = ()
-        self.peaks = Peaks()
+        self.best_scores = BestScores()
         self.judged: dict[object, ReflectionVersion] = {}
         self.is_repeat = False
         self.knows_judge = False
@@ -201,7 +201,7 @@ class Run:
             emit_text=None if on_token is None else emitter(on_token),
             output_type=self.output_type,
         )
-        self.live.begin(self.steps, self.notes, verbs.reflector)
+        self.state.attach(self.steps, self.notes, verbs.reflector)
         if pattern.triggers is not NO_TRIGGERS:
             self.generate = self.generate and reflecting_generator(self.generate)
             self.revise = reflecting_reviser(self.revise)
@@ -214,7 +214,7 @@ class Run:
             else None
         )
         if self.mistakes is not None:
-            self.live.mistakes = self.mistakes
+            self.state.mistakes = self.mistakes
             self.generate = self.generate and self.mistakes.generator(self.generate)
             self.revise = self.mistakes.reviser(self.revise)
         if accept is not None:
@@ -294,7 +294,7 @@ class Run:
             self.context.advice,
             attempt,
             rubric=self.context.rubric,
-            live=self.live,
+            state=self.state,
         )
         if attempt.mode == "fresh" and self.generate is not None:
             return await self._generate()
@@ -347,7 +347,7 @@ class Run:
             if not self.pattern.preserve_all_versions:
                 draft = replace(draft, choice=replace(draft.choice, rejected=()))
         if draft.conversation is not None:
-            self.live.keep(draft.conversation.reflections)
+            self.state.keep(draft.conversation.reflections)
         # A piece that is given again with another version is listed once.
         given = {(one.source, one.text) for one in self.given}
         self.given += tuple(one for one in draft.advice if (one.source, one.text) not in given)
@@ -400,7 +400,7 @@ class Run:
         if repeats is None:
             usage += evaluation.usage
             self.tally.add("evaluation", evaluation.usage)
-        gain, margin = self.peaks.gain(evaluation) if repeats is None else (None, 0.0)
+        gain, margin = self.best_scores.gain(evaluation) if repeats is None else (None, 0.0)
         version = ReflectionVersion(
             iteration=len(self.versions) + 1,
             output=copy_of(draft.output),
@@ -538,7 +538,7 @@ class Run:
             diagnostics=found | self.notes | self.tally.diagnostics(),
             advice=(*self.context.advice, *self.given),
             error=error,
-            reflections=self.live.reflections,
+            reflections=self.state.reflections,
             task=self.task,
             stop=stop,
             criteria=self.judges.criteria,
@@ -722,15 +722,15 @@ async def run_and_store(
         if (finished := await journal.begin(record)) is not None:
             _report_ignored_budget(finished, pattern)
             return _replay_result(finished, pattern, output_type, on_token)
-        result = await journal.follow(record, work())
-        if journal.trouble:
+        result = await journal.track(record, work())
+        if journal.store_error:
             extent = "" if journal.is_closed else ", or not completely"
-            note = f"The run is not stored{extent}: {journal.trouble}"
+            note = f"The run is not stored{extent}: {journal.store_error}"
             result.diagnostics = {**result.diagnostics, "not_kept": note}
         elif journal.unrestorable:
             note = f"The result can't be returned again under this run_id: {journal.unrestorable[0]}"
             result.diagnostics = {**result.diagnostics, "not_restorable": note}
-        if not journal.trouble and not pattern.preserve_all_versions:
+        if not journal.store_error and not pattern.preserve_all_versions:
             await _delete_other_versions(journal, {version.iteration for version in record.versions})
         return result
 

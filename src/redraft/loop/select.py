@@ -75,7 +75,7 @@ def is_setback(last: ReflectionVersion, best: ReflectionVersion) -> bool:
     return now is not None and before is not None and now < before
 
 
-class Peaks:
+class BestScores:
     """The best evaluations of a run so far, separate for each set of judged criteria."""
 
     def __init__(self) -> None:

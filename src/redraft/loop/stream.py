@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redraft.loop.pattern import ReflectionPattern
-    from redraft.loop.triggers import LiveRun
+    from redraft.loop.triggers import RunState
     from redraft.types import ReflectionResult
 
 E = TypeVar("E")
@@ -116,11 +116,11 @@ class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[O
     def __init__(
         self,
         start: Callable[[Callable[[StreamEvent], None]], Coroutine[Any, Any, ReflectionResult[OutputT]]],
-        live: LiveRun,
+        state: RunState,
         pattern: ReflectionPattern,
     ) -> None:
         super().__init__(start)
-        self._live = live
+        self._state = state
         self._listener = pattern.on_event
         self._last_run = pattern.last_run
 
@@ -133,7 +133,7 @@ class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[O
         """
         if self._result is not None or (self._run is not None and self._run.done()):
             raise RuntimeError("reflect_now(): the run has finished, so there is nothing left to reflect on.")
-        return self._live.request_reflection()
+        return self._state.request_reflection()
 
     def _taken(self, event: Any) -> StreamEvent:
         taken = super()._taken(event)

@@ -56,7 +56,7 @@ from redraft._tokens import ReplyText
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import answering
-from redraft.loop.triggers import LiveRun, live_of, note
+from redraft.loop.triggers import RunState, note, state_of
 from redraft.models.content import image_content
 from redraft.models.fallback import FallbackModel, providers_of
 from redraft.models.model_settings import with_settings
@@ -171,14 +171,14 @@ class ToolAgent:
         history = (
             list(self.history) if messages is None else ModelMessagesTypeAdapter.validate_python(messages)
         )
-        live = live_of(run)
-        tolerant = self.provider is not None or live.triggers.error
-        steps = AgentSteps(live, run, history, tolerant=tolerant, prompt_at=len(self.history))
+        state = state_of(run)
+        tolerant = self.provider is not None or state.triggers.error
+        steps = AgentSteps(state, run, history, tolerant=tolerant, prompt_at=len(self.history))
         try:
             result = await self._run(prompt, history, steps)
         except asyncio.CancelledError:
             if step_context.get().budget is None:  # with a budget, the step has counted the usage already
-                live.pay(steps.role, steps.used)
+                state.add_usage(steps.role, steps.used)
             raise
         except RedraftError as error:
             raise _with_usage(error, steps) from error.__cause__
@@ -297,14 +297,14 @@ class AgentSteps:
 
     def __init__(
         self,
-        live: LiveRun,
+        state: RunState,
         run: RunContext,
         history: Sequence[ModelMessage],
         *,
         tolerant: bool,
         prompt_at: int = 0,
     ) -> None:
-        self.live = live
+        self.state = state
         self.run = run
         self.role: ModelRole = "generation" if run.attempt.number == 1 else "revision"
         self.tolerant = tolerant
@@ -351,7 +351,7 @@ class AgentSteps:
         trigger = await self._trigger(step, unanswered(agent.messages))
         if trigger is None:
             return
-        reflection = await self.live.reflect(trigger, step, self.run, transcript(agent.messages))
+        reflection = await self.state.reflect(trigger, step, self.run, transcript(agent.messages))
         if reflection is None:
             return
         self.reflections.append(reflection)
@@ -361,7 +361,7 @@ class AgentSteps:
 
     async def _advise(self, agent: AgentContext[Any]) -> None:
         """Add advice on the tools that have just failed to the conversation, after their answers."""
-        mistakes = self.live.mistakes
+        mistakes = self.state.mistakes
         if mistakes is None or self._requests == 0:
             return
         parts = [part for request in unanswered(agent.messages) for part in request.parts]
@@ -382,7 +382,7 @@ class AgentSteps:
                 agent.enqueue(text)
 
     async def _trigger(self, step: int, requests: Sequence[ModelRequest]) -> str | None:
-        if step > 0 and await self.live.is_requested(step):
+        if step > 0 and await self.state.is_requested(step):
             return "manual"
         if self._requests == 0:  # the judge of the last version has seen everything so far
             return None
@@ -390,12 +390,12 @@ class AgentSteps:
         answers = [part for part in parts if isinstance(part, ToolReturnPart)]
         refused = any(isinstance(part, RetryFeedbackPart) for part in parts)
         failed = refused or any(part.outcome in ("failed", "retried") for part in answers)
-        return self.live.triggers.fired(
+        return self.state.triggers.fired(
             step, failed=failed, tools=frozenset(part.tool_name for part in answers)
         )
 
     def _check_budget(self) -> None:
-        if reason := self.live.spent(self.role, self.used):
+        if reason := self.state.spent(self.role, self.used):
             raise self._over(reason)
 
     def _over(self, reason: ConvergenceReason, detail: str = "") -> UnfinishedError:
@@ -480,7 +480,7 @@ class AgentSteps:
 
         try:
             with budgeted or nullcontext():
-                response = await self.live.steps.inside(
+                response = await self.state.steps.inside(
                     f"model {self._requests}",
                     ModelResponse,
                     send,
@@ -518,7 +518,7 @@ class AgentSteps:
         self.used += TokenUsage(failed_requests=1)
         if isinstance(error, ModelError) and error.usage is not None:  # of a stream that broke off
             self.used, error.usage = self.used + error.usage, None
-        return self.live.steps.wait_before(name, error, wait, self.used)
+        return self.state.steps.wait_before(name, error, wait, self.used)
 
     async def call_tool(
         self, name: str, call_id: str, args: dict[str, Any], call: Callable[[dict[str, Any]], Awaitable[Any]]
@@ -538,7 +538,7 @@ class AgentSteps:
                 return ToolOutcome(kind="failed", message=f"{type(error).__name__}: {error}")
 
         try:
-            outcome = await self.live.steps.inside(f"tool {name} {call_id}", ToolOutcome, carry_out, args)
+            outcome = await self.state.steps.inside(f"tool {name} {call_id}", ToolOutcome, carry_out, args)
         except UnfinishedError as error:
             if error.reason is None:
                 raise

@@ -156,7 +156,7 @@ def triggers_of(
     return triggers
 
 
-class LiveRun:
+class RunState:
     """The state of one run for its verbs: what is left of its budget, who listens, when to reflect.
 
     It exists before the run begins, since a program may hold it (`reflect_now`); the run then joins it.
@@ -173,7 +173,7 @@ class LiveRun:
         self._reflections: dict[tuple[int, int, str], Reflection] = {}
         self._is_requested = False
 
-    def begin(self, steps: Steps, notes: dict[str, str], model: ChatModel | None = None) -> None:
+    def attach(self, steps: Steps, notes: dict[str, str], model: ChatModel | None = None) -> None:
         """Join the run that takes these steps; `notes` become its diagnostics, and `model` reflects."""
         self.steps, self._notes, self._model = steps, notes, model
 
@@ -190,7 +190,7 @@ class LiveRun:
         left = tally.revision_tokens_left() if role == "revision" else None
         return ConvergenceReason.TOKEN_BUDGET if left is not None and used.total_tokens >= left else None
 
-    def pay(self, role: ModelRole, used: TokenUsage) -> None:
+    def add_usage(self, role: ModelRole, used: TokenUsage) -> None:
         """Count what was used by a step that did not finish."""
         self.steps.tally.add(role, used)
 
@@ -284,13 +284,13 @@ class LiveRun:
                 self.steps.tally.add("reflection", reflection.usage)
 
 
-def live_of(run: RunContext) -> LiveRun:
+def state_of(run: RunContext) -> RunState:
     """Return the state of the run that a verb works in; outside of a run, one without budget or listener."""
-    if run.live is not None:
-        return run.live
-    live = LiveRun()
-    live.begin(Steps(direct, Tally(NO_BUDGET), Retry()), {})
-    return live
+    if run.state is not None:
+        return run.state
+    state = RunState()
+    state.attach(Steps(direct, Tally(NO_BUDGET), Retry()), {})
+    return state
 
 
 def reflecting_generator(generate: Generator) -> Generator:
@@ -319,26 +319,26 @@ def reflecting_reviser(revise: Reviser) -> Reviser:
 
 async def _reflection(run: RunContext) -> Reflection | None:
     """Reflect on the versions so far if that was requested, or if the last one scored much worse."""
-    versions, live = run.versions, live_of(run)
+    versions, state = run.versions, state_of(run)
     if not versions:
         return None
-    if reflection := live.before(run.iteration):
+    if reflection := state.before(run.iteration):
         return reflection
     trigger = (
-        "manual" if await live.is_requested(0) else "quality_drop" if _fell_behind(live, versions) else ""
+        "manual" if await state.is_requested(0) else "quality_drop" if _fell_behind(state, versions) else ""
     )
     if not trigger:
         return None
     shown = {version.iteration: version for version in (highest(versions), *versions[-SHOWN_VERSIONS:])}
-    return await live.reflect(trigger, 0, run, versions_shown(list(shown.values())))
+    return await state.reflect(trigger, 0, run, versions_shown(list(shown.values())))
 
 
-def _fell_behind(live: LiveRun, versions: Sequence[ReflectionVersion]) -> bool:
+def _fell_behind(state: RunState, versions: Sequence[ReflectionVersion]) -> bool:
     """Return whether the last version scored below the best before it by the threshold or more.
 
     A drop within the margin of error is no drop.
     """
-    threshold, last = live.triggers.quality_drop, versions[-1]
+    threshold, last = state.triggers.quality_drop, versions[-1]
     if threshold is None or last.gain is None:
         return False
     # Scores are decimal fractions: 0.8 - 0.7 must not fall short of 0.1 by the last bit.

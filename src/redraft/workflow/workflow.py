@@ -309,7 +309,7 @@ class Workflow:
             record.end(self._with_outputs(result, run.scope))
             return result
 
-        return await journal.follow(record, work())
+        return await journal.track(record, work())
 
     def _with_outputs(self, result: WorkflowResult, scope: Scope) -> WorkflowResult:
         if result.status == "finished":
