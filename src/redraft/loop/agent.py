@@ -122,7 +122,7 @@ class Agent(Generic[OutputT]):
         name: str = "agent",
     ) -> None:
         check_list("tools", tools)
-        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"system_prompt must be a string, got {system_prompt!r}.")
         self._output_type = output_type_of(output_type)
         settings = load_settings()
@@ -422,7 +422,7 @@ class Agent(Generic[OutputT]):
         if system_prompt is not None:
             agent._set_system_prompt(system_prompt)  # noqa: SLF001 (a copy of itself)
         if criteria is not None:
-            agent._set_pattern(replace(self._pattern, quality_criteria=tuple(criteria)), self._lessons)  # noqa: SLF001 (likewise)
+            agent._set_pattern(replace(self._pattern, quality_criteria=tuple(criteria)), self._lessons)  # noqa: SLF001 (a copy of itself)
         return agent
 
     @classmethod

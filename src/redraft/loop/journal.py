@@ -50,8 +50,8 @@ LONGEST_ID = 200
 
 StepData: TypeAlias = Mapping[str, Any]
 """A finished step: its `name`, `began` and `elapsed` (seconds of the run's clock), `at` (time of day at its
-end), `result` or `error`, the `budget_state` if the run has a budget, for a step within a step the arguments
-it was `given`, and with telemetry its place in a `trace`."""
+end), `result` or `error`, `budget_state` if the run has a budget, `given` (the arguments of a step within a
+step), and with telemetry its position in a `trace`."""
 
 
 class StoredRecord(Protocol):
@@ -65,11 +65,11 @@ class StoredRecord(Protocol):
     error: str
 
     def stored(self) -> Record:
-        """Return the record as a store has it."""
+        """The record in its stored form."""
         ...
 
     def check_same(self, stored: Record, before: Self, /) -> None:
-        """Raise `ChangedRunError` if the stored record is of something else."""
+        """Raise `ChangedRunError` if the stored record belongs to another run."""
         ...
 
 
@@ -78,50 +78,50 @@ K = TypeVar("K", bound=StoredRecord)
 
 @keyword_hints()
 class Journalled:
-    """Record each finished step of a run in a store; under the same id, replay what is there.
+    """Record each finished step of a run in a store, and replay the recorded steps under the same id.
 
-    A step that was recorded is never carried out again, whatever happened to the process: its result comes
-    back, or its exception is raised again. A step that was interrupted is carried out again, but not the
-    model and tool calls inside it that had finished. Two processes under one id both go on with whatever was
-    recorded first. The clock (`elapsed`, `at`) adds up the work of all processes and stands still between
-    steps, so decisions that depend on time replay as well.
+    A recorded step is never carried out again, whatever happened to the process: its result comes back, or
+    its exception is raised again. An interrupted step is carried out again, but not the model and tool calls
+    inside it that had finished. Two processes under the same id both continue with the record that was
+    written first. The clock (`elapsed`, `at`) adds up the work of all processes and pauses between steps, so
+    decisions that depend on time replay as well.
 
-    The steps of a run come in a fixed order and are identified by position; another name at the same position
-    means another program, which raises `ChangedRunError`. Steps within a step, and those outside the loop,
-    such as the lesson that the run teaches, are identified by name.
+    The steps of a run have a fixed order and are identified by position; another name at the same position
+    means another program, which raises `ChangedRunError`. Steps within a step and steps outside the loop,
+    such as writing the lesson of a run, are identified by name.
 
-    A result comes back equal and of the same class. One that can't is named in a warning as soon as its step
-    has ended, and in `unrestorable`; the run goes on, and resuming it raises `StoreError` at that step.
+    A result comes back equal and of the same class. A result that can't is named in a warning as soon as its
+    step has ended, and in `unrestorable`; the run goes on, and resuming it raises `StoreError` at that step.
 
-    A store that can't be read raises `StoreError` at the first step, before anything is spent. One that can't
-    be written later costs no result: a warning is logged, `store_error` says why, and the missing records are
-    written, in order, with the next step that can be.
+    A store that can't be read raises `StoreError` at the first step, before anything is spent. A store that
+    can't be written later costs no result: a warning is logged, `store_error` says why, and the missing
+    records are written, in order, with the next step that can be written.
 
-    Inside a worker of a fleet, the claim of the worker guards what is written: if another worker has taken
-    over the run, `ClaimLostError` is raised, and nothing is written.
+    Inside a worker of a fleet, the claim of the worker guards every write: if another worker has taken over
+    the run, `ClaimLostError` is raised, and nothing is written.
 
-    A journal serves one run: `begin` stores the record of the run, or resumes the one under this id, and
+    A journal serves a single run: `begin` stores the record of the run, or resumes the run under this id, and
     `track` stores how the run ended. A step before `begin` raises `ConfigError`. `resumes=False` says that
-    the id is new, so nothing has to be looked up. `log` is where the steps go if not one by one into the
-    store; whoever passes one stores the record of the run, too.
+    the id is new, so nothing has to be looked up. `log` replaces the record for each step; a caller that
+    passes a log stores the record of the run, too.
     """
 
     def __init__(
         self, store: Store, run_id: str, *, resumes: bool = True, log: StepLog | None = None
     ) -> None:
         check_run_id(run_id)
-        if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"Journalled takes a Store, such as SqliteStore(path); got {store!r}.")
         self.run_id = run_id
         self.store = store
         self.resumes = resumes
         self.is_closed = False
         """Whether nothing is recorded, because the store failed at the beginning."""
-        inside = enclosing_step()
-        self.parent = "" if inside is None else inside.outer.run_id
-        """The run inside which this one runs, if any."""
+        outer_step = enclosing_step()
+        self.parent = "" if outer_step is None else outer_step.outer.run_id
+        """The id of the run inside which this run takes place, if any."""
         self.budget_state: Mapping[str, Any] = {}
-        """What the run's budget knew when the last step ended; it is recorded with the step."""
+        """The state of the run's budget at the end of the last step, with which it is recorded."""
         claim = claim_under_way.get()
         self._claim = claim if claim is not None and claim.store is store else None
         self._log = log or StepRecords(store, run_id, self._claim)
@@ -132,27 +132,27 @@ class Journalled:
         self._refusal: ChangedRunError | None = None
         self._last: StepData = {"elapsed": 0.0, "at": ""}
         self.unrestorable: list[str] = []
-        """Results of steps that the store has only as text, so that the run can't be resumed after them."""
+        """Step results that are stored only as text, so that the run can't be resumed after them."""
         self._under_way = 0
         self._worked_before = 0.0
         self._working_since: float | None = None
 
     @property
     def journal(self) -> Journalled:
-        """Itself; a step around this one offers it under the same name."""
+        """Itself; a step that wraps a journal offers it under the same name."""
         return self
 
     @property
     def store_error(self) -> str:
-        """Why the store does not have all of the run; empty if it has."""
+        """Why part of the run is not stored; empty if all of it is."""
         return self._store_error or self._log.store_error
 
     async def begin(self, record: K) -> K | None:
-        """Store the record of the run, or resume the one under this id; return that one if it has finished.
+        """Store the record of a new run, or resume the stored run; its record is returned if it has finished.
 
-        Raises `ChangedRunError` if it is of something else, `StoreError` if an id was given and the store
-        fails, and `ConfigError` if this journal has begun before. For a new id a failing store costs no more
-        than a warning: nothing is stored, and effects are carried out as they are.
+        Raises `ChangedRunError` if another run has this id, `StoreError` if a stored run may have it and the
+        store fails, and `ConfigError` if this journal has begun before. With a new id, a failing store costs
+        no more than a warning: nothing is stored, and effects are carried out directly.
         """
         if self._has_begun:
             raise ConfigError(
@@ -169,7 +169,7 @@ class Journalled:
             if before.status == "finished":
                 return before
             record.started_at = before.started_at
-            if before.status != "waiting":  # for a person: no step of it has failed
+            if before.status != "waiting":  # a run that waits for a person has no failed step
                 await self._reopen()
             await self._put(record.stored())
         except StoreError as error:
@@ -181,7 +181,7 @@ class Journalled:
         return None
 
     async def track(self, record: StoredRecord, work: Awaitable[R]) -> R:
-        """Await the work, which fills in the record, and store the record however the work ends."""
+        """Await the work, which fills in the record, and store the record even if the work fails."""
         try:
             result = await work
         except BaseException as error:
@@ -209,7 +209,7 @@ class Journalled:
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Return the recorded result of the next step, or carry it out and record it."""
+        """Replay the next step, or carry it out and record it."""
         if self._refusal is not None:
             raise self._refusal
         if self.is_closed:
@@ -240,9 +240,9 @@ class Journalled:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Return the recorded result of a step at a place of its own, or carry it out and record it.
+        """Replay a step at a place of its own, or carry it out and record it.
 
-        Its arguments are recorded, too: the verbatim prompt.
+        Its arguments are recorded, too, such as the verbatim prompt.
         """
         await self._log.ready(place)
         if (recorded := await self._look_up(place)) is not None:
@@ -251,29 +251,29 @@ class Journalled:
         return await self._carry_out(place, data, returns, fn, *args, **kwargs)
 
     async def outside(self, name: str, returns: type[R], fn: Callable[[], Awaitable[R]], /) -> R:
-        """Return the recorded result of a step outside the loop, before the run or after it, or carry it out.
+        """Replay a step outside the loop, before the run or after it, or carry it out and record it.
 
-        Whichever process comes first carries it out: one that resumes the run, or a later run. A failure is
-        not recorded, so the next attempt tries again and replays the calls that had finished. The run need
-        not have begun here, and its clock does not count the step.
+        The first process carries it out: one that resumes the run, or a later run. A failure is not recorded,
+        so the next attempt tries again and replays the calls that had finished. The run need not have begun
+        in this process, and its clock does not count the step.
         """
         return await self.within(f"{OUTSIDE}{name}", name, returns, fn)
 
     def elapsed(self) -> float:
-        """Return the seconds of work on the run, over all processes that worked on it."""
+        """Seconds of work on the run, over all processes that worked on it."""
         return self._working_time() if self._under_way or self.is_closed else self._last["elapsed"]
 
     def at(self) -> datetime:
-        """Return the time of day in UTC: inside a step now, otherwise when the last one ended."""
+        """The time in UTC: now inside a step, otherwise the end of the last step."""
         ended = "" if self._under_way else self._last["at"]
         return datetime.fromisoformat(ended) if ended else datetime.now(UTC)
 
     async def _reopen(self) -> None:
         """Allow another attempt after a run that ended in an error: its last, failed step is not replayed.
 
-        What had finished inside a failed step stays, if the failure came from a step within it or from a
-        budget; otherwise the same replies would lead to the same failure again. What advisors observed after
-        it is not replayed either: they observe the run again when it ends otherwise.
+        Steps that had finished inside the failed step stay recorded if a step within it or a budget caused
+        the failure; otherwise the same replies would lead to the same failure. Observations by advisors after
+        the failure are not replayed either: they observe the run again when it ends another way.
         """
         recorded = await self._load()
         places = [place for place in recorded if not place.startswith(OUTSIDE)]
@@ -285,25 +285,25 @@ class Journalled:
         if not last or "error" not in recorded[last]:
             return
         if any(place.partition("/")[0] not in recorded for place in places):
-            return  # the run survived it, and was interrupted in a later step: that one is resumed
+            return  # the run survived the failure and was interrupted in a later step, which is resumed
         reason = recorded[last]["error"].get("reason")
         inside = [] if reason else [place for place in places if place.startswith(f"{last}/")]
         failed = {last, *(place for place in inside if "error" in recorded[place])}
-        explained = {around for place in failed for around in _around(place)}
-        again = [
+        enclosing = {outer for place in failed for outer in _enclosing_places(place)}
+        repeated = [
             place
             for place in inside
-            if place in failed or not explained.issuperset(failed & {*_around(place)})
+            if place in failed or not enclosing.issuperset(failed & {*_enclosing_places(place)})
         ]
-        after = [place for place in places if place.split("/")[0] in observed]
-        for place in (last, *again, *after):
+        observations = [place for place in places if place.split("/")[0] in observed]
+        for place in (last, *repeated, *observations):
             del recorded[place]
             key = f"{self.run_id}/{place}"
             if (record := await self.store.get(STEP, key)) is not None:
                 await self.store.put(replace(record, kind=VOID, key=f"{key}~{record.updated_at}"))
                 await self.store.delete(STEP, key)
         if reason == ConvergenceReason.TIME_BUDGET:
-            # The time of a cancelled call must not cancel it again.
+            # On resume, ignore a time limit that already fired.
             self._worked_before = _time_worked(recorded)
 
     async def _look_up(self, place: str) -> StepData | None:
@@ -321,7 +321,7 @@ class Journalled:
     def _check_name(self, recorded: str, name: str) -> None:
         if recorded == name:
             return
-        # Every later step raises it again: a loop that survives a failed callback must not survive this.
+        # Every later step raises it again, since the loop survives errors of callbacks.
         self._refusal = ChangedRunError(
             f"Step {self._position} of the run {self.run_id!r} was recorded as {recorded!r}, but is {name!r} "
             "now: this is not the program that began the run. Resume it with that program, or start a new "
@@ -339,9 +339,9 @@ class Journalled:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Carry out a step: one of the loop, whose place is a number, one within a step, or one outside."""
-        is_of_loop = place.isdigit()
-        if is_of_loop:
+        """Carry out and record a step of the loop, whose place is a number, within a step, or outside."""
+        in_loop = place.isdigit()
+        if in_loop:
             self.budget_state = {}
         data["began"] = self._working_time()
         self._under_way += 1
@@ -355,12 +355,12 @@ class Journalled:
         except Exception as error:
             if place.startswith(OUTSIDE):  # the next attempt tries again
                 raise
-            if not is_of_loop and over_budget(error):  # it was not started, or cancelled: there is no result
+            if not in_loop and over_budget(error):  # not started, or cancelled: there is no result
                 raise
             failure = error
         finally:
             self._under_way -= 1
-            if is_of_loop:  # a step that is cancelled is not recorded, but its time has passed
+            if in_loop:  # a cancelled step is not recorded, but its time has passed
                 self._last = {**self._last, "elapsed": self._working_time()}
         data["elapsed"] = self._working_time()
         data["at"] = datetime.now(UTC).isoformat()
@@ -369,16 +369,16 @@ class Journalled:
             for part in lost:
                 what = f"the result of step {place} ({data['name']}) can't be restored: {part}"
                 logger.warning("The run %s can't be resumed if it is interrupted: %s.", self.run_id, what)
-                if is_of_loop:
+                if in_loop:
                     self.unrestorable.append(what)
         else:
             data["error"] = failure_to_json(failure)
-        if is_of_loop and self.budget_state:
+        if in_loop and self.budget_state:
             data["budget_state"] = self.budget_state
         if _telemetry.current is not None and (position := _telemetry.current.position()):
             data["trace"] = position
         recorded = await self._log.write(place, data)
-        if is_of_loop:
+        if in_loop:
             self._finish(recorded)
         if recorded is not data:  # another process was first
             return _replay(recorded, returns)
@@ -396,7 +396,7 @@ class Journalled:
 
 
 class InnerStep:
-    """The step for effects within a journalled step; identified by name, and numbered within a name."""
+    """The step for effects within a journalled step, which are identified by name and number."""
 
     __slots__ = ("_numbers", "outer", "place")
 
@@ -407,37 +407,34 @@ class InnerStep:
 
     @property
     def journal(self) -> InnerStep:
-        """Itself; a step around this one offers it under the same name."""
+        """Itself; a step that wraps a journal offers it under the same name."""
         return self
 
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Return the recorded result of this step, or carry it out and record it."""
+        """Replay the effect, or carry it out and record it."""
         place = f"{self.place}/{self.number(name)}"
         return await self.outer.within(place, name, returns, fn, *args, **kwargs)
 
     def number(self, name: str) -> str:
-        """Return a name that is unique within this step, and the same when it is replayed."""
+        """Make a name unique within this step; it gets the same number in a replay."""
         self._numbers[name] = number = self._numbers.get(name, 0) + 1
         return f"{name}#{number}"
 
 
 def journal_in(step: Step) -> Journalled | None:
-    """Return the journal that a step is or wraps, if there is one."""
+    """The journal that a step is or wraps, if there is one."""
     return _find_in(step, Journalled)
 
 
 def enclosing_step() -> InnerStep | None:
-    """Return the step for effects within the journalled step under way here, if there is one."""
+    """The step for effects within the current journalled step, if there is one."""
     return _find_in(step_context.get().step, InnerStep)
 
 
 def _find_in(step: Step, kind: type[R]) -> R | None:
-    """Return the first of a step, its `journal` and the steps it wraps that is of a kind, or None.
-
-    The step that a step wraps is its `__wrapped__`.
-    """
+    """Find an instance of a class among a step, the steps it wraps (`__wrapped__`), and their `journal`."""
     layer: object = step
     while layer is not None and layer is not direct:
         for candidate in (layer, getattr(layer, "journal", None)):
@@ -448,7 +445,7 @@ def _find_in(step: Step, kind: type[R]) -> R | None:
 
 
 def _replay(recorded: StepData, returns: type[R]) -> R:
-    """Return the result of a recorded step, or raise its failure again."""
+    """The result of a recorded step; raises its failure again."""
     if _telemetry.current is not None:
         _telemetry.current.replayed(recorded.get("trace", ""))
     if "error" in recorded:
@@ -457,34 +454,34 @@ def _replay(recorded: StepData, returns: type[R]) -> R:
 
 
 class StepLog(Protocol):
-    """Where the records of a journal's steps are, and when they are written."""
+    """Stores the records of a journal's steps, and decides when they are written."""
 
     @property
     def store_error(self) -> str:
-        """Why steps are missing in it; empty if none are."""
+        """Why steps are not stored; empty if all are."""
         ...
 
     async def ready(self, place: str, /) -> None:
-        """Return when the step at a place may begin; raises what forbids it."""
+        """Wait until the step at a place may begin; raises an error if it may not."""
         ...
 
     async def load(self) -> dict[str, StepData]:
-        """Return the steps that an earlier process recorded, by place."""
+        """The steps that an earlier process recorded, by place."""
         ...
 
     async def look_up(self, place: str, /) -> StepData | None:
-        """Return the step at a place if another process recorded it meanwhile."""
+        """The step at a place, if another process recorded it meanwhile."""
         ...
 
     async def write(self, place: str, data: StepData, /) -> StepData:
-        """Record a step, now or later; return the one recorded: `data` itself, unless another was first."""
+        """Record a step, now or later; returns `data`, or the record of a process that was first."""
         ...
 
 
 class StepRecords:
-    """Write a record for each step as soon as it has finished: the `StepLog` of runs.
+    """The `StepLog` of runs: writes a record for each step as soon as it has finished.
 
-    While the store can't be written, steps wait here and are written before the next one.
+    While the store can't be written, steps wait in memory; they are written before the next step.
     """
 
     def __init__(self, store: Store, run_id: str, claim: Claim | None = None) -> None:
@@ -496,21 +493,21 @@ class StepRecords:
         self._waiting: dict[str, Record] = {}
 
     async def ready(self, _place: str, /) -> None:
-        """Let every step begin at once, unless another worker has taken over the run."""
+        """Let every step begin, unless another worker has taken over the run."""
         if self._claim is not None:
             await self._claim.check()
 
     async def load(self) -> dict[str, StepData]:
-        """Return all recorded steps; raises `StoreError` if the store can't be read."""
-        found = await self._store.find(STEP, prefix=f"{self._run_id}/")
-        return {record.key.partition("/")[2]: record.data for record in found}
+        """All recorded steps; raises `StoreError` if the store can't be read."""
+        records = await self._store.find(STEP, prefix=f"{self._run_id}/")
+        return {record.key.partition("/")[2]: record.data for record in records}
 
     async def look_up(self, place: str, /) -> StepData | None:
-        """Return the step at a place from the store, unless the store can't be used at present."""
+        """The step at a place from the store; None while the store can't be used."""
         if self.store_error:
             return None
         try:
-            found = await self._store.get(STEP, f"{self._run_id}/{place}")
+            record = await self._store.get(STEP, f"{self._run_id}/{place}")
         except StoreError as error:
             if not self._is_unreadable:
                 logger.warning(
@@ -522,10 +519,10 @@ class StepRecords:
             self._is_unreadable = True
             return None
         self._is_unreadable = False
-        return None if found is None else found.data
+        return None if record is None else record.data
 
     async def write(self, place: str, data: StepData, /) -> StepData:
-        """Write the waiting steps and this one; whoever records a step first wins."""
+        """Write the waiting steps and this one; the first process to record a step wins."""
         record = Record(STEP, f"{self._run_id}/{place}", data)
         try:
             for waiting in tuple(self._waiting.values()):
@@ -544,7 +541,7 @@ class StepRecords:
     async def _put(self, record: Record) -> tuple[Record, bool]:
         if self._claim is None:
             return await self._store.put_if_absent(record)
-        await self._claim.write(record)  # nobody else may have recorded it
+        await self._claim.write(record)  # no other worker can have recorded the step
         return record, True
 
     def _warn(self, error: StoreError) -> None:
@@ -553,8 +550,7 @@ class StepRecords:
         self.store_error = str(error)
 
 
-def _around(place: str) -> list[str]:
-    """Return the places of the steps within which a step is."""
+def _enclosing_places(place: str) -> list[str]:
     parts = place.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
@@ -565,12 +561,12 @@ def _time_worked(recorded: dict[str, StepData]) -> float:
 
 
 CLAIM = "claim"
-"""The kind of the record of a claim; its key is the run's id."""
+"""The kind of a claim's record; its key is the run's id."""
 OUTAGE_WAIT = 0.5
 DEATHS_TOGETHER = 2
-"""Deaths of its workers in a row, without a new step, after which a run is suspect."""
+"""After so many deaths of its workers in a row, without a new step, a run is suspect."""
 WRITES = 10
-"""A record that was refused so often, while the store could be read in between, can't be stored."""
+"""Attempts to write a record, with a readable store in between, before it counts as impossible to store."""
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 claim_under_way: ContextVar[Claim | None] = ContextVar("claim_under_way", default=None)
@@ -578,20 +574,19 @@ claim_under_way: ContextVar[Claim | None] = ContextVar("claim_under_way", defaul
 
 
 class Claim:
-    """The right to write into a run, and into the runs inside it; made by `take`.
+    """Fencing token of a run: permits writing into the run and the runs inside it. `take` makes it.
 
-    Claims of a run are numbered. Whoever takes one with a higher number ends the earlier ones: what those
-    still want to write is rejected with `ClaimLostError`, even if their process was stopped for hours in
-    between.
+    Claims of a run are numbered. Taking a claim with a higher number ends the earlier claims: their writes
+    are rejected with `ClaimLostError`, even if the process was stopped for hours in between.
 
     `deaths` counts the workers in a row that died while they held this run, without a new step in its
-    journal. After two of them the run `is_suspect`: it may have killed them, or another run of theirs. The
-    death of a worker in which a suspect only waits does not count. `run_alone` records that the worker begins
-    the run and runs nothing else; if it dies then, the next claim `is_poison`.
+    journal. After two deaths the run `is_suspect`: this run may have killed them, or another run of the same
+    worker. The death of a worker in which a suspect only waits does not count. `run_alone` records that the
+    worker begins the run and runs nothing else; if it dies then, the next claim `is_poison`.
 
-    `renew` says that the claim is known to hold now. Before an effect that follows more than `valid_for`
-    seconds later, `check` asks the store. While the store is away, both `check` and `write` wait for it: a
-    worker pays for nothing that it can't record, and reports no result that is not stored.
+    `renew` confirms that the claim holds now. Before an effect that follows more than `valid_for` seconds
+    later, `check` asks the store. While the store is away, both `check` and `write` wait for it: a worker
+    pays for nothing that it can't record, and reports no result that is not stored.
     """
 
     def __init__(self, store: FencedStore, record: Record, valid_for: float) -> None:
@@ -608,7 +603,7 @@ class Claim:
     async def take(
         cls, store: Store, run_id: str, number: int, worker: str = "", *, valid_for: float = 5.0
     ) -> Claim:
-        """Take a claim; raises `ClaimLostError` if one with this number or a higher one was taken before."""
+        """Take a claim; raises `ClaimLostError` if a claim with this number or a higher one exists."""
         if not isinstance(store, FencedStore):
             raise TypeError(f"{store!r} can't fence off a worker that was replaced: it is not a FencedStore.")
         while True:
@@ -621,23 +616,23 @@ class Claim:
                 "is_alone": False,
                 "is_poison": False,
             }
-            before, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))
+            previous, is_new = await store.put_if_absent(Record(CLAIM, run_id, data))
             if is_new:
-                return cls(store, before, valid_for)
-            if before.data["number"] >= number:
-                raise _lost(run_id, number, before)
+                return cls(store, previous, valid_for)
+            if previous.data["number"] >= number:
+                raise _lost(run_id, number, previous)
             data["newest"] = await _newest_step(store, run_id)
-            if data["newest"] == before.data["newest"]:
-                has_died = before.data.get("is_at_risk", True)
-                data["deaths"] = before.data.get("deaths", 0) + has_died
-                data["is_poison"] = has_died and before.data.get("is_alone", False)
+            if data["newest"] == previous.data["newest"]:
+                has_died = previous.data.get("is_at_risk", True)
+                data["deaths"] = previous.data.get("deaths", 0) + has_died
+                data["is_poison"] = has_died and previous.data.get("is_alone", False)
                 data["is_at_risk"] = data["deaths"] < DEATHS_TOGETHER
-            if (stored := await store.replace(replace(before, data=data))) is not None:
+            if (stored := await store.replace(replace(previous, data=data))) is not None:
                 return cls(store, stored, valid_for)
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the run has to run by itself, since two workers in a row have died in it."""
+        """Whether the run has to run alone, since two workers in a row have died in it."""
         return self.deaths >= DEATHS_TOGETHER
 
     async def run_alone(self) -> None:
@@ -679,7 +674,7 @@ class Claim:
                 return
 
     async def _stored(self) -> Record | None:
-        """Return the record of the claim, as soon as the store can be read."""
+        """The record of the claim, as soon as the store can be read."""
         while True:
             try:
                 return await self.store.get(CLAIM, self.run_id)
@@ -692,7 +687,7 @@ class Claim:
             await asyncio.sleep(OUTAGE_WAIT)
 
     async def release(self, *, acquit: bool = False) -> None:
-        """Give the claim back, so that the next one does not count as a pick-up after a death.
+        """Give the claim back, so that the next claim does not count as a pick-up after a death.
 
         With `acquit`, earlier deaths no longer count either.
         """
@@ -712,35 +707,34 @@ def _lost(run_id: str, number: int, record: Record | None) -> ClaimLostError:
 
 
 async def _newest_step(store: Store, run_id: str) -> str:
-    """Return what identifies the step that was recorded last for a run, or for a run inside it."""
+    """Identify the latest recorded step of a run, or of a run inside it."""
     steps = [record for end in ("/", ".") for record in await store.find(STEP, prefix=f"{run_id}{end}")]
     return max((f"{record.created_at} {record.key}" for record in steps), default="")
 
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """The id under which something is stored, and the store; without a store, nothing is stored.
-
-    `resumes` says that the id was given, so there may be records already. `parent` is the run inside which it
-    takes place, unless that is the one under way here.
-    """
+    """Where a run is stored: its id and its store."""
 
     run_id: str
     store: Store | None = None
+    """None if the run is not stored."""
     resumes: bool = False
+    """Whether there may be records under this id already."""
     parent: str = ""
+    """The id of the run inside which this run takes place; by default the current run."""
 
     @classmethod
     def of(cls, keep: bool | Store, run_id: str | None, description: str) -> RunKey:
-        """Choose the store, as `keep` says, and an id unless one is given.
+        """Choose the store, by `keep`, and an id if `run_id` is None.
 
-        Inside a journalled step the id follows from that of the outer run and the description, so that a
+        Inside a journalled step the id follows from the id of the outer run and the description, so that a
         resumed outer run finds it again. Raises `ConfigError` for an id without a store.
         """
         check_keep(keep)
-        inside = enclosing_step()
+        outer_step = enclosing_step()
         if isinstance(keep, bool):
-            store = None if not keep else project_store() if inside is None else inside.outer.store
+            store = None if not keep else project_store() if outer_step is None else outer_step.outer.store
         else:
             store = keep
         if store is None and run_id is not None:
@@ -748,17 +742,17 @@ class RunKey:
             raise ConfigError(f"The run {run_id!r} is not stored, so it can't be resumed: {why}.")
         if run_id is not None:
             return cls(run_id, store, resumes=True)
-        if store is None or inside is None:
+        if store is None or outer_step is None:
             return cls(new_run_id(), store)
-        place = f"{inside.place}/{inside.number('run ' + description)}"
-        return cls(f"{inside.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}", store, resumes=True)
+        place = f"{outer_step.place}/{outer_step.number('run ' + description)}"
+        return cls(f"{outer_step.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}", store, resumes=True)
 
     def step(self) -> Step:
-        """Return the step of the run: a new journal, or `direct` if nothing is stored."""
+        """The step of the run: a new journal, or `direct` if nothing is stored."""
         return self.journal() or direct
 
     def journal(self) -> Journalled | None:
-        """Return a new journal of the run; None if nothing is stored."""
+        """A new journal of the run; None if nothing is stored."""
         if self.store is None:
             return None
         journal = Journalled(self.store, self.run_id, resumes=self.resumes)
@@ -766,19 +760,19 @@ class RunKey:
         return journal
 
     def derived(self, suffix: str) -> RunKey:
-        """Return the key of a part or another attempt, whose id is this one with a suffix."""
+        """The key of a part or another attempt, whose id is this id with a suffix."""
         return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes, self.parent)
 
 
 def journalled_step(keep: bool | Store, run_id: str | None, task: PlainTask) -> Step:
-    """Return the step of a run: a journal in the store that `keep` names, or `direct` if it keeps none."""
+    """The step of a run: a journal in the store that `keep` names, or `direct` if nothing is stored."""
     if keep is False and run_id is None:
         return direct
     return RunKey.of(keep, run_id, task.description).step()
 
 
 def new_run_id() -> str:
-    """Return a new id; ids sort by time."""
+    """A new id; ids sort by time."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{urandom(4).hex()}"
 
 
@@ -791,8 +785,8 @@ def check_keep(keep: Any) -> None:
 
 
 def check_run_id(run_id: str) -> None:
-    """Raise `ConfigError` for an id that a run can't have."""
-    is_text = isinstance(run_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    """Raise `ConfigError` for an invalid id."""
+    is_text = isinstance(run_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
     if (
         not is_text
         or not run_id.strip()

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from redraft.types import Conversation, Draft, Output, QualityCriterion, ReflectionEvaluation
 
 LONGEST = 2_000
-"""Characters of an error that advice is looked for by."""
+"""Characters of an error that advisors get."""
 
 
 class MistakeAdvice:
     """Advice on the mistakes of one run, from the advisors that give any.
 
-    It is part of the step that makes the next version, so that a resumed run gets the same, and a draft lists
-    what its writer was given. An advisor that fails is logged and ignored.
+    It is part of the step that makes the next version, so that a resumed run gets the same advice, and a
+    draft lists the advice that its writer got. An advisor that fails is logged and ignored.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class MistakeAdvice:
         self._notes = notes
 
     def generator(self, generate: Generator) -> Generator:
-        """Wrap a generator to be given advice before a fresh start."""
+        """Wrap a generator to get advice before a fresh start."""
 
         async def advise_and_generate(prompt: str, run: RunContext, /) -> Draft:
             run = await self._advised(run)
@@ -54,7 +54,7 @@ class MistakeAdvice:
         return advise_and_generate
 
     def reviser(self, revise: Reviser) -> Reviser:
-        """Wrap a reviser to be given advice before a revision."""
+        """Wrap a reviser to get advice before a revision."""
 
         async def advise_and_revise(
             output: Output, evaluation: ReflectionEvaluation, run: RunContext, /
@@ -64,30 +64,30 @@ class MistakeAdvice:
 
         return advise_and_revise
 
-    async def on_tool(self, run: RunContext, tool: str, error: str, said: Sequence[str]) -> list[Advice]:
-        """Return advice on the error of a tool; `said` are the prompts of the conversation so far."""
-        mistake = Mistake((error[:LONGEST],), tool=tool, stated=(self._system_prompt, run.prompt, *said))
+    async def on_tool(self, run: RunContext, tool: str, error: str, prompts: Sequence[str]) -> list[Advice]:
+        """Advice on the error of a tool; `prompts` are the prompts of the conversation so far."""
+        mistake = Mistake((error[:LONGEST],), tool=tool, stated=(self._system_prompt, run.prompt, *prompts))
         return await self._advice_on(
             mistake, run, f"an error of the tool {tool!r} in version {run.iteration}"
         )
 
     async def _advised(self, run: RunContext) -> RunContext:
         attempt = run.attempt
-        # As the writer knows it: what a hidden criterion found is not in there.
+        # The evaluation as the writer sees it: without the findings of hidden criteria.
         evaluation = attempt.evaluation
         if evaluation is None or evaluation.satisfactory:
             return run
-        issues = [one for one in evaluation.issues if not one.startswith(NOT_JUDGED)]
+        issues = [issue for issue in evaluation.issues if not issue.startswith(NOT_JUDGED)]
         unmet = evaluation.unmet or ()
         if not issues and not unmet:
             return run
-        base = next((one for one in run.versions if one.iteration == attempt.base), None)
-        said = [] if base is None or base.conversation is None else prompts_in(base.conversation)
+        base = next((version for version in run.versions if version.iteration == attempt.base), None)
+        prompts = [] if base is None or base.conversation is None else prompts_in(base.conversation)
         mistake = Mistake(
-            tuple(str(one)[:LONGEST] for one in issues),
-            tuple(dict.fromkeys((*unmet, *(one.criterion for one in issues if one.criterion)))),
+            tuple(str(issue)[:LONGEST] for issue in issues),
+            tuple(dict.fromkeys((*unmet, *(issue.criterion for issue in issues if issue.criterion)))),
             tuple(missed_requirements(self._criteria, issues)),
-            stated=(self._system_prompt, run.prompt, render_feedback(attempt), *said),
+            stated=(self._system_prompt, run.prompt, render_feedback(attempt), *prompts),
         )
         failed = attempt.base or run.versions[-1].iteration
         advice = await self._advice_on(mistake, run, f"{VERSION}{failed}")
@@ -95,19 +95,19 @@ class MistakeAdvice:
 
     async def _advice_on(self, mistake: Mistake, run: RunContext, after: str) -> list[Advice]:
         async def ask(mistake: Mistake) -> list[Advice]:
-            found: list[Advice] = []
+            advice: list[Advice] = []
             for advisor in self._advisors:
                 try:
-                    found += await advisor.advise_on(run.task, mistake)
+                    advice += await advisor.advise_on(run.task, mistake)
                 except Exception as error:  # noqa: BLE001 (a version without advice is better than none)
                     why = f"{type(error).__name__}: {error}"
-                    ignored(self._notes, "advisor", type(advisor).__name__, why)
-            return [replace(one, after=after) for one in found]
+                    report_ignored(self._notes, "advisor", type(advisor).__name__, why)
+            return [replace(piece, after=after) for piece in advice]
 
         return await self._steps.inside("advise", list[Advice], ask, mistake)
 
 
-def ignored(notes: dict[str, str], kind: str, name: str, why: str) -> None:
+def report_ignored(notes: dict[str, str], kind: str, name: str, why: str) -> None:
     """Log that a function of the user failed, and add it to the diagnostics of the run."""
     logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
     key, text = f"{kind}_failed", f"The {kind} {name} failed and was ignored: {why}."
@@ -119,13 +119,13 @@ def _with_advice(draft: Draft, advice: tuple[Advice, ...]) -> Draft:
 
 
 def prompts_in(conversation: Conversation) -> list[str]:
-    """Return what the model was told in a conversation, whose messages are JSON data of its framework."""
-    found: list[str] = []
+    """The prompts in a conversation, whose messages are JSON data of its framework."""
+    prompts: list[str] = []
     for message in conversation.messages:
         parts: list[dict[str, Any]] = [part for part in message.get("parts", ()) if isinstance(part, dict)]
-        found += [as_text(part.get("content")) for part in parts if part.get("part_kind") == "user-prompt"]
+        prompts += [as_text(part.get("content")) for part in parts if part.get("part_kind") == "user-prompt"]
         if message.get("role") == "user":  # of the OpenAI Agents SDK
-            found.append(as_text(message.get("content")))
+            prompts.append(as_text(message.get("content")))
         elif message.get("type") == "human":  # of LangGraph
-            found.append(as_text(message.get("data", {}).get("content")))
-    return found
+            prompts.append(as_text(message.get("data", {}).get("content")))
+    return prompts

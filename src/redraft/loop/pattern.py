@@ -238,7 +238,7 @@ class ReflectionPattern(AgentPattern):
         check_list("advisors", self.advisors)
         for advisor in self.advisors:
             check_advisor("advisors", advisor)
-        if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"retry must be a Retry, such as Retry(attempts=5), got {self.retry!r}.")
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
@@ -261,7 +261,7 @@ class ReflectionPattern(AgentPattern):
             )
         # Errors in the criteria and the judge's prompt must show here, not after the first paid draft.
         check_model("reflection_model", self.reflection_model)
-        if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"task_type must be a string, got {self.task_type!r}.")
         if self.quality_criteria is None:
             check_task_type(self.task_type)
@@ -422,7 +422,7 @@ async def run_functions(
 def _model_of(agent: AgentLike | None) -> ChatModel | None:
     if agent is None:
         return None
-    if not isinstance(agent, AgentLike):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if not isinstance(agent, AgentLike):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f"agent must be an Agent, got {agent!r}.")
     return agent.model
 
@@ -433,7 +433,7 @@ def pattern_or_default(
     """Return the given pattern, else the default; raises `ConfigError` for anything but a pattern."""
     if pattern is None:
         return default or DEFAULT_PATTERN
-    if not isinstance(pattern, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if not isinstance(pattern, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         other = isinstance(pattern, AgentPattern) and not isinstance(pattern, type)
         hint = " To run your own pattern, call its execute(agent, query)." if other else ""
         raise ConfigError(f"pattern must be a ReflectionPattern, got {pattern!r}.{hint}")
@@ -486,7 +486,7 @@ def task_of(task: Query, pattern: ReflectionPattern) -> PlainTask:
         task = PlainTask(task, task_type=pattern.task_type)
     elif isinstance(task, list | tuple):
         task = replace(task_of_content(task), task_type=pattern.task_type)
-    if not isinstance(task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if not isinstance(task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(
             f"The task must be a string, a Task, or a list of strings and images, got {task!r}."
         )

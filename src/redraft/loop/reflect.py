@@ -95,7 +95,7 @@ def reflect_sync(
     Arguments, result and errors are those of `reflect`, whose help describes them. It works inside a running
     event loop, too.
     """
-    from redraft._sync import run_sync  # noqa: PLC0415 (likewise)
+    from redraft._sync import run_sync  # noqa: PLC0415 (importing redraft stays cheap)
 
     return run_sync(
         reflect(

@@ -31,7 +31,7 @@ from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
 from redraft.loop.event_log import emitter, is_logging, log_event
 from redraft.loop.journal import OUTSIDE, STEP, journal_in
-from redraft.loop.mistakes import MistakeAdvice, ignored
+from redraft.loop.mistakes import MistakeAdvice, report_ignored
 from redraft.loop.output_type import OutputType
 from redraft.loop.select import BestScores, comparing, first_best_last, select
 from redraft.loop.steps import Steps
@@ -92,50 +92,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """The evaluator of a run, and what is known about it.
-
-    `signals` say where the scores come from; `criteria` are the criteria, where they are known, and `rubric`
-    is what the writer is told of them. If a judgement depends on the output alone (`output_alone`), an
-    identical output is not judged again. `accept` compares a version with the best one instead of their
-    scores.
-    """
+    """The evaluator of a run, and what it judges by."""
 
     evaluate: Evaluator
     signals: Signals = NO_JUDGE
+    """Where the scores come from."""
     criteria: tuple[QualityCriterion, ...] = ()
+    """The criteria; empty for an evaluator of the user's."""
     output_alone: bool = True
+    """Whether a judgement depends on the output alone, so that an identical output is not judged again."""
     rubric: str = ""
+    """The criteria as the writer sees them."""
     accept: Preference | None = None
+    """Compares a version with the best one, in place of their scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """The verbs of a run: generate, evaluate, revise.
-
-    Without `generate`, `revise` also makes fresh starts. The drafts are read into the `output_type`, if there
-    is one. `reflector` is the model that reflects in the middle of the run, if a trigger needs it.
-    `system_prompt` is what the writer is told besides, as far as it is known. `state` is the state of a run
-    that a program holds before it begins. `ways` are those in which a model can revise, between which the run
-    chooses by what earlier runs show.
-    """
+    """The verbs of a run: generate, evaluate, revise."""
 
     generate: Generator | None
+    """Without it, `revise` also makes fresh starts."""
     judges: Judges
     revise: Reviser
     output_type: OutputType[Any] | None = None
+    """The type into which drafts are read, if there is one."""
     reflector: ChatModel | None = None
+    """The model that reflects in the middle of the run, if a trigger needs it."""
     system_prompt: str = ""
+    """The system prompt of the writer, as far as it is known."""
     state: RunState | None = None
+    """The state that a program already holds before the run begins."""
     ways: tuple[str, ...] = ()
+    """The ways in which the model can revise; the run chooses between them by what earlier runs show."""
 
 
 class Run:
     """A run in progress: its `versions` so far, and its `result` once it has ended with at least one.
 
-    `name` is what traces call it; with `model`, it also names the evidence on revisions. `advice` and
+    `name` identifies the run in traces and, with `model`, its evidence on revisions. `advice` and
     `diagnostics` are there from the start, before any advisor is asked. Models stream only if there is an
-    `on_token`. `within` is the budget of a workflow in which the run is a step; a budget that several runs
-    share bounds the run in any case. `journal` is the one in the step.
+    `on_token`. `within` is the budget of the workflow in which the run is a step; a budget that several runs
+    share bounds the run in any case. `journal` is the journal that `step` is or wraps.
     """
 
     def __init__(
@@ -167,25 +165,25 @@ class Run:
             accept = accept and self.output_type.preference(accept)
         self.run_id = journal.run_id if journal else urandom(8).hex()
         self.versions: tuple[ReflectionVersion, ...] = ()
-        # As the writer may know them; the very same tuple as long as nothing is hidden.
-        self.shown = self.versions
+        # As the writer may see them: the same tuple as long as nothing is hidden.
+        self.visible_versions = self.versions
         self.best: ReflectionVersion | None = None
         self.result: ReflectionResult | None = None
         if within is None and (around := enclosing_budget()) is not None:
             within = around.shared
         self.tally = Tally(pattern.budget, clock=journal.elapsed if journal else monotonic, outer=within)
-        self.notes = dict(diagnostics or {})
+        self.diagnostics = dict(diagnostics or {})
         self.draft_notes: dict[str, list[str]] = {}
         self.state = verbs.state or RunState(pattern.triggers)
         self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, state=self.state)
         self.stop_by = pattern.rules_for(judges.criteria)
-        self.doing = "recall"
+        self.phase = "recall"
         self.pending: Draft | None = None
-        self.given: tuple[Advice, ...] = ()
+        self.draft_advice: tuple[Advice, ...] = ()
         self.best_scores = BestScores()
-        self.judged: dict[object, ReflectionVersion] = {}
+        self.versions_by_output: dict[object, ReflectionVersion] = {}
         self.is_repeat = False
-        self.knows_judge = False
+        self.has_checked_labels = False
         self.began = monotonic()
         self.now = journal.at if journal else _now
         self.emit = emitter(pattern.on_event)
@@ -201,15 +199,15 @@ class Run:
             emit_text=None if on_token is None else emitter(on_token),
             output_type=self.output_type,
         )
-        self.state.attach(self.steps, self.notes, verbs.reflector)
+        self.state.attach(self.steps, self.diagnostics, verbs.reflector)
         if pattern.triggers is not NO_TRIGGERS:
             self.generate = self.generate and reflecting_generator(self.generate)
             self.revise = reflecting_reviser(self.revise)
         if pattern.candidates > 1 and self.generate is not None:
             self.generate = best_of(pattern.candidates, self.generate, self.evaluate)
-        advisors = [one for one in pattern.advisors if isinstance(one, MistakeAdvisor)]
+        advisors = [advisor for advisor in pattern.advisors if isinstance(advisor, MistakeAdvisor)]
         self.mistakes = (
-            MistakeAdvice(advisors, judges.criteria, verbs.system_prompt, self.steps, self.notes)
+            MistakeAdvice(advisors, judges.criteria, verbs.system_prompt, self.steps, self.diagnostics)
             if advisors
             else None
         )
@@ -253,7 +251,7 @@ class Run:
             draft = await self._revise()
 
     async def _begin(self, draft: Draft | None) -> None:
-        self._tell(RunStarted, self.task)
+        self._publish(RunStarted, self.task)
         if self.pattern.advisors:
             self.context = replace(self.context, advice=(*self.context.advice, *await self._recall()))
         if draft is not None:
@@ -263,7 +261,7 @@ class Run:
     async def _generate(self) -> Draft:
         if self.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
-        self.doing = "generate"
+        self.phase = "generate"
         prompt = self.context.prompt
         return await self._record(
             await self.steps.do("generate", Draft, self.generate, prompt, self.context), None
@@ -276,7 +274,7 @@ class Run:
             self.versions,
             self.best or self.versions[-1],
             self.context.attempt,
-            shown=self.shown,
+            visible=self.visible_versions,
             strategy=pattern.revision_strategy,
             diversify=pattern.diversify,
             is_repeat=self.is_repeat,
@@ -290,7 +288,7 @@ class Run:
             self.task,
             self.run_id,
             attempt.number,
-            self.shown,
+            self.visible_versions,
             self.context.advice,
             attempt,
             rubric=self.context.rubric,
@@ -298,19 +296,19 @@ class Run:
         )
         if attempt.mode == "fresh" and self.generate is not None:
             return await self._generate()
-        self.doing = "revise"
+        self.phase = "revise"
         draft = await self.steps.do(
             "revise", Draft, self.revise, attempt.previous, base.evaluation, self.context
         )
         return await self._record(draft, base)
 
     async def _in_best_way(self, attempt: Attempt, base: ReflectionVersion) -> Attempt:
-        """Return the attempt in the way that earlier revisions favour, or in the usual one without evidence.
+        """Choose the way that earlier revisions favour, or the usual way without evidence.
 
-        A strategy that the pattern names stays, and so does the only way that is possible.
+        A strategy that the pattern names is never replaced.
         """
         is_misfit = self.output_type is not None and isinstance(base.output, str)
-        usual = usual_way(attempt, base, self.shown, self.ways, is_misfit=is_misfit)
+        usual = usual_way(attempt, base, self.visible_versions, self.ways, is_misfit=is_misfit)
         way = Way(usual, *situation_of(self.versions[base.iteration - 1], self.judges.criteria))
         if self.pattern.revision_strategy == "hybrid":
             possible = possible_ways(
@@ -323,7 +321,7 @@ class Run:
         return attempt_in(attempt, way, base, self.ways)
 
     async def _evidence(self) -> RevisionEvidence:
-        """Return what earlier runs of this agent and model show; a resumed run goes by the same."""
+        """The evidence from earlier runs of this agent and model; a resumed run uses the same."""
         if self.evidence is None:
             journal, self.evidence = self.steps.journal, remembered(self.name, self.model)
             if journal is not None and not journal.is_closed:
@@ -348,9 +346,11 @@ class Run:
                 draft = replace(draft, choice=replace(draft.choice, rejected=()))
         if draft.conversation is not None:
             self.state.keep(draft.conversation.reflections)
-        # A piece that is given again with another version is listed once.
-        given = {(one.source, one.text) for one in self.given}
-        self.given += tuple(one for one in draft.advice if (one.source, one.text) not in given)
+        # Advice that several versions got is listed once.
+        seen = {(advice.source, advice.text) for advice in self.draft_advice}
+        self.draft_advice += tuple(
+            advice for advice in draft.advice if (advice.source, advice.text) not in seen
+        )
         if self.pattern.callbacks is not None:
             await self._call_back("on_generation", copy_of(draft.output), number)
             if base is not None:
@@ -361,34 +361,34 @@ class Run:
         """Judge a draft and add it as a version; an identical output reuses its earlier judgement."""
         output = draft.output
         key = key_of(output)
-        same = self.judged.get(key)
+        same = self.versions_by_output.get(key)
         self.is_repeat = same is not None
         if same is not None and self.judges.output_alone and self._has_same_evidence(draft, same):
             return self._add(draft, same.evaluation, repeats=same.iteration)
-        self.doing = "evaluate"
+        self.phase = "evaluate"
         context, free_only = self.context, self.tally.spent() is not None
-        if free_only or self.shown is not self.versions:  # a judge may know everything
+        if free_only or self.visible_versions is not self.versions:  # the judge may see everything
             context = replace(context, versions=self.versions, free_only=free_only)
         if draft.conversation is not None:
             context = replace(context, conversation=draft.conversation)
         # Choosing among candidates may have taken a judgement.
-        evaluate = self.evaluate if draft.evaluation is None else _known(draft.evaluation)
+        evaluate = self.evaluate if draft.evaluation is None else _always(draft.evaluation)
         evaluation = await self.steps.do("evaluate", ReflectionEvaluation, evaluate, copy_of(output), context)
         version = self._add(draft, evaluation)
-        # What was known to be wrong stays wrong, whatever the judge might say of the rest.
+        # A known failure stays one, whatever the judge might say of the other criteria.
         if evaluation.is_conclusive or evaluation.unmet:
-            self.judged[key] = version
+            self.versions_by_output[key] = version
         judge, floor = self.judges.signals.judge_id, self.pattern.calibrated_floor
-        if evaluation.opinions and judge is not None and floor is not None and not self.knows_judge:
+        if evaluation.opinions and judge is not None and floor is not None and not self.has_checked_labels:
             from redraft.loop.labels import standing_of  # noqa: PLC0415 (few patterns have a floor)
 
-            self.knows_judge = True
+            self.has_checked_labels = True
             standing = await standing_of(judge, self.judges.criteria, self.steps.journal)
-            self.notes |= standing.diagnostics(floor)
+            self.diagnostics |= standing.diagnostics(floor)
         return version
 
     def _has_same_evidence(self, draft: Draft, version: ReflectionVersion) -> bool:
-        """Return whether a judge would see the same of the tools that led to a draft as of a version's."""
+        """Whether a judge would see the same tool results behind a draft as behind a version."""
         if draft.conversation is None or not self.judges.signals.judged:
             return True
         return have_same_results(draft.conversation, version.conversation)
@@ -420,15 +420,15 @@ class Run:
             way=attempt.way,
         )
         self.pending = None
-        shown = version.for_writer()
-        is_all = shown is version and self.shown is self.versions
+        visible = version.for_writer()
+        hides_nothing = visible is version and self.visible_versions is self.versions
         self.versions = (*self.versions, version)
-        self.shown = self.versions if is_all else (*self.shown, shown)
+        self.visible_versions = self.versions if hides_nothing else (*self.visible_versions, visible)
         if is_best := self.best is None or replaces(version, self.best):
             self.best = version
         if draft.notes:
-            self._note_draft(version.iteration, draft.notes)
-        self._tell(VersionEvaluated, version, is_best)
+            self._add_draft_notes(version.iteration, draft.notes)
+        self._publish(VersionEvaluated, version, is_best)
         return version
 
     async def _stop(self, version: ReflectionVersion) -> Stop | None:
@@ -455,7 +455,7 @@ class Run:
         return None
 
     async def _interrupted(self, error: Exception | asyncio.CancelledError) -> Stop:
-        """Return why an error ends the run, or raise the error if the run has nothing to return."""
+        """The stop for an error that ends the run; raises the error if the run has nothing to return."""
         if self.tally.suspended is not None:  # it goes on within a larger budget, so it has not ended
             raise error
         evaluator_has_worked = bool(self.versions)
@@ -473,7 +473,7 @@ class Run:
         if stop.reason is ConvergenceReason.CANCELLED or (
             is_mistake and not evaluator_has_worked and returns_errors
         ):
-            self._tell(RunFinished, self._make_result(stop, error))
+            self._publish(RunFinished, self._make_result(stop, error))
             await self._observe_failure(error)
             raise error
         if stop.reason is ConvergenceReason.ERROR and returns_errors:
@@ -487,7 +487,7 @@ class Run:
         return stop
 
     def _stop_for(self, error: Exception | asyncio.CancelledError) -> Stop:
-        """Return the stop that an error means: a cancellation, a spent budget, or a failure of a step."""
+        """The stop for an error: a cancellation, a spent budget, or the failure of a step."""
         made = len(self.versions)
         if isinstance(error, asyncio.CancelledError):
             detail = f"It was cancelled after version {made}."
@@ -495,8 +495,8 @@ class Run:
         if isinstance(error, UnfinishedError) and error.reason is not None:
             return self.tally.stop(error.reason)
         what = f"{type(error).__name__}: {error}"
-        detail = f"The step {self.doing!r} failed after version {made}: {what}"
-        return Stop(ConvergenceReason.ERROR, detail, {"step": self.doing, "error": what})
+        detail = f"The step {self.phase!r} failed after version {made}: {what}"
+        return Stop(ConvergenceReason.ERROR, detail, {"step": self.phase, "error": what})
 
     async def _finish(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         result = self._make_result(stop, error)
@@ -507,7 +507,7 @@ class Run:
                 await self.steps.once(OBSERVE, type(None), advisor.observe, result)
             except Exception as failure:  # noqa: BLE001 (the run has its result)
                 _log_ignored(advisor, failure)
-        self._tell(RunFinished, result)
+        self._publish(RunFinished, result)
         if stop.reason is ConvergenceReason.ERROR and self.pattern.on_failure == "raise":
             failed = ReflectionFailedError(f"The run ended in an error: {error}", result.history)
             failed.usage = result.token_usage
@@ -517,10 +517,10 @@ class Run:
     def _make_result(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         pattern, versions, final = self.pattern, self.versions, self.versions[-1]
         best = self.best
-        # The best by score is known; a callback's choice and the other selections look at all versions.
+        # `self.best` is the best by score; a callback's choice and other selections look at all versions.
         if best is None or final.accepted or pattern.best_version_selection != "highest_score":
             best = select(versions, pattern.best_version_selection)
-        found = diagnose(versions, stop.reason, self.judges.signals, pattern.first_drafts)
+        findings = diagnose(versions, stop.reason, self.judges.signals, pattern.first_drafts)
         preserved = versions if pattern.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1
         self.result = ReflectionResult(
@@ -535,8 +535,8 @@ class Run:
             execution_time=self.tally.seconds(),
             run_id=self.run_id,
             usage_by_role=self.tally.by_role,
-            diagnostics=found | self.notes | self.tally.diagnostics(),
-            advice=(*self.context.advice, *self.given),
+            diagnostics=findings | self.diagnostics | self.tally.diagnostics(),
+            advice=(*self.context.advice, *self.draft_advice),
             error=error,
             reflections=self.state.reflections,
             task=self.task,
@@ -546,8 +546,8 @@ class Run:
         pattern.last_run.set(self.began, self.result)
         return self.result
 
-    def _tell(self, kind: Callable[..., Event], *fields: object) -> None:
-        """Send an event of this run to the listener and the log, if anybody listens."""
+    def _publish(self, kind: Callable[..., Event], *fields: object) -> None:
+        """Send an event of this run to the listener and the log, if there is either."""
         if self.pattern.on_event is None and not self.is_logged:
             return
         event = kind(self.run_id, *fields)
@@ -558,7 +558,7 @@ class Run:
     # The caller's callbacks and advisors: an error in one must not end the run.
 
     async def _call_back(self, name: str, *args: object) -> object:
-        """Call the callback of that name, if there is one; return its answer, or None if it raised."""
+        """Call the user's callback of that name, if there is one; None if it raised."""
         callback: Callable[..., object] | None = getattr(self.pattern.callbacks, name, None)
         if callback is None:
             return None
@@ -569,7 +569,7 @@ class Run:
             return None
 
     async def _decision(self, version: ReflectionVersion) -> ReflectionDecision:
-        """Return what `on_reflection` decides; anything but a decision leaves it to the rules."""
+        """The decision of `on_reflection`; any other answer leaves it to the rules."""
         answer = await self._call_back("on_reflection", snapshot(version.evaluation), version.iteration)
         if answer is None:
             return ReflectionDecision.AUTO
@@ -609,13 +609,13 @@ class Run:
                     _log_ignored(advisor, failure)
 
     def _ignore(self, kind: str, name: str, why: str) -> None:
-        ignored(self.notes, kind, name, why)
+        report_ignored(self.diagnostics, kind, name, why)
 
-    def _note_draft(self, iteration: int, texts: tuple[str, ...]) -> None:
-        """Add what is to be known of a draft to the diagnostics, each sentence once for all its versions."""
+    def _add_draft_notes(self, iteration: int, texts: tuple[str, ...]) -> None:
+        """Add the notes of a draft to the diagnostics; a note on several versions appears once."""
         for text in dict.fromkeys(texts):
             self.draft_notes.setdefault(text, []).append(str(iteration))
-        self.notes["draft_notes"] = " ".join(
+        self.diagnostics["draft_notes"] = " ".join(
             f"Version{'s' if len(versions) > 1 else ''} {listed(versions)}: {text}"
             for text, versions in self.draft_notes.items()
         )
@@ -628,8 +628,8 @@ def _log_ignored(advisor: object, error: Exception) -> None:
     logger.error("The advisor %s failed and was ignored: %s", name, why, exc_info=error if is_bug else None)
 
 
-def _known(evaluation: ReflectionEvaluation) -> Evaluator:
-    """Return an evaluator that returns a judgement which was made before."""
+def _always(evaluation: ReflectionEvaluation) -> Evaluator:
+    """An evaluator that returns a judgement made before."""
 
     async def evaluate(_output: object, _run: RunContext, /) -> ReflectionEvaluation:
         return evaluation
@@ -658,7 +658,7 @@ async def run_and_store(
 
     A run that has finished returns its result again, without a call. One that was interrupted goes on after
     its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
-    for an id under which another task ran, or the same from another draft, and `StoreError` if an id was
+    for an id under which another task ran, or the same task from another draft, and `StoreError` if an id was
     given and the store can't be read. A new run that can't be stored runs all the same, with a warning.
     """
     judges, output_type = verbs.judges, verbs.output_type
@@ -736,22 +736,22 @@ async def run_and_store(
 
 
 def _report_ignored_budget(record: RunRecord, pattern: ReflectionPattern) -> None:
-    """Warn if a run that a budget stopped is called with another one: its result stays what it was."""
+    """Warn if a run that a budget stopped is called with another budget: its result stays as it was."""
     if record.stop is None or not record.stop.reason.is_budget:
         return
-    asked = {
+    changes = {
         option: getattr(pattern, option)
         for option in BUDGET_OPTIONS.values()
         if getattr(pattern, option) != record.options.get(option)
     }
-    if not asked:
+    if not changes:
         return
-    given = ", ".join(f"{option}={value}" for option, value in asked.items())
+    changed = ", ".join(f"{option}={value}" for option, value in changes.items())
     logger.warning(
         "The run %s was stopped by its budget and returns its stored result; %s has no effect. To have more "
         "tried, use a new run_id.",
         record.run_id,
-        given,
+        changed,
     )
 
 
@@ -761,15 +761,15 @@ def _replay_result(
     output_type: OutputType[Any] | None,
     on_token: Callable[[TokenEvent], None] | None,
 ) -> ReflectionResult:
-    """Return the result of a run that has finished, and emit its events again."""
+    """The result of a finished run, whose events are emitted again."""
     result = record.result(output_type)
     emit = emitter(pattern.on_event)
     emit(RunStarted(record.run_id, record.task))
-    tell = emitter(on_token)
+    emit_text = emitter(on_token)
     for version in result.history.versions:
         if version.strategy != "given":
             role = "draft" if version.iteration == 1 else "revision"
-            tell(TokenEvent(record.run_id, as_text(version.output), version.iteration, role))
+            emit_text(TokenEvent(record.run_id, as_text(version.output), version.iteration, role))
         emit(VersionEvaluated(record.run_id, version, version.iteration == record.best))
     pattern.last_run.set(monotonic(), result)
     emit(RunFinished(record.run_id, result))
@@ -777,7 +777,7 @@ def _replay_result(
 
 
 async def _delete_other_versions(journal: Journalled, keep: Collection[int]) -> None:
-    """Delete the steps that made and judged other versions than those in `keep`."""
+    """Delete the steps that made and judged versions, except the versions in `keep`."""
     records = await journal.store.find(STEP, prefix=f"{journal.run_id}/")
     count = 0
     for record in records:

@@ -39,13 +39,13 @@ NamedFailure: TypeAlias = "Callable[[str, Exception, float | None], float | None
 class Steps:
     """Carries out the effects of a run, such as a draft, a judgement, or a call of a tool.
 
-    `do` sends each effect through six concerns, here in the order of the code: listeners are told of it, its
-    text is passed on while a model writes it, temporary failures are retried, the budget bounds it, telemetry
-    reports it, and the journal records it or replays what is recorded. The innermost call is that of `step`:
-    a `journal`, a step of the user's that wraps one, or `direct`.
+    `do` sends each effect through six concerns, in the order of the code: listeners get its events, its text
+    is passed on while a model writes it, temporary failures are retried, the budget bounds it, telemetry
+    reports it, and the journal records it or replays its record. The innermost call is `step`: a `journal`, a
+    step of the user's that wraps a journal, or `direct`.
 
-    `emit` takes the events of steps, and `emit_text` the pieces of drafts and revisions. The journal gets
-    outputs with an `output_type` as the data from which they were read.
+    `emit` takes the events of steps, and `emit_text` the pieces of drafts and revisions. The journal stores
+    outputs of an `output_type` as the data from which they were read.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class Steps:
         self._texts: dict[int, Iterator[int]] = {}
 
     def do(self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]:
-        """Return the result of an effect, carried out now or recorded before; raises its last error."""
+        """Carry out an effect, or replay its recorded result; raises its last error."""
         work = self._retried(self.attempt, self.count_failure, name, returns, fn, *args)
         text = self._text_of(name, args)
-        return self._reported(name, work if text is None else self._written(text, work))
+        return self._reported(name, work if text is None else self._pass_on(text, work))
 
     def once(
         self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> Awaitable[R]:
-        """Do the same without retries or a budget, for the functions of the user that only watch."""
+        """Like `do`, without retries or a budget: for functions of the user that only watch."""
         return self._reported(name, self._recorded(name, returns, fn, *args))
 
     def inside(
@@ -95,17 +95,17 @@ class Steps:
         *args: Any,
         on_failure: NamedFailure | None = None,
     ) -> Awaitable[R]:
-        """Carry out an effect inside the step under way, within its budget; retried with an `on_failure`."""
+        """Carry out an effect inside the current step, within its budget; `on_failure` allows retries."""
         attempt = self._recording(step_context.get().step)
         if on_failure is None:
             return self._reported(name, attempt(name, returns, fn, *args))
         return self._reported(name, self._retried(attempt, on_failure, name, returns, fn, *args))
 
     def _reported(self, name: str, work: Awaitable[R]) -> Awaitable[R]:
-        return work if self.emit is ignore else self._heard(name, work)
+        return work if self.emit is ignore else self._emit_events(name, work)
 
-    async def _heard(self, name: str, work: Awaitable[R]) -> R:
-        """Tell the listener when an effect starts, finishes or fails."""
+    async def _emit_events(self, name: str, work: Awaitable[R]) -> R:
+        """Emit an event when an effect starts, finishes or fails."""
         self.emit(StepStarted(self.run_id, name))
         began = self._seconds()
         try:
@@ -116,11 +116,11 @@ class Steps:
         self.emit(StepFinished(self.run_id, name, result, self._seconds() - began))
         return result
 
-    async def _written(self, text: VersionText, work: Awaitable[R]) -> R:
-        """Pass on the text of a draft: piece by piece, or whole if it was recorded or is not a model's."""
+    async def _pass_on(self, text: VersionText, work: Awaitable[R]) -> R:
+        """Pass on the text of a draft: in pieces from a model, whole from a record or a function."""
         with step_scope(text=text):
             result = await work
-        text.tell(cast("Draft[Any]", result))  # what only these steps return
+        text.tell(cast("Draft[Any]", result))  # the only steps that write return drafts
         return result
 
     def _retried(
@@ -133,7 +133,7 @@ class Steps:
         /,
         *args: Any,
     ) -> Awaitable[R]:
-        """Try an effect until it succeeds or is given up."""
+        """Retry an effect until it succeeds or the retries are used up."""
         # Waiting is a step, so that a resumed run does not wait again.
         wait = partial(attempt, "wait", NoneType, asyncio.sleep)
         return self.retry.run(
@@ -142,7 +142,7 @@ class Steps:
 
     @property
     def attempt(self) -> Callable[..., Awaitable[Any]]:
-        """The step that carries out an effect within the budget; it retries nothing and tells no listener."""
+        """The step that carries out an effect within the budget, without retries and events."""
         return self._bounded if self._has_budget else self._recorded
 
     async def _bounded(
@@ -165,13 +165,13 @@ class Steps:
                 tally.restore(journal.budget_state)
 
     def _recording(self, step: Step) -> Step:
-        """Return a step that telemetry reports, and that gets outputs as data."""
+        """Wrap a step to report to telemetry, and to store outputs as data."""
         if self._output_type is not None and step is not direct:
             step = partial(self._output_type.recorded, step)
         return step if self._telemetry is None else partial(self._telemetry.step, step)
 
     def _text_of(self, name: str, args: tuple[Any, ...]) -> VersionText | None:
-        """Return the text of the version that a step writes; None for other steps."""
+        """The text of the version that a step writes; None for other steps."""
         run = args[-1] if args else None
         if self._emit_text is None or name not in WRITES or not isinstance(run, RunContext):
             return None
@@ -180,16 +180,16 @@ class Steps:
         return VersionText(self._emit_text, self.run_id, version, WRITES[name], texts, self.tally)
 
     def count_failure(self, name: str, error: Exception, wait: float | None) -> float | None:
-        """Count what a failed step has used; return as `wait_before` does."""
+        """Count the usage of a failed step; returns what `wait_before` does."""
         self.tally.add_failure(ROLES.get(name), error)
         return self.wait_before(name, error, wait)
 
     def wait_before(
         self, name: str, error: Exception, wait: float | None, used: TokenUsage = NOTHING_USED
     ) -> float | None:
-        """Return the seconds to wait before a retry; None if the budget does not allow it.
+        """Seconds to wait before a retry; None if the budget does not allow it.
 
-        `used` is what the step under way has used, which the tally does not count yet.
+        `used` is the usage of the current step, which the tally does not count yet.
         """
         if wait is None or not self.tally.allows_waiting(wait, used):
             return None

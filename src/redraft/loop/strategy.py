@@ -42,7 +42,7 @@ def next_attempt(
     best: ReflectionVersion,
     before: Attempt,
     *,
-    shown: Sequence[ReflectionVersion],
+    visible: Sequence[ReflectionVersion],
     strategy: RevisionStrategy,
     diversify: bool,
     is_repeat: bool,
@@ -71,19 +71,19 @@ def next_attempt(
         way = AFTER_FAILURE.get(tried, "full_rewrite")
     if criteria and strategy == "hybrid" and not stuck:
         way = _after_failed_checks(versions, base, criteria) or way
-    known = shown[base.iteration - 1]
+    visible_base = visible[base.iteration - 1]
     attempt = Attempt(
         number=len(versions) + 1,
         mode="fresh" if fresh else "revise",
         previous=copy_of(base.output),
-        evaluation=known.evaluation,
+        evaluation=visible_base.evaluation,
         strategy=way,
         temperature=HIGHEST_TEMPERATURE if stuck else None,
-        failed=shown[-1] if worse and not is_repeat else None,
+        failed=visible[-1] if worse and not is_repeat else None,
         max_tokens=max_tokens,
         base=None if fresh else base.iteration,
     )
-    return attempt, known
+    return attempt, visible_base
 
 
 def _after_failed_checks(

@@ -122,7 +122,7 @@ def triggers_of(
         check_choice("reflection_triggers", name, TRIGGERS)
     if reflection_interval is not None:
         check_count("reflection_interval", reflection_interval, 1)
-    if reflect_on_error is not None and not isinstance(reflect_on_error, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if reflect_on_error is not None and not isinstance(reflect_on_error, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f"reflect_on_error must be True, False or None, got {reflect_on_error!r}.")
     if reflect_on_error is False and "error" in listed:
         raise ConfigError(
@@ -130,7 +130,7 @@ def triggers_of(
         )
     check_list("reflect_on_tools", reflect_on_tools)
     for tool in reflect_on_tools:
-        if not isinstance(tool, str) or not tool:  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+        if not isinstance(tool, str) or not tool:  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"reflect_on_tools must be names of tools, got {tool!r}.")
     drop = quality_drop_threshold
     if drop is not None and (not is_number(drop) or not 0 < drop <= 1):

@@ -274,7 +274,7 @@ def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
     if not (commands or has_evidence):
         return None
     from redraft.evaluate.command import runs_program  # noqa: PLC0415 (needed by commands alone)
-    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (likewise)
+    from redraft.sandbox.jail import ProcessJail, check_jail  # noqa: PLC0415 (needed by commands alone)
 
     for criterion in commands:
         try:
