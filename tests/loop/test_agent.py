@@ -265,7 +265,7 @@ def test_commands_without_a_sandbox_raise_before_any_call(works, criterion, monk
         raise SandboxForbiddenError("This machine has no jail; it lacks Landlock.")
 
     monkeypatch.setattr(ProcessJail, "__call__", jail)
-    monkeypatch.setattr("redraft.sandbox.jail._jails_that_work", set())
+    monkeypatch.setattr("redraft.sandbox.jail._working_jails", set())
     paid = []
     pattern = ReflectionPattern(quality_criteria=[criterion])
     doors = [
@@ -291,7 +291,7 @@ def test_a_working_sandbox_is_tried_once(monkeypatch):
         return await ask(self, command)
 
     monkeypatch.setattr(ProcessJail, "__call__", jail)
-    monkeypatch.setattr("redraft.sandbox.jail._jails_that_work", set())
+    monkeypatch.setattr("redraft.sandbox.jail._working_jails", set())
     for _ in range(3):
         Agent(ScriptedModel([]), pattern=ReflectionPattern(quality_criteria=[CALLS]))
     assert tried == [False]

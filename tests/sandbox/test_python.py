@@ -21,7 +21,7 @@ from redraft.errors import (
 )
 from redraft.execution import Script, ScriptLimits
 from redraft.sandbox import scripts, walls
-from redraft.sandbox.python import _captured, unsupported_features
+from redraft.sandbox.python import _capture_value, unsupported_features
 from redraft.sandbox.scripts import run_script
 from support.scripts import GRACE, LIMITS, alive, attempt, children_of, value_of, wait_until_ended
 
@@ -417,7 +417,7 @@ def test_a_wrong_monty_program_is_reported():
     ],
 )  # fmt: skip
 def test_the_value_is_captured_line_for_line(source, captured, returns):
-    assert _captured(source) == (captured, returns)
+    assert _capture_value(source) == (captured, returns)
     assert captured.count("\n") == source.count("\n")
 
 
@@ -426,7 +426,7 @@ def test_code_that_only_monty_parses_has_a_value(monkeypatch):
         raise SyntaxError
 
     monkeypatch.setattr("ast.parse", fails)
-    assert _captured("return 1") == ("return 1", False)
+    assert _capture_value("return 1") == ("return 1", False)
 
 
 def nested(levels):

@@ -1,1 +1,1 @@
-"""Untrusted code: commands in a jail, and scripts in the sandbox of their language."""
+"""Sandboxes for untrusted code: a jail for commands, and interpreters for scripts."""

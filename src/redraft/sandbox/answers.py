@@ -1,4 +1,4 @@
-"""Answers: the replies of a worker to its host, each with a script's result as JSON, or why there is none."""
+"""Answers: the replies of a worker to its host, with the result of a script as JSON, or its failure."""
 
 # Runs inside the jail: importing typing would cost each run 7 ms, hence the constant below.
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     Answer: TypeAlias = dict[str, Any]
     """A dict with `value` (JSON text) and `printed`, see `success`; with `kind`, `message` and `line`, see
-    `failure`; or with `not_run`: why the worker can't run this or any further script."""
+    `failure`; or with `not_run`, the reason why the worker can't run this script or any other."""
 
 HEAD = struct.Struct("<I")
 """The header of each message between host and worker: its length in bytes."""
 
 MAX_MESSAGE = 2000
-"""Characters after which a message is cut."""
+"""Characters after which a message is cut off."""
 
 MAX_DEPTH = 100
 """Levels of nesting that a result may have."""
 
 
 def success(value: Any, printed: str, limits: dict[str, Any]) -> Answer:
-    """Return the answer for a script that ran: its value as JSON text, or why that is not JSON."""
+    """Answer for a script that ran: its value as JSON text, or a failure if the value is not JSON."""
     if len(printed) > limits["output_chars"]:
         return too_much_output(limits)
     try:
@@ -37,7 +37,7 @@ def success(value: Any, printed: str, limits: dict[str, Any]) -> Answer:
 
 
 def failure(kind: str, message: str, line: int | None = None) -> Answer:
-    """Return the answer for a script without a result.
+    """Answer for a script without a result.
 
     `kind` is `timeout`, `memory`, `forbidden`, `output` or `script`. The message continues "The script".
     """
@@ -45,17 +45,17 @@ def failure(kind: str, message: str, line: int | None = None) -> Answer:
 
 
 def too_much_output(limits: dict[str, Any]) -> Answer:
-    """Return the answer for a script that printed too much."""
+    """Answer for a script that printed too much."""
     return failure("output", f"printed more than its limit of {limits['output_chars']:,} characters")
 
 
 def timed_out(limits: dict[str, Any]) -> Answer:
-    """Return the answer for a script that ran too long."""
+    """Answer for a script that ran too long."""
     return failure("timeout", f"ran longer than its limit of {limits['seconds']:g} s")
 
 
 def out_of_memory(limits: dict[str, Any], line: int | None = None) -> Answer:
-    """Return the answer for a script that used too much memory."""
+    """Answer for a script that used too much memory."""
     return failure("memory", f"used more than its limit of {limits['memory_mb']} MB of memory", line)
 
 
@@ -64,9 +64,9 @@ class NotJsonError(Exception):
 
 
 def json_text(value: Any, limit: int) -> str:
-    """Return a value as JSON text of at most `limit` characters; raises `NotJsonError`.
+    """Serialise a value as JSON text of at most `limit` characters; raises `NotJsonError`.
 
-    Tuples become lists. What is referenced twice is written twice, and counts twice.
+    Tuples become lists. A value that is referenced twice is written twice, and counts twice.
     """
     _check(value, limit)
     try:
@@ -83,7 +83,7 @@ _LEAVES = {str, int, float, bool, type(None)}
 
 
 def _check(value: Any, limit: int) -> None:
-    """Raise `NotJsonError` unless a value is JSON data. Not recursive: it may be nested deeply."""
+    """Raise `NotJsonError` unless a value is JSON data. Iterative, since it may be nested deeply."""
     ancestors: set[int] = set()
     stack: list[tuple[Any, bool]] = [(value, False)]
     characters = 0
@@ -92,7 +92,7 @@ def _check(value: Any, limit: int) -> None:
         if leaving:
             ancestors.discard(id(item))
             continue
-        characters += _least_characters(item)
+        characters += _min_characters(item)
         if characters > limit:
             raise NotJsonError(f"is too large: the limit is {limit:,} characters of JSON")
         if type(item) in _LEAVES:
@@ -109,8 +109,8 @@ def _check(value: Any, limit: int) -> None:
         stack.extend((child, False) for child in children)
 
 
-def _least_characters(item: Any) -> int:
-    """Return a lower bound on the characters that an item itself takes in JSON."""
+def _min_characters(item: Any) -> int:
+    """Lower bound on the characters of an item in JSON, without its children."""
     if isinstance(item, str):
         return len(item) + 2
     if isinstance(item, dict):
@@ -122,10 +122,10 @@ def _children(item: Any) -> Any:
     if isinstance(item, list | tuple):
         return item  # pyright: ignore[reportUnknownVariableType] (anything a script made)
     if isinstance(item, dict):
-        for key in item:  # pyright: ignore[reportUnknownVariableType] (likewise)
-            if type(key) not in _LEAVES:  # pyright: ignore[reportUnknownArgumentType] (likewise)
+        for key in item:  # pyright: ignore[reportUnknownVariableType] (as above)
+            if type(key) not in _LEAVES:  # pyright: ignore[reportUnknownArgumentType] (as above)
                 raise NotJsonError(f"has the key {key!r:.40}, which JSON does not allow")
-        return item.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (likewise)
+        return item.values()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (as above)
     raise NotJsonError(
         f"contains a {type(item).__name__}; JSON has bool, number, string, list, dict and None"
     )

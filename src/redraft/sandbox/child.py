@@ -1,4 +1,4 @@
-"""Child: the jailed process, which reads its order, raises the walls, runs the code, and reports."""
+"""Child: the jailed process. It reads its order, raises the walls, runs the code, and reports."""
 
 # ruff: noqa: PTH103, PTH120, PTH123, PTH208
 # Runs inside the jail: only light modules of the standard library. Importing pathlib would cost each run 10
@@ -30,7 +30,7 @@ def main() -> NoReturn:
     """Carry out the order on stdin; never returns."""
     order: Order = json.loads(sys.stdin.buffer.read())
     null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)  # the order holds the nonce, which the code must not read
+    os.dup2(null, 0)  # the order contains the nonce, which the code must not read
     os.close(null)
     report = _reporter(order["channel"], order["nonce"])
     order["nonce"] = ""
@@ -53,11 +53,11 @@ def main() -> NoReturn:
 
 
 def _reporter(channel: int, nonce: str) -> Send:
-    """Return a function that sends one report to the host.
+    """Create the function that sends reports to the host.
 
-    A report is a line that starts with the nonce of this run. Code that writes to every descriptor it finds
-    does not know the nonce, so the host drops its lines. Everything that the function needs is bound here,
-    before the code can replace it.
+    A report is a line that starts with the nonce of this run. Untrusted code may write to every open
+    descriptor, but does not know the nonce, so the host drops its lines. The function binds everything that
+    it needs now, before the code can replace it.
     """
     os.set_inheritable(channel, False)  # noqa: FBT003 (positional only)
     encode, write, prefix = json.JSONEncoder(allow_nan=False).encode, os.write, f"\n{nonce} "
@@ -85,7 +85,7 @@ def _write_files(files: dict[str, str]) -> None:
 def _enter_python(order: Order) -> None:
     scratch = order["scratch"]
     private = walls.enter_namespaces(scratch, scratch_bytes=order["scratch_bytes"], processes=False)
-    walls.die_with_parent(order["parent"])  # again: the kernel may forget it when the user changes
+    walls.die_with_parent(order["parent"])  # again: the kernel may reset it when the user changes
     _write_files(order["files"])
     walls.shut_in(
         readable=[*order["readable"], scratch],
@@ -99,14 +99,14 @@ def _enter_python(order: Order) -> None:
 def _run_python(order: Order, report: Send) -> NoReturn:
     """Execute the source, report its global `result` if it ran to its last line, and exit.
 
-    The code shares the process with this function and could, by searching through frames, report in its
-    place. That gains it nothing: nothing in here decides how it is judged.
+    The code shares the process with this function. By searching through frames, it could send a report of its
+    own, but that is harmless: no verdict on the code is made in this process.
     """
     exit_now, print_error, out, err = os._exit, sys.__excepthook__, sys.stdout, sys.stderr
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     names = vars(module)
-    for name in ("exit", "quit"):  # usually defined by the site module, which is not loaded
+    for name in ("exit", "quit"):  # normally defined by the site module, which is not loaded
         setattr(builtins, name, sys.exit)
     names["inputs"] = order["inputs"]
     code = 1
@@ -118,7 +118,7 @@ def _run_python(order: Order, report: Send) -> NoReturn:
     except SystemExit as error:
         code = error.code & 0xFF if isinstance(error.code, int) else 1 if error.code else 0
         ended = {"raised": "SystemExit"}
-    except BaseException as error:  # noqa: BLE001 (the host reports whatever it raises)
+    except BaseException as error:  # noqa: BLE001 (the host reports any exception)
         if error.__traceback__:
             error = error.with_traceback(error.__traceback__.tb_next)  # without this function's own line
         print_error(type(error), error, error.__traceback__)
@@ -134,25 +134,25 @@ def _run_python(order: Order, report: Send) -> NoReturn:
         exit_now(code)
 
 
-# --- a program, and whatever it starts ---
+# --- a program, and the processes that it starts ---
 
 _TICK = 0.02
 _REAPED_PER_TICK = 100
 _NICENESS_OF_ROOT = 10
 _NOT_STARTED = 127
 _SOCKET_BYTES = 2 * 212_992
-"""What one socket's buffer can hold by the kernel's default (twice `net.core.wmem_max`)."""
+"""Capacity of a socket's buffer by the kernel's default (twice `net.core.wmem_max`)."""
 
 
 def _run_program(order: Order, report: Send) -> NoReturn:
     """Run the program in a process namespace, report how it ended, and exit.
 
     This process waits for the first process of the namespace, which starts the program and watches it. When
-    that exits, the kernel kills all others. Raises `MissingWallError` on a machine without namespaces, where
-    nothing would end what a program leaves behind.
+    the first process exits, the kernel kills all others. Raises `MissingWallError` on a machine without
+    namespaces, where processes that the program leaves behind would go on running.
     """
-    # The limit on processes does not bind root, so the watch counts them; among the thousands of a fork bomb
-    # it would come too late if they did not yield to it.
+    # The limit on processes does not bind root, so the watching process counts them. It must have priority
+    # over the program: otherwise a fork bomb would starve it.
     niceness = 0 if os.getuid() else _NICENESS_OF_ROOT
     if not walls.enter_namespaces(order["scratch"], scratch_bytes=order["scratch_bytes"], processes=True):
         raise walls.MissingWallError("user namespaces, without which what a program starts could outlive it")
@@ -161,7 +161,7 @@ def _run_program(order: Order, report: Send) -> NoReturn:
     if first := os.fork():
         os.waitpid(first, 0)
         os._exit(0)
-    walls.die_with_parent(0)  # the parent of a namespace's first process has no number inside it
+    walls.die_with_parent(0)  # inside the namespace, the parent of its first process has the number 0
     counted = walls.mount_own_proc()
     walls.limit_process_numbers()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -180,7 +180,7 @@ def _run_program_unjailed(order: Order, report: Send) -> NoReturn:
         _become_program(order, report, jailed=False)
     _, status = os.waitpid(program, 0)
     report({"exit": os.waitstatus_to_exitcode(status)})
-    os.killpg(0, signal.SIGKILL)  # whatever it left in our process group, and this process
+    os.killpg(0, signal.SIGKILL)  # everything in our process group, including this process
     os._exit(0)
 
 
@@ -204,7 +204,7 @@ def _become_program(order: Order, report: Send, *, jailed: bool) -> NoReturn:
         else:
             walls.limit(memory=order["memory"], seconds=order["seconds"])
         report({"ready": "program"})
-        os.execv(order["argv"][0], order["argv"])  # noqa: S606 (no shell is what we want)
+        os.execv(order["argv"][0], order["argv"])  # noqa: S606 (deliberately without a shell)
     except walls.MissingWallError as error:
         report({"refused": str(error)})
     except OSError as error:
@@ -215,46 +215,46 @@ def _become_program(order: Order, report: Send, *, jailed: bool) -> NoReturn:
 
 
 def _watch(program: int, order: Order, *, counted: bool) -> Report:
-    """Wait for the program and reap orphans; stop early if all processes together use too much.
+    """Wait for the program and reap orphans; stop early if all processes together exceed a limit.
 
     The kernel's limits are per process, and the limit on their number does not bind root.
     """
-    until = time.monotonic() + order["seconds"]
-    while time.monotonic() < until:
+    deadline = time.monotonic() + order["seconds"]
+    while time.monotonic() < deadline:
         signal.sigtimedwait({signal.SIGCHLD}, _TICK)
-        for _ in range(_REAPED_PER_TICK):  # bounded: a fork bomb leaves orphans without end
+        for _ in range(_REAPED_PER_TICK):  # bounded, since a fork bomb leaves orphans continuously
             process, status = os.waitpid(-1, os.WNOHANG)
             if process == program:
                 return {"exit": os.waitstatus_to_exitcode(status)}
             if not process:
                 break
-        if counted and (stopped := _excess(order)):
+        if counted and (stopped := _exceeded_limit(order)):
             return {"stopped": stopped}
     return {"stopped": "timeout"}
 
 
-def _excess(order: Order) -> str | None:
+def _exceeded_limit(order: Order) -> str | None:
     processes = [name for name in os.listdir("/proc") if name.isdigit()]
     if len(processes) > order["processes"] + 1:
         return "forbidden"
-    held = sum(map(_private_bytes, processes)) + _sockets() * _SOCKET_BYTES
-    return "memory" if held > order["memory"] else None
+    used = sum(map(_private_bytes, processes)) + _sockets() * _SOCKET_BYTES
+    return "memory" if used > order["memory"] else None
 
 
 def _private_bytes(process: str) -> int:
-    """Return the bytes of memory of one process, in use or swapped out, that map no file.
+    """Bytes of a process's memory, in use or swapped out, that are not mapped from a file.
 
-    Their sum misses nothing: the filter refuses memory that processes share.
+    The sum over all processes is complete: the filter refuses memory that processes share.
     """
-    if (own := _private_bytes_in(f"/proc/{process}/status")) is not None:
-        return own
-    # The first thread has ended, and others may go on: ask one of them.
+    if (size := _private_bytes_in(f"/proc/{process}/status")) is not None:
+        return size
+    # The first thread has ended, but others may be running: read the figures of any of them.
     try:
         threads = os.listdir(f"/proc/{process}/task")
     except OSError:  # just ended
         return 0
-    found = (_private_bytes_in(f"/proc/{process}/task/{thread}/status") or 0 for thread in threads)
-    return max(found, default=0)
+    sizes = (_private_bytes_in(f"/proc/{process}/task/{thread}/status") or 0 for thread in threads)
+    return max(sizes, default=0)
 
 
 def _private_bytes_in(status: str) -> int | None:
@@ -267,6 +267,6 @@ def _private_bytes_in(status: str) -> int | None:
 
 
 def _sockets() -> int:
-    """Count the sockets of this network namespace, which holds the program only."""
+    """Count the sockets of this network namespace, which contains only the program."""
     with open("/proc/net/sockstat", encoding="ascii") as file:
         return int(file.readline().split()[2])

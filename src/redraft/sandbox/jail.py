@@ -1,4 +1,4 @@
-"""Jail: run untrusted code in a child process that can reach nothing."""
+"""Jail: run untrusted code in an isolated child process."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _MIN_MEMORY = 64 << 20
 _TRIAL_SECONDS = 60.0
 
 _LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
-# Not /dev/zero: mapped, it is shared memory, which counts for none of the processes.
+# Not /dev/zero: mapping it creates shared memory, which is not charged to any process.
 _DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/etc/localtime")
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives")
 
 PACKAGES = str(Path(__file__).resolve().parents[2])
 """The folder from which children import this package."""
 
-# The child imports `child` from there, then forgets where that is.
+# The child imports `child` from PACKAGES, then removes this path from `sys.path` and `sys.argv`.
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from redraft.sandbox.child import main; "
     "del sys.path[0], sys.argv[1:]; main()"
@@ -49,42 +49,54 @@ _START = (
 
 
 class Order(TypedDict):
-    """What a child is to run: `python` source, or `argv` with an absolute path first.
-
-    `channel` is the descriptor on which the child reports, `nonce` the start of each report, `parent` the
-    process that must be its parent. `readable` and `executable` are paths other than the scratch folder.
-    Sizes are in bytes, `seconds` is wall time. With `allow_unsandboxed`, the code runs even without walls.
-    """
+    """The instructions for a child: either `python` or `argv` is set."""
 
     nonce: str
+    """The start of each report."""
     channel: int
+    """The descriptor to which the child writes its reports."""
     parent: int
+    """The process that must be the child's parent."""
     python: str
+    """Source to execute, with `inputs` as a global variable."""
     inputs: Any
     argv: list[str]
+    """A program and its arguments; the program is an absolute path, or in the scratch folder."""
     files: dict[str, str]
+    """Texts to write to the scratch folder, by path."""
     scratch: str
     scratch_bytes: int
     readable: list[str]
+    """Paths to read, besides the scratch folder."""
     executable: list[str]
+    """Paths to execute, besides the scratch folder."""
     memory: int
+    """In bytes."""
     seconds: float
+    """Wall time."""
     processes: int
     allow_unsandboxed: bool
+    """Run the code even without walls."""
 
 
 class Report(TypedDict, total=False):
-    """What a child reports: `ready` or `refused` before the code runs, everything else after it."""
+    """The reports of a child."""
 
     ready: str
+    """The walls are up, and the code is about to run."""
     refused: str
+    """The part of the jail that this machine lacks; the code does not run."""
     result: Any
+    """The variable `result` of Python source that ran to its last line."""
     raised: str
+    """The type of the exception that ended Python source."""
     exit: int
+    """The exit code of the program."""
     stopped: str
+    """The limit that the program exceeded."""
 
 
-# Python source shares the process that reports on it, so it may forge a report; these kinds do no harm.
+# Python source shares its process with the reporting function and could forge reports. These kinds are safe.
 _REPORTS_OF_PYTHON = {"ready": str, "refused": str, "raised": str, "result": object}
 _REPORTS_OF_PROGRAMS = {"ready": str, "refused": str, "exit": int, "stopped": str}
 
@@ -101,28 +113,28 @@ _STOPPED_BY_SIGNAL = {
 class ProcessJail:
     """Run commands in jailed child processes: a `CommandRunner`.
 
-    The child has no network, no sockets but connected pairs of streams, a clean environment, and limits on
+    The child has no network, no sockets except connected pairs of streams, a clean environment, and limits on
     time, memory, output and processes. It can read the system's libraries, the interpreter and the command's
-    `readable` paths, and write only to `/dev/null` and to a scratch folder in memory that vanishes with it.
-    Python source can't start programs. A program (`argv`) can, and whatever it starts ends with it; its
-    processes can share only memory mapped from files, so that their memory can be limited as a whole.
+    `readable` paths, and write only to `/dev/null` and to a scratch folder in memory that is deleted with it.
+    Python source can't start programs. A program (`argv`) can start others, which end with it; its processes
+    can share only memory mapped from files, so that their memory can be limited as a whole.
 
-    The walls are Landlock and seccomp, with namespaces around them. Where namespaces are refused (in many
-    containers), Python source has no place to write to, and programs are refused. The names, sizes, times and
-    extended attributes of files outside can be seen; their contents can't.
+    The walls are Landlock and seccomp inside namespaces. Where namespaces are refused (in many containers),
+    Python source can't write to any folder, and programs are refused. The child can see the names, sizes,
+    times and extended attributes of files outside, but not their contents.
 
-    These walls are our own: bubblewrap does not filter system calls, sets no limits, does not run without
-    namespaces, and as root leaves `/proc/sys` writable.
+    Bubblewrap would not be enough: it does not filter system calls, sets no limits, needs namespaces, and as
+    root leaves `/proc/sys` writable.
 
-    With `allow_unsandboxed`, a machine without a jail (macOS, old kernels) runs the code with limits and a
-    clean environment only; otherwise that raises `SandboxForbiddenError`. Raises `ConfigError` for an invalid
-    command, and `SandboxError` if the child can't be started, or if the machine is too busy to run it.
+    Raises `ConfigError` for an invalid command, `SandboxForbiddenError` on a machine without a jail, and
+    `SandboxError` if the child can't be started or the machine is too busy to run it.
     """
 
     allow_unsandboxed: bool = False
+    """On a machine without a jail (macOS, old kernels), run the code with limits and a clean environment."""
 
     async def __call__(self, command: Command, /) -> CommandOutcome:
-        """Run one command and return how it ended; waiting for a free slot does not count as its time."""
+        """Run a command; waiting for a free slot does not count as its time."""
         program = _validated(command)
         if os.name != "posix":
             raise SandboxForbiddenError(
@@ -158,39 +170,39 @@ class ProcessJail:
             "readable": readable,
             "executable": executable,
             "memory": command.memory,
-            "seconds": _most_seconds(command),
+            "seconds": _lifetime(command),
             "processes": _PROCESSES,
             "allow_unsandboxed": self.allow_unsandboxed,
         }
 
 
-def _most_seconds(command: Command) -> float:
-    """Return the seconds after which a child ends by itself, which is never before it has had its time."""
+def _lifetime(command: Command) -> float:
+    """Seconds after which a child ends by itself: never before its time limit, even if it had to wait."""
     if not (command.patience or command.begins):
         return command.timeout
     return command.timeout + command.patience + _START_SECONDS
 
 
-_jails_that_work: set[bool] = set()
+_working_jails: set[bool] = set()
 
 
 def check_jail(*, programs: bool) -> None:
     """Raise `SandboxForbiddenError` if this machine has no jail for programs, or for Python source.
 
-    It runs a command, since only that shows what a machine refuses, and remembers a jail that works.
+    Runs a command, since only a run shows which system calls a machine refuses, and remembers its success.
     """
-    if programs in _jails_that_work:
+    if programs in _working_jails:
         return
     if programs:
         command = Command(argv=(sys.executable, "-I", "-S", "-c", ""), timeout=_TRIAL_SECONDS)
     else:
         command = Command(python="pass", timeout=_TRIAL_SECONDS)
     run_sync(ProcessJail()(command))
-    _jails_that_work.add(programs)
+    _working_jails.add(programs)
 
 
 def bare_interpreter() -> tuple[str, ...]:
-    """Return this interpreter's command, without virtual environment, user settings and site packages."""
+    """This interpreter's command, without virtual environment, user settings and site packages."""
     return (os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8")
 
 
@@ -198,7 +210,7 @@ def bare_interpreter() -> tuple[str, ...]:
 
 
 def _validated(command: Command) -> str | None:
-    """Return the path of the command's program, None for Python source; raises `ConfigError`."""
+    """Validate a command; returns the path of its program, None for Python source. Raises `ConfigError`."""
     if bool(command.argv) == bool(command.python):
         raise ConfigError("A command needs either `argv` or `python`; got both or neither.")
     if not isfinite(command.timeout) or command.timeout <= 0:
@@ -228,7 +240,7 @@ def _program(command: Command) -> str:
 
 
 def _environment(scratch: str, program: str | None) -> dict[str, str]:
-    """Return an environment with nothing from this process's own."""
+    """The child's environment, which contains nothing from this process's environment."""
     folders = [f"{sys.prefix}/bin", "/usr/local/bin", "/usr/bin", "/bin"]
     if program:
         folders.insert(0, os.path.dirname(program))  # noqa: PTH120 (pathlib would drop the "./")
@@ -248,7 +260,7 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKe
 
 
 def _slot() -> asyncio.Semaphore:
-    """Limit how many children run at once; with too many, honest code would run out of time."""
+    """Limits the number of parallel children: with too many, harmless code would exceed its time limit."""
     loop = asyncio.get_running_loop()
     if loop not in _slots:
         _slots[loop] = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
@@ -287,13 +299,13 @@ def _locked_folder(parent: str) -> tuple[str, int]:
 
 
 def _sweep(parent: str) -> None:
-    """Remove this user's scratch folders that no process has locked: theirs was killed."""
-    from redraft._locks import flock  # noqa: PLC0415 (likewise)
+    """Remove this user's unlocked scratch folders, whose processes were killed."""
+    from redraft._locks import flock  # noqa: PLC0415 (as above)
 
     with os.scandir(parent) as entries:
-        found = [entry.path for entry in entries if entry.name.startswith(_SCRATCH_PREFIX)]
-    for folder in found:
-        with suppress(OSError), ExitStack() as stack:  # another user's, no folder, or in use
+        folders = [entry.path for entry in entries if entry.name.startswith(_SCRATCH_PREFIX)]
+    for folder in folders:
+        with suppress(OSError), ExitStack() as stack:  # another user's folder, not a folder, or in use
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             stack.callback(os.close, lock)
             if os.fstat(lock).st_uid == os.geteuid():
@@ -304,7 +316,7 @@ def _sweep(parent: str) -> None:
 # --- the run ---
 
 _START_SECONDS = 60.0
-"""Seconds for a child to raise its walls, and for a tool to begin with what it is run for."""
+"""Seconds for a child to raise its walls, and for a tool to begin its actual work."""
 
 _DRAIN_SECONDS = 0.2
 """Seconds in which the pipes of a child that has ended may still deliver its output."""
@@ -312,20 +324,19 @@ _DRAIN_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _ChildEnd:
-    """How a child ended: what its pipes delivered, and `timeout` or `output` if that stopped it.
-
-    `exit_code` is negative for a signal.
-    """
+    """How a child ended, and the contents of its pipes."""
 
     exit_code: int
+    """Negative for a signal."""
     stdout: bytes
     stderr: bytes
     reports: bytes
     stopped: str | None
+    """`timeout` or `output` if the host stopped it for that."""
 
 
 async def _run_child(command: Command, order: Order, environment: Mapping[str, str]) -> _ChildEnd:
-    """Start a child with an order on stdin, and wait until it ends; cancelling ends it, too."""
+    """Start a child with an order on stdin, and wait until it ends; cancelling kills it."""
     with ExitStack() as stack:
         pipes = [os.pipe() for _ in range(3)]
         readers = [stack.enter_context(FileIO(read)) for read, _ in pipes]
@@ -362,7 +373,7 @@ async def _listen(process: Process, files: Sequence[FileIO], command: Command, n
     try:
         for pipe, file in zip(pipes, files, strict=True):
             transports.append((await loop.connect_read_pipe(lambda pipe=pipe: pipe, file))[0])
-        for begun in (reports.found, stdout.found):
+        for begun in (reports.marker_seen, stdout.marker_seen):
             await asyncio.wait((ended, begun), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not (ended.done() or begun.done()):
                 raise SandboxError(f"The jailed child did not begin its work within {_START_SECONDS:g} s.")
@@ -378,9 +389,9 @@ async def _listen(process: Process, files: Sequence[FileIO], command: Command, n
 
 
 async def _ends_in_time(ended: asyncio.Future[int], pid: int, command: Command) -> bool:
-    """Wait until a child has ended, and return True, or has had its time, without that spent waiting to run.
+    """Whether a child ends within its time limit, not counting the time it waited for a processor.
 
-    Raises `SandboxError` if it waited for longer than the command's patience.
+    Raises `SandboxError` if it waited longer than the command's patience.
     """
     started, waited_before, waited = time.perf_counter(), _waited(pid), 0.0
     while True:
@@ -400,11 +411,11 @@ async def _ends_in_time(ended: asyncio.Future[int], pid: int, command: Command) 
 
 
 def _waited(pid: int) -> float:
-    """Return the most seconds that a child or its descendant has waited for a processor; 0 if unknown."""
+    """The longest time, in seconds, that a child or a descendant waited for a processor; 0 if unknown."""
     longest, processes = 0, [str(pid)]
     while processes:
         process = Path("/proc", processes.pop())
-        with suppress(OSError, ValueError, IndexError):  # it has ended, or the kernel has no such figures
+        with suppress(OSError, ValueError, IndexError):  # it has ended, or the kernel lacks these figures
             for thread in (process / "task").iterdir():
                 longest = max(longest, int((thread / "schedstat").read_text().split()[1]))
                 processes += (thread / "children").read_text().split()
@@ -412,46 +423,44 @@ def _waited(pid: int) -> float:
 
 
 class _Pipe(asyncio.Protocol):
-    """Collects the beginning and the end of what comes from a pipe, and calls `stop` beyond a limit.
+    """Collects the beginning and the end of a pipe's output, and calls `stop` beyond `limit` bytes."""
 
-    `found` is done once a text has come; at once for an empty one.
-    """
-
-    def __init__(self, limit: int, kept: int, stop: Callable[[], None], wanted: bytes = b"") -> None:
+    def __init__(self, limit: int, capacity: int, stop: Callable[[], None], marker: bytes = b"") -> None:
         loop = asyncio.get_running_loop()
         self.overflowed = False
         self.closed: asyncio.Future[None] = loop.create_future()
-        self.found: asyncio.Future[None] = loop.create_future()
+        self.marker_seen: asyncio.Future[None] = loop.create_future()
+        """Done once the output contains `marker`; immediately if it is empty."""
         self._limit, self._count = limit, 0
         self._head, self._tail = bytearray(), bytearray()
-        self._longest_head = kept // 4
-        self._longest_tail = kept - self._longest_head
+        self._max_head = capacity // 4
+        self._max_tail = capacity - self._max_head
         self._stop = stop
-        self._wanted, self._last = wanted, b""
-        self._look_for_wanted(b"")
+        self._marker, self._last = marker, b""
+        self._look_for_marker(b"")
 
     def data_received(self, data: bytes) -> None:
-        self._look_for_wanted(data)
+        self._look_for_marker(data)
         self._count += len(data)
-        room = self._longest_head - len(self._head)
+        room = self._max_head - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
-        if len(self._tail) > 2 * self._longest_tail:
-            del self._tail[: -self._longest_tail]
+        if len(self._tail) > 2 * self._max_tail:
+            del self._tail[: -self._max_tail]
         if self._count > self._limit:
             self.overflowed = True
             self._stop()
 
-    def _look_for_wanted(self, data: bytes) -> None:
-        if not self.found.done():
-            seen = self._last + data
-            if self._wanted in seen:
-                self.found.set_result(None)
-            self._last = seen[-len(self._wanted) :]
+    def _look_for_marker(self, data: bytes) -> None:
+        if not self.marker_seen.done():
+            recent = self._last + data
+            if self._marker in recent:
+                self.marker_seen.set_result(None)
+            self._last = recent[-len(self._marker) :]
 
     def data(self) -> bytes:
-        """Return what came, with a note in place of what is missing."""
-        tail = self._tail[-self._longest_tail :]
+        """The output, with a note in place of the missing middle."""
+        tail = self._tail[-self._max_tail :]
         missing = self._count - len(self._head) - len(tail)
         gap = f"\n[... {missing:,} bytes are left out here ...]\n" if missing else ""
         return bytes(self._head + gap.encode() + tail)
@@ -471,7 +480,7 @@ def _kill(process: Process) -> None:
 
 
 def _reports(sent: bytes, nonce: str, kinds: Mapping[str, type]) -> Report:
-    """Return the reports of the child itself: only the expected kinds, with the expected types."""
+    """Parse the reports that have the nonce; only reports of the expected kinds and types count."""
     prefix = f"{nonce} ".encode()
     reports: dict[str, Any] = {}
     for line in sent.split(b"\n"):
@@ -482,8 +491,8 @@ def _reports(sent: bytes, nonce: str, kinds: Mapping[str, type]) -> Report:
         except (ValueError, RecursionError):  # cut off, or nested too deeply
             continue
         if isinstance(report, dict):
-            known = cast("dict[str, Any]", report)
-            reports |= {key: known[key] for key in kinds.keys() & known if isinstance(known[key], kinds[key])}
+            items = cast("dict[str, Any]", report).items()
+            reports |= {kind: value for kind, value in items if isinstance(value, kinds.get(kind, ()))}
     return cast("Report", reports)
 
 

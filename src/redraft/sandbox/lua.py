@@ -1,4 +1,4 @@
-"""Lua 5.4: each script has a runtime of its own, whose environment offers no way out."""
+"""Lua 5.4: each script runs in a runtime of its own, with an environment that it can't leave."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def start(
     shut_in: ShutIn,
 ) -> Callable[[dict[str, Any]], Answer]:
     """Shut this process in; return the function that answers orders."""
-    world = Path(__file__).with_suffix(".lua").read_text("utf-8")
+    environment = Path(__file__).with_suffix(".lua").read_text("utf-8")
     shut_in()
-    return partial(_run, world)
+    return partial(_run, environment)
 
 
-def _run(world: str, order: dict[str, Any]) -> Answer:
+def _run(environment: str, order: dict[str, Any]) -> Answer:
     limits = order["limits"]
-    runtime = cast("Any", lua54.LuaRuntime)(  # its type stubs leave out half of the parameters
+    runtime = cast("Any", lua54.LuaRuntime)(  # the type stubs lack half of the parameters
         register_eval=False,
         register_builtins=False,
         unpack_returned_tuples=True,
@@ -53,12 +53,12 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
     try:
         runtime.globals()["python"] = None
         bounds = [limits["seconds"], limits["output_chars"]]
-        run, env, *makers = cast("list[Any]", runtime.execute(world, *bounds))
+        run, env, *makers = cast("list[Any]", runtime.execute(environment, *bounds))
         tables = _Tables(limits["result_chars"], runtime.table, *makers)
         for name, value in order["names"].items():
             env[name] = tables.write(value)
-        how, value, printed = cast("tuple[str, Any, str]", run(order["source"]))
-        if how == "returned":
+        ending, value, printed = cast("tuple[str, Any, str]", run(order["source"]))
+        if ending == "returned":
             return success(tables.read(value), printed, limits)
     except lua54.LuaMemoryError:
         return out_of_memory(limits)
@@ -66,20 +66,21 @@ def _run(world: str, order: dict[str, Any]) -> Answer:
         return failure("script", f"returned a value that {error}")
     except (UnicodeDecodeError, lua54.LuaError) as error:
         return failure("script", f"returned a value that can't be converted: {error}")
-    if how == "timeout":
+    if ending == "timeout":
         return timed_out(limits)
-    if how == "output":
+    if ending == "output":
         return too_much_output(limits)
-    return _failure(how, value, limits)
+    return _failure(ending, value, limits)
 
 
-def _failure(how: str, message: str, limits: dict[str, Any]) -> Answer:
+def _failure(ending: str, message: str, limits: dict[str, Any]) -> Answer:
     if message.endswith(_TOO_BIG):
         return out_of_memory(limits)
     where = _WHERE.match(message)
     line = int(where[1]) if where else None
     text = message[where.end() :] if where else message
-    return failure("script", f"{'is not valid Lua' if how == 'syntax' else 'raised an error'}: {text}", line)
+    what = "is not valid Lua" if ending == "syntax" else "raised an error"
+    return failure("script", f"{what}: {text}", line)
 
 
 def _deny(owner: object, name: object, setting: object) -> NoReturn:  # noqa: ARG001 (lupa's signature)
@@ -89,11 +90,11 @@ def _deny(owner: object, name: object, setting: object) -> NoReturn:  # noqa: AR
 class _Tables:
     """Convert JSON data to Lua tables and back.
 
-    A table remembers whether it was an array or an object, so that an empty one comes back as it went in. A
-    table that the script made is an array if it is empty or its keys are 1 to n. `null` stands for JSON's
-    null in arrays and results. A null in an object that is passed in reads as nil; it is still among the
-    object's `pairs`, and null again when the object is read. `limit` is the most characters of JSON that may
-    be read.
+    A table remembers whether it was an array or an object, so that an empty array or object stays what it
+    was. A table that the script made is an array if it is empty or its keys are 1 to n. `null` represents
+    JSON's null in arrays and results. A null in an object from the host reads as nil, but remains among the
+    object's `pairs`, and is null again when the object is converted back. `limit` is the maximum number of
+    characters of JSON to read.
     """
 
     def __init__(
@@ -132,16 +133,16 @@ class _Tables:
         return value
 
     def read(self, value: Any, depth: int = 0) -> Any:
-        """Return a Lua value as JSON data; raises `NotJsonError`, also for more than `limit` characters.
+        """Convert a Lua value to JSON data; raises `NotJsonError`, also for more than `limit` characters.
 
-        What is referenced twice is read twice, and counts twice.
+        A value that is referenced twice is read twice, and counts twice.
         """
         self._count(value)
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        what = lua54.lua_type(value) or type(value).__name__
-        if what != "table":
-            raise NotJsonError(f"contains a {what}; JSON has boolean, number, string and table")
+        type_name = lua54.lua_type(value) or type(value).__name__
+        if type_name != "table":
+            raise NotJsonError(f"contains a {type_name}; JSON has boolean, number, string and table")
         kind = self._kind(value)
         if kind == "null":
             return None
@@ -165,7 +166,7 @@ class _Tables:
         return {_key(key): item for key, item in items}
 
     def _count(self, value: Any) -> None:
-        """Count the characters that a value needs at least; raises `NotJsonError` beyond the limit."""
+        """Count the minimum number of characters of a value; raises `NotJsonError` beyond the limit."""
         self._left -= len(value) + 2 if isinstance(value, str) else 1
         if self._left < 0:
             raise NotJsonError(f"is too large: the limit is {self._limit:,} characters of JSON")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redraft.sandbox.answers import Answer
 
 _START_SECONDS = 120.0
-"""Seconds to start a worker: the first one may have to compile an interpreter on a busy machine."""
+"""Seconds to start a worker: the first worker may have to compile an interpreter on a busy machine."""
 
 _MAX_ANSWER_BYTES = 64 << 20
 
@@ -45,9 +45,9 @@ class DeadError(Exception):
 class Pool:
     """A pool of warm workers for one language, started on demand and reused.
 
-    A worker serves any event loop, one order at a time. One that is cancelled, late or broken is killed, and
-    replaced on demand. `options` are passed to the language's `start`; `libraries` are the folders that a
-    worker imports from. The workers belong to the process that started them: a fork starts with none.
+    A worker serves any event loop, one order at a time. A worker that is cancelled, late or broken is killed,
+    and replaced on demand. `options` are passed to the language's `start`; `libraries` are the folders from
+    which a worker imports. Workers belong to the process that started them: a forked process starts its own.
     """
 
     def __init__(self, language: str, options: Mapping[str, Any], libraries: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class Pool:
                 worker = idle or await self._start()
                 try:
                     answer = await worker.ask(order, seconds)
-                except BaseException:  # its late answer must not go to the next order
+                except BaseException:  # a late answer must not become the answer to the next order
                     worker.end()
                     raise
                 if "not_run" not in answer:
@@ -91,11 +91,11 @@ class Pool:
         return slot
 
     def _idle_worker(self) -> _Worker | None:
-        """Return an idle worker, if there is one; reap those that were killed from outside."""
+        """Take an idle worker, if there is one; reap workers that were killed from outside."""
         while True:
             try:
                 worker = self._idle.pop()
-            except IndexError:  # another thread may have been quicker
+            except IndexError:  # a check beforehand would race with other threads
                 return None
             if worker.is_alive():
                 return worker
@@ -118,7 +118,7 @@ class Pool:
         return worker
 
     def _new_starter(self) -> ThreadPoolExecutor:
-        """Return a thread that starts workers: on Linux they end with their thread, so it must last."""
+        """A thread that starts workers; it must stay alive, since on Linux they end with it."""
         return ThreadPoolExecutor(1, thread_name_prefix=f"redraft-{self._language}")
 
     def _end(self) -> None:
@@ -126,7 +126,7 @@ class Pool:
             self._idle.pop().end()
 
     def _disown(self) -> None:
-        """Start anew in a forked child, which owns neither the thread nor the pipes."""
+        """Start over in a forked child, which owns neither the thread nor the pipes."""
         for worker in self._idle:
             worker.disown()
         self._idle = []
@@ -137,10 +137,10 @@ _START = "import sys; sys.path[:0] = sys.argv[1:]; from redraft.sandbox.worker i
 
 
 class _Worker:
-    """One worker process, which serves one task at a time, in any event loop.
+    """A worker process, which serves one task at a time, in any event loop.
 
-    It has an empty environment, no descriptors but its two pipes, and a session of its own. It ends when its
-    pipe closes and, on Linux, with the thread that started it.
+    It has an empty environment, a session of its own, and no descriptors except its two pipes. It ends when
+    its pipe closes and, on Linux, with the thread that started it.
     """
 
     def __init__(self, libraries: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ class _Worker:
         os.set_blocking(self._from, False)
 
     async def ask(self, order: bytes, seconds: float) -> Answer:
-        """Return the answer to an order; after an error or a cancellation, `end` the worker."""
+        """Send an order and wait for the answer; after an error or a cancellation, `end` the worker."""
         try:
             async with asyncio.timeout(seconds):
                 await self._send(HEAD.pack(len(order)) + order)
@@ -204,12 +204,12 @@ class _Worker:
         return bytes(data)
 
     def is_alive(self) -> bool:
-        """Return whether the process is running."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def end(self) -> None:
         """Kill the process, reap it, and close its pipes."""
-        self._process.kill()  # does nothing once it was reaped, when its number may be another's
+        self._process.kill()  # no effect after reaping, when another process may have its number
         self._process.wait()
         self._close()
 
@@ -224,7 +224,7 @@ class _Worker:
 
 
 async def _until_ready(descriptor: int, add: Callable[..., None], remove: Callable[[int], bool]) -> None:
-    """Wait until a descriptor can be written or read, as `add` watches it; `remove` ends that."""
+    """Wait until a descriptor is ready; `add` and `remove` start and stop watching it for reads or writes."""
     ready = asyncio.Event()
     add(descriptor, ready.set)
     try:

@@ -16,7 +16,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any, cast
 
 import wasmtime
-from wasmtime import _ffi as ffi  # the only way to give stdin from memory
+from wasmtime import _ffi as ffi  # the only way to pass stdin from memory
 
 from redraft.sandbox.answers import failure, out_of_memory, success, timed_out, too_much_output
 
@@ -30,17 +30,17 @@ _TREALLA = Path(__file__).parent / "trealla"
 _ADDRESS_SPACE = 32 << 30
 _OTHERS = 0o077
 _ALMOST = 0.8
-"""The share of the limit at which memory counts as full: the interpreter asks for large pieces."""
+"""The share of the limit at which memory counts as full: the interpreter allocates large pieces."""
 
 _NO_VERDICT = {
     "failed": "returned no verdict: evaluate(Result) failed",
     "none": "returned no verdict: define evaluate(Result), or valid, score(S), error(M)",
 }
 _KEYED = ("state", "variables", "env")
-"""Names whose entries become facts with two arguments; any other name becomes one fact with one."""
+"""Names whose entries become facts with two arguments; any other name becomes a fact with one argument."""
 _SYNTAX = re.compile(r"Error: (?P<what>.*?)(?:, user:(?P<line>\d+))?$", re.MULTILINE)
 _PROMPTED = "   false.\n"
-"""How the output ends when the interpreter took unread source for queries."""
+"""The end of the output if the interpreter treated unread source as queries."""
 
 
 def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
@@ -55,25 +55,25 @@ def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]]
     prelude = (_TREALLA / "prelude.pl").read_text("utf-8")
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
-    for wanted in module.imports:  # two functions for JavaScript, which there is none of here
-        if wanted.module == "trealla" and wanted.name and isinstance(wanted.type, wasmtime.FuncType):
-            linker.define_func(wanted.module, wanted.name, wanted.type, _do_nothing)
-    # The first instance makes the memory image that all share, which the walls would refuse.
+    for required in module.imports:  # two functions that only matter with a JavaScript host
+        if required.module == "trealla" and required.name and isinstance(required.type, wasmtime.FuncType):
+            linker.define_func(required.module, required.name, required.type, lambda *_arguments: 0)
+    # The first instance creates the shared memory image, which the walls would refuse.
     linker.instantiate(wasmtime.Store(engine), module)
     shut_in(address_space=_ADDRESS_SPACE)
     return lambda order: _Run(engine, order["limits"]).answer(linker, module, _program(prelude, order))
 
 
 def compiled(engine: wasmtime.Engine, source: bytes, cache: str | None) -> wasmtime.Module:
-    """Return a WebAssembly module as machine code, from `cache` if possible; see `private_cache`.
+    """Compile a WebAssembly module to machine code, or load it from `cache`; see `private_cache`.
 
-    A cached module is used only if this engine made it, and the file is this user's and private.
+    A cached module is used only if this engine made it, and its file is private to this user.
     """
     if cache is None:
         return wasmtime.Module(engine, source)
     name = hashlib.sha256(source).hexdigest()[:16]
     path = Path(cache) / f"trealla-{name}-wasmtime-{version('wasmtime')}"
-    with suppress(OSError, wasmtime.WasmtimeError):  # not there yet, or made on another machine
+    with suppress(OSError, wasmtime.WasmtimeError):  # not cached yet, or compiled on another machine
         return wasmtime.Module.deserialize(engine, _read(path))
     module = wasmtime.Module(engine, source)
     with suppress(OSError):  # a full disk: the next start has to compile again
@@ -82,32 +82,29 @@ def compiled(engine: wasmtime.Engine, source: bytes, cache: str | None) -> wasmt
 
 
 def _read(path: Path) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(file, "rb") as opened:  # noqa: PTH123 (the file that is checked is the one that is read)
-        found = os.fstat(file)
-        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 (read the same file that was checked)
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
             raise PermissionError(f"{path} is not private")
-        return opened.read()
+        return file.read()
 
 
 def _write(path: Path, data: bytes) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
     try:
-        with open(file, "wb") as opened:  # noqa: PTH123 (likewise)
-            opened.write(data)
-        fresh.replace(path)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 (takes a descriptor)
+            file.write(data)
+        temporary.replace(path)
     except OSError:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
-def _do_nothing(*_arguments: object) -> int:
-    return 0
-
-
 def _program(prelude: str, order: dict[str, Any]) -> tuple[str, str]:
-    """Return the interpreter's stdin, and the nonce that frames the verdict in its output."""
+    """The interpreter's stdin, and the nonce that frames the verdict in its output."""
     nonce = secrets.token_hex(12)
     facts = "\n".join(fact for name, value in order["names"].items() for fact in _facts(name, value))
     return (
@@ -147,17 +144,17 @@ def _number(value: float) -> str:
 
 def _atom(text: str) -> str:
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):x}\\", quoted) + "'"
+    return "'" + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\x{ord(match[0]):x}\\", quoted) + "'"
 
 
 class _Run:
-    """One script in an instance of its own: its output, and what stopped it."""
+    """A script in an instance of its own."""
 
     def __init__(self, engine: wasmtime.Engine, limits: dict[str, Any]) -> None:
         self._engine, self._limits = engine, limits
-        self._written = bytearray()
-        self._most = 4 * (limits["output_chars"] + limits["result_chars"]) + 1024
-        self._flooded = False
+        self._output = bytearray()
+        self._max_output = 4 * (limits["output_chars"] + limits["result_chars"]) + 1024
+        self._overflowed = False
 
     def answer(self, linker: wasmtime.Linker, module: wasmtime.Module, program: tuple[str, str]) -> Answer:
         text, nonce = program
@@ -172,15 +169,15 @@ class _Run:
         try:
             exports = linker.instantiate(store, module).exports(store)
             try:
-                begin = exports["_start"]
-                if isinstance(begin, wasmtime.Func):
-                    begin(store)
+                main = exports["_start"]
+                if isinstance(main, wasmtime.Func):
+                    main(store)
             except wasmtime.ExitTrap:  # halt, called by the script or by our prelude
                 pass
             except wasmtime.Trap as error:
                 trap = error
-            if isinstance(own := exports["memory"], wasmtime.Memory):
-                memory = own.data_len(store)
+            if isinstance(exported := exports["memory"], wasmtime.Memory):
+                memory = exported.data_len(store)
         finally:
             timer.cancel()
             timer.join()  # so that it can't stop the next script
@@ -200,21 +197,21 @@ class _Run:
         return wasi
 
     def _write(self, data: bytes) -> int:
-        if len(self._written) + len(data) > self._most:
-            self._flooded = True
+        if len(self._output) + len(data) > self._max_output:
+            self._overflowed = True
             self._engine.increment_epoch()
         else:
-            self._written += data
+            self._output += data
         return len(data)
 
     def _outcome(self, trap: wasmtime.Trap | None, nonce: str, *, full: bool) -> Answer:
         limits = self._limits
-        if not self._flooded and trap is not None and trap.trap_code == wasmtime.TrapCode.INTERRUPT:
+        if not self._overflowed and trap is not None and trap.trap_code == wasmtime.TrapCode.INTERRUPT:
             return timed_out(limits)
-        printed, *framed = self._written.decode(errors="replace").split(nonce, 2)
-        if self._flooded or len(printed) > limits["output_chars"]:
+        printed, *framed = self._output.decode(errors="replace").split(nonce, 2)
+        if self._overflowed or len(printed) > limits["output_chars"]:
             return too_much_output(limits)
-        if len(framed) > 1:  # the verdict between two nonces, and what follows it
+        if len(framed) > 1:  # the verdict between two nonces, and the output after it
             kind, _, text = framed[0].partition(" ")
         else:
             kind, text = "failed" if full or trap is not None else "unread", ""
@@ -222,7 +219,7 @@ class _Run:
             return _success(text, printed, limits)
         if kind == "failed" and (full or trap is not None):  # goals fail when memory runs out
             return out_of_memory(limits)
-        return _unread(printed) if kind == "unread" else _refused(kind, text, limits)
+        return _unread(printed) if kind == "unread" else _no_verdict(kind, text, limits)
 
 
 def _success(text: str, printed: str, limits: dict[str, Any]) -> Answer:
@@ -232,7 +229,7 @@ def _success(text: str, printed: str, limits: dict[str, Any]) -> Answer:
         return failure("script", f"returned a value that is not JSON: {error}")
 
 
-def _refused(kind: str, text: str, limits: dict[str, Any]) -> Answer:
+def _no_verdict(kind: str, text: str, limits: dict[str, Any]) -> Answer:
     if kind != "raised":
         return failure("script", _NO_VERDICT[kind])
     problem = json.loads(text)
@@ -242,7 +239,7 @@ def _refused(kind: str, text: str, limits: dict[str, Any]) -> Answer:
 
 
 def _unread(printed: str) -> Answer:
-    """Return why there is no verdict: the interpreter drops the whole source if a part of it is wrong."""
+    """Answer for source that was not read: the interpreter drops all of it if a part is invalid."""
     if problem := _SYNTAX.search(printed):
         line = problem["line"]
         return failure("script", f"could not be read: {problem['what']}", int(line) if line else None)

@@ -1,7 +1,7 @@
-"""Python: inline in monty, a subset of the language that stays warm, or in a jailed process of its own."""
+"""Python: inline in monty (a warm interpreter for a subset of the language), or in a jailed process."""
 
-# Both run inside the jail, and a process starts anew for each script: importing typing would cost each run
-# 7 ms, hence the constant below, and the imports in functions.
+# Both run inside the jail, and each script of the latter starts a new process: importing typing would cost
+# each run 7 ms, hence the constant below, and the imports in functions.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MODULES = ("json", "re")
 _RECURSION = 500
 _MAX_LOOKUPS = 1_000_000
 _ADDRESS_SPACE = 2 << 30
-"""What this process may take to read a result from monty, which has a limit of its own."""
+"""Address space in which this process reads results from monty, which has its own limit."""
 
 _DESCRIPTORS = 1 << 16
 
@@ -42,9 +42,9 @@ _DESCRIPTORS = 1 << 16
 def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]], Answer]:
     """Start monty behind the jail's walls and shut this process in; return the function that answers orders.
 
-    This process stands between monty and the host. A hole in monty could forge its messages, so they are
-    decoded in here. Once shut in, this process can't start another monty; if monty dies, it runs no
-    further script.
+    This process separates monty from the host: if a script broke out of monty, it could forge monty's
+    messages, so they are decoded inside the jail. Once shut in, this process can't start another monty; if
+    monty dies, it runs no more scripts.
     """
     from pydantic_monty import Monty  # noqa: PLC0415
 
@@ -56,9 +56,9 @@ def start(options: dict[str, Any], shut_in: ShutIn) -> Callable[[dict[str, Any]]
 
 
 def _monty_program(options: dict[str, Any]) -> str:
-    """Return the path of a program that raises the walls and then turns into monty.
+    """The path of a program that raises the walls and then turns into monty.
 
-    monty's pool starts the program with one argument and no environment. This one is a shell script in
+    monty's pool starts the program with one argument and no environment. The program is a shell script in
     memory, which exists as long as this process.
     """
     from redraft.sandbox import walls  # noqa: PLC0415
@@ -86,21 +86,21 @@ def become_monty() -> NoReturn:
     _, _, program, parent = sys.argv
     os.closerange(3, _DESCRIPTORS)
     shut_in(int(parent), becomes=program)
-    os.execve(program, [program, "subprocess"], {})  # noqa: S606 (no shell is what we want)
+    os.execve(program, [program, "subprocess"], {})  # noqa: S606 (deliberately without a shell)
 
 
-class _Printed:
-    """Collects the output of a script, and ends the script once that is too long."""
+class _Output:
+    """Collects the output of a script, and ends the script once the output is too long."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.text = ""
-        self.too_much = False
-        self._most = most
+        self.overflowed = False
+        self._limit = limit
 
     def add(self, _stream: str, text: str) -> None:
         self.text += text
-        self.too_much = len(self.text) > self._most
-        if self.too_much:
+        self.overflowed = len(self.text) > self._limit
+        if self.overflowed:
             raise ValueError
 
 
@@ -112,7 +112,7 @@ def _run_inline(pool: Monty, order: dict[str, Any]) -> Answer:
     except (MontyError, RuntimeError):
         return {"not_run": "monty has died"}
     limits = order["limits"]
-    printed = _Printed(limits["output_chars"])
+    output = _Output(limits["output_chars"])
     bounds: ResourceLimits = {
         "max_feed_duration_secs": limits["seconds"],
         "max_memory": limits["memory_mb"] << 20,
@@ -122,9 +122,9 @@ def _run_inline(pool: Monty, order: dict[str, Any]) -> Answer:
     session = pool.checkout(limits=bounds, os_policy={"sleep": "zero"}, assert_message_annotations=False)
     try:
         with session:
-            return _inline_answer(session, order, printed)
+            return _inline_answer(session, order, output)
     except MontyError as error:
-        return too_much_output(limits) if printed.too_much else _failure(error, limits)
+        return too_much_output(limits) if output.overflowed else _failure(error, limits)
 
 
 def _check_alive(pool: Monty) -> None:
@@ -133,19 +133,21 @@ def _check_alive(pool: Monty) -> None:
         session.feed_run("None")
 
 
-def _inline_answer(session: MontySession, order: dict[str, Any], printed: _Printed) -> Answer:
-    """Answer with what a script returned, else with `result` if it assigned that, else its last expression.
+def _inline_answer(session: MontySession, order: dict[str, Any], output: _Output) -> Answer:
+    """Answer with the script's return value, else its variable `result`, else its last expression.
 
-    The value becomes JSON inside monty: outside of it, it may have changed, as a function becomes a text.
+    The value is serialised inside monty, since it may change on the way out: a function becomes a string.
     Raises `MontyError`.
     """
     from pydantic_monty import MontyRuntimeError  # noqa: PLC0415
 
     limits = order["limits"]
-    source, returns = _captured(order["source"])
+    source, returns = _capture_value(order["source"])
     session.feed_run(f"import {', '.join(_MODULES)}\n{_VALUE} = None")
-    names = {n: v for n, v in order["names"].items() if n not in _MODULES and not iskeyword(n)}
-    value = session.feed_run(source, inputs=names, print_callback=printed.add)
+    names = {
+        name: value for name, value in order["names"].items() if name not in _MODULES and not iskeyword(name)
+    }
+    value = session.feed_run(source, inputs=names, print_callback=output.add)
     inputs = {} if value is None else {_VALUE: value}
     try:
         text = session.feed_run(_WRITE_RETURNED if returns else _WRITE_ASSIGNED, inputs=inputs)
@@ -159,7 +161,7 @@ def _inline_answer(session: MontySession, order: dict[str, Any], printed: _Print
             "script",
             f"returned a value that is too large: {len(text):,} characters of JSON; the limit is {limit:,}",
         )
-    return {"value": text, "printed": printed.text}
+    return {"value": text, "printed": output.text}
 
 
 _VALUE = "__value__"
@@ -175,11 +177,11 @@ _WRITE_ASSIGNED = _WRITE % "result"
 _WRITE_RETURNED = _WRITE % f"result if {_VALUE} is None else {_VALUE}"
 
 
-def _captured(source: str) -> tuple[str, bool]:
-    """Return a script that assigns its value to `__value__`, line for line, and whether it returns.
+def _capture_value(source: str) -> tuple[str, bool]:
+    """Rewrite a script so that it assigns its value to `__value__`; also returns whether it has a `return`.
 
-    The value is what the script returns, or else its last expression. Code that monty can parse and this
-    Python can't stays as it is; its value then leaves monty and enters it again.
+    Line numbers stay the same. The value is the return value, or else the last expression. Code that only
+    monty can parse stays as it is: its value leaves monty and is passed in again.
     """
     try:
         tree = ast.parse(source)
@@ -250,7 +252,7 @@ def _reaches_out(raised: BaseException, message: str) -> bool:
 
 
 def _missing_feature(raised: BaseException, message: str) -> str | None:
-    """Return the feature of Python that monty lacks, if that made the script fail."""
+    """The feature of Python that monty lacks, if its absence made the script fail."""
     if "not yet support" in message:
         return (
             message.rpartition("support ")[2].removeprefix("the ") if message.count("support ") else message
@@ -277,32 +279,32 @@ _MISSING = (
     (r"cannot convert '\w+' object to bytes", "bytes() of a list"),
     (r"callable replacement is not", "functions as replacements in re.sub()"),
 )
-"""What monty says where it lacks a feature, and the feature."""
+"""Messages of monty where it lacks a feature, and the feature."""
 _NO_ATTRIBUTE = re.compile(r"(?:type object )?(?:(module) )?'([\w.]+)'(?: object)? has no attribute '(\w+)'")
 _NO_IMPORT = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
 def _missing_attribute(message: str) -> str | None:
-    """Return an attribute of a module or a builtin type that Python has and monty lacks."""
-    if found := _NO_IMPORT.match(message):
-        is_module, owner, name = "module", found[2], found[1]
-    elif found := _NO_ATTRIBUTE.match(message):
-        is_module, owner, name = found.groups()
+    """The attribute of a module or a builtin type that Python has and monty lacks."""
+    if match := _NO_IMPORT.match(message):
+        is_module, owner, name = "module", match[2], match[1]
+    elif match := _NO_ATTRIBUTE.match(message):
+        is_module, owner, name = match.groups()
     else:
         return None
     if not is_module:
         if owner == "list" and name in ("send", "throw", "close"):
             return "generators"
         return f"{owner}.{name}()" if hasattr(vars(builtins).get(owner), name) else None
-    is_known = owner.split(".")[0] in sys.stdlib_module_names and (
+    exists_in_python = owner.split(".")[0] in sys.stdlib_module_names and (
         owner not in sys.modules or hasattr(sys.modules[owner], name)
     )
-    return f"{owner}.{name}" if is_known else None
+    return f"{owner}.{name}" if exists_in_python else None
 
 
 def unsupported_features(tree: ast.Module) -> list[tuple[str, int]]:
-    """Return the features in a script that inline Python lacks, each with its first line."""
-    found: dict[str, int] = {}
+    """The features in a script that inline Python lacks, each with its first line."""
+    features: dict[str, int] = {}
     assigned: dict[str, list[bool]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -314,23 +316,23 @@ def unsupported_features(tree: ast.Module) -> list[tuple[str, int]]:
         feature = _feature(node, generators)
         if feature is not None:
             line = getattr(node, "lineno", 1)
-            found[feature] = min(line, found.get(feature, line))
-    return sorted(found.items(), key=lambda one: one[1])
+            features[feature] = min(line, features.get(feature, line))
+    return sorted(features.items(), key=lambda item: item[1])
 
 
 def _feature(node: ast.AST, generators: set[str]) -> str | None:
-    """Return the feature that a node needs and inline Python lacks."""
+    """The feature that a node needs and inline Python lacks."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next":
         return "next() of a generator" if node.args and _is_iterator(node.args[0], generators) else None
     if isinstance(node, ast.ClassDef):
         is_derived = node.keywords or any(getattr(base, "id", "") != "object" for base in node.bases)
-        decorated = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.decorator_list]
+        decorated = any(isinstance(item, ast.FunctionDef) and item.decorator_list for item in node.body)
         return "class inheritance" if is_derived else "method decorators" if decorated else None
     return _LACKING.get(type(node).__name__)
 
 
 def _is_iterator(node: ast.expr, generators: set[str]) -> bool:
-    """Return whether an expression is an iterator in Python and a list in monty."""
+    """Whether an expression is an iterator in Python and a list in monty."""
     makers = ("map", "filter", "zip", "enumerate", "reversed")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id in makers
@@ -355,9 +357,9 @@ _FILE = "<script>"
 
 
 def run(order: dict[str, Any]) -> Answer:
-    """Answer with what a script returned, else with `result` if it assigned that, else its last expression.
+    """Answer with the script's return value, else its variable `result`, else its last expression.
 
-    The script shares the process with this function: it gains nothing by changing its own answer.
+    The script shares the process with this function, so it can change its own answer, which is harmless.
     """
     limits = order["limits"]
     names = vars(sys.modules["__main__"])
@@ -373,28 +375,28 @@ def run(order: dict[str, Any]) -> Answer:
         return out_of_memory(limits, _line(error))
     except PermissionError as error:
         return failure("forbidden", f"raised {type(error).__name__}: {error}", _line(error))
-    except BaseException as error:  # noqa: BLE001 (the host reports whatever it raises)
+    except BaseException as error:  # noqa: BLE001 (the host reports any exception)
         return failure("script", f"raised {type(error).__name__}{_message(error)}", _line(error))
     return success(value, "", limits)
 
 
 def _evaluate(tree: ast.Module, names: dict[str, Any]) -> Any:
     if any(isinstance(node, ast.Return) for node in _top_level_nodes(tree)):
-        value = _returned(tree, names)
+        value = _call_as_function(tree, names)
         return names.get("result") if value is None else value
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, _FILE, "exec"), names)  # noqa: S102 (the purpose of the jail)
     value = None
     if isinstance(last, ast.Expr):
-        value = eval(compile(ast.Expression(last.value), _FILE, "eval"), names)  # noqa: S307 (likewise)
+        value = eval(compile(ast.Expression(last.value), _FILE, "eval"), names)  # noqa: S307 (as above)
     return names.get("result", value)
 
 
-def _returned(tree: ast.Module, names: dict[str, Any]) -> Any:
-    """Run a script that returns as the body of a function whose variables are all global."""
+def _call_as_function(tree: ast.Module, names: dict[str, Any]) -> Any:
+    """Run a script that has a `return` as the body of a function whose variables are all global."""
     main = ast.parse("def __script__(): pass")
     function = main.body[0]
-    if not isinstance(function, ast.FunctionDef):  # the type of what was just parsed
+    if not isinstance(function, ast.FunctionDef):  # never true; for type checkers
         raise TypeError
     for node in _top_level_nodes(tree):  # `x: int = 1` cannot be global, `x = 1` can
         for field, value in ast.iter_fields(node):
@@ -404,7 +406,7 @@ def _returned(tree: ast.Module, names: dict[str, Any]) -> Any:
     code = next(c for c in compile(main, _FILE, "exec").co_consts if hasattr(c, "co_varnames"))
     if assigned := [*code.co_varnames, *code.co_cellvars]:
         function.body.insert(0, ast.fix_missing_locations(ast.Global([*dict.fromkeys(assigned)])))
-    exec(compile(main, _FILE, "exec"), names)  # noqa: S102 (likewise)
+    exec(compile(main, _FILE, "exec"), names)  # noqa: S102 (as above)
     return names.pop("__script__")()
 
 
@@ -417,18 +419,18 @@ def _without_annotation(node: Any) -> Any:
 
 
 def _top_level_nodes(tree: ast.AST) -> list[ast.AST]:
-    """Return the nodes of a script outside of its own functions and classes."""
+    """The nodes of a script outside of its functions and classes."""
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-    found: list[ast.AST] = [tree]
-    for node in found:
-        found += [child for child in ast.iter_child_nodes(node) if not isinstance(child, scopes)]
-    return found
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # the list grows during the iteration
+        nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, scopes)]
+    return nodes
 
 
 def _message(error: BaseException) -> str:
     try:
         message = str(error)
-    except BaseException as second:  # noqa: BLE001 (an exception's text is code of the script, too)
+    except BaseException as second:  # noqa: BLE001 (the script may define the exception's `__str__`)
         return f", whose message can't be read ({type(second).__name__})"
     return f": {message}" if message else ""
 

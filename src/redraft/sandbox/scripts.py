@@ -1,4 +1,4 @@
-"""Scripts: run code in Python, Lua or Prolog with one call, each in a sandbox of its own."""
+"""Scripts: run code in Python, Lua or Prolog, each in a sandbox of its own."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ async def run_script(script: Script, *, allow_unsandboxed: bool = False) -> Any:
 
 
 def script_runner(language: str, sandbox: str = "inline", *, allow_unsandboxed: bool = False) -> ScriptRunner:
-    """Return the runner for scripts of a language; raises the errors of `run_script` that need no run.
+    """The runner for scripts of a language; raises the errors of `run_script` that don't depend on a run.
 
-    Where inline Python is not installed, a jailed process runs the script instead: it can do everything that
-    inline Python can, but takes longer to start. `allow_unsandboxed` concerns that process only, on a machine
-    without a jail.
+    If inline Python is not installed, a jailed process runs the script instead: it supports everything that
+    inline Python does, but takes longer to start. `allow_unsandboxed` applies only to that process, on a
+    machine without a jail.
     """
     if language not in LANGUAGES:
         raise ConfigError(
@@ -61,13 +61,13 @@ def script_runner(language: str, sandbox: str = "inline", *, allow_unsandboxed: 
         )
     if sandbox not in ("inline", "process"):
         raise ConfigError(f"A script's sandbox must be 'inline' or 'process', got {sandbox!r}.")
-    chosen = LANGUAGES[language]
-    if language == "python" and (sandbox == "process" or not installed(chosen.module)):
+    interpreter = LANGUAGES[language]
+    if language == "python" and (sandbox == "process" or not installed(interpreter.module)):
         return ProcessPython(allow_unsandboxed, replaces_inline=sandbox == "inline")
     if sandbox == "process":
-        raise ConfigError(f"`sandbox: process` is for Python; {chosen.title} runs inline only.")
-    if not installed(chosen.module):
-        raise MissingExtraError(f"Running {chosen.title} scripts", chosen.extra)
+        raise ConfigError(f"`sandbox: process` is for Python; {interpreter.title} runs inline only.")
+    if not installed(interpreter.module):
+        raise MissingExtraError(f"Running {interpreter.title} scripts", interpreter.extra)
     return InlineRunner(language)
 
 
@@ -76,15 +76,19 @@ def script_runner(language: str, sandbox: str = "inline", *, allow_unsandboxed: 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language's interpreter: its module, the extra of ours that installs it, and its options."""
+    """The interpreter of a language."""
 
     title: str
+    """The name of the language in messages."""
     module: str
+    """The Python module of the interpreter."""
     extra: str
+    """The extra of Redraft that installs it."""
     options: Callable[[], Mapping[str, Any]]
+    """Options for the language's `start`."""
 
     def libraries(self) -> list[str]:
-        """Return the folders that a worker imports from, without importing anything."""
+        """The folders from which a worker imports the module; imports nothing."""
         spec = find_spec(self.module)
         if spec is None or not spec.origin:
             return []
@@ -94,7 +98,7 @@ class Language:
 
 @cache
 def installed(module: str) -> bool:
-    """Return whether a module is installed, without importing it."""
+    """Whether a module is installed; does not import it."""
     return find_spec(module) is not None
 
 
@@ -113,9 +117,10 @@ _OTHERS = 0o077
 
 
 def private_cache() -> str | None:
-    """Return the folder for compiled interpreters, created if need be; None where that is not possible.
+    """The folder for compiled interpreters, created if necessary; None if it can't be private.
 
-    Its files are run as machine code, so it must belong to this user, be closed to others, and be no link.
+    Its files are run as machine code, so the folder must belong to this user, be inaccessible to others, and
+    not be a link.
     """
     try:
         folder = cache_folder() / "prolog"
@@ -124,11 +129,11 @@ def private_cache() -> str | None:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.path.lexists(folder):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()
-    except (OSError, RuntimeError):  # read-only, or no home
+        status = folder.lstat()
+    except (OSError, RuntimeError):  # a read-only file system, or no home folder
         return None
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
-    return str(folder) if private else None
+    is_private = not status.st_mode & _OTHERS and status.st_uid == os.geteuid()
+    return str(folder) if stat.S_ISDIR(status.st_mode) and is_private else None
 
 
 LANGUAGES = {
@@ -140,23 +145,23 @@ LANGUAGES = {
 
 @cache
 def _pool(language: str) -> Pool:
-    chosen = LANGUAGES[language]
-    return Pool(language, chosen.options(), chosen.libraries())
+    interpreter = LANGUAGES[language]
+    return Pool(language, interpreter.options(), interpreter.libraries())
 
 
 # --- inline: in a warm worker ---
 
 _GRACE = 0.3
-"""Seconds beyond a script's limit in which a worker can still report what happened."""
+"""Seconds after a script's limit in which a worker can still report the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class InlineRunner:
     """Run scripts of one language in warm workers: a `ScriptRunner`.
 
-    A worker is a process with an empty environment. It runs one script at a time, and nothing is left of the
-    previous one. It is killed and replaced if it has not answered a third of a second after the script's time
-    limit. On Linux it stands behind the jail's walls as well, in case the interpreter has a hole.
+    A worker is a process with an empty environment. It runs one script at a time, and a script leaves nothing
+    behind for the next. If it has not answered a third of a second after the script's time limit, it is
+    killed and replaced. On Linux it also runs behind the jail's walls, in case the interpreter has a hole.
     """
 
     language: str
@@ -199,7 +204,7 @@ def _answer_of_dead(error: DeadError, script: Script) -> Answer:
 # --- Python in a jailed process of its own ---
 
 _START_SECONDS = 0.3
-"""Seconds for an interpreter and its walls to start, on top of the script's time."""
+"""Seconds for an interpreter and its walls to start, in addition to the script's time."""
 
 _INTERPRETER_MB = 128
 _HERE = str(Path(__file__).parent)
@@ -209,13 +214,13 @@ _HERE = str(Path(__file__).parent)
 class ProcessPython:
     """Run Python scripts in jailed processes: a `ScriptRunner`.
 
-    A script that did not run to its end has no result, whatever it printed. With `allow_unsandboxed`, it runs
-    with limits only on a machine without a jail (see `ProcessJail`). `replaces_inline` says that the script
-    is for inline Python, which is not installed.
+    A script that did not run to its end has no result, even if it printed something.
     """
 
     allow_unsandboxed: bool = False
+    """On a machine without a jail, run the script with limits only (see `ProcessJail`)."""
     replaces_inline: bool = False
+    """Whether the script is for inline Python, which is not installed."""
 
     async def __call__(self, script: Script, /) -> ScriptOutcome:
         """Run one script in a fresh process; waiting for a free slot does not count as its time."""
@@ -256,7 +261,7 @@ def _answer_of_process(outcome: CommandOutcome, limits: dict[str, Any]) -> Answe
     return {**cast("dict[str, Any]", result), "printed": outcome.stdout}
 
 
-# --- from an answer to a value or an error ---
+# --- the value or the error of an answer ---
 
 _ERRORS = {
     "timeout": SandboxTimeoutError,
@@ -267,7 +272,7 @@ _ERRORS = {
 
 
 def _outcome(title: str, answer: Answer) -> ScriptOutcome:
-    """Decode an answer: return the outcome of the script, or raise its `SandboxError`."""
+    """Decode an answer into the outcome of the script, or raise its `SandboxError`."""
     if "value" in answer:
         try:
             value = json.loads(answer["value"])

@@ -1,4 +1,4 @@
-"""Walls: the kernel features with which a process shuts itself in for good."""
+"""Walls: the kernel features with which a process isolates itself irrevocably."""
 
 # ruff: noqa: PTH112
 # Runs inside the jail: only light modules of the standard library. Importing pathlib would cost each run 10
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MissingWallError(Exception):
-    """This machine lacks a part of the jail, which the message names."""
+    """This machine lacks a part of the jail; the message names the part."""
 
 
 def check() -> None:
@@ -36,7 +36,7 @@ def check() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process with its parent; exit if that is no longer `parent`."""
+    """Have the kernel kill this process with its parent; exit if its parent is no longer `parent`."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -54,13 +54,13 @@ def shut_in(
     becomes: bool = False,
     jailed_child: bool = False,
 ) -> None:
-    """Raise every wall around this process and its children, or `MissingWallError` if one can't be raised.
+    """Raise every wall around this process and its children; raises `MissingWallError` if that fails.
 
     `readable`, `executable` and `writable` are the paths that can be opened; `memory` is in bytes, `seconds`
-    of CPU time. `processes` (threads included) and `writable` need namespaces of their own: elsewhere,
-    everything that the user runs would count, and a folder could be filled without limit. With `programs`,
-    the process can start what is executable; with `becomes`, it can only turn into it. With `jailed_child`,
-    it has a child behind walls of its own, which is to die with it.
+    of CPU time. `processes` (threads included) and `writable` require namespaces: outside them, all processes
+    of the user would count, and a folder could be filled without limit. With `programs`, the process can
+    start `executable` programs; with `becomes`, it can only turn into such a program. With `jailed_child`, it
+    has a child behind walls of its own that must die with it.
     """
     limit(memory=memory, seconds=seconds)
     try:
@@ -85,7 +85,7 @@ _STACK_BYTES = 8 << 20
 def limit(*, memory: int, seconds: float) -> None:
     """Limit this process, and each of its children, to bytes of memory and seconds of CPU time.
 
-    A tighter limit that is already set stays. SIGXCPU can be caught; SIGKILL follows one second later.
+    An existing limit that is tighter remains. SIGXCPU can be caught; SIGKILL follows one second later.
     """
     cpu = ceil(seconds) + 1
     limits = {
@@ -99,12 +99,12 @@ def limit(*, memory: int, seconds: float) -> None:
     for kind, (soft, hard) in limits.items():
         ceiling = resource.getrlimit(kind)[1]
         if ceiling != resource.RLIM_INFINITY:
-            soft, hard = min(soft, ceiling), min(hard, ceiling)  # noqa: PLW2901 (the same two, capped)
-        with suppress(ValueError, OSError):  # macOS refuses some of them; there is no jail there anyway
+            soft, hard = min(soft, ceiling), min(hard, ceiling)  # noqa: PLW2901 (the same limits, capped)
+        with suppress(ValueError, OSError):  # macOS refuses some limits; it has no jail anyway
             resource.setrlimit(kind, (soft, hard))
 
 
-# --- namespaces: no network, no neighbours, a read-only world and a private scratch folder ---
+# --- namespaces: no network, no other processes, read-only files and a private scratch folder ---
 
 _NEW_USER, _NEW_PID, _NEW_NETWORK, _NEW_IPC, _NEW_UTS, _NEW_MOUNTS = (
     0x10000000, 0x20000000, 0x40000000, 0x08000000, 0x04000000, 0x00020000,
@@ -117,12 +117,12 @@ _NO_SETUID, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8
 
 
 def enter_namespaces(scratch: str, *, scratch_bytes: int, processes: bool) -> bool:
-    """Move this process into namespaces of its own; False if the machine refuses any part of that.
+    """Move this process into namespaces of its own; False if the machine refuses any part of this.
 
-    In them there is no network, and everything is mounted read-only except `scratch`: an empty file system in
-    memory of at most `scratch_bytes`, visible to no other process, gone with the last one, and the working
-    folder. With `processes`, the next child is the first of a process namespace: when it ends, the kernel
-    kills all others.
+    Inside, there is no network, and everything is mounted read-only except `scratch`, which becomes the
+    working folder: an empty file system in memory of at most `scratch_bytes`, invisible to other processes
+    and deleted with the last process. With `processes`, the next child is the first process of a process
+    namespace: when it ends, the kernel kills all others.
     """
     uid, gid = os.getuid(), os.getgid()
     try:
@@ -132,7 +132,7 @@ def enter_namespaces(scratch: str, *, scratch_bytes: int, processes: bool) -> bo
         _write("/proc/self/uid_map", f"{_NOBODY} {uid} 1")
         _write("/proc/self/gid_map", f"{_NOBODY} {gid} 1")
         _mount("tmpfs", scratch, _NO_SETUID | _NO_DEVICES, f"size={scratch_bytes},nr_inodes=4096,mode=700")
-        # Private, too: later mounts of the host would appear in here, writable.
+        # Also private: otherwise later mounts of the host would appear inside, and be writable.
         _change_mounts("/", _RECURSIVE, struct.pack("<4Q", _READ_ONLY, 0, _PRIVATE, 0))
         _change_mounts(scratch, 0, struct.pack("<4Q", 0, _READ_ONLY, 0, 0))
     except OSError:
@@ -152,9 +152,9 @@ def mount_own_proc() -> bool:
 
 
 def limit_process_numbers() -> None:
-    """Keep the process numbers of this namespace small; needs `mount_own_proc`.
+    """Limit the process numbers of this namespace; requires `mount_own_proc`.
 
-    Unlike the limit on processes, this binds root as well. Kernels before 6.14 refuse it.
+    Unlike the limit on processes, this also binds root. Kernels before 6.14 refuse it.
     """
     with suppress(OSError):
         _write("/proc/sys/kernel/pid_max", str(_MIN_PID_MAX))
@@ -180,18 +180,18 @@ def _write(path: str, text: str) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Give up every capability: root is then only the owner of its files."""
+    """Drop every capability: root is then an ordinary user that owns its files."""
     version_3 = struct.pack("<Ii", 0x20080522, 0)
     syscall("capset", version_3, bytes(24))
 
 
-# --- Landlock: which files can be opened, and for what ---
+# --- Landlock: which files can be opened, and how ---
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1
-_FOR_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV  # the others are for folders only
+_FOR_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV  # other rights are for folders only
 _RIGHTS_SINCE = {2: _REFER, 3: _TRUNCATE, 5: _IOCTL_DEV}
 _TCP_SINCE, _SCOPES_SINCE = 4, 6
 _BIND_AND_CONNECT, _ABSTRACT_SOCKETS, _SIGNALS = 3, 1, 2
@@ -199,7 +199,7 @@ _ASK_VERSION, _PATH_BENEATH = 1, 1
 
 
 def _landlock_version() -> int:
-    """Return the kernel's version of Landlock; 0 if it has none."""
+    """The kernel's version of Landlock; 0 if it has none."""
     try:
         return syscall("landlock_create_ruleset", None, 0, _ASK_VERSION)
     except OSError:
@@ -209,9 +209,9 @@ def _landlock_version() -> int:
 def _restrict_files(
     readable: Sequence[str], executable: Sequence[str], writable: Sequence[str], *, jailed_child: bool
 ) -> None:
-    """Refuse access to all files except these paths and what is below them; raises `OSError`.
+    """Refuse access to all files except these paths and the files below them; raises `OSError`.
 
-    What is executable or writable can also be read. A path that does not exist is ignored.
+    Executable and writable paths can also be read. A path that does not exist is ignored.
     """
     version = _landlock_version()
     rights = _FIRST_RIGHTS
@@ -249,7 +249,7 @@ def _allow_paths(ruleset: int, paths: Sequence[str], rights: int) -> None:
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_CALLS = 0x40000000  # x86_64's second table of calls, which would bypass a filter by number
-_FIRST_UNKNOWN = 450  # calls newer than the kernels this was tested on do not exist in here
+_FIRST_UNKNOWN = 450  # newer system calls, which were not tested, are reported as missing
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_BITS, _KEEP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -259,7 +259,7 @@ _CLONE_THREAD = 0x00010000
 _CLONE_NAMESPACES = 0x7E020080
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _SIGNAL_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
-_SIGNAL_BY_FILE = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: the kernel would send the signal for us
+_SIGNAL_BY_FILE = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: with them, the kernel would send the signal
 _PARENT_DEATH_SIGNAL = 1
 _SHARED, _NOT_OF_A_FILE, _OF_HUGE_PAGES = 0x01, 0x20, 0x40000  # MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB
 _UNIX, _STREAM, _SOCKET_TYPES = 1, 1, 0xF  # AF_UNIX, SOCK_STREAM, and the bits that are not flags
@@ -286,10 +286,11 @@ _Instruction = tuple[int, int, int, int]
 def _filter_calls(*, programs: bool, metadata: bool, becomes: bool) -> None:
     """Install the filter for this process and its children; raises `OSError`.
 
-    With `programs`, the process can start programs and signal them (they live in a namespace of their own),
-    and can share only memory mapped from files with them. Without, it stays alone, and with `becomes` can
-    only turn into another program. With `metadata`, it can change modes and times of files, which Landlock
-    does not control: only for a process that sees everything but the scratch folder mounted read-only.
+    With `programs`, the process can start programs and signal them (they have a namespace of their own), and
+    share with them only memory that is mapped from files. Otherwise it can't start processes, and with
+    `becomes` can only turn into another program. With `metadata`, it can change modes and times of files,
+    which Landlock does not control: only for a process for which everything except the scratch folder is
+    mounted read-only.
     """
     code = b"".join(
         struct.pack("<HBBI", *step)
@@ -342,7 +343,7 @@ def _instructions(*, programs: bool, metadata: bool, becomes: bool) -> list[_Ins
 
 
 def _when(name: str, then: list[_Instruction]) -> list[_Instruction]:
-    """Return the steps for one system call; `then` must end in an answer."""
+    """Instructions for one system call; `then` must end in an answer."""
     n = number(name)
     return [] if n is None else [(_IF_EQUAL, 0, len(then), n), *then]
 
@@ -355,9 +356,9 @@ def _clone(*, programs: bool) -> list[_Instruction]:
 
 
 def _stream_pair() -> list[_Instruction]:
-    """Allow a pair of streams, connected to each other for good.
+    """Allow a pair of streams that stay connected to each other.
 
-    Any other socket could send data and descriptors to the path of a socket outside, which Landlock does not
+    Any other socket could send data and descriptors to a socket's path outside, which Landlock does not
     control.
     """
     return [
@@ -368,7 +369,7 @@ def _stream_pair() -> list[_Instruction]:
 
 
 def _counted_memory() -> list[_Instruction]:
-    """Refuse memory that is charged to no process: shared between processes, or of huge pages.
+    """Refuse memory that is not charged to a process: shared between processes, or in huge pages.
 
     Memory mapped from a file may be shared: writable files are in the scratch folder, whose size is limited.
     """
@@ -472,7 +473,7 @@ def _machine() -> str:
 
 
 def number(name: str) -> int | None:
-    """Return the number of a system call on this machine; None if it has no such call."""
+    """The number of a system call on this machine; None if it does not exist there."""
     return _NUMBERS[name][_MACHINES[_machine()]]
 
 
@@ -483,10 +484,11 @@ def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | N
     """
     if (n := number(name)) is None:
         raise NotImplementedError(f"{name!r} does not exist on {_machine()}")
-    passed = [
-        ctypes.c_long(a) if isinstance(a, int) else ctypes.c_long(0) if a is None else a for a in arguments
+    converted = [
+        ctypes.c_long(argument or 0) if argument is None or isinstance(argument, int) else argument
+        for argument in arguments
     ]
-    return _checked(name, int(_libc.syscall(ctypes.c_long(n), *passed)))
+    return _checked(name, int(_libc.syscall(ctypes.c_long(n), *converted)))
 
 
 def prctl(option: int, value: int) -> None:

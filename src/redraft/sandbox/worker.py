@@ -1,4 +1,4 @@
-"""Worker: a warm interpreter process, which shuts itself in and then answers one order after another."""
+"""Worker: a warm interpreter process, which shuts itself in and then answers orders, one after the other."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from redraft.sandbox.answers import Answer
 
 GRACE = 0.2
-"""Seconds beyond a script's limit in which its interpreter can still report the timeout itself."""
+"""Seconds after a script's limit in which its interpreter can still report the timeout."""
 
 ShutIn: TypeAlias = Callable[..., None]
-"""What a language's `start` calls once it has read its files; see `shut_in`."""
+"""The function that a language's `start` calls once it has read its files; see `shut_in`."""
 
 _ADDRESS_SPACE = 4 << 30
 _UNLIMITED_SECONDS = 10**9
@@ -35,7 +35,7 @@ def main() -> NoReturn:
     orders, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.dup2(null, 1)  # what an interpreter prints must not mix with the answers
+    os.dup2(null, 1)  # output of an interpreter must not mix with the answers
     os.close(null)
     start = _receive(orders)
     if start is None:
@@ -49,7 +49,7 @@ def main() -> NoReturn:
         os._exit(1)
     _send(answers, {})
     while (order := _receive(orders)) is not None:
-        # Should the host be gone or stuck, the kernel ends this process.
+        # If the host is gone or stuck, the kernel ends this process.
         signal.setitimer(signal.ITIMER_REAL, order["limits"]["seconds"] + 2 * GRACE)
         _send(answers, _answer(answer, order))
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -63,12 +63,12 @@ def shut_in(
     address_space: int = _ADDRESS_SPACE,
     jailed_child: bool = False,
 ) -> None:
-    """Raise the jail's walls around this process, where the machine has them; it dies with `parent`.
+    """Raise the jail's walls around this process, if the machine has a jail; the process dies with `parent`.
 
-    The interpreter is the sandbox; the walls stand behind it in case it has a hole. They leave the system's
-    libraries and connected pairs of streams, but no other files, network, sockets or processes. With
-    `becomes`, the process can turn into that program. With `jailed_child`, a child behind walls of its own
-    dies with it.
+    The interpreter is the sandbox; the walls are a second line of defence in case it has a hole. They allow
+    the system's libraries and connected pairs of streams, but no other files, network, sockets or processes.
+    With `becomes`, the process can turn into that program. With `jailed_child`, a child behind walls of its
+    own dies with it.
     """
     libraries = ["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache"]
     try:
@@ -111,7 +111,7 @@ def _send(answers: int, message: dict[str, Any]) -> None:
 
 
 def _receive(orders: int) -> dict[str, Any] | None:
-    """Return the next order, or None when the host has hung up."""
+    """Read the next order; None if the host has hung up."""
     if (head := _read(orders, HEAD.size)) is None:
         return None
     return json.loads(_read(orders, HEAD.unpack(head)[0]) or b"{}")

@@ -214,7 +214,7 @@ class Workflows:
         return matching[:limit]
 
     async def get(self, run_id: str = LAST, *, or_of_loop: bool = False) -> StoredWorkflow | None:
-        """The workflow with this id or id prefix, or the `last` one; None if there is none, or it is a run.
+        """The workflow with this id or id prefix, or the `last` workflow; None if it is a run, or missing.
 
         With `or_of_loop`, the id of a loop's run means its workflow. Raises `ConfigError` for an ambiguous
         prefix.
