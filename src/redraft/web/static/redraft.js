@@ -1,14 +1,14 @@
-// Redraft's dashboard: the theme, forms that change something, and pages that move while a run does.
+// Redraft's dashboard: the theme, forms that make changes, and live pages.
 "use strict";
 
 (() => {
   const root = document.documentElement;
   const same = (text) => text;
-  // What is parsed is always a page of this server, whose templates escape all that is not theirs.
+  // Only pages of this server are parsed, and their templates escape all data.
   const ours = window.trustedTypes ? trustedTypes.createPolicy("redraft", { createHTML: same }) : { createHTML: same };
 
-  const kept = localStorage.getItem("theme");
-  if (kept) root.dataset.theme = kept;
+  const theme = localStorage.getItem("theme");
+  if (theme) root.dataset.theme = theme;
 
   function isDark() {
     return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -27,84 +27,85 @@
   }
 
   function say(text, isError) {
-    const said = document.getElementById("said");
-    said.textContent = text;
-    said.className = isError ? "said bad" : "said";
-    said.hidden = false;
+    const message = document.getElementById("said");
+    message.textContent = text;
+    message.className = isError ? "said bad" : "said";
+    message.hidden = false;
   }
 
-  // A form with data-change posts its fields as JSON; what the server says happened is shown, and the form is
-  // as it was before it was filled in.
+  // Post the fields of a form with data-change as JSON, show the message of the server, and reset the form.
   async function change(form, button) {
     const fields = Object.fromEntries(new FormData(form, button));
     const question = form.dataset.confirm;
     if (question && !confirm(question)) return;
-    const focused = form.contains(document.activeElement) ? called(document.activeElement) : "";
-    for (const one of form.querySelectorAll("button")) one.disabled = true;
+    const focused = form.contains(document.activeElement) ? identity(document.activeElement) : "";
+    for (const each of form.querySelectorAll("button")) each.disabled = true;
     try {
       const answer = await fetch(form.getAttribute("action"), {
         method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(fields),
       });
-      const told = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
-      say(told.message || told.error, !answer.ok);
+      const reply = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
+      say(reply.message || reply.error, !answer.ok);
       if (answer.ok) form.reset();
       if (answer.ok) await refresh();
     } catch {
       say("The dashboard can't be reached: is `redraft ui` still running?", true);
     } finally {
-      for (const one of form.querySelectorAll("button")) one.disabled = false;
-      // A disabled button loses the focus, and whoever works with keys alone would have to find it again.
-      const again = focused && document.activeElement === document.body;
-      if (again) [...document.querySelectorAll("form :is(button, input, select, textarea)")].find((one) => called(one) === focused)?.focus();
+      for (const each of form.querySelectorAll("button")) each.disabled = false;
+      // A disabled button loses the focus; restore it for people who use the keyboard.
+      const isLost = focused && document.activeElement === document.body;
+      const controls = [...document.querySelectorAll("form :is(button, input, select, textarea)")];
+      if (isLost) controls.find((control) => identity(control) === focused)?.focus();
     }
   }
 
-  // Read the page again, and exchange the parts of it that differ, but for what a reader has opened or is
-  // filling in; say if it will not change any more.
+  // Fetch the page again, and replace the parts that differ; opened details and filled-in fields stay. Returns
+  // whether the page has changed for the last time.
   async function refresh() {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(ours.createHTML(await answer.text()), "text/html");
     label(page);
     const parts = document.querySelectorAll("[data-live]");
     for (const part of parts) {
-      const made = page.getElementById(part.id);
-      if (made && made.outerHTML !== part.outerHTML) exchange(part, document.importNode(made, true));
+      const newPart = page.getElementById(part.id);
+      if (newPart && newPart.outerHTML !== part.outerHTML) replace(part, document.importNode(newPart, true));
     }
-    // A store that went away, or came back, makes it another page.
-    if (!parts.length || !page.querySelector("[data-live]")) exchange(document.querySelector("main"), document.importNode(page.querySelector("main"), true));
+    // An error page replaces the page while the store can't be read, and the other way round.
+    if (!parts.length || !page.querySelector("[data-live]")) replace(document.querySelector("main"), document.importNode(page.querySelector("main"), true));
     return answer.ok && !page.body.dataset.events;
   }
 
-  // What a link or control is called, in the part that goes and in the one that comes.
-  function called(one) {
-    if (one.form) return [one.form.getAttribute("action"), one.name, one.type === "submit" && one.value].join(" ");
-    return one.getAttribute("href") || one.id;
+  // A text that identifies a link or control in the old part and in the new part.
+  function identity(element) {
+    if (element.form) return [element.form.getAttribute("action"), element.name, element.type === "submit" && element.value].join(" ");
+    return element.getAttribute("href") || element.id;
   }
 
-  function isFilledIn(one) {
-    return one.options ? [...one.options].some((option) => option.selected && !option.defaultSelected) : one.value !== one.defaultValue;
+  function isFilledIn(field) {
+    return field.options ? [...field.options].some((option) => option.selected && !option.defaultSelected) : field.value !== field.defaultValue;
   }
 
-  function exchange(part, made) {
+  function replace(part, newPart) {
     const before = part.querySelectorAll("details");
-    made.querySelectorAll("details").forEach((one, at) => { if (before[at]) one.open = before[at].open; });
-    const coming = new Map([...made.querySelectorAll("[href], [id], button, input, select, textarea")].map((one) => [called(one), one]));
-    for (const one of part.querySelectorAll("input, select, textarea")) {
-      const again = coming.get(called(one));
-      if (!again || !isFilledIn(one)) continue;
-      again.value = one.value;
-      if (again.selectedIndex === -1) again.selectedIndex = 0;  // what was chosen is no choice any more
+    newPart.querySelectorAll("details").forEach((details, at) => { if (before[at]) details.open = before[at].open; });
+    const elements = [...newPart.querySelectorAll("[href], [id], button, input, select, textarea")];
+    const byIdentity = new Map(elements.map((element) => [identity(element), element]));
+    for (const field of part.querySelectorAll("input, select, textarea")) {
+      const newField = byIdentity.get(identity(field));
+      if (!newField || !isFilledIn(field)) continue;
+      newField.value = field.value;
+      if (newField.selectedIndex === -1) newField.selectedIndex = 0;  // the selected option is gone
     }
     const focused = part.contains(document.activeElement) ? document.activeElement : null;
     const { selectionStart, selectionEnd } = focused || {};
-    part.replaceWith(made);
-    const again = focused && coming.get(called(focused));
-    if (!again) return;
-    again.focus();
-    if (again.setSelectionRange && typeof selectionStart === "number") again.setSelectionRange(selectionStart, selectionEnd);
+    part.replaceWith(newPart);
+    const element = focused && byIdentity.get(identity(focused));
+    if (!element) return;
+    element.focus();
+    if (element.setSelectionRange && typeof selectionStart === "number") element.setSelectionRange(selectionStart, selectionEnd);
   }
 
-  // In a narrow window each row of a list is a block, in which cells are named after their column.
+  // In a narrow window, each row of a list is a block, whose cells are labelled with their columns.
   function label(within) {
     for (const list of within.querySelectorAll("table.list")) {
       const names = [...list.querySelectorAll("thead th")].map((head) => head.textContent.trim());
@@ -114,7 +115,7 @@
     }
   }
 
-  // A page that is not looked at listens to nothing: browsers allow few connections to one server.
+  // Hidden pages close their streams: browsers allow only a few connections to a server.
   function follow() {
     let { events, fingerprint } = document.body.dataset;
     let source = null;
@@ -156,7 +157,7 @@
       event.preventDefault();
       change(event.target, event.submitter);
     });
-    // A button with data-key is pressed by that key, but not while someone types, or with a modifier.
+    // The key in data-key presses a button, except in a field or with a modifier.
     document.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
       if (event.target.closest("input, select, textarea")) return;
