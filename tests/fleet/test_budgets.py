@@ -179,7 +179,7 @@ def test_a_stream_is_limited_and_settled():
     assert 1_900 < model.limits[0] < 2_000
 
 
-def test_a_stream_that_breaks_off_costs_what_had_come():
+def test_a_broken_stream_costs_the_tokens_that_arrived():
     agent = Agent(Stream(ModelError("gone")), keep=False, pattern=CHECKED)
 
     async def listen():

@@ -45,13 +45,13 @@ def test_requests_are_spread_evenly_and_a_second_ahead():
     assert spread(limit, [10], now=1000.5, state=again)[1] == []
 
 
-def test_tokens_are_spread_by_what_calls_are_expected_to_use():
+def test_tokens_are_spread_by_the_expected_usage_of_calls():
     limit = Limit("*", tokens_per_minute=6000)
     assert spread(limit, [50, 10, 10])[1] == [1000.0, 1000.5, 1000.6]
     assert len(spread(limit, [50, 100, 10])[1]) == 2  # the third would begin in 1.5 s
 
 
-def test_calls_at_once_are_shared_fairly_and_never_exceeded():
+def test_slots_are_shared_fairly_and_never_exceeded():
     limit = Limit("*", concurrency=4)
     state, times = spread(limit, [1] * 9, worker="a")
     assert len(times) == 4

@@ -21,7 +21,7 @@ def project(request, tmp_path):
     return Processes(tmp_path, REDRAFT_HOME=tmp_path / "home", **more)
 
 
-def test_a_job_is_poison_only_by_what_it_does_alone(project):
+def test_a_job_is_poison_only_if_it_kills_a_worker_alone(project):
     """Takes seconds: real workers are killed, and each death has to be noticed."""
     found = subprocess.run(
         [sys.executable, "-m", "support.poisoned", "killer", *INNOCENT],

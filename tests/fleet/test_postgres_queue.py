@@ -43,7 +43,7 @@ def test_the_tables_of_a_newer_redraft_are_left_alone(postgres):
         run(ProcrastinateQueue(postgres.url), lambda queue: queue.register(CARD))
 
 
-def test_a_user_without_rights_is_told_so(postgres, postgres_server):
+def test_a_database_user_without_rights_gets_an_error(postgres, postgres_server):
     postgres.ask("CREATE ROLE redraft_fleet_test LOGIN")
     try:
         url = with_schema(postgres_server.replace("postgres@", "redraft_fleet_test@", 1), postgres.schema)
@@ -116,7 +116,7 @@ def test_a_worker_that_has_lost_its_session_is_gone_after_half_the_time(postgres
     asyncio.run(main())
 
 
-def test_a_worker_that_was_not_heard_of_lately_judges_nobody(postgres):
+def test_a_worker_without_a_recent_heartbeat_does_not_reap(postgres):
     async def main():
         lost, late = ProcrastinateQueue(postgres.url), ProcrastinateQueue(postgres.url)
         try:

@@ -90,7 +90,7 @@ def test_a_job_keeps_the_version_that_began_it_and_its_trace(open_queue):
     asyncio.run(main())
 
 
-def test_an_id_is_one_job_whoever_submits_it(open_queue):
+def test_an_id_is_a_single_job_for_all_submitters(open_queue):
     async def main():
         async with open_queue() as queue, open_queue() as other:
             news = await asyncio.gather(*(one.submit(job("a")) for one in (queue, other) * 10))
@@ -190,7 +190,7 @@ def test_a_job_handed_back_with_an_error_waits_and_counts_the_try(open_queue):
     asyncio.run(main())
 
 
-def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_by_its_worker(open_queue):
+def test_a_waiting_job_is_cancelled_immediately_and_a_running_job_by_its_worker(open_queue):
     async def main():
         async with open_queue() as queue:
             await queue.submit(job("waiting", priority=-1))
@@ -270,7 +270,7 @@ def test_a_cancelled_job_of_a_dead_worker_stays_cancelled(open_queue):
     asyncio.run(main())
 
 
-def test_workers_are_listed_with_what_they_hold(open_queue):
+def test_workers_are_listed_with_their_jobs(open_queue):
     async def main():
         async with open_queue(name="one") as one, open_queue(name="two", programs=("clerk", "editor")):
             await one.submit(job("a"))
@@ -286,7 +286,7 @@ def test_workers_are_listed_with_what_they_hold(open_queue):
     asyncio.run(main())
 
 
-def test_the_depth_says_what_waits_and_for_how_long(open_queue):
+def test_the_depth_counts_jobs_and_has_the_longest_wait(open_queue):
     async def main():
         async with open_queue() as queue:
             empty = await queue.depth()

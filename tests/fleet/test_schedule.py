@@ -115,7 +115,7 @@ def test_while_a_job_of_a_program_that_runs_alone_waits_its_schedule_adds_none()
     asyncio.run(main())
 
 
-def test_a_worker_submits_and_runs_what_is_due():
+def test_a_worker_submits_and_runs_due_jobs():
     async def main():
         store = MemoryStore()
         short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 3})

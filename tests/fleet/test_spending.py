@@ -77,7 +77,7 @@ def test_calls_reserve_their_input_and_the_longest_reply_that_they_may_have():
 @pytest.mark.parametrize(
     ("longest", "count", "limits"), [(100, 4, [250] * 4), (200, 4, [300] * 3), (9999, 1, [1000])]
 )
-def test_calls_share_what_is_left_unless_their_replies_would_be_cut_off(longest, count, limits):
+def test_calls_share_the_rest_of_the_budget_unless_their_replies_would_be_cut_off(longest, count, limits):
     assert [one.limit for one in reserved(state(), Priced(), count, longest=longest)[1]] == limits
 
 
@@ -85,13 +85,13 @@ def test_calls_share_what_is_left_unless_their_replies_would_be_cut_off(longest,
     ("cost", "spent", "usd"),
     [(None, 0.25, [0.1]), (0.2, 0, [0.4, 0.4]), (0.9, 0, [1.0]), (0, 0, [0, 0, 0])],
 )
-def test_a_model_without_a_price_reserves_by_what_its_calls_have_cost(cost, spent, usd):
+def test_a_model_without_a_price_reserves_the_cost_of_its_earlier_calls(cost, spent, usd):
     after, found = reserved(state(spent=spent), Metered(), 3, cost=cost or 0.0, longest=cost is not None)
     assert [one.usd for one in found] == usd
     assert not after.is_reached
 
 
-def test_a_new_day_in_the_zone_begins_anew_and_keeps_what_is_under_way():
+def test_a_new_day_in_the_zone_starts_afresh_and_keeps_the_calls_under_way():
     budget = DailyBudget(1.0, "Asia/Tokyo")
     assert budget.day(NOON + 3 * 3600 - 1) == "2026-11-23"
     assert budget.day(NOON + 3 * 3600) == "2026-11-24"
@@ -103,12 +103,12 @@ def test_a_new_day_in_the_zone_begins_anew_and_keeps_what_is_under_way():
     assert not today.is_reached
 
 
-def test_what_a_dead_worker_had_reserved_counts_as_spent():
+def test_the_reservations_of_a_dead_worker_count_as_spent():
     found = state(reserved={"a": (0.2, NOON + 5), "b": (0.1, NOON - 1)}).on(DailyBudget(1.0), NOON)
     assert (found.spent, found.reserved) == (0.1, {"a": (0.2, NOON + 5)})
 
 
-def test_a_larger_budget_counts_at_once():
+def test_a_larger_budget_counts_immediately():
     spent = state(spent=0.95, refused=0.1)
     assert spent.is_reached
     assert not spent.on(DailyBudget(2.0), NOON).is_reached

@@ -79,7 +79,7 @@ def test_a_job_is_submitted_run_and_answered():
     asyncio.run(main())
 
 
-def test_the_queue_of_a_project_does_not_depend_on_what_is_asked_first(postgres, monkeypatch, tmp_path):
+def test_the_queue_of_a_project_does_not_depend_on_the_order_of_access(postgres, monkeypatch, tmp_path):
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
     monkeypatch.setenv("REDRAFT_DATABASE_URL", postgres.url)
     monkeypatch.setenv("REDRAFT_PROJECT", "orders")
@@ -168,7 +168,7 @@ def test_events_of_a_run_are_followed_from_elsewhere():
     asyncio.run(main())
 
 
-def test_cancelling_a_running_job_keeps_what_was_made():
+def test_cancelling_a_running_job_keeps_its_finished_steps():
     async def main():
         store = MemoryStore()
         calls = []
@@ -482,7 +482,7 @@ def test_programs_submissions_and_options_are_checked():
     asyncio.run(main())
 
 
-def test_the_version_follows_from_what_is_run():
+def test_the_version_is_a_fingerprint_of_the_programs():
     store = MemoryStore()
 
     def version(**options):
@@ -632,7 +632,7 @@ def test_a_job_whose_run_can_not_be_stored_is_not_finished():
     asyncio.run(main())
 
 
-def test_a_run_of_other_code_fails_at_once_instead_of_mixing_two_programs():
+def test_a_run_of_other_code_fails_immediately_instead_of_mixing_two_programs():
     async def main():
         store = MemoryStore()
         clerk = writer(store, three_words)
@@ -723,7 +723,7 @@ def test_a_worker_is_stopped_while_it_waits_for_the_queue_and_gives_up_if_the_se
     asyncio.run(main())
 
 
-def test_an_outage_is_told_once_and_nobody_is_declared_dead_after_it(monkeypatch, caplog):
+def test_an_outage_is_logged_once_and_no_worker_is_declared_dead_after_it(monkeypatch, caplog):
     monkeypatch.setattr("redraft.fleet.worker.OUTAGE_WAIT", 0.05)
 
     class Away(StoreQueue):

@@ -140,7 +140,7 @@ def test_the_option_database_holds_for_one_command(own_store, project):
         ("mysql://me:hush@host/db", "--database: The URL of a PostgreSQL database must be postgresql://"),
     ],
 )
-def test_what_is_no_store_is_refused_and_not_created(own_store, project, path, says):
+def test_a_path_without_a_store_is_refused_and_not_created(own_store, project, path, says):
     result = redraft("why", "last", "--database", path)
     assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
     assert "hush" not in result.output
@@ -275,7 +275,7 @@ SECRET = "sk-" + "proj-" + "Qw3rTy7uIoP9aSdF1gHjKl5z"
 @pytest.mark.parametrize(
     "words", [("show",), ("show", "--json"), ("show", "--version", "1"), ("diff",), ("diff", "--json")]
 )
-def test_verbatim_shows_what_is_withheld_otherwise(project, words):
+def test_verbatim_shows_withheld_texts(project, words):
     texts = (f"For Olumide Fashola: {SECRET}", f"For Olumide Fashola, and {SECRET}")
     put(
         record(
@@ -370,7 +370,7 @@ def test_a_killed_run_is_shown_as_killed(project):
     assert document(redraft("runs", "--status", "running", "--json"))["runs"] == []
 
 
-def test_what_the_judge_preferred_is_shown():
+def test_the_preference_of_the_judge_is_shown():
     run = kept([version(1, 0.6), version(2, 0.6, preferred=1.0), version(3, 0.6, preferred=0.5)], "plateau")
     lines = drawn(run_view(run, 80))
     at = lines.index("Comparisons")

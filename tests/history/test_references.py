@@ -119,7 +119,7 @@ def test_the_page_of_a_run_redirects_ids_of_another_kind(path, leads_to):
         (lambda: Workflows().find(status="finishd"), "did you mean 'finished'"),
     ],
 )
-def test_a_filter_refuses_what_nothing_can_match(project, find, choices):
+def test_a_filter_refuses_impossible_values(project, find, choices):
     with pytest.raises(ConfigError, match=r"(status|reason): unknown value") as raised:
         asyncio.run(find())
     assert choices in str(raised.value)

@@ -257,12 +257,12 @@ def test_outputs_of_a_megabyte_are_cut_quickly():
     assert "more characters]" in page
 
 
-def test_what_the_judge_preferred_is_shown():
+def test_the_preference_of_the_judge_is_shown():
     page = run_page(kept([version(1, 0.6), version(2, 0.6, preferred=1.0, base=1)], "plateau"))
     assert "from version 1, preferred to the best before" in Seen(page).words
 
 
-def test_the_candidates_that_were_not_chosen_are_shown_beside_the_one_that_was():
+def test_rejected_candidates_are_shown_with_the_chosen_candidate():
     store = MemoryStore()
     ran(("a dull text", (0.2, "dull")), ("a lively text", 0.7), store=store, candidates=2, max_iterations=0)
     client = pages(store)

@@ -185,7 +185,7 @@ def test_nothing_is_replaced_without_force(project):
     assert asyncio.run(project_store().get("later", "a")) is None
 
 
-def test_a_program_that_has_the_database_open_goes_on_with_what_was_restored(project):
+def test_a_program_with_an_open_database_goes_on_with_the_restored_data(project):
     async def main():
         store = project_store()
         await store.put(Record("note", "a", {"text": "before"}))
@@ -309,7 +309,7 @@ restore(Path("large"))
 """
 
 
-def test_what_was_unpacked_is_deleted_if_the_disk_is_full(project):
+def test_unpacked_files_are_deleted_if_the_disk_is_full(project):
     packed(project / "large", {"memory/a.md": bytes(5_000_000)})
     done = subprocess.run([sys.executable, "-c", FILLS_ITS_DISK], check=False, capture_output=True, text=True)
     assert "StoreError" in done.stderr

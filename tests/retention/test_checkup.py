@@ -57,7 +57,7 @@ def test_a_journal_without_its_run_and_a_damaged_record_are_named(project):
 
 
 @SQLITE
-def test_what_is_wrong_with_a_database_file_is_said_with_what_to_do(project):
+def test_problems_of_a_database_file_come_with_advice(project):
     asyncio.run(fill(project, PERSON))
     change(project, "UPDATE records SET data = '{}' WHERE kind = 'run'")
     assert "2 records damaged: run letter-quokka" in problems()["records"]
@@ -136,7 +136,7 @@ def test_a_large_store_is_read_only_on_request(project, monkeypatch):
     assert "can be read" in redraft("doctor", "--data").stdout
 
 
-def test_what_an_interrupted_backup_left_is_named(project):
+def test_leftovers_of_an_interrupted_backup_are_named(project):
     (project / ".redraft-x1").mkdir()
     assert "delete .redraft-x1" in problems()["leftovers"]
 

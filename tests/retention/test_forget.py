@@ -42,7 +42,7 @@ def holders(folder, word):
     return stored_with(folder, word, os.environ.get("REDRAFT_DATABASE_URL"))
 
 
-def test_no_byte_of_a_text_is_left_and_what_others_said_stays(project, monkeypatch):
+def test_no_byte_of_a_text_is_left_and_other_runs_stay(project, monkeypatch):
     monkeypatch.delenv("REDRAFT_EMBEDDER")
     asyncio.run(fill(project, PERSON, OTHER))
     assert len(holders(project, "quokk")) > 5
@@ -60,7 +60,7 @@ def test_no_byte_of_a_text_is_left_and_what_others_said_stays(project, monkeypat
     assert (again.counts, again.runs) == ({}, ())
 
 
-def test_what_is_found_is_counted_by_kind(project):
+def test_erased_things_are_counted_by_kind(project):
     asyncio.run(fill(project, PERSON))
     counts = forget(text=PERSON, check=True).counts
     assert list(counts)[:4] == ["run", "note", "lesson", "rule"]
@@ -84,7 +84,7 @@ def test_a_note_that_quotes_it_is_no_longer_in_force(project):
     asyncio.run(main())
 
 
-def test_a_run_is_forgotten_with_what_it_taught(project):
+def test_a_run_is_forgotten_with_its_notes_and_lessons(project):
     asyncio.run(fill(project, PERSON, OTHER))
     erased = forget(run="letter-quokka")
     assert erased.runs == ("letter-quokka",)
@@ -161,7 +161,7 @@ def test_a_run_that_this_machine_cannot_check_needs_force(project):
     assert forget(run="far", force=True).counts == {"run": 1}
 
 
-def test_all_runs_that_may_be_going_on_are_named_at_once(project):
+def test_all_runs_that_may_be_going_on_are_named_in_a_single_error(project):
     there = [run_record(f"far-{number}", host="another machine") for number in range(2)]
     asyncio.run(put(*there))
     with pytest.raises(
@@ -219,7 +219,7 @@ def test_the_long_term_storage_of_every_network_is_erased_from(project, monkeypa
     asyncio.run(main())
 
 
-def test_an_agent_goes_on_with_what_is_left_of_its_memory(project):
+def test_an_agent_goes_on_with_the_rest_of_its_memory(project):
     async def main():
         await fill(project, PERSON, OTHER)
         await ProjectData().forget(text=PERSON)
@@ -244,7 +244,7 @@ def test_a_copy_in_a_large_file_is_found(project, monkeypatch):
     assert forget(text=PERSON, check=True).other_files == ("large.bin",)
 
 
-def test_what_is_left_to_its_owner_is_listed_before_too(project):
+def test_other_files_are_listed_by_a_check_too(project):
     asyncio.run(fill(project, PERSON))
     copies = (".redraft/redraft.db.damaged", "memory/README.md", "quokka.txt")
     for name in copies:
@@ -273,7 +273,7 @@ def test_a_coding_session_that_ends_meanwhile_is_passed_over(project):
 
 
 @pytest.mark.parametrize("project", ["sqlite"], indirect=True)
-def test_what_could_not_be_searched_is_named_and_all_else_is_erased(project):
+def test_unreadable_files_are_named_and_all_else_is_erased(project):
     asyncio.run(fill(project, PERSON))
     (project / "quokka.txt").unlink()
     lessons = project / "memory" / "reflections" / "clerk"
@@ -432,7 +432,7 @@ def test_of_an_evaluation_only_the_attempts_go_that_contain_the_text(project):
     asyncio.run(main())
 
 
-def test_what_an_earlier_version_stored_of_an_optimization_is_forgotten(project):
+def test_records_of_an_optimization_by_an_earlier_version_are_forgotten(project):
     async def main():
         store = project_store()
         records = {
@@ -476,7 +476,7 @@ def test_images_go_with_the_last_run_that_has_them():
     asyncio.run(main())
 
 
-def test_what_the_project_needs_stays_and_is_named():
+def test_records_that_the_project_needs_stay_and_are_named():
     async def main():
         store = MemoryStore()
         await store.put(Record("schedule", PERSON, {"until": ""}))
@@ -553,7 +553,7 @@ def test_a_name_that_nothing_has_is_an_error(project, how, words, told):
     assert len(asyncio.run(Runs().find())) == 1
 
 
-def test_what_is_left_of_a_run_whose_record_is_gone_is_erased(project):
+def test_the_journal_of_a_run_without_a_record_is_erased(project):
     step = Record(STEP, "done/1", {"name": "generate", "result": PERSON})
     asyncio.run(put(step))
     done = redraft("forget", "--run", "done", "--yes")

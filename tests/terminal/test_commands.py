@@ -73,7 +73,7 @@ def test_a_command_can_have_another_database(project, tmp_path):
 
 
 @pytest.mark.parametrize("asked", ["-h", "--help"])
-def test_help_of_the_default_command_is_that_of_the_group(asked):
+def test_the_default_command_has_the_help_of_the_group(asked):
     told = called(asked).output
     assert "Count things." in told
     assert "fail" in told

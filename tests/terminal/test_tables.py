@@ -133,7 +133,7 @@ def test_only_the_longest_columns_are_cut(width, monkeypatch):
     assert len(row) <= width
 
 
-def test_two_long_columns_share_what_is_left(monkeypatch):
+def test_two_long_columns_share_the_remaining_room(monkeypatch):
     table = PlainTable([{"state": "finished", "name": "n" * 50, "run": "r" * 60}])
     _, row = shown(table, width=80, monkeypatch=monkeypatch)
     state, name, run = row.split()

@@ -62,7 +62,7 @@ def changes(monkeypatch):
         ("it", b"\xff\xfe", 400, None),
     ],
 )
-def test_a_change_says_what_happened(changes, what, content, status, told):
+def test_a_change_answers_with_a_message(changes, what, content, status, told):
     answer = changes(what, content)
     assert answer.status_code == status
     assert answer.json() == told if told else "error" in answer.json()
