@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from redraft import Ensemble, QualityCriterion, Runs, ScriptedModel, Task
 from redraft.lessons import LessonLibrary
-from redraft.lessons.lesson import ADVISING, KINDS
+from redraft.lessons.lesson import ADVICE_KINDS, KINDS
 from redraft.main import app
 from redraft.notes import Notes
 from redraft.stores.location import close_project_store
@@ -669,7 +669,7 @@ def test_the_page_is_true(project, monkeypatch):
         assert program["redraft"]["args"][0] == "mcp"
         assert {word for word in program["redraft"]["args"] if word.startswith("--")} <= known
     assert page.run(page.blocks("python")[0])[1] == page.blocks("text")[1]
-    for kind, content in ((kind, KINDS[kind]) for kind in ADVISING if kind != "correction"):
+    for kind, content in ((kind, KINDS[kind]) for kind in ADVICE_KINDS if kind != "correction"):
         assert f"| `{kind}` | {', '.join(f'`{one.name}`' for one in fields(content))} |" in page.text
     for tool in TOOLS:
         assert f"`{tool}`" in page.text

@@ -10,7 +10,7 @@ import pytest
 from redraft._prompts import advice_text, prompt_of
 from redraft._texts import estimate_tokens
 from redraft.lessons.advice import advice_of
-from redraft.lessons.index import FoundLesson
+from redraft.lessons.index import LessonMatch
 from redraft.lessons.lesson import CorrectedAnswer, Fact
 from redraft.lessons.playbooks import Playbook
 from redraft.lessons.rules import Rule
@@ -26,7 +26,7 @@ PLAYBOOK = Playbook(
 
 
 def found(content=FAILURE, number=1):
-    return FoundLesson(lesson(content, id=f"agent/{number}"), 0.9, f"reason {number}")
+    return LessonMatch(lesson(content, id=f"agent/{number}"), 0.9, f"reason {number}")
 
 
 @pytest.mark.parametrize("content", CONTENTS)
@@ -147,7 +147,7 @@ def test_a_guess_about_a_failure_that_a_fact_explains_is_left_out(statement, sou
     fact = Fact(subject="ln", statement=statement, evidence="- 2026-03-01, run r1: no such table: loans")
     guess = found(FAILURE)
     guess = replace(guess, lesson=replace(guess.lesson, source=source, **known))
-    fact_lesson = FoundLesson(lesson(fact, id="agent/2", source="r0"), 0.9, "reason 2")
+    fact_lesson = LessonMatch(lesson(fact, id="agent/2", source="r0"), 0.9, "reason 2")
     advice = advice_of("agent", 2_000, lessons=[guess, fact_lesson], task="List the orders.")
     assert [one.source for one in advice] == ["agent/2", *told]
 

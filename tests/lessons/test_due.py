@@ -15,7 +15,7 @@ from redraft import ConfigError, MemoryStore, ScriptedModel, SqliteStore
 from redraft import _files as files
 from redraft.errors import ReflectionDueError, StoreError
 from redraft.lessons import due
-from redraft.lessons.due import FORSAKEN, DueReflection, ReflectionWriter, resolve_due
+from redraft.lessons.due import WRITER_TIMEOUT, DueReflection, ReflectionWriter, resolve_due
 from redraft.lessons.folder import LessonFolder
 from redraft.loop.record import Process
 from support.learning_agents import REPLY, TASK, learning, run, writer
@@ -124,11 +124,11 @@ ELSEWHERE = Process("another machine", 1, "")
 @pytest.mark.parametrize(
     ("writer", "is_at_work"),
     [
-        (ReflectionWriter(ELSEWHERE, "", 1_000.0 + FORSAKEN), True),
+        (ReflectionWriter(ELSEWHERE, "", 1_000.0 + WRITER_TIMEOUT), True),
         (ReflectionWriter(ELSEWHERE, "", 999.0), False),
         (ReflectionWriter(ELSEWHERE, "", 9_999.0), False),
-        (ReflectionWriter(replace(Process.this(), started="before"), "", 1_000.0 + FORSAKEN), False),
-        (ReflectionWriter(Process.this(), "of an attempt that failed", 1_000.0 + FORSAKEN), False),
+        (ReflectionWriter(replace(Process.this(), started="before"), "", 1_000.0 + WRITER_TIMEOUT), False),
+        (ReflectionWriter(Process.this(), "of an attempt that failed", 1_000.0 + WRITER_TIMEOUT), False),
     ],
     ids=[
         "on another machine",

@@ -115,9 +115,9 @@ def test_a_success_after_a_revision_knows_what_failed_before():
     outcome = outcome_of(reflect_sync(TASK, generate=lambda p: next(texts), evaluate=judge, pattern=pattern))
     assert (outcome.status, outcome.output, outcome.failed_output) == ("success", "three", "two")
     assert outcome.issues == ("pages at /page: two is no page",)
-    assert outcome.is_mended
+    assert outcome.is_fixed
     at_once = outcome_of(run(0.9))
-    assert (at_once.failed_output, at_once.issues, at_once.is_mended) == ("", (), False)
+    assert (at_once.failed_output, at_once.issues, at_once.is_fixed) == ("", (), False)
 
 
 def test_an_outcome_does_not_say_what_the_writer_may_not_know():

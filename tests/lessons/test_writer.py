@@ -9,8 +9,8 @@ from redraft.lessons.lesson import CONFIDENCE, Decision, Failure, Partial, Proce
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.writer import (
     FACTS_CONFIDENCE,
+    FIXED_CONFIDENCE,
     LOW_CONFIDENCE,
-    MENDED_CONFIDENCE,
     OPINION_CONFIDENCE,
     Replay,
     first_error,
@@ -85,7 +85,7 @@ def test_each_status_asks_for_its_fields(status):
     assert list(schema["properties"]) == [*asked, "title", *list(NOT_SYSTEMIC)[:asked_too], *facts]
     assert schema["required"] == list(schema["properties"])
     for one in fields(KINDS[status]):
-        assert one.metadata["says"] in prompt(model)
+        assert one.metadata["hint"] in prompt(model)
     assert (made.principle, made.replay) == ("", None)
 
 
@@ -505,7 +505,7 @@ def test_without_facts_there_is_no_other_title():
 
 # --- successes that needed a revision ----------------------------------------------------------------------
 
-MENDED = replace(
+FIXED = replace(
     CHECKED,
     status="success",
     output='{"customer": "tea house"}',
@@ -515,14 +515,14 @@ REASONS = {"strategy": "Name the customer first.", "why_it_worked": "The shop fi
 
 
 def test_a_mended_success_shows_both_outputs_and_says_what_made_the_difference():
-    made, model = written(MENDED, REASONS | NOT_SYSTEMIC | {"title": "Name the customer first"})
+    made, model = written(FIXED, REASONS | NOT_SYSTEMIC | {"title": "Name the customer first"})
     shown = prompt(model)
-    for text in (MENDED.output, MENDED.failed_output, *MENDED.issues, "tell what made the difference"):
+    for text in (FIXED.output, FIXED.failed_output, *FIXED.issues, "tell what made the difference"):
         assert text in shown
-    assert shown.index(MENDED.failed_output) < shown.index(MENDED.output)
+    assert shown.index(FIXED.failed_output) < shown.index(FIXED.output)
     why = f"An output failed before this one passed. {ISSUES}\n{REASONS['why_it_worked']}"
     assert made.content == Procedure("\n".join([*REQUIRED, REASONS["strategy"]]), why)
-    assert made.confidence == MENDED_CONFIDENCE
+    assert made.confidence == FIXED_CONFIDENCE
 
 
 @pytest.mark.parametrize(
@@ -536,7 +536,7 @@ def test_a_mended_success_shows_both_outputs_and_says_what_made_the_difference()
 )
 def test_the_procedure_of_a_failure_is_what_was_recorded_and_never_invented(recorded, systemic, replayed):
     reply = REASONS | SYSTEMIC | {"systemic": systemic, "title": "Name the customer"}
-    made, _ = written(replace(MENDED, steps=recorded), reply, reply)
+    made, _ = written(replace(FIXED, steps=recorded), reply, reply)
     assert made.principle == (SYSTEMIC["principle"] if systemic else "")
     assert (made.replay.steps if made.replay else ()) == (recorded if replayed else ())
 
@@ -550,7 +550,7 @@ FALLBACKS = {
 
 @pytest.mark.parametrize("replies", FALLBACKS.values(), ids=FALLBACKS)
 def test_a_mended_success_is_written_from_the_facts_if_need_be(replies):
-    made, _ = written(MENDED, *replies)
-    assert made.content.strategy == "\n".join(MENDED.requirements)
+    made, _ = written(FIXED, *replies)
+    assert made.content.strategy == "\n".join(FIXED.requirements)
     assert made.content.why_it_worked == f"An output failed before this one passed. {ISSUES}"
     assert (made.title, made.confidence) == (REQUIRED[0].removesuffix("."), FACTS_CONFIDENCE)

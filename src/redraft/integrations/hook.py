@@ -535,7 +535,7 @@ async def _learned(
     result.criteria = tuple(criteria)
     outcome = outcome_of(result)
     lesson = None
-    if outcome is not None and (outcome.is_mandatory or outcome.is_mended):
+    if outcome is not None and (outcome.is_mandatory or outcome.is_fixed):
         if judged:  # a model reads what the agent wrote, whose tools may have read anything
             outcome = replace(outcome, doubt=outcome.doubt or TOOLS_ANSWERED)
         lesson = await lessons.reflect_on(outcome)

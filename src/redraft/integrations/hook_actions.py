@@ -206,7 +206,7 @@ async def write_actions(sessions: Sessions, lessons: Lessons) -> None:
     """Write what the lessons say of actions, unless they have not changed since."""
     from redraft._prompts import mistake_text  # noqa: PLC0415 (not needed to search)
     from redraft.lessons.advice import advice_on_mistake  # noqa: PLC0415 (likewise)
-    from redraft.lessons.index import FoundLesson  # noqa: PLC0415 (likewise)
+    from redraft.lessons.index import LessonMatch  # noqa: PLC0415 (likewise)
     from redraft.lessons.lesson import violation_in  # noqa: PLC0415 (likewise)
     from redraft.lessons.lessons import MISTAKE_TOKENS  # noqa: PLC0415 (likewise)
 
@@ -219,7 +219,7 @@ async def write_actions(sessions: Sessions, lessons: Lessons) -> None:
         patterns, names = patterns_in(lesson), names_in(lesson)
         if lesson.kind == "decision" or not (patterns or names) or violation_in(lesson):
             continue
-        advice = advice_on_mistake([FoundLesson(lesson, 1.0, "")], (), MISTAKE_TOKENS)
+        advice = advice_on_mistake([LessonMatch(lesson, 1.0, "")], (), MISTAKE_TOKENS)
         if advice:
             entries[lesson.id] = {
                 "id": lesson.id,

@@ -12,7 +12,7 @@ from redraft._prompts import advice_text
 from redraft._texts import as_text
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.lessons.lesson import ADVISING, KINDS, Content
+from redraft.lessons.lesson import ADVICE_KINDS, KINDS, Content
 from redraft.loop.criteria_file import try_out
 from redraft.loop.record import Process
 from redraft.redact.redactor import redactor_of_environment
@@ -96,7 +96,7 @@ CriteriaPath = Annotated[
 ]
 
 
-_RECORDED = tuple(kind for kind in ADVISING if kind != "correction")
+_RECORDED = tuple(kind for kind in ADVICE_KINDS if kind != "correction")
 """Kinds of lessons that a client may record; a correction is a person's."""
 
 
@@ -109,7 +109,7 @@ def _reflection_schema() -> dict[str, Any]:
             | {
                 one.name: {
                     "type": "string",
-                    "description": f"{one.metadata['heading']} {one.metadata['says']}",
+                    "description": f"{one.metadata['heading']} {one.metadata['hint']}",
                 }
                 for one in fields(content)
             },

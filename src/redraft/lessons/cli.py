@@ -26,7 +26,7 @@ from redraft.lessons.folder import MOST_LESSONS
 from redraft.lessons.lesson import (
     KINDS,
     STATUSES,
-    TRUST_MEANS,
+    TRUST_MEANINGS,
     Fact,
     Lesson,
     LessonKind,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from redraft.lessons.due import DueReflection
     from redraft.lessons.exchange import Export, Form, ImportItem
     from redraft.lessons.impact import Counters
-    from redraft.lessons.index import FoundLesson
+    from redraft.lessons.index import LessonMatch
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing, Rebuilt
     from redraft.lessons.overview import Problem
@@ -844,7 +844,7 @@ def _summary(found: Listing) -> str:
 def _details(found: LessonDetails) -> RenderableType:
     lesson, counters = found.lesson, found.counters
     lines = [Text(visible(lesson.id), "bold"), _status(lesson, archived=found.archived)]
-    lines.append(Text(f"Trust: {lesson.trust or 'unknown'} ({TRUST_MEANS[lesson.trust]})"))
+    lines.append(Text(f"Trust: {lesson.trust or 'unknown'} ({TRUST_MEANINGS[lesson.trust]})"))
     if lesson.overrules:
         lines.append(Text(f"Approved although it holds {visible(lesson.overrules)}"))
     if lesson.check:
@@ -882,7 +882,7 @@ def _status(lesson: Lesson, *, archived: bool = False) -> Text:
     return line.append(" (archived)" if archived else "", QUIET)
 
 
-def _search_results(found: Sequence[FoundLesson]) -> RenderableType:
+def _search_results(found: Sequence[LessonMatch]) -> RenderableType:
     parts: list[RenderableType] = []
     for one in found:
         parts.append(Text.assemble(f"{one.score:5.2f}  ", (visible(one.lesson.id), "bold")))

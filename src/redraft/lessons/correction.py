@@ -1,4 +1,4 @@
-"""What a person's correction of an output teaches."""
+"""Learn from a person's correction of an output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 LONGEST_EXAMPLE = 1_200
-"""Characters of the corrected answer in the lesson; of a longer answer, the middle is left out."""
+"""Characters of the corrected answer in the lesson; the middle of a longer answer is left out."""
 
 
 async def learn_correction(
@@ -33,9 +33,9 @@ async def learn_correction(
 ) -> Lesson:
     """Store the lesson of a correction with full trust; another correction of the run replaces it.
 
-    The corrected output is an example, the changes are stated from the two texts, and `why` is the person's
-    reason. Secrets are withheld, and so is what no lesson may contain. Raises `ConfigError` for `lessons`
-    that are no `Lessons`, else what `Lessons.record` raises.
+    The corrected output is an example, the changes are derived from the two texts, and `why` is the person's
+    reason. Secrets and anything that no lesson may contain are withheld. Raises `ConfigError` if `lessons`
+    are not a `Lessons`, otherwise the errors of `Lessons.record`.
     """
     if lessons is not None and not isinstance(lessons, Lessons):
         raise ConfigError(f"lessons must be a Lessons, which can store the lesson, got {lessons!r}.")

@@ -1,4 +1,4 @@
-"""Due reflections: an agent does not run again until it has reflected on its failures."""
+"""Due reflections: an agent must reflect on its failures before it runs again."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from redraft.stores.base import Store
 
 DUE, SETTLED = "lesson_due", "lesson_settled"
-"""Kinds of records. Due reflections are few and read before every run; settled ones are kept for good."""
-RENEWED = 10.0
-"""Seconds after which a process that writes a reflection says again that it does."""
-FORSAKEN = 3 * RENEWED
-"""Seconds without such a sign after which a process on another machine counts as dead."""
+"""Kinds of records. Due reflections are few and read before every run; settled ones are never deleted."""
+RENEW_INTERVAL = 10.0
+"""Seconds between two signs of life of a process that writes a reflection."""
+WRITER_TIMEOUT = 3 * RENEW_INTERVAL
+"""Seconds without a sign of life after which a process on another machine counts as dead."""
 
-_under_way: set[str] = set()
+_tokens_in_use: set[str] = set()
 """The tokens of the reflections that this process is writing."""
 
 
@@ -58,26 +58,23 @@ class ReflectionWriter:
 
     process: Process
     token: str
-    """Of this attempt."""
+    """Identifies this attempt."""
     until: float
     """The time, in seconds since 1970, at which a process on another machine counts as dead."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it still is. On this machine, a process that was killed is seen at once."""
+        """Whether it is still writing. A killed process on this machine is noticed immediately."""
         if self.process == Process.this():
-            return self.token in _under_way
+            return self.token in _tokens_in_use
         now = time()
-        # A time that is further ahead was written by a clock that was.
-        return now < self.until <= now + 2 * FORSAKEN and not self.process.is_gone()
+        # A time further ahead comes from a clock that was ahead.
+        return now < self.until <= now + 2 * WRITER_TIMEOUT and not self.process.is_gone()
 
 
 @dataclass(frozen=True, slots=True)
 class DueReflection:
-    """A reflection that a run must leave, and the run's outcome to reflect on.
-
-    `state` is `due` until the reflection is written (`lesson` is its id) or waived (`why` is the reason).
-    """
+    """A reflection that a run requires, and the run's outcome to reflect on."""
 
     run_id: str
     agent: str
@@ -85,11 +82,13 @@ class DueReflection:
     state: Literal["due", "done", "waived"] = "due"
     outcome: Outcome | None = None
     lesson: str = ""
+    """The id of the lesson, once it is written."""
     why: str = ""
+    """The reason for waiving it."""
     writer: ReflectionWriter | None = None
     """The last process that began to write it; it may have died since."""
     task: str = ""
-    """The digest of the task as it was given; in the outcome, secrets are withheld."""
+    """The digest of the original task; in the outcome, secrets are withheld."""
 
     @property
     def is_being_written(self) -> bool:
@@ -100,8 +99,8 @@ class DueReflection:
 class DueReflections:
     """The due reflections of one agent, in a store that other processes share.
 
-    Secrets in outcomes are withheld. What a process paid for before it died is in the journal of the run, so
-    the next one to write the reflection goes on from there.
+    Secrets in outcomes are withheld. The finished calls of a process that died are in the journal of the run,
+    and the next process to write the reflection replays them.
     """
 
     def __init__(self, store: Store, agent: str) -> None:
@@ -117,9 +116,9 @@ class DueReflections:
             await self._store.put_if_absent(self._record(DUE, replace(new, outcome=bounded)))
 
     async def list(self) -> list[DueReflection]:
-        """Return the due reflections, those included that a process is writing."""
-        found = await self._store.find(DUE, prefix=f"{self._agent}/")
-        return [from_record(DueReflection, record.data) for record in intact(found)]
+        """The due reflections, including those that a process is writing."""
+        records = await self._store.find(DUE, prefix=f"{self._agent}/")
+        return [from_record(DueReflection, record.data) for record in intact(records)]
 
     @asynccontextmanager
     async def writing(self, run_id: str, kind: LessonKind) -> AsyncGenerator[DueReflection | None]:
@@ -128,7 +127,7 @@ class DueReflections:
         The value is None if the reflection is not due, or if a living process is writing it.
         """
         token = os.urandom(8).hex()
-        _under_way.add(token)
+        _tokens_in_use.add(token)
         renewing: asyncio.Task[None] | None = None
         try:
             due = await self._claim(run_id, kind, token)
@@ -139,7 +138,7 @@ class DueReflections:
             await self._release(run_id, kind, token)
             raise
         finally:
-            _under_way.discard(token)
+            _tokens_in_use.discard(token)
             if renewing is not None:
                 renewing.cancel()
 
@@ -152,58 +151,58 @@ class DueReflections:
     async def _claim(
         self, run_id: str, kind: LessonKind, token: str, *, release: bool = False
     ) -> DueReflection | None:
-        """Name this process as the writer, or release it; None if none is due, or another one writes it."""
-        found = await self._store.get(DUE, self._key(run_id, kind))
-        if found is None:
+        """Claim or release a due reflection; None if it is not due, or if another process claimed it."""
+        record = await self._store.get(DUE, self._key(run_id, kind))
+        if record is None:
             return None
-        due = from_record(DueReflection, found.data)
+        due = from_record(DueReflection, record.data)
         if due.writer is not None and due.writer.token != token and due.writer.is_at_work:
             return None
-        writer = None if release else ReflectionWriter(Process.this(), token, time() + FORSAKEN)
+        writer = None if release else ReflectionWriter(Process.this(), token, time() + WRITER_TIMEOUT)
         due = replace(due, writer=writer)
-        is_stored = await self._store.replace(replace(found, data=to_record(due))) is not None
+        is_stored = await self._store.replace(replace(record, data=to_record(due))) is not None
         return due if is_stored else None
 
     async def _release(self, run_id: str, kind: LessonKind, token: str) -> None:
-        """Let others write a reflection that this process could not write."""
+        """Let other processes write a reflection that this process could not write."""
         try:
             await self._claim(run_id, kind, token, release=True)
         except StoreError as error:
             logger.warning(
-                "Others can write the reflection on the run %r in %g s: %s", run_id, FORSAKEN, error
+                "Others can write the reflection on the run %r in %g s: %s", run_id, WRITER_TIMEOUT, error
             )
 
     async def _renew(self, run_id: str, kind: LessonKind, token: str) -> None:
         while True:
-            await asyncio.sleep(RENEWED)
+            await asyncio.sleep(RENEW_INTERVAL)
             try:
                 await self._claim(run_id, kind, token)
             except StoreError as error:  # the reflection is written all the same
                 logger.info("The reflection on the run %r is being written: %s", run_id, error)
 
     async def lesson_of(self, run_id: str, kind: LessonKind) -> str:
-        """Return the id of the lesson of a kind that a run left, or an empty string."""
-        found = await self._store.get(SETTLED, self._key(run_id, kind))
-        return "" if found is None else from_record(DueReflection, found.data).lesson
+        """The id of the lesson of a kind that a run left; empty if there is none."""
+        record = await self._store.get(SETTLED, self._key(run_id, kind))
+        return "" if record is None else from_record(DueReflection, record.data).lesson
 
     async def complete(self, run_id: str, kind: LessonKind, lesson: str) -> None:
         """Record which lesson a run left."""
         await self._settle(DueReflection(run_id, self._agent, kind, "done", lesson=lesson))
 
     async def waive(self, run_id: str, why: str) -> int:
-        """Waive the due reflections on a run, and return how many there were."""
-        found = await self._store.find(DUE, prefix=f"{self._key(run_id)}/")
-        for record in found:
+        """Waive the due reflections on a run: their number."""
+        records = await self._store.find(DUE, prefix=f"{self._key(run_id)}/")
+        for record in records:
             due = from_record(DueReflection, record.data)
             await self._settle(replace(due, state="waived", why=why, outcome=None, writer=None))
-        return len(found)
+        return len(records)
 
     async def _settle(self, reflection: DueReflection) -> None:
         record = self._record(SETTLED, reflection)
         await self._store.put(record)
         await self._store.delete(DUE, record.key)
         journal = _journal_of(reflection.run_id)
-        if await self._store.get(RUN, journal) is None:  # no run's page would show its steps
+        if await self._store.get(RUN, journal) is None:  # its steps would be on no page
             for step in await self._store.find(STEP, prefix=f"{journal}/{OUTSIDE}lesson "):
                 await self._store.delete(STEP, step.key)
 
@@ -216,13 +215,13 @@ class DueReflections:
 
 
 async def all_due(store: Store) -> list[DueReflection]:
-    """Return the due reflections of all agents, oldest first."""
-    found = await store.find(DUE, newest_first=True)
-    return [from_record(DueReflection, record.data) for record in reversed(intact(found))]
+    """The due reflections of all agents, oldest first."""
+    records = await store.find(DUE, newest_first=True)
+    return [from_record(DueReflection, record.data) for record in reversed(intact(records))]
 
 
 def resolve_due(reference: str, due: Sequence[DueReflection]) -> DueReflection:
-    """Return the due reflection on a run, given by its id, the id's beginning or end, or `last`.
+    """The due reflection on a run, referenced by its id, the id's beginning or end, or `last`.
 
     Raises `ConfigError` if no run or more than one matches.
     """
@@ -230,12 +229,14 @@ def resolve_due(reference: str, due: Sequence[DueReflection]) -> DueReflection:
         raise ConfigError("No reflection is due.")
     if reference == "last":
         return due[-1]
-    found = [one for one in due if one.run_id == reference] or [
-        one for one in due if one.run_id.startswith(reference) or one.run_id.endswith(reference)
+    matches = [reflection for reflection in due if reflection.run_id == reference] or [
+        reflection
+        for reflection in due
+        if reflection.run_id.startswith(reference) or reflection.run_id.endswith(reference)
     ]
     # A run may be due twice, if two processes saw it end differently.
-    runs = {(one.agent, one.run_id): one for one in found}
-    match = only(list(runs.values()), reference, "runs", lambda one: one.run_id)
+    runs = {(reflection.agent, reflection.run_id): reflection for reflection in matches}
+    match = only(list(runs.values()), reference, "runs", lambda reflection: reflection.run_id)
     if match is None:
         raise ConfigError(
             f"No reflection is due for a run {reference!r}; `redraft lessons due` lists those that need one."
@@ -244,7 +245,7 @@ def resolve_due(reference: str, due: Sequence[DueReflection]) -> DueReflection:
 
 
 def due_error(due: Sequence[DueReflection], problem: str = "") -> ReflectionDueError:
-    """Return the error that says which runs must be reflected on, and how.
+    """The error that says which runs must be reflected on, and how.
 
     `problem` says why a reflection could not be written.
     """
@@ -256,7 +257,7 @@ def due_error(due: Sequence[DueReflection], problem: str = "") -> ReflectionDueE
             f"The run {first.run_id!r}{more} has to be reflected on first, but its lesson could not be "
             f"written: {problem} The next run tries again; `await lessons.waive({first.run_id!r}, why)` does "
             "without.",
-            runs=[one.run_id for one in due],
+            runs=[reflection.run_id for reflection in due],
         )
     how = "was done in part" if first.kind == "partial" else "failed"
     return ReflectionDueError(
@@ -264,12 +265,12 @@ def due_error(due: Sequence[DueReflection], problem: str = "") -> ReflectionDueE
         "a model, or call `await lessons.reflect_on(due.outcome, content=...)` for each `due` in "
         f"`await lessons.due()`, or `await lessons.waive({first.run_id!r}, why)`; `redraft lessons due` "
         "lists them.",
-        runs=[one.run_id for one in due],
+        runs=[reflection.run_id for reflection in due],
     )
 
 
 def _journal_of(run_id: str) -> str:
-    """Return the id of the journal of a run, which for an id of a program's own may be a hash."""
+    """The id of the journal of a run; a hash if a program chose an invalid run id."""
     try:
         check_run_id(run_id)
     except ConfigError:
@@ -278,7 +279,7 @@ def _journal_of(run_id: str) -> str:
 
 
 def _bounded(outcome: Outcome) -> Outcome:
-    """Return an outcome as a model is shown it: with its secrets withheld, then cut to size."""
+    """An outcome with its secrets withheld, cut to the size of a prompt."""
     read = replace(
         outcome,
         output=without_middle(outcome.output, MOST_READ),

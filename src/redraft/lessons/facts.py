@@ -1,4 +1,4 @@
-"""Facts: how the environment of tasks is, as errors, replies and passing outputs show it."""
+"""Facts about the environment of tasks, with errors, replies and passing outputs as evidence."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from redraft.lessons.outcome import Outcome
 
 # A fact is a lesson of the kind `fact`: a subject, such as a table, and one statement on it, which is a list
-# of clauses: `a table with the columns l_no, mb; no two rows have the same l_no`. What is learned of the same
-# subject is merged into its statement: names are added, and a newer clause corrects an older one.
+# of clauses: `a table with the columns l_no, mb; no two rows have the same l_no`. Findings on one subject
+# are merged into its statement: names are added, and a newer clause corrects an older one.
 
 MOST_CLAUSES, MOST_EVIDENCE = 8, 5
 LONGEST_STATEMENT, LONGEST_QUOTE = 900, 300
 LONGEST_CLAUSE = 240
-"""Characters of a clause that a model wrote."""
+"""Maximum characters of a clause that a model wrote."""
 DOUBT = 0.2
-"""Taken from the confidence of a vouched fact when an error says otherwise."""
+"""How much confidence a vouched fact loses when an error contradicts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactFinding:
-    """A clause on a subject, the text that shows it, and what it can be trusted for."""
+    """A clause on a subject, with its evidence and trust."""
 
     subject: str
     clause: str
@@ -44,46 +44,46 @@ class FactFinding:
 
     @property
     def is_lack(self) -> bool:
-        """Whether it says only what there is not."""
+        """Whether it only says that something does not exist."""
         return is_lack(self.clause)
 
 
 def is_lack(statement: str) -> bool:
-    """Whether a statement says only what does not exist."""
+    """Whether a statement only says that something does not exist."""
     return all(_LACK.fullmatch(clause) or _ABSENT.fullmatch(clause) for clause in statement.split(_BETWEEN))
 
 
 def fact_line(fact: Fact) -> str:
-    """Return a fact as a line for a prompt."""
+    """A fact as a line for a prompt."""
     return f"{one_line(fact.subject)}: {one_line(fact.statement)}"
 
 
 def runs_behind(lesson: Lesson) -> list[str]:
-    """Return the ids of the runs that taught a lesson; a fact has one for each quotation."""
+    """The ids of the runs that taught a lesson; a fact has one for each quotation."""
     quoted = _QUOTED_RUN.findall(lesson.content.evidence) if isinstance(lesson.content, Fact) else []
     return list(dict.fromkeys((lesson.source, *quoted)))
 
 
 _QUOTED_RUN = re.compile(r"^- \d{4}-\d\d-\d\d, run (\S+): ", re.MULTILINE)
 
-# --- what an outcome shows ---------------------------------------------------------------------------------
+# --- facts in an outcome -----------------------------------------------------------------------------------
 
 
 def findings_in(outcome: Outcome, requirements: Iterable[str] = ()) -> list[FactFinding]:
-    """Return what the errors, the tools and the passing output of a run show, by the forms of messages.
+    """Facts that the errors, the tools and the passing output of a run show, read by the forms of messages.
 
-    What the task or the `requirements` of the criteria say already is left out.
+    Facts that the task or the `requirements` of the criteria state already are left out.
     """
     stated = "\n".join((*requirements, *outcome.requirements))
     task = f"{outcome.task.description}\n{outcome.task.expected_output}"
     replies = (*_tool_replies(outcome.transcript), outcome.heard)
     foreign = [_plain(text) for text in (*_outputs(outcome), *filter(None, replies))]
     own = _defined_in("\n".join(_outputs(outcome)))
-    found: dict[tuple[str, str], FactFinding] = {}
+    findings: dict[tuple[str, str], FactFinding] = {}
     for message, output, trust in _messages(outcome):
         for claim in claims_in(message):
             span = _plain(claim.span)
-            # Whoever can write the whole of such a message into an output or a page decides what it says.
+            # A message that is quoted in full in an output or a page may have been planted there.
             is_planted = bool(span) and any(span in text for text in foreign)
             finding = FactFinding(
                 claim.subject,
@@ -98,22 +98,22 @@ def findings_in(outcome: Outcome, requirements: Iterable[str] = ()) -> list[Fact
                 or is_stated(f"{finding.subject}: {finding.clause}", stated)
             )
             if not is_known and not _is_of_the_code(finding):
-                found.setdefault((finding.subject, finding.clause), finding)
+                findings.setdefault((finding.subject, finding.clause), finding)
     for finding in _passing(outcome):
         if not is_stated(f"{finding.subject}: {finding.clause}", f"{stated}\n{task}"):
-            found.setdefault((finding.subject, finding.clause), finding)
-    return list(found.values())
+            findings.setdefault((finding.subject, finding.clause), finding)
+    return list(findings.values())
 
 
 def has_messages(outcome: Outcome) -> bool:
-    """Return whether a check, the program or a tool reported anything."""
+    """Whether a check, the program or a tool reported anything."""
     return next(_messages(outcome), None) is not None
 
 
 def _messages(outcome: Outcome) -> Iterator[tuple[str, str, Trust]]:
     """Yield the messages of checks, the program and tools, each with its output and its trust.
 
-    An error that a check, the program or a tool raised is its own; what a tool answered may be anybody's.
+    Checks, the program and tools write the errors that they raise; a tool's answer may come from anywhere.
     """
     raised: Trust = "vouched" if outcome.trusted else "untrusted" if outcome.doubt is None else "checked"
     for report in outcome.reports:
@@ -124,11 +124,11 @@ def _messages(outcome: Outcome) -> Iterator[tuple[str, str, Trust]]:
     if outcome.error and not outcome.is_only_judged:
         yield outcome.error, outcome.failed_output or outcome.output, raised
     for line in outcome.transcript.split("\n"):
-        if found := _TOOL_ERROR.match(line):
-            text = found["text"]
-            if text.endswith(_CUT):  # the last name may be half of one
+        if match := _TOOL_ERROR.match(line):
+            text = match["text"]
+            if text.endswith(_CUT):  # the last name may be cut
                 text = text.removesuffix(_CUT).rpartition(" ")[0]
-            yield text, "", raised if found["raised"] else "vouched" if outcome.trusted else "untrusted"
+            yield text, "", raised if match["raised"] else "vouched" if outcome.trusted else "untrusted"
 
 
 _CUT = " ..."
@@ -144,11 +144,8 @@ def _tool_replies(transcript: str) -> list[str]:
 
 
 def _outputs(outcome: Outcome) -> list[str]:
-    return [
-        one
-        for one in (*(report.output for report in outcome.reports), outcome.failed_output, outcome.output)
-        if one
-    ]
+    outputs = (*(report.output for report in outcome.reports), outcome.failed_output, outcome.output)
+    return list(filter(None, outputs))
 
 
 def _plain(text: str) -> str:
@@ -163,7 +160,7 @@ _DEFINITION = re.compile(
 
 
 def _defined_in(output: str) -> frozenset[str]:
-    """Return the names that an output defines itself, which are no part of the environment."""
+    """The names that an output defines itself, which are not part of the environment."""
     return frozenset(name for names in _DEFINITION.findall(output) for name in names if name)
 
 
@@ -178,7 +175,7 @@ _NO_FACT = re.compile(r"there is no (?:name|key|variable|attribute|member|proper
 
 
 def _is_of_the_code(finding: FactFinding) -> bool:
-    """Return whether a message is about a slip in the code, such as a variable that is not defined."""
+    """Whether a message is about a slip in the code, such as an undefined variable."""
     return finding.subject in _BUILT_IN or _NO_FACT.fullmatch(finding.clause) is not None
 
 
@@ -194,12 +191,12 @@ _FORM_WORDS = frozenset(
 
 
 def is_stated(fact: str, stated: str) -> bool:
-    """Return whether a text has all names and numbers of a fact."""
-    telling = set(_WORDS.findall(fact.casefold())) - _FORM_WORDS
-    return bool(stated) and telling <= set(_WORDS.findall(stated.casefold()))
+    """Whether a text has all names and numbers of a fact."""
+    significant = set(_WORDS.findall(fact.casefold())) - _FORM_WORDS
+    return bool(stated) and significant <= set(_WORDS.findall(stated.casefold()))
 
 
-# --- SQL, and what passed ----------------------------------------------------------------------------------
+# --- SQL, and outputs that passed --------------------------------------------------------------------------
 
 _FROM = re.compile(
     r"\b(?:from|join|into|update)\s+[\"`\[]?([^\W\d][\w$.]*)[\"`\]]?(?:\s+(?:as\s+)?([^\W\d]\w*))?",
@@ -223,24 +220,24 @@ _SQL_WORDS = frozenset(
 
 
 def _tables_in(sql: str) -> dict[str, str]:
-    """Return the tables of a query, each with its alias or an empty text; empty if a text is no query."""
+    """The tables of a query, each with its alias or an empty text; empty if a text is not a query."""
     if not _SQL.search(sql):
         return {}
-    found = {name: alias for name, alias in _FROM.findall(sql) if name.casefold() not in _SQL_WORDS}
-    return {name: "" if alias.casefold() in _SQL_WORDS else alias for name, alias in found.items()}
+    aliases = {name: alias for name, alias in _FROM.findall(sql) if name.casefold() not in _SQL_WORDS}
+    return {name: "" if alias.casefold() in _SQL_WORDS else alias for name, alias in aliases.items()}
 
 
 def _columns_in(sql: str, tables: dict[str, str]) -> list[str]:
-    """Return the names in a query that are neither keywords, functions, tables, aliases nor values."""
+    """The names in a query that are neither keywords, functions, tables, aliases nor values."""
     bare = re.sub(r"'[^']*'|--[^\n]*|```\w*|\d+", " ", sql)
     others = {*_SQL_WORDS, *(name.casefold() for pair in tables.items() for name in pair)}
     others |= {alias.casefold() for alias in re.findall(r"\bas\s+[\"`]?(\w+)", bare, re.IGNORECASE)}
     names = re.findall(r"[^\W\d]\w*(?!\w)(?!\s*\()", bare)
-    return [one for one in dict.fromkeys(names) if one.casefold() not in others]
+    return [name for name in dict.fromkeys(names) if name.casefold() not in others]
 
 
 def _placed(finding: FactFinding, output: str) -> FactFinding:
-    """Return a finding on a column with the only table of its query as the subject."""
+    """A finding on a column, with the only table of its query as the subject."""
     if finding.clause == "there is no column of this name" and len(tables := _tables_in(output)) == 1:
         [(table, alias)] = tables.items()
         column = finding.subject.removeprefix(f"{alias}.").removeprefix(f"{table}.")
@@ -255,8 +252,8 @@ def _placed(finding: FactFinding, output: str) -> FactFinding:
 
 
 def _passing(outcome: Outcome) -> Iterator[FactFinding]:
-    """Yield the names with which an output passed that had failed because another name is missing."""
-    if not outcome.is_mended:
+    """Findings from an output that passed with other names, after an output failed for a missing name."""
+    if not outcome.is_fixed:
         return
     passed, failed = outcome.output, outcome.failed_output
     new = (
@@ -273,7 +270,7 @@ def _passing(outcome: Outcome) -> Iterator[FactFinding]:
         tables = _tables_in(passed)
         if kind in ("table", "column") and len(tables) == 1:
             [table] = tables
-            columns = [one for one in _columns_in(passed, tables) if is_name(one)]
+            columns = [name for name in _columns_in(passed, tables) if is_name(name)]
             if columns and is_name(table):
                 yield FactFinding(
                     table, f"has the columns {', '.join(columns[:MOST_NAMES])}", evidence, outcome.trust
@@ -285,14 +282,14 @@ def _passing(outcome: Outcome) -> Iterator[FactFinding]:
 _IDENTIFIER = re.compile(r"[^\W\d]\w{2,}")
 
 
-# --- what a model says -------------------------------------------------------------------------------------
+# --- facts in a model's words ------------------------------------------------------------------------------
 
 
 def supported(subject: str, statement: str, outcome: Outcome) -> FactFinding | str:
-    """Return the finding that a model put into words, or why it is refused.
+    """A finding from a model's words, or the reason for refusing it.
 
-    Its names and numbers have to stand in one error, in one reply of a tool, or in the output that passed.
-    Advice, and what repeats the task, is no fact.
+    All its names and numbers must be in a single error, in a single reply of a tool, or in the output that
+    passed. Advice and repetitions of the task are not facts.
     """
     subject, clause = (
         one_line(subject).strip("\"'`.: "),
@@ -304,12 +301,12 @@ def supported(subject: str, statement: str, outcome: Outcome) -> FactFinding | s
         return f"a statement takes at most {LONGEST_CLAUSE} characters"
     if is_order(clause) or _ADVISES.search(clause):
         return "it is advice"
-    telling = _telling(clause)
-    if not telling - {subject.casefold()}:
+    significant = _significant_words(clause)
+    if not significant - {subject.casefold()}:
         return "it has no name or number of the error"
     for source in _sources(outcome):
         words = set(_WORDS_AND_NUMBERS.findall(source.casefold()))
-        if subject.casefold() in _plain(source) and telling <= words:
+        if subject.casefold() in _plain(source) and significant <= words:
             return FactFinding(subject, clause, source, outcome.trust)
     return "its names and numbers do not stand in one error or reply"
 
@@ -321,22 +318,22 @@ _ADVISES = re.compile(
     re.IGNORECASE,
 )
 _WORDS_AND_NUMBERS = re.compile(r"\w+(?:\.\d+)?")
-_TELLING_WORD = re.compile(
+_SIGNIFICANT_WORD = re.compile(
     r"[\"'`]([^\"'`]{1,64})[\"'`]|(\w*\d\w*(?:\.\d+)?)|([^\W\d]\w*_\w+)|([A-Z]{2,}\w*)|\b(\w*[a-z][A-Z]\w*)"
 )
 
 
-def _telling(text: str) -> set[str]:
-    """Return the identifiers, numbers and quoted words of a text."""
-    found = {part for match in _TELLING_WORD.findall(text) for part in match if part}
-    return {word for part in found for word in _WORDS_AND_NUMBERS.findall(part.casefold())}
+def _significant_words(text: str) -> set[str]:
+    """The identifiers, numbers and quoted words of a text."""
+    parts = {part for groups in _SIGNIFICANT_WORD.findall(text) for part in groups if part}
+    return {word for part in parts for word in _WORDS_AND_NUMBERS.findall(part.casefold())}
 
 
 def _sources(outcome: Outcome) -> list[str]:
-    """Return the texts that can be the evidence of a fact."""
+    """The texts that can be the evidence of a fact."""
     messages = [message for message, _, _ in _messages(outcome)]
     replies = _tool_replies(outcome.transcript)
-    return [*dict.fromkeys((*messages, *replies)), *([outcome.output] if outcome.is_mended else [])]
+    return [*dict.fromkeys((*messages, *replies)), *([outcome.output] if outcome.is_fixed else [])]
 
 
 # --- statements --------------------------------------------------------------------------------------------
@@ -354,42 +351,42 @@ _BETWEEN = "; "
 
 
 def merged(statement: str, clause: str) -> tuple[str, str]:
-    """Return a statement with a newer clause, and the older clauses that it corrects (empty if none)."""
-    clauses = [one for one in statement.split(_BETWEEN) if one.strip()]
+    """A statement with a newer clause, and the older clauses that it corrects (empty if none)."""
+    clauses = [part for part in statement.split(_BETWEEN) if part.strip()]
     corrected: list[str] = []
     for new in clause.split(_BETWEEN):
-        clauses, wrong = _put(clauses, new.strip())
+        clauses, wrong = _with_clause(clauses, new.strip())
         corrected += wrong
     text = _BETWEEN.join(clauses[-MOST_CLAUSES:])
     return shortened(text, LONGEST_STATEMENT), _BETWEEN.join(corrected)
 
 
-def _put(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
+def _with_clause(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
     if new in clauses:
         return clauses, []
     if _ABSENT.fullmatch(new):
         return [new], clauses
-    absent = [one for one in clauses if _ABSENT.fullmatch(one)]
-    clauses = [one for one in clauses if one not in absent]
-    if found := _WHOLE.fullmatch(new):
-        clauses, wrong = _with_all(clauses, new, found["what"], _names(found["names"]))
-    elif found := _PART.fullmatch(new):
-        clauses, wrong = _with_some(clauses, found["what"], _names(found["names"]))
-    elif found := _LACK.fullmatch(new):
-        clauses, wrong = _without(clauses, found["what"], _names(found["names"]))
-    elif found := _ADDED.fullmatch(new):
-        clauses, wrong = _extended(clauses, found["lead"], _names(found["names"])), []
+    absent = [clause for clause in clauses if _ABSENT.fullmatch(clause)]
+    clauses = [clause for clause in clauses if clause not in absent]
+    if match := _WHOLE.fullmatch(new):
+        clauses, wrong = _with_whole(clauses, new, match["what"], _names(match["names"]))
+    elif match := _PART.fullmatch(new):
+        clauses, wrong = _with_part(clauses, match["what"], _names(match["names"]))
+    elif match := _LACK.fullmatch(new):
+        clauses, wrong = _with_lack(clauses, match["what"], _names(match["names"]))
+    elif match := _ADDED.fullmatch(new):
+        clauses, wrong = _with_added(clauses, match["lead"], _names(match["names"])), []
     else:
-        clauses, wrong = _instead(clauses, new)
+        clauses, wrong = _with_value(clauses, new)
     return clauses, [*absent, *wrong]
 
 
 def _names(text: str) -> list[str]:
-    return [one.strip() for one in text.split(", ") if one.strip()]
+    return [name.strip() for name in text.split(", ") if name.strip()]
 
 
 def _bare(name: str) -> str:
-    """Return a name of a list without its type or unit."""
+    """A name of a list without its type or unit."""
     return name.split(" ", 1)[0].casefold()
 
 
@@ -401,87 +398,87 @@ def _same(what: str, other: str) -> bool:
     return what.removesuffix("s").removesuffix("e") == other.removesuffix("s").removesuffix("e")
 
 
-def _with_all(clauses: list[str], new: str, what: str, names: list[str]) -> tuple[list[str], list[str]]:
-    kept, wrong = list[str](), list[str]()
-    there = {_bare(one) for one in names}
+def _with_whole(clauses: list[str], new: str, what: str, names: list[str]) -> tuple[list[str], list[str]]:
+    remaining, wrong = list[str](), list[str]()
+    present = {_bare(name) for name in names}
     noted = dict[str, str]()
     for clause in clauses:
-        found = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
-        if found and _same(found["what"], what):
-            noted |= {_bare(one): one for one in _names(found["names"])}
-            if not {_bare(one) for one in _names(found["names"])} <= there:
+        match = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
+        if match and _same(match["what"], what):
+            noted |= {_bare(name): name for name in _names(match["names"])}
+            if not {_bare(name) for name in _names(match["names"])} <= present:
                 wrong.append(clause)
         elif (lack := _LACK.fullmatch(clause)) and _same(lack["what"], what):
-            still = [one for one in _names(lack["names"]) if _bare(one) not in there]
+            still = [name for name in _names(lack["names"]) if _bare(name) not in present]
             wrong += [] if len(still) == len(_names(lack["names"])) else [clause]
-            kept += [f"has no {lack['what']} {_joined(still)}"] if still else []
+            remaining += [f"has no {lack['what']} {_joined(still)}"] if still else []
         else:
-            kept.append(clause)
-    # A type or unit that an earlier message told is not forgotten.
-    full = [noted.get(_bare(one), one) if " " not in one else one for one in names]
-    return [f"{new.removesuffix(', '.join(names))}{_joined(full)}", *kept], wrong
+            remaining.append(clause)
+    # A type or unit from an earlier message is kept.
+    full = [noted.get(_bare(name), name) if " " not in name else name for name in names]
+    return [f"{new.removesuffix(', '.join(names))}{_joined(full)}", *remaining], wrong
 
 
-def _with_some(clauses: list[str], what: str, names: list[str]) -> tuple[list[str], list[str]]:
-    kept, wrong, is_added = list[str](), list[str](), False
-    there = {_bare(one) for one in names}
+def _with_part(clauses: list[str], what: str, names: list[str]) -> tuple[list[str], list[str]]:
+    remaining, wrong, is_added = list[str](), list[str](), False
+    present = {_bare(name) for name in names}
     for clause in clauses:
-        found = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
-        if found and _same(found["what"], what):
-            old = _names(found["names"])
-            more = [one for one in names if _bare(one) not in {_bare(each) for each in old}]
-            kept.append(f"{clause.removesuffix(found['names'])}{_joined([*old, *more])}")
+        match = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
+        if match and _same(match["what"], what):
+            old = _names(match["names"])
+            more = [name for name in names if _bare(name) not in {_bare(each) for each in old}]
+            remaining.append(f"{clause.removesuffix(match['names'])}{_joined([*old, *more])}")
             is_added = True
         elif (lack := _LACK.fullmatch(clause)) and _same(lack["what"], what):
-            still = [one for one in _names(lack["names"]) if _bare(one) not in there]
+            still = [name for name in _names(lack["names"]) if _bare(name) not in present]
             wrong += [] if len(still) == len(_names(lack["names"])) else [clause]
-            kept += [f"has no {lack['what']} {_joined(still)}"] if still else []
+            remaining += [f"has no {lack['what']} {_joined(still)}"] if still else []
         else:
-            kept.append(clause)
-    return (kept if is_added else [f"has the {what} {_joined(names)}", *kept]), wrong
+            remaining.append(clause)
+    return (remaining if is_added else [f"has the {what} {_joined(names)}", *remaining]), wrong
 
 
-def _without(clauses: list[str], what: str, names: list[str]) -> tuple[list[str], list[str]]:
-    kept, wrong, absent = list[str](), list[str](), list(names)
-    gone = {_bare(one) for one in names}
+def _with_lack(clauses: list[str], what: str, names: list[str]) -> tuple[list[str], list[str]]:
+    remaining, wrong, absent = list[str](), list[str](), list(names)
+    gone = {_bare(name) for name in names}
     for clause in clauses:
-        found = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
-        if found and _same(found["what"], what):
-            still = [one for one in _names(found["names"]) if _bare(one) not in gone]
-            wrong += [] if len(still) == len(_names(found["names"])) else [clause]
-            kept += [f"{clause.removesuffix(found['names'])}{_joined(still)}"] if still else []
+        match = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
+        if match and _same(match["what"], what):
+            still = [name for name in _names(match["names"]) if _bare(name) not in gone]
+            wrong += [] if len(still) == len(_names(match["names"])) else [clause]
+            remaining += [f"{clause.removesuffix(match['names'])}{_joined(still)}"] if still else []
         elif (lack := _LACK.fullmatch(clause)) and _same(lack["what"], what):
             absent = list(dict.fromkeys((*_names(lack["names"]), *names)))
         else:
-            kept.append(clause)
-    return [*kept, f"has no {what} {_joined(absent[-MOST_NAMES:])}"], wrong
+            remaining.append(clause)
+    return [*remaining, f"has no {what} {_joined(absent[-MOST_NAMES:])}"], wrong
 
 
-def _extended(clauses: list[str], lead: str, names: list[str]) -> list[str]:
+def _with_added(clauses: list[str], lead: str, names: list[str]) -> list[str]:
     for place, clause in enumerate(clauses):
-        found = _ADDED.fullmatch(clause)
-        if found and found["lead"] == lead:
-            every = dict.fromkeys((*_names(found["names"]), *names))
+        match = _ADDED.fullmatch(clause)
+        if match and match["lead"] == lead:
+            every = dict.fromkeys((*_names(match["names"]), *names))
             return [*clauses[:place], f"{lead} {_joined(every)}", *clauses[place + 1 :]]
     return [*clauses, f"{lead} {_joined(names)}"]
 
 
-def _instead(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
-    """Put a clause in the place of the one with another value for the same, such as `at most 50`."""
+def _with_value(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
+    """Replace the clause with another value for the same limit, such as `at most 50`."""
     form = _form_of(new)
     for place, clause in enumerate(clauses):
         if _form_of(clause) == form:
             return [*clauses[:place], new, *clauses[place + 1 :]], [clause]
-        if words_in(new) <= words_in(clause):  # a model's other words for it
+        if words_in(new) <= words_in(clause):  # the same in a model's words
             return clauses, []
     return [*clauses, new], []
 
 
 def _form_of(clause: str) -> str:
-    """Return a clause without its values."""
-    if found := _ONLY.fullmatch(clause) or _BOUND.fullmatch(clause):
-        return found["lead"]
-    return " ".join(_TELLING_WORD.sub("#", clause).casefold().split())
+    """A clause without its values."""
+    if match := _ONLY.fullmatch(clause) or _BOUND.fullmatch(clause):
+        return match["lead"]
+    return " ".join(_SIGNIFICANT_WORD.sub("#", clause).casefold().split())
 
 
 # --- storing -----------------------------------------------------------------------------------------------
@@ -492,17 +489,17 @@ _RANK: dict[Trust, int] = {"vouched": 2, "checked": 1, "untrusted": 0, "": 0}
 def file_findings(
     folder: LessonFolder, findings: Sequence[FactFinding], about: Lesson, doubt: str = ""
 ) -> list[tuple[Lesson, bool]]:
-    """Merge findings into the facts of an agent; return each fact that says so now, and whether it is new.
+    """Merge findings into the facts of an agent, and list these facts, each with whether it is new.
 
-    `about` is a lesson of the run, for the task, the tools and the source of a fact, and `doubt` says why an
-    untrusted fact waits. A fact is merged with the one on the same subject of the same trust; a less trusted
-    finding never changes a fact, and what a person vouches for is only doubted. What was retired is not
-    learned again. A run that is filed again changes nothing.
+    `about` is a lesson of the run, for the task, the tools and the source of a fact. `doubt` says why an
+    untrusted fact is quarantined. A finding is merged with the fact on the same subject of the same trust; a
+    less trusted finding never changes a fact, and only lowers the confidence of a vouched one. A retired fact
+    is not learned again. Filing a run again changes nothing.
     """
     cleaner = Cleaner()
     filed: dict[str, tuple[Lesson, bool]] = {}
     with folder.documents.locked(folder.name):
-        facts = {one.id: one for one in folder.lessons() if isinstance(one.content, Fact)}
+        facts = {fact.id: fact for fact in folder.lessons() if isinstance(fact.content, Fact)}
         for finding in findings:
             if not _is_clean(finding, cleaner):
                 continue
@@ -553,8 +550,8 @@ def _file(
         fact = _updated(target, finding, about, cleaner)
         if fact != target:
             folder.write(fact)
-    for one in lower:
-        facts[one.id] = folder.write(replace(one, status="superseded", superseded_by=fact.id))
+    for weaker in lower:
+        facts[weaker.id] = folder.write(replace(weaker, status="superseded", superseded_by=fact.id))
     return fact, target is None
 
 
@@ -580,7 +577,7 @@ def _new(finding: FactFinding, about: Lesson, doubt: str, cleaner: Cleaner) -> L
 
 
 def _updated(fact: Lesson, finding: FactFinding, about: Lesson, cleaner: Cleaner) -> Lesson:
-    """Return a fact with a finding: extended, corrected or confirmed."""
+    """A fact extended, corrected or confirmed by a finding."""
     content = cast("Fact", fact.content)
     statement, corrected = merged(content.statement, finding.clause)
     is_of_run = bool(about.source) and f"run {about.source}:" in content.evidence
@@ -599,7 +596,7 @@ def _updated(fact: Lesson, finding: FactFinding, about: Lesson, cleaner: Cleaner
         at=about.at,
         confidence=confidence,
         tools=tuple(dict.fromkeys((*fact.tools, *about.tools))),
-        # A fact of two types of tasks belongs to all.
+        # A fact of two types of tasks applies to all.
         task_type=fact.task_type if fact.task_type == about.task_type else "",
         source=about.source or fact.source,
     )
@@ -613,7 +610,7 @@ def _evidence(finding: FactFinding, about: Lesson, cleaner: Cleaner, corrected: 
 
 
 def _doubted(folder: LessonFolder, fact: Lesson, finding: FactFinding, about: Lesson) -> Lesson:
-    """Lower the confidence of a fact that a person vouches for, and say which error contradicts it."""
+    """Lower the confidence of a vouched fact, and name the error that contradicts it."""
     run = f"the run {about.source}" if about.source else f"an error of {about.day}"
     why = f"{run[0].upper()}{run[1:]} says otherwise: {finding.clause}"
     if fact.why == why:

@@ -103,7 +103,7 @@ QUESTIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLesson:
+class LessonMatch:
     """A lesson, its score, and the reason why it was chosen.
 
     `score` is the cosine of lesson and question, plus up to 0.3 for names that both contain; without an
@@ -121,7 +121,7 @@ class FoundLesson:
         return bool(self.lesson.disobeyed)
 
 
-class FoundLessons(list[FoundLesson]):
+class LessonMatches(list[LessonMatch]):
     """Lessons, best first; `near_misses` counts others that are almost similar enough to be among them."""
 
     near_misses: int = 0
@@ -179,7 +179,7 @@ class LessonIndex:
         effects: Mapping[str, float] = MappingProxyType({}),
         *,
         by_words: bool = False,
-    ) -> FoundLessons:
+    ) -> LessonMatches:
         """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
 
         `effects` (-1..1) tell by the ids of lessons how often each helped rather than hurt. With `by_words`,
@@ -353,13 +353,13 @@ class LessonIndex:
 
     def _search(
         self, query: LessonQuery, vector: Sequence[float] | None, effects: Mapping[str, float]
-    ) -> FoundLessons:
+    ) -> LessonMatches:
         """Rank the lessons, and read the documents of the best.
 
         Starts again if one of these turns out to have been edited in place.
         """
         folder = None if query.agent is None else folder_name(query.agent)
-        found = FoundLessons()
+        found = LessonMatches()
         for _ in range(ATTEMPTS):
             with self._followed(folder) as connection:
                 connection.execute("BEGIN")  # the state of one moment
@@ -370,8 +370,8 @@ class LessonIndex:
                 search = Search(connection, query, vector, lessons_of, effects, by_meaning=by_meaning)
                 best = list(search.best())
             lessons = {each.id: self._lesson(each) for each in best}
-            found = FoundLessons(
-                FoundLesson(lesson, each.score, each.reason) for each in best if (lesson := lessons[each.id])
+            found = LessonMatches(
+                LessonMatch(lesson, each.score, each.reason) for each in best if (lesson := lessons[each.id])
             )
             found.near_misses = search.near_misses
             if len(found) == len(best):

@@ -1,4 +1,4 @@
-"""Lesson: one thing learned, and the kinds of content it can have."""
+"""The lesson: what an agent learned, and the kinds of content that it can have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redraft._words import words_in
 from redraft.errors import ConfigError
 from redraft.memory.safety import Cleaner, violations_of
 
-# "None: what is known does not tell", but not "None of the pages may be left out".
+# Matches "None: the transcript does not say", but not "None of the pages may be left out".
 _NOTHING = re.compile(
     r"\W*(?:(?:none|n/?a|not known)(?:\W*|\s*[:(].*)|(?:nothing|not applicable|unknown|no rule|withheld)\W*)",
     re.IGNORECASE,
@@ -22,12 +22,12 @@ _NOTHING = re.compile(
 LessonKind = Literal["failure", "partial", "procedure", "decision", "correction", "fact"]
 
 
-def _under(heading: str, says: str) -> Any:
-    return field(metadata={"heading": heading, "says": says})
+def _section(heading: str, hint: str) -> Any:
+    return field(metadata={"heading": heading, "hint": hint})
 
 
-class _Written:
-    """Require a text in every field."""
+class _NonEmptyTexts:
+    """Require a non-empty text in every field."""
 
     __slots__ = ()
 
@@ -40,78 +40,78 @@ class _Written:
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Failure(_Written):
+class Failure(_NonEmptyTexts):
     """What an agent learned from a task that failed."""
 
     kind: ClassVar[LessonKind] = "failure"
-    what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
-    what_went_wrong: str = _under("What went wrong?", "The point of failure: which step, tool, input.")
-    why: str = _under(
+    what_happened: str = _section("What happened?", "The task and its outcome, as facts.")
+    what_went_wrong: str = _section("What went wrong?", "The point of failure: which step, tool, input.")
+    why: str = _section(
         "Why did it go wrong?",
         "The root cause: a wrong strategy, bad input, missing knowledge, a failure outside.",
     )
-    do_differently: str = _under(
+    do_differently: str = _section(
         "What should I do differently?", "The correction, specific enough to be followed."
     )
-    rule: str = _under("Tactical rule candidate", "One sentence that would have prevented it.")
+    rule: str = _section("Tactical rule candidate", "One sentence that would have prevented it.")
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Partial(_Written):
+class Partial(_NonEmptyTexts):
     """What an agent learned from a task that succeeded in part."""
 
     kind: ClassVar[LessonKind] = "partial"
-    what_happened: str = _under("What happened?", "The task and its outcome, as facts.")
-    what_went_wrong: str = _under("What went wrong?", "What is missing or wrong, and at which step.")
-    do_differently: str = _under(
+    what_happened: str = _section("What happened?", "The task and its outcome, as facts.")
+    what_went_wrong: str = _section("What went wrong?", "What is missing or wrong, and at which step.")
+    do_differently: str = _section(
         "What should I do differently?", "The correction, specific enough to be followed."
     )
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Procedure(_Written):
+class Procedure(_NonEmptyTexts):
     """What an agent learned from a success: how it was done, and why that worked."""
 
     kind: ClassVar[LessonKind] = "procedure"
-    strategy: str = _under("Strategy", "What was done, in steps that can be repeated.")
-    why_it_worked: str = _under("Why it worked", "What made the difference.")
+    strategy: str = _section("Strategy", "What was done, in steps that can be repeated.")
+    why_it_worked: str = _section("Why it worked", "What made the difference.")
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Decision(_Written):
-    """What an agent decided, between what, and why."""
+class Decision(_NonEmptyTexts):
+    """A decision, its alternatives, and the reason for it."""
 
     kind: ClassVar[LessonKind] = "decision"
-    decision: str = _under("What was the decision?", "The choice, as a fact.")
-    alternatives: str = _under("What alternatives existed?", "The other ways, and what spoke for them.")
-    why: str = _under("Why was this option chosen?", "The reason that decided.")
+    decision: str = _section("What was the decision?", "The choice, as a fact.")
+    alternatives: str = _section("What alternatives existed?", "The other ways, and what spoke for them.")
+    why: str = _section("Why was this option chosen?", "The reason that decided.")
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class CorrectedAnswer(_Written):
-    """An answer as a person corrected it, which is an example for similar tasks."""
+class CorrectedAnswer(_NonEmptyTexts):
+    """An answer corrected by a person: an example for similar tasks."""
 
     kind: ClassVar[LessonKind] = "correction"
-    answer: str = _under("What is the corrected answer?", "The whole answer, as it should have been.")
-    changes: str = _under("What did the person change?", "What was added, left out or replaced.")
-    why: str = _under("Why was it changed?", "The reason, or None where it is not known.")
+    answer: str = _section("What is the corrected answer?", "The whole answer, as it should have been.")
+    changes: str = _section("What did the person change?", "What was added, left out or replaced.")
+    why: str = _section("Why was it changed?", "The reason, or None where it is not known.")
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Fact(_Written):
-    """How something in the environment of tasks is, and what shows it."""
+class Fact(_NonEmptyTexts):
+    """A statement about the environment of tasks, with its evidence."""
 
     kind: ClassVar[LessonKind] = "fact"
-    subject: str = _under("What is it about?", "The name of the thing: a table, a command, a field.")
-    statement: str = _under(
+    subject: str = _section("What is it about?", "The name of the thing: a table, a command, a field.")
+    statement: str = _section(
         "What is so?", "How it is, in one line: its columns, units, format, limits. Clauses end with ';'."
     )
-    evidence: str = _under("What shows it?", "The error or reply that shows it, quoted, newest first.")
+    evidence: str = _section("What shows it?", "The error or reply that shows it, quoted, newest first.")
 
 
 Content: TypeAlias = Failure | Partial | Procedure | Decision | CorrectedAnswer | Fact
@@ -119,18 +119,18 @@ Content: TypeAlias = Failure | Partial | Procedure | Decision | CorrectedAnswer 
 KINDS: dict[LessonKind, type[Content]] = {
     kind.kind: kind for kind in (Failure, Partial, Procedure, Decision, CorrectedAnswer, Fact)
 }
-ADVISING: tuple[LessonKind, ...] = ("failure", "partial", "procedure", "decision", "correction")
-"""The kinds of lessons that say what to do."""
+ADVICE_KINDS: tuple[LessonKind, ...] = ("failure", "partial", "procedure", "decision", "correction")
+"""The kinds of lessons that give advice."""
 
 
 def is_empty(text: str) -> bool:
-    """Return whether a text says nothing, as in "n/a" or "none: not known"."""
+    """Whether a text says nothing, as in "n/a" or "none: not known"."""
     return _NOTHING.fullmatch(" ".join(text.split())) is not None
 
 
 def headings_of(kind: type[Any]) -> dict[str, str]:
-    """Return the heading of each field of a kind of reflection, in order."""
-    return {one.name: one.metadata["heading"] for one in fields(kind)}
+    """The heading of each field of a kind of content, in order."""
+    return {section.name: section.metadata["heading"] for section in fields(kind)}
 
 
 Status = Literal["active", "quarantined", "retired", "superseded"]
@@ -138,7 +138,7 @@ STATUSES: tuple[Status, ...] = ("active", "quarantined", "retired", "superseded"
 
 Trust = Literal["", "vouched", "checked", "untrusted"]
 TRUSTS: tuple[Trust, ...] = ("vouched", "checked", "untrusted")
-TRUST_MEANS: dict[Trust, str] = {
+TRUST_MEANINGS: dict[Trust, str] = {
     "vouched": "a person or the program wrote or approved it",
     "checked": "checks or the program showed how its run ended, and no tool answered in it",
     "untrusted": "neither a person nor a check has confirmed it",
@@ -151,49 +151,57 @@ CONFIDENCE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson, with what its file says about it.
-
-    `id` is `<agent>/<file name without .md>`, empty until the lesson has a file. `summary` is the task in a
-    few words, `title` the lesson itself, after which its file is named; it may be empty. A lesson is found by
-    its `task`, `task_type`, `tools` and `error`. `confidence` (0..1) says how well it is supported: it rises
-    by 0.1 when a run that was not told learns it again, and falls when a run that was told fails again. An
-    `active` lesson is recalled for any similar task. A `quarantined` one is recalled for the task that taught
-    it, and tried in some runs of similar tasks, until it has helped or hurt, or a person approves it. A
-    `superseded` one names its successor in `superseded_by`. `why` is the reason for the status. `source` is
-    the id of the run that taught it.
-
-    `disobeyed` says how many runs were told and failed at it again, such as "told in 5 runs, failed again in
-    5": such a lesson is stressed where it is told. It is empty for all others.
-
-    `trust` says where it comes from: `vouched` if a person or the program wrote or approved it, `checked` if
-    checks or the program showed the outcome of a run without texts from tools, `untrusted` otherwise, and
-    empty if unknown. `overrules` names what a person approved it in spite of, such as "a command".
-    """
+    """A lesson with its front matter. Search uses `task`, `task_type`, `tools` and `error`."""
 
     content: Content
     agent: str
     day: date
     summary: str
+    """The task in a few words."""
     task: str = ""
     task_type: str = ""
     tools: tuple[str, ...] = ()
     error: str = ""
     confidence: float = CONFIDENCE
+    """How well it is supported (0..1).
+
+    Rises by 0.1 when a run without the lesson learns it again; falls when a run with it fails again.
+    """
     status: Status = "active"
+    """An `active` lesson is recalled for any similar task.
+
+    A `quarantined` lesson is recalled for the task that taught it, and tried in some runs of similar tasks
+    until it has helped or hurt, or a person approves it.
+    """
     trust: Trust = ""
+    """Where it comes from; empty if unknown.
+
+    `vouched`: a person or the program wrote or approved it. `checked`: checks or the program showed the
+    outcome of a run without texts from tools. `untrusted`: neither.
+    """
     overrules: str = ""
+    """The violations, such as "a command", in spite of which a person approved it."""
     why: str = ""
+    """The reason for the status."""
     disobeyed: str = ""
+    """How often runs received it and failed again, such as "told in 5 runs, failed again in 5".
+
+    Such a lesson is stressed in prompts. Empty for all others.
+    """
     superseded_by: str = ""
+    """The id of its successor."""
     source: str = ""
+    """The id of the run that taught it."""
     title: str = ""
+    """The lesson itself in a few words, after which its file is named."""
     check: str = ""
-    """The name of the criterion that stands for it: a run that is judged by it is not told the lesson."""
+    """The name of the criterion that replaces it: a run judged by that criterion does not get the lesson."""
     id: str = ""
+    """`<agent>/<file name without .md>`; empty until the lesson has a file."""
     at: datetime | None = None
     """When it was written, to the millisecond; None if only its day is known."""
     others: str = ""
-    """A JSON object with the entries of the front matter that have no meaning here; they stay in the file."""
+    """A JSON object with the unknown entries of the front matter, which stay in the file."""
 
     @property
     def kind(self) -> LessonKind:
@@ -202,14 +210,14 @@ class Lesson:
 
     @property
     def name(self) -> str:
-        """Its title, or else the task that taught it, in a few words."""
+        """Its title, or else its summary."""
         return self.title or self.summary
 
     @property
     def recency(self) -> int:
-        """Milliseconds from 1970 until it was written; until its day began if only that is known.
+        """Milliseconds since 1970 at which it was written; the start of its day if only that is known.
 
-        Files of one name are numbered as they are written, so each number counts as a millisecond more.
+        Files of the same name are numbered in the order of writing; each number adds a millisecond.
         """
         written = self.at or datetime.combine(self.day, time(), UTC)
         numbered = _NUMBERED.search(self.id)
@@ -219,17 +227,17 @@ class Lesson:
 _NUMBERED = re.compile(r"-([0-9]{1,4})$")
 
 NEAR_DUPLICATE = 0.8
-"""The `overlap` from which two lessons count as the same."""
+"""Two lessons with at least this `overlap` count as the same."""
 
 
 def words_of(content: Content) -> frozenset[str]:
-    """Return the words of a reflection; those that show a fact are not part of it."""
-    names = [one.name for one in fields(content) if one.name != "evidence"]
+    """The words of a lesson's content, without the evidence of a fact."""
+    names = [section.name for section in fields(content) if section.name != "evidence"]
     return words_in(" ".join(str(getattr(content, name)) for name in names))
 
 
 def advice_lines(content: Content) -> tuple[str, ...]:
-    """Return the lines of a reflection that say what to do, in lower case; decisions and facts have none."""
+    """The lines that say what to do, in lower case; decisions and facts have none."""
     match content:
         case Failure() | Partial():
             advice = content.do_differently
@@ -239,17 +247,18 @@ def advice_lines(content: Content) -> tuple[str, ...]:
             advice = content.changes
         case Decision() | Fact():
             advice = ""
-    return tuple(one for line in advice.casefold().splitlines() if (one := " ".join(line.split())))
+    lines = (" ".join(line.split()) for line in advice.casefold().splitlines())
+    return tuple(filter(None, lines))
 
 
 def lesson_document(lesson: Lesson) -> dict[str, Any]:
-    """A lesson as JSON data: its id, its kind, its name, its fields and its front matter."""
-    known = to_json(lesson)
+    """A lesson as JSON data: id, kind, name, content and front matter."""
+    data = to_json(lesson)
     return {
-        "id": known.pop("id"),
+        "id": data.pop("id"),
         "kind": lesson.kind,
         "name": lesson.name,
-        **known,
+        **data,
         "day": str(lesson.day),
     }
 
@@ -258,21 +267,24 @@ def lesson_document(lesson: Lesson) -> dict[str, Any]:
 
 
 def violations(content: Content) -> dict[str, str]:
-    """Return the violations in a reflection, by field."""
-    texts: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
-    return {name: "; ".join(found) for name, text in texts.items() if (found := list(violations_of(text)))}
+    """Violations of what a lesson may contain, by field."""
+    texts: dict[str, Any] = {section.name: getattr(content, section.name) for section in fields(content)}
+    by_field = {name: "; ".join(violations_of(text)) for name, text in texts.items()}
+    return {name: text for name, text in by_field.items() if text}
 
 
 def violations_in(lesson: Lesson) -> list[str]:
-    """Return what a lesson contains that no lesson may, each once, whether a person overruled it or not."""
+    """All violations in a lesson without duplicates, approved ones included."""
     about = (lesson.title, lesson.summary, lesson.task_type, " ".join(lesson.tools))
-    found = [*violations(lesson.content).values(), *(what for text in about for what in violations_of(text))]
-    return list(dict.fromkeys(what for one in found for what in one.split("; ")))
+    content = "; ".join(violations(lesson.content).values()).split("; ")
+    metadata = (violation for text in about for violation in violations_of(text))
+    return list(dict.fromkeys(filter(None, (*content, *metadata))))
 
 
 def violation_in(lesson: Lesson) -> str:
-    """Return what a lesson contains that no lesson may; empty if nothing, or what a person overruled."""
-    return next((what for what in violations_in(lesson) if what not in lesson.overrules.split("; ")), "")
+    """The first violation in a lesson that no person approved; empty if there is none."""
+    overruled = lesson.overrules.split("; ")
+    return next((violation for violation in violations_in(lesson) if violation not in overruled), "")
 
 
 def checked_content(content: Content, cleaner: Cleaner | None = None) -> Content:
@@ -280,7 +292,7 @@ def checked_content(content: Content, cleaner: Cleaner | None = None) -> Content
 
     Raises `ConfigError` with the field and the reason for content that no lesson may contain.
     """
-    texts: dict[str, Any] = {one.name: getattr(content, one.name) for one in fields(content)}
+    texts: dict[str, Any] = {section.name: getattr(content, section.name) for section in fields(content)}
     cleaner = cleaner or Cleaner.of(*texts.values())
     for name, text in texts.items():
         texts[name] = cleaner.redact(text)
@@ -302,7 +314,7 @@ def checked_lesson(lesson: Lesson) -> Lesson:
     """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
     names = ("task", "task_type", "error", "why", "disobeyed")
     texts: dict[str, Any] = {name: getattr(lesson, name) for name in (*names, "title", "summary")}
-    content = [getattr(lesson.content, one.name) for one in fields(lesson.content)]
+    content = [getattr(lesson.content, section.name) for section in fields(lesson.content)]
     cleaner = Cleaner.of(*texts.values(), *content, *lesson.tools)
     texts = {name: cleaner.redact(texts[name]) for name in names}
     texts |= {name: checked_title(getattr(lesson, name), cleaner) for name in ("title", "summary")}

@@ -1,4 +1,4 @@
-"""Lessons: what an agent has learned, given to its runs as advice and extended after them."""
+"""Lessons of an agent: advice for its runs, extended after each of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from redraft.lessons.facts import FactFinding, file_findings, findings_in
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance, digest_of
 from redraft.lessons.impact import Impact, ScoredRun
-from redraft.lessons.index import Backlog, FoundLesson, FoundLessons, LessonIndex
+from redraft.lessons.index import Backlog, LessonIndex, LessonMatch, LessonMatches
 from redraft.lessons.lesson import (
-    ADVISING,
+    ADVICE_KINDS,
     Content,
     CorrectedAnswer,
     Fact,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from redraft.lessons.impact import Counters
     from redraft.lessons.lesson import LessonKind, Status
     from redraft.lessons.obedience import Obedience
-    from redraft.lessons.outcome import Ended
+    from redraft.lessons.outcome import OutcomeStatus
     from redraft.lessons.rules import Rule
     from redraft.memory.effects import Payoff
 
@@ -82,11 +82,11 @@ RECALLED = 3
 FACTS_RECALLED = 12
 MAX_TOKENS = 800
 MISTAKE_TOKENS = 240
-"""Tokens of advice on what has just failed, at most."""
+"""Maximum tokens of advice on a failure that has just happened."""
 SUMMARY_WORDS = 8
 LONGEST_SUMMARY = 200
 LONGEST_EXCERPT = 1_000
-"""Characters of the task, and of the error, that a lesson stores to be found by."""
+"""Characters of the task and of the error that a lesson stores for search."""
 
 
 def _utc_now() -> datetime:
@@ -94,49 +94,61 @@ def _utc_now() -> datetime:
 
 
 @keyword_hints()
-@dataclass(eq=False)  # compared by identity: it stands for files that others change, too
+@dataclass(eq=False)  # compared by identity: other processes change its files, too
 class Lessons:
     """The lessons of one agent: an advisor of its runs, and Markdown that people may edit.
 
-    Without a `path`, lessons are records in `store` if that is on PostgreSQL, which many machines share, and
-    otherwise files in the project's folder `memory` (a setting). With a `path`, they are files in
-    `<path>/reflections/<agent>/`. Counters and due reflections are always in `store`: True is the project's,
-    False one that lasts as long as the process. `model`, a name or a `ChatModel`, writes reflections; the
-    default is the model of the agent that has these lessons, else that of the settings. `embedder` finds
-    lessons by meaning; the default is that of the settings, else the offline one if it is installed, else
-    full text alone is searched. `semantic` searches the lessons of all agents, by meaning first. A run gets
-    at most `max_tokens` of advice. `clock` returns the time with its zone.
-
-    An `Agent(..., lessons=...)` learns by itself. With `auto`, a failed or partly failed run is reflected on
-    when it ends or, if that is interrupted, before the next run. Without a model the reflection stays due,
-    and the next run raises `ReflectionDueError` until the reflection is written or waived. With `successes`,
-    a run that needed revisions to succeed leaves a procedure: what made the difference, or if that is not
-    known, what the model says that other tasks can use. With `decisions`, a run in which the model says that
-    it chose one tool or plan over another also leaves a decision record.
-
-    A lesson is active at once if checks or the program showed how its run ended, and no tool brought texts
-    into that run. Any other lesson that a model writes is quarantined: it is recalled for the very task that
-    taught it, and tried in at most one of four runs of similar tasks, until it has helped or hurt, or a
-    person approves it. `trusted` makes all lessons active at once, and their rules the agent's own; set it
-    if the agent's tasks, tools and texts are all your own.
+    An `Agent(..., lessons=...)` learns by itself. A lesson is active immediately if checks or the program
+    showed how its run ended, and no tool brought texts into that run. Any other lesson that a model writes
+    is quarantined: it is recalled for the very task that taught it, and tried in at most one of four runs of
+    similar tasks, until it has helped or hurt, or a person approves it.
 
     Safe to share between tasks and threads, and processes may share the files and the store. Raises
     `ConfigError` for invalid arguments, and `StoreError` if a file or the store can't be read or written.
     """
 
     path: str | Path | None = None
+    """The folder of the lessons, which are files in `<path>/reflections/<agent>/`.
+
+    By default, lessons are records in `store` if that is on PostgreSQL, which many machines share, and
+    otherwise files in the project's folder `memory` (a setting).
+    """
     _: KW_ONLY
     agent: str = "agent"
     model: ModelChoice | None = None
+    """Writes reflections; by default the model of the agent with these lessons, else that of the settings."""
     embedder: str | Embedder | Callable[[list[str]], Any] | None = None
+    """Finds lessons by meaning.
+
+    The default is the embedder of the settings, else the offline embedder if it is installed, else full-text
+    search alone.
+    """
     semantic: bool = False
+    """Search the lessons of all agents, by meaning first."""
     store: bool | Store = True
+    """Counters and due reflections: in the project's store (True), or in memory (False)."""
     max_tokens: int = MAX_TOKENS
+    """Maximum tokens of advice for a run."""
     auto: bool = True
+    """Reflect on a failed or partly failed run when it ends or, if interrupted, before the next run.
+
+    Without a model the reflection stays due, and the next run raises `ReflectionDueError` until the
+    reflection is written or waived.
+    """
     successes: bool = True
+    """Learn a procedure from a run that needed revisions to succeed.
+
+    It says what made the difference, or if that is unknown, what the model says that other tasks can use.
+    """
     decisions: bool = True
+    """Also record a decision if the model says that it chose one tool or plan over another."""
     trusted: bool = False
+    """Make all lessons active immediately, and their rules the agent's own.
+
+    Set it only if the agent's tasks, tools and texts are all your own.
+    """
     clock: Callable[[], datetime] = _utc_now
+    """Returns the time with its zone."""
 
     def __post_init__(self) -> None:
         self._check_arguments()
@@ -160,7 +172,7 @@ class Lessons:
         self.stated: tuple[str, ...] = ()
 
     def with_model(self, model: ChatModel) -> Lessons:
-        """Return these lessons with a model to write them, unless they have one of their own."""
+        """These lessons with a model to write them, unless they have their own."""
         if self.model is not None:
             return self
         other = copy(self)
@@ -168,50 +180,52 @@ class Lessons:
         return other
 
     def with_criteria(self, criteria: Sequence[QualityCriterion]) -> Lessons:
-        """Return these lessons for a run that is judged by some criteria.
+        """These lessons for a run that is judged by some criteria.
 
-        A lesson about something that one of them asks for, too, is relevant whatever the task is. What the
-        prompt of the run states anyway is not repeated; a lesson that one of them replaces is not told.
+        A lesson on a requirement of these criteria is relevant to any task. Advice does not repeat what the
+        prompt of the run states anyway, and leaves out lessons that one of the criteria replaces.
         """
         other = copy(self)
-        other.checked = frozenset(one.name for one in criteria if requirements_of(one))
-        asked = [one for criterion in criteria for one in requirements_of(criterion)]
-        other.requirements = tuple(as_stored(one.text) for one in asked if one.is_test)
-        other.stated = tuple(as_stored(one.text) for one in asked if not one.is_test)
+        other.checked = frozenset(criterion.name for criterion in criteria if requirements_of(criterion))
+        requirements = [requirement for criterion in criteria for requirement in requirements_of(criterion)]
+        other.requirements = tuple(as_stored(each.text) for each in requirements if each.is_test)
+        other.stated = tuple(as_stored(each.text) for each in requirements if not each.is_test)
         return other
 
     # --- before a run --------------------------------------------------------------------------------------
 
     async def recall(self, task: str | PlainTask, k: int = RECALLED) -> list[Advice]:
-        """Return advice on a task: facts, the `k` most relevant lessons, the rules, and up to 3 playbooks.
+        """Advice on a task: facts, the `k` most relevant lessons, the rules, and up to 3 playbooks.
 
-        Each has its id as `source` and the reason why it was chosen. The rules that a person or the program
-        vouches for are told as the agent's own, all else is quoted as data. Together they take at most
-        `max_tokens`, best first. Raises `ReflectionDueError` if an earlier run of the agent failed, wholly or
-        in part, and can't be reflected on now.
+        Each piece has its id as `source` and the reason for its choice. Rules that a person or the program
+        vouches for are presented as the agent's own; everything else is quoted as data. Together they take at
+        most `max_tokens`, best first. Raises `ReflectionDueError` if an earlier run of the agent failed,
+        wholly or in part, and can't be reflected on now.
         """
         task = _as_task(task)
         due, problem = await self._still_due()
         if due:
             raise due_error(due, problem)
-        waiting_here = await self._quarantined_of(task, k)
-        facts = [one for one in waiting_here if one.lesson.kind == "fact"]
-        lessons = [one for one in waiting_here if one.lesson.kind != "fact"]
+        quarantined = await self._quarantined_of(task, k)
+        facts = [match for match in quarantined if match.lesson.kind == "fact"]
+        lessons = [match for match in quarantined if match.lesson.kind != "fact"]
         if len(lessons) < k:
-            found = await self.search(task, k - len(lessons), kinds=ADVISING)
-            if replaced := sum(one.lesson.check in self.checked for one in found):
-                found = await self.search(task, k - len(lessons) + replaced, kinds=ADVISING)
-            lessons += [one for one in found if one.lesson.check not in self.checked]
-            if found.near_misses and lessons:
-                near = f"{counted(found.near_misses, 'other lesson')} nearly similar enough"
+            candidates = await self.search(task, k - len(lessons), kinds=ADVICE_KINDS)
+            if replaced := sum(candidate.lesson.check in self.checked for candidate in candidates):
+                candidates = await self.search(task, k - len(lessons) + replaced, kinds=ADVICE_KINDS)
+            lessons += [candidate for candidate in candidates if candidate.lesson.check not in self.checked]
+            if candidates.near_misses and lessons:
+                near = f"{counted(candidates.near_misses, 'other lesson')} nearly similar enough"
                 lessons[-1] = replace(lessons[-1], reason=f"{lessons[-1].reason}; {near}")
-            elif found.near_misses:
-                logger.info("No lesson fits the task; %d are nearly similar enough.", found.near_misses)
-        if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in _ids_of(lessons):
+            elif candidates.near_misses:
+                logger.info("No lesson fits the task; %d are nearly similar enough.", candidates.near_misses)
+        if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in {
+            match.lesson.id for match in lessons
+        }:
             room = len(lessons) if tried.lesson.kind == "fact" else max(k - 1, 0)
             lessons = [*lessons[:room], tried]
         facts += await self._facts_for(task)
-        own_rules, rules = await asyncio.to_thread(self._untold_rules)
+        own_rules, rules = await asyncio.to_thread(self._rules)
         return advice_of(
             self._folder,
             self.max_tokens,
@@ -233,11 +247,11 @@ class Lessons:
         *,
         error: str = "",
         kinds: Collection[LessonKind] | None = None,
-    ) -> FoundLessons:
-        """Return the `k` active lessons that are most relevant to a task, with scores and reasons.
+    ) -> LessonMatches:
+        """The `k` active lessons that are most relevant to a task, with scores and reasons.
 
-        `kinds` limits them to some kinds of lessons. `near_misses` of the list counts others that are almost
-        similar enough.
+        `kinds` limits the search to some kinds of lessons. `near_misses` of the result counts the lessons
+        that are almost similar enough.
         """
         task = _as_task(task)
         agent = None if self.semantic else self.agent
@@ -254,21 +268,25 @@ class Lessons:
                 requirements=self.requirements,
                 now=self.clock(),
             ),
-            {one: its.effect for one, its in (await self._impact.all_counters()).items() if its.effect},
+            {
+                lesson_id: counters.effect
+                for lesson_id, counters in (await self._impact.all_counters()).items()
+                if counters.effect
+            },
         )
 
     async def advise_on(self, task: str | PlainTask, mistake: Mistake, /) -> list[Advice]:
-        """Return advice on what has just failed: the lessons whose failure matches it, best first.
+        """Advice on a failure that has just happened: the lessons whose failure matches it, best first.
 
         A lesson matches by a requirement or a criterion that was missed, by the tool that failed, or by the
-        identifiers and the words of the error; never by the task alone. It is quoted as data, without what
-        the prompt says already (`stated`), in at most `MISTAKE_TOKENS` tokens. A quarantined lesson is found
-        for the very task that taught it alone.
+        identifiers and the words of the error; never by the task alone. It is quoted as data, without the
+        sentences that are in the prompt already (`stated`), in at most `MISTAKE_TOKENS` tokens. A quarantined
+        lesson matches only the task that taught it.
         """
         agent = None if self.semantic else self.agent
-        found = await self._index.search(query_of(mistake, agent, self.clock()), by_words=True)
-        waiting = await self._quarantined_of(_as_task(task), CANDIDATES)
-        matching = await asyncio.to_thread(matching_lessons, mistake, [*waiting, *found])
+        candidates = await self._index.search(query_of(mistake, agent, self.clock()), by_words=True)
+        quarantined = await self._quarantined_of(_as_task(task), CANDIDATES)
+        matching = await asyncio.to_thread(matching_lessons, mistake, [*quarantined, *candidates])
         return advice_on_mistake(
             matching, (*mistake.stated, *mistake.errors), min(self.max_tokens, MISTAKE_TOKENS)
         )
@@ -276,10 +294,10 @@ class Lessons:
     # --- after a run ---------------------------------------------------------------------------------------
 
     async def observe(self, result: ReflectionResult) -> None:
-        """Learn from a run, and count it for the lessons that it was given.
+        """Learn from a run, and count it for the lessons that it received.
 
-        By the test that rolls notes back, a lesson that is shown to hurt is retired, and a quarantined lesson
-        that is shown to help is released. A failed run is reflected on if there is a model.
+        By the same test as for notes, a lesson that significantly hurts is retired, and a quarantined lesson
+        that significantly helps is released. A failed run is reflected on if there is a model.
         """
         outcome, model = await self._outcome_of(result), self._auto_model()
         if outcome is not None:
@@ -294,9 +312,7 @@ class Lessons:
             if outcome.is_mandatory:
                 lesson = await self._write_due(outcome.run_id, outcome.content_type.kind, model)
             elif self.successes and result.iterations_used:
-                lesson = await self._reflect_if_possible(
-                    outcome, model, only_replicable=not outcome.is_mended
-                )
+                lesson = await self._reflect_if_possible(outcome, model, only_replicable=not outcome.is_fixed)
             decision = decision_of(outcome, result) if self.decisions else None
             if decision is not None:
                 lesson = await self._reflect_if_possible(decision, model) or lesson
@@ -333,12 +349,13 @@ class Lessons:
     ) -> Lesson | None:
         """Write the lesson that an outcome teaches, from `content` or else by one call of the model.
 
-        With `decision`, that is why a choice in it was made: say so of a run in which a significant one was.
-        A run leaves one lesson of a kind, however often this is called; `content` replaces a model's words.
-        Near-duplicates are not stored: the earlier lesson gains 0.1 in confidence and is returned. A lesson
-        without a model that names only requirements of earlier lessons is a near-duplicate of these. Returns
-        None if its lesson has been deleted since, or if the outcome of the run is unknown, as when it missed
-        only criteria that the writer is not shown; `record` stores a person's lesson on it all the same.
+        With `decision`, the lesson records why a significant choice in the run was made. A run leaves one
+        lesson of each kind, however often this is called; `content` replaces a model's words. Near-duplicates
+        are not stored: the earlier lesson gains 0.1 in confidence and is returned. A lesson that was written
+        without a model and names only requirements of earlier lessons is a near-duplicate of these. Returns
+        None if its lesson has been deleted since, or if the outcome of the run is unknown, for example
+        because it missed only criteria that are hidden from the writer; `record` can still store a person's
+        lesson on it.
 
         Raises `ConfigError` for content that no lesson may contain, and if there is neither content nor a
         model; `ModelError` and `OutputError` if the model can't reflect on a success or a decision.
@@ -361,9 +378,9 @@ class Lessons:
                     f"got a {type(content).__name__}."
                 )
             lesson = await self._file(outcome, await asyncio.to_thread(_reflection_of, content), by_hand=True)
-        elif run_id and (known := await self._due.lesson_of(run_id, expected.kind)):
+        elif run_id and (lesson_id := await self._due.lesson_of(run_id, expected.kind)):
             with suppress(LessonFileError):
-                return await self.get(known)
+                return await self.get(lesson_id)
             return None
         else:
             model = model_of(self.model, load_settings())
@@ -384,16 +401,15 @@ class Lessons:
         doubt: str = "",
         observed: bool = False,
     ) -> Lesson:
-        """Store a lesson that a person or a program wrote; it is active at once.
+        """Store a lesson that a person or a program wrote; it is active immediately.
 
-        With a `doubt`, why it may be wrong or come from outside, it is quarantined, as a model's lesson is.
-        `observed` means that a program saw what it says and vouches for no word of it: it is quoted as data,
-        brings no rule, and adds to the confidence of a lesson that says the same.
-        Its file is named after its `title`, or else after the task. Secrets in it are withheld. Raises
-        `ConfigError` for content that no lesson may contain: an instruction to ignore rules or skip a check,
-        a command, an address.
+        `doubt` says why it may be wrong or come from outside: the lesson is then quarantined, like a model's.
+        `observed` means that a program saw the content without vouching for its words: it is quoted as data,
+        adds no rule, and raises the confidence of a lesson that says the same. Its file is named after its
+        `title`, or else after the task. Secrets in it are withheld. Raises `ConfigError` for content that no
+        lesson may contain: an instruction to ignore rules or skip a check, a command, an address.
         """
-        statuses: dict[type, Ended] = {form: status for status, form in CONTENT_TYPES.items()}
+        statuses: dict[type, OutcomeStatus] = {form: status for status, form in CONTENT_TYPES.items()}
         statuses[CorrectedAnswer] = "partial"
         status = statuses.get(type(content))
         if status is None and not isinstance(content, Fact):
@@ -422,7 +438,7 @@ class Lessons:
         return lesson
 
     async def due(self) -> list[DueReflection]:
-        """Return the reflections that are due, each with the outcome of its run."""
+        """The reflections that are due, each with the outcome of its run."""
         return await self._due.list()
 
     async def waive(self, run_id: str, why: str) -> None:
@@ -441,16 +457,18 @@ class Lessons:
     async def find(
         self, *, status: Status | None = None, kind: LessonKind | None = None, archived: bool = False
     ) -> list[Lesson]:
-        """Return the agent's lessons, oldest first; broken files are left out (see `problems`)."""
+        """The agent's lessons, oldest first; broken files are left out (see `problems`)."""
         lessons = await asyncio.to_thread(lambda: list(self._files.lessons(archived=archived)))
-        found = [one for one in lessons if status in (None, one.status) and kind in (None, one.kind)]
-        return sorted(found, key=lambda one: (one.recency, one.id))
+        lessons = [
+            lesson for lesson in lessons if status in (None, lesson.status) and kind in (None, lesson.kind)
+        ]
+        return sorted(lessons, key=lambda lesson: (lesson.recency, lesson.id))
 
     async def fingerprint(self) -> str:
-        """Return what changes with each change of the agent's lessons."""
+        """A text that changes with each change of the agent's lessons."""
 
         def digest() -> str:
-            entries = sorted((one.id, one.changed_ns, one.size) for one in self._files.entries())
+            entries = sorted((entry.id, entry.changed_ns, entry.size) for entry in self._files.entries())
             return sha256(repr(entries).encode()).hexdigest()
 
         return await asyncio.to_thread(digest)
@@ -487,28 +505,28 @@ class Lessons:
         return await self._set_status_and_wait(lesson_id, status="superseded", superseded_by=by)
 
     async def merge(self, lesson_ids: Sequence[str], *, keep: str | None = None) -> Lesson:
-        """Merge lessons that say the same: `keep`, or else the most confident one, supersedes the others.
+        """Merge lessons that say the same: `keep`, by default the most confident, supersedes the others.
 
-        It keeps its content, gets the tools of all, and its confidence becomes the probability that at least
-        one of them is right. Raises `ConfigError` for fewer than two lessons, and if `keep` is not one of
-        them.
+        It keeps its content and gets the tools of all. Its confidence becomes the probability that at least
+        one of the lessons is right. Raises `ConfigError` for fewer than two lessons, and if `keep` is not
+        among them.
         """
         ids = list(dict.fromkeys(lesson_ids))
         if len(ids) < 2:  # noqa: PLR2004 (it takes two to merge)
             raise ConfigError(f"merge takes at least two lessons, got {ids!r}.")
         if keep is not None and keep not in ids:
             raise ConfigError(f"keep must be one of the lessons that are merged, got {keep!r}.")
-        lessons = {one: await self.get(one) for one in ids}
+        lessons = {lesson_id: await self.get(lesson_id) for lesson_id in ids}
         best = max(
-            (lesson for one, lesson in lessons.items() if keep in (None, one)),
-            key=lambda one: (one.status == "active", one.confidence, one.recency, one.id),
+            (lesson for lesson_id, lesson in lessons.items() if keep in (None, lesson_id)),
+            key=lambda lesson: (lesson.status == "active", lesson.confidence, lesson.recency, lesson.id),
         )
-        tools = tuple(dict.fromkeys(tool for one in (best, *lessons.values()) for tool in one.tools))
-        confidence = round(1 - prod(1 - one.confidence for one in lessons.values()), 2)
+        tools = tuple(dict.fromkeys(tool for lesson in (best, *lessons.values()) for tool in lesson.tools))
+        confidence = round(1 - prod(1 - lesson.confidence for lesson in lessons.values()), 2)
         merged = await self._change(best.id, tools=tools, confidence=confidence)
-        for one in lessons.values():
-            if one.id != best.id:
-                await self.supersede(one.id, best.id)
+        for lesson in lessons.values():
+            if lesson.id != best.id:
+                await self.supersede(lesson.id, best.id)
         return merged
 
     async def edit(self, lesson_id: str, content: Content) -> Lesson:
@@ -522,7 +540,7 @@ class Lessons:
     async def edit_file(self, lesson_id: str, text: str, *, before: str) -> Lesson:
         """Replace the Markdown of a lesson, which may be broken; secrets in it are withheld.
 
-        A change of its status applies to its rule and playbook, too. `before` is the text that was edited.
+        A change of its status applies to its rule and playbook, too. `before` is the text before the edit.
         Raises `LessonFileError` with the line if the text is not a lesson, and `ConfigError` for content that
         no lesson may contain, and if the lesson has been changed in the meantime.
         """
@@ -549,48 +567,48 @@ class Lessons:
         await self._impact.rate(lesson_id, helped=helped, at=self.clock())
 
     async def counters(self, lesson_id: str) -> Counters:
-        """Return how many runs used a lesson, and how often it helped and hurt."""
+        """How many runs used a lesson, and how often it helped and hurt."""
         return await self._impact.counters(lesson_id)
 
     async def problems(self) -> list[Problem]:
-        """Return broken files, near-duplicates, and lessons that are not in use."""
+        """Broken files, near-duplicates, and lessons that are not in use."""
         return list((await asyncio.to_thread(Overview.read, self._documents, self.agent)).problems)
 
     async def aclose(self) -> None:
-        """Wait until new lessons are embedded, and close their index. The store is the caller's."""
+        """Wait until new lessons are embedded, and close their index. The caller closes the store."""
         await self._backlog.wait()
         self._index.close()
 
     # --- due reflections and quarantined lessons -----------------------------------------------------------
 
     async def _still_due(self) -> tuple[list[DueReflection], str]:
-        """Write the due reflections if there is a model; return those that remain, and why they do.
+        """Write the due reflections if there is a model. The rest is returned, with the first problem.
 
-        Those that another run is writing now are not among them.
+        Reflections that another run is writing now do not count as remaining.
         """
         due, model = await self._due.list(), self._auto_model()
         if model is None:
-            return [one for one in due if not one.is_being_written], ""
+            return [reflection for reflection in due if not reflection.is_being_written], ""
         remaining, problem = list[DueReflection](), ""
-        for one in due:
+        for reflection in due:
             try:
-                await self._write_due(one.run_id, one.kind, model)
+                await self._write_due(reflection.run_id, reflection.kind, model)
             except (StoreError, ModelError, OutputError) as error:
-                logger.warning("The run %r could not be reflected on: %s", one.run_id, error)
+                logger.warning("The run %r could not be reflected on: %s", reflection.run_id, error)
                 problem = problem or str(error)
-                remaining.append(one)
+                remaining.append(reflection)
         return remaining, problem
 
     async def _write_due(self, run_id: str, kind: LessonKind, model: ChatModel) -> Lesson | None:
-        """Write the due reflection on a run; return None if there is none, or if another run writes it."""
+        """Write the due reflection on a run; None if there is none, or if another run writes it."""
         async with self._due.writing(run_id, kind) as due:
             if due is None or due.outcome is None:
                 return None
             return await self._file(due.outcome, await self._written(due.outcome, model), taught_by=due.task)
 
-    async def _quarantined_of(self, task: PlainTask, k: int) -> list[FoundLesson]:
-        """Return the quarantined lessons that this very task taught, for an attempt at it again."""
-        found: list[FoundLesson] = []
+    async def _quarantined_of(self, task: PlainTask, k: int) -> list[LessonMatch]:
+        """The quarantined lessons that this very task taught, for another attempt at it."""
+        matches: list[LessonMatch] = []
         for lesson_id in await self._guidance.quarantined(task):
             try:
                 lesson = await self.get(lesson_id)
@@ -600,31 +618,31 @@ class Lessons:
                 continue
             if lesson.status != "quarantined":  # a person has edited the file
                 await self._follow(lesson)
-            elif (lesson.kind == "fact" or len(found) < k) and not violation_in(lesson):
+            elif (lesson.kind == "fact" or len(matches) < k) and not violation_in(lesson):
                 reason = "learned in an earlier attempt at this very task, and not approved yet"
-                found.append(FoundLesson(lesson, 1.0, reason))
-        return found
+                matches.append(LessonMatch(lesson, 1.0, reason))
+        return matches
 
-    def _untold_rules(self) -> tuple[list[Rule], list[Rule]]:
-        """Return the agent's own rules and all others, without those that a criterion of the run replaces."""
+    def _rules(self) -> tuple[list[Rule], list[Rule]]:
+        """The agent's own rules and all others, except those that a criterion of the run replaces."""
         own, others = self._guidance.rules()
         if not self.checked:
             return own, others
 
-        def is_told(rule: Rule) -> bool:
+        def applies(rule: Rule) -> bool:
             if not rule.source:  # a person wrote it
                 return True
             with suppress(LessonFileError):  # a person deleted the lesson
                 return self._folder_of(rule.source).read(rule.source).check not in self.checked
             return True
 
-        return [one for one in own if is_told(one)], [one for one in others if is_told(one)]
+        return list(filter(applies, own)), list(filter(applies, others))
 
-    async def _facts_for(self, task: PlainTask) -> list[FoundLesson]:
-        """Return the facts for a task, most relevant first.
+    async def _facts_for(self, task: PlainTask) -> list[LessonMatch]:
+        """The facts for a task, most relevant first.
 
-        Those of its type of task, or of none, and of its tools are relevant whatever its words are: a task
-        says "orders" where the table is `t_ord`.
+        Facts of the same tools, and of the same type of task or of none, are relevant whatever the words of
+        the task are: a task says "orders" where the table is `t_ord`.
         """
         query = LessonQuery(
             task.description,
@@ -638,8 +656,8 @@ class Lessons:
         )
         return await self._index.search(query)
 
-    async def _on_trial(self, task: PlainTask) -> FoundLesson | None:
-        """Return the quarantined lesson to be tried in a run of a task, in at most one run of four."""
+    async def _on_trial(self, task: PlainTask) -> LessonMatch | None:
+        """The quarantined lesson to be tried in a run of a task, in at most one run of four."""
         query = LessonQuery(
             task.description,
             task.task_type,
@@ -652,9 +670,11 @@ class Lessons:
             self.requirements,
             self.clock(),
         )
-        for found in await self._index.search(query):
-            if found.lesson.check not in self.checked and await self._impact.takes_trial(task.task_type):
-                return replace(found, reason=f"{found.reason}; on trial: {_doubt_of(found.lesson)}")
+        for candidate in await self._index.search(query):
+            if candidate.lesson.check not in self.checked and await self._impact.takes_trial(task.task_type):
+                return replace(
+                    candidate, reason=f"{candidate.reason}; on trial: {_doubt_of(candidate.lesson)}"
+                )
         return None
 
     async def _outcome_of(self, result: ReflectionResult) -> Outcome | None:
@@ -662,11 +682,11 @@ class Lessons:
         return None if outcome is None else await self._doubted(outcome, result.advice)
 
     async def _doubted(self, outcome: Outcome, advice: Sequence[Advice]) -> Outcome:
-        """Return an outcome with doubt about what an untrusted lesson in the advice may have caused."""
+        """Mark an outcome as doubtful if an untrusted lesson in the advice may have caused it."""
         if outcome.trust != "checked":
             return outcome
-        given = await asyncio.to_thread(self._lessons_of, advice)
-        untrusted = next((one.id for one in given if one.trust == "untrusted"), "")
+        lessons = await asyncio.to_thread(self._lessons_of, advice)
+        untrusted = next((lesson.id for lesson in lessons if lesson.trust == "untrusted"), "")
         untrusted = untrusted or await asyncio.to_thread(
             self._guidance.untrusted, outcome.task.task_type, advice
         )
@@ -694,7 +714,7 @@ class Lessons:
     ) -> Lesson | None:
         """Have a model write the lesson that an outcome teaches.
 
-        With `only_replicable`, only a lesson that other tasks can use, according to the model.
+        With `only_replicable`, nothing is stored unless the model says that other tasks can use the lesson.
         """
         reflection = await self._written(outcome, model)
         if only_replicable and not reflection.principle and reflection.replay is None:
@@ -717,19 +737,18 @@ class Lessons:
     async def _learn_facts(
         self, outcome: Outcome, findings: Sequence[FactFinding] | None = None, taught_by: str = ""
     ) -> list[Lesson]:
-        """Store what an outcome shows of the environment, and return these facts.
+        """Store the facts in `findings`, by default those in the messages of an outcome.
 
-        That is `findings`, or else what its messages say by their forms. Untrusted facts wait, as other
-        lessons do.
+        Untrusted facts are quarantined like other lessons.
         """
 
         def file() -> list[tuple[Lesson, bool]]:
-            said = (*self.requirements, *self.stated)
-            found = findings_in(outcome, said) if findings is None else findings
-            if not found:
+            stated = (*self.requirements, *self.stated)
+            new = findings_in(outcome, stated) if findings is None else findings
+            if not new:
                 return []
             about = self._lesson(outcome, LessonReflection(_NO_CONTENT), by_hand=False)
-            return file_findings(self._files, found, about, outcome.doubt or "")
+            return file_findings(self._files, new, about, outcome.doubt or "")
 
         filed = await asyncio.to_thread(file)
         for fact, is_new in filed:
@@ -745,7 +764,7 @@ class Lessons:
     async def _file(
         self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False, taught_by: str = ""
     ) -> Lesson:
-        """Store the lesson that an outcome teaches; it is active if written by hand, or of no doubt.
+        """Store the lesson that an outcome teaches; it is active if written by hand, or free of doubt.
 
         `taught_by` is the digest of the task if the outcome has it with its secrets withheld.
         """
@@ -762,7 +781,7 @@ class Lessons:
         if not is_new and outcome.is_mandatory and lesson.id in outcome.told:
             lesson = await self._failed_again(lesson, outcome.run_id)
         is_same = lesson.content == reflection.content and lesson.status == "active"
-        # A process that died may have written the file, but not its rule and its playbook.
+        # A process that died may have written the file, but not the rule and the playbook.
         is_repeated = bool(outcome.run_id) and lesson.source == outcome.run_id and not by_hand
         if is_new or (is_repeated and lesson.status in ("active", QUARANTINED)):
             await self._guidance.add(lesson, taught_by or digest_of(outcome.task), reflection)
@@ -776,7 +795,7 @@ class Lessons:
         if reflection.facts:
             await self._learn_facts(outcome, reflection.facts, taught_by)
         if outcome.run_id:
-            # Of the kind that is due: the lesson that it repeats may be of another.
+            # The kind that is due: the lesson that it repeats may be of another kind.
             await self._due.complete(outcome.run_id, reflection.content.kind, lesson.id)
         self._backlog.begin()
         return lesson
@@ -787,8 +806,8 @@ class Lessons:
         trust = "vouched" if by_hand else outcome.trust
         description = cleaner.redact(task.description)
         doubt = (outcome.doubt or "") if trust == "untrusted" else ""
-        if not by_hand and (vain := self._told_in_vain(outcome)) is not None:
-            doubt = f"the lesson {vain.id} about the same failure was of no use: {vain.disobeyed}"
+        if not by_hand and (retired := self._retired_in_vain(outcome)) is not None:
+            doubt = f"the lesson {retired.id} about the same failure was of no use: {retired.disobeyed}"
         summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
         now = self.clock()
         return Lesson(
@@ -809,10 +828,12 @@ class Lessons:
             at=now.replace(microsecond=now.microsecond // 1000 * 1000),
         )
 
-    def _told_in_vain(self, outcome: Outcome) -> Lesson | None:
-        """Return the lesson that was retired because runs were told it in vain and failed in the same way."""
+    def _retired_in_vain(self, outcome: Outcome) -> Lesson | None:
+        """The lesson that was retired because runs received it and failed in the same way all the same."""
         failures = RunFailures.of_outcome(outcome)
-        retired = (one for one in self._files.lessons() if one.status == "retired" and one.disobeyed)
+        retired = (
+            lesson for lesson in self._files.lessons() if lesson.status == "retired" and lesson.disobeyed
+        )
         return next(filter(failures.include, retired), None)
 
     # --- what lessons did for runs -------------------------------------------------------------------------
@@ -824,17 +845,17 @@ class Lessons:
         score, lessons = score_of(result), await asyncio.to_thread(self._lessons_of, result.advice)
         failures = RunFailures.of(result, outcome)
         obeyed = {lesson.id: failures.obeyed(lesson) for lesson in lessons}
-        # What is given after a failure caused neither that nor the score: all such runs have failed once.
+        # Advice after a failure caused neither the failure nor the score: all such runs have failed once.
         later = later_advice(result.advice)
         afterwards = RunFailures.of(result, outcome, later=True) if later else failures
         for lesson in lessons:
             if lesson.id in later:
                 obeyed[lesson.id] = afterwards.obeyed(lesson) if later[lesson.id] else None
-        first = [one.id for one in lessons if one.id not in later]
+        first = [lesson.id for lesson in lessons if lesson.id not in later]
         at, payoffs = await self._count_run(result.run_id, result.task, score, lessons, obeyed, first)
-        taught_here = await self._guidance.quarantined(result.task) if lessons else []
+        taught_by_task = await self._guidance.quarantined(result.task) if lessons else []
         for lesson in lessons:
-            if lesson.status != QUARANTINED or lesson.id not in taught_here:
+            if lesson.status != QUARANTINED or lesson.id not in taught_by_task:
                 if lesson.id in payoffs:
                     await self._act_on(lesson, payoffs[lesson.id], at)
             elif lesson.source != result.run_id:
@@ -854,25 +875,25 @@ class Lessons:
         obeyed: Mapping[str, bool | None],
         first: Sequence[str],
     ) -> tuple[datetime, dict[str, Payoff]]:
-        """Record a run and what it did with its lessons; return its time, and whether each lesson helps.
+        """Record a run and its effect on its lessons: the time of the record, and whether each lesson helps.
 
-        `first` are the lessons that it was given at its start, which alone are compared.
+        `first` are the lessons that it received at its start. Only these are compared.
         """
         run = ScoredRun(run_id, self._folder, self.clock(), score, task.task_type, tuple(first))
-        before = {one.id: await self._impact.obedience(one.id) for one in lessons}
+        before = {lesson.id: await self._impact.obedience(lesson.id) for lesson in lessons}
         payoffs = await self._impact.count(run, obeyed)
         for lesson in lessons:
             await self._heed(lesson, before[lesson.id], run.at)
         return run.at, payoffs
 
     async def _failed_again(self, lesson: Lesson, run_id: str) -> Lesson:
-        """Count a run for a lesson that it was given, and that it taught once more."""
+        """Count a run for a lesson that it received and taught once more."""
         before, at = await self._impact.obedience(lesson.id), self.clock()
         await self._impact.fail(lesson.id, run_id, at)
         return await self._heed(lesson, before, at)
 
     async def _heed(self, lesson: Lesson, before: Obedience, at: datetime) -> Lesson:
-        """Change a lesson as the latest runs that were given it show; return it."""
+        """Change a lesson according to the latest runs that received it."""
         if lesson.status not in ("active", QUARANTINED):
             return lesson
         changes = changes_after(lesson, before, await self._impact.obedience(lesson.id))
@@ -899,17 +920,17 @@ class Lessons:
             await self.release(lesson.id, why)
 
     def _lessons_of(self, advice: Sequence[Advice]) -> list[Lesson]:
-        """Return the lessons in the advice that a run was given, unless deleted since."""
-        found: dict[str, Lesson] = {}
-        for one in advice:
+        """The lessons in the advice that a run received, except those deleted since."""
+        lessons: list[Lesson] = []
+        for source in dict.fromkeys(piece.source for piece in advice):
             with suppress(LessonFileError):  # deleted, or another advisor's advice
-                found[one.source] = self._folder_of(one.source).read(one.source)
-        return list(found.values())
+                lessons.append(self._folder_of(source).read(source))
+        return lessons
 
     # --- changing a lesson ---------------------------------------------------------------------------------
 
     async def _set_status_and_wait(self, lesson_id: str, **changed: Any) -> Lesson:
-        """Set the status of a lesson; return when it is found by meaning."""
+        """Set the status of a lesson, and wait until it can be found by meaning."""
         lesson = await self._set_status(lesson_id, **changed)
         await self._backlog.wait()
         return lesson
@@ -920,7 +941,7 @@ class Lessons:
         return lesson
 
     async def _follow(self, lesson: Lesson) -> None:
-        """Let the rule, the playbook and the index follow a new status."""
+        """Apply the new status of a lesson to its rule, its playbook and the index."""
         await self._guidance.follow(lesson)
         self._backlog.begin()
 
@@ -930,7 +951,7 @@ class Lessons:
     # --- helpers -------------------------------------------------------------------------------------------
 
     def _folder_of(self, lesson_id: str) -> LessonFolder:
-        """Return the folder of a lesson, which with `semantic` may be another agent's."""
+        """The folder of a lesson, which with `semantic` may be another agent's."""
         folder = lesson_id.partition("/")[0]
         return self._files if folder == self._folder else LessonFolder(self._documents, folder)
 
@@ -938,7 +959,7 @@ class Lessons:
         return self.clock().date()
 
     def _auto_model(self) -> ChatModel | None:
-        """Return the model that writes reflections without being asked, if any."""
+        """The model that writes reflections without being asked, if any."""
         settings = load_settings()
         return model_of(self.model, settings) if self.auto and (self.model or settings.model) else None
 
@@ -947,9 +968,9 @@ class Lessons:
             raise ConfigError(
                 f"Lessons need the name of the agent that learns: agent=..., got {self.agent!r}."
             )
-        if not isinstance(self.path, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+        if not isinstance(self.path, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
             raise ConfigError(f"path must be a folder, or None for the project's, got {self.path!r}.")
-        if not isinstance(self.store, bool | Store):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+        if not isinstance(self.store, bool | Store):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
             raise ConfigError(
                 f"store must be True for the project's, False for none, or a Store, got {self.store!r}."
             )
@@ -964,15 +985,11 @@ class Lessons:
 
 
 _NO_CONTENT = Fact("unknown", "unknown", "unknown")
-"""In place of the content of a lesson that is taken for what else it says."""
+"""Placeholder for the content of a lesson of which only the metadata is used."""
 
 
 def _as_task(task: str | PlainTask) -> PlainTask:
     return PlainTask(task) if isinstance(task, str) else task.plain()
-
-
-def _ids_of(found: Sequence[FoundLesson]) -> list[str]:
-    return [one.lesson.id for one in found]
 
 
 def _doubt_of(lesson: Lesson) -> str:
@@ -980,7 +997,7 @@ def _doubt_of(lesson: Lesson) -> str:
 
 
 def waiting(lesson: Lesson) -> str:
-    """Say in one sentence that a lesson waits, why, and for what; empty if it does not wait."""
+    """One sentence that says that a lesson waits, why, and for what; empty if it does not wait."""
     if lesson.status != QUARANTINED:
         return ""
     return (
@@ -990,7 +1007,7 @@ def waiting(lesson: Lesson) -> str:
 
 
 def approval(before: Lesson, after: Lesson) -> str:
-    """Say what the approval of a lesson has changed."""
+    """What the approval of a lesson has changed, in one sentence."""
     if before.status != "active":
         line = f"Approved: it was {before.status}, and is active now."
     elif before.trust != after.trust:
@@ -1006,7 +1023,7 @@ def approval(before: Lesson, after: Lesson) -> str:
 
 
 def _reflection_of(content: Content, title: str = "") -> LessonReflection:
-    """Return content that a person or a program wrote as a reflection."""
+    """A reflection from content that a person or a program wrote."""
     checked = checked_content(content)
     return LessonReflection(
         checked, checked_title(title), principle=checked.rule if isinstance(checked, Failure) else ""
@@ -1014,5 +1031,5 @@ def _reflection_of(content: Content, title: str = "") -> LessonReflection:
 
 
 def _excerpt(description: str) -> str:
-    """Return a redacted description as a lesson keeps it."""
+    """The part of a redacted description that a lesson stores."""
     return without_middle(description, LONGEST_EXCERPT)

@@ -33,7 +33,7 @@ from redraft.lessons.facts import runs_behind
 from redraft.lessons.failure_history import labels_of, proposals_of_runs, runs_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import FoundLessons, LessonIndex, Refreshed
+from redraft.lessons.index import LessonIndex, LessonMatches, Refreshed
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from redraft.lessons.documents import Entry
-    from redraft.lessons.index import FoundLesson
+    from redraft.lessons.index import LessonMatch
     from redraft.lessons.rules import Rule
     from redraft.memory.effects import History, Payoff
     from redraft.proposals.proposals import Proposal, RecurringFailure
@@ -284,21 +284,21 @@ class LessonLibrary:
         days = [str(entry.day) for entry in entries if not entry.archived]
         return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
-    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> FoundLessons:
+    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> LessonMatches:
         """Return the active lessons that are relevant to a task, best first; full-text matches come last.
 
         `near_misses` of the list counts others that are almost similar enough.
         """
         if not query.strip():
             raise ConfigError("QUERY is empty; say what to search for.")
-        result = FoundLessons()
+        result = LessonMatches()
         if not await asyncio.to_thread(self.folders):  # so that no index is created
             return result
         wanted = LessonQuery(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
         indexes = [LessonIndex(self.documents, embedder)]
         indexes += [LessonIndex(self.documents)] if embedder is not None else []
-        found: dict[str, FoundLesson] = {}
+        found: dict[str, LessonMatch] = {}
         effects = {lesson: its.effect for lesson, its in (await self._counters()).items() if its.effect}
         for index in indexes:
             if len(found) < k:

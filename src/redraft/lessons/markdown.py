@@ -347,7 +347,7 @@ def template(kind: LessonKind, agent: str) -> str:
     """Return the text of a lesson's file to be filled in, with a hint under each heading."""
     what = _TITLED.get(kind, "Reflection")
     parts = [f"# {what}: {datetime.now(UTC).date()} - {agent} - {TITLE}"]
-    parts += [f"## {one.metadata['heading']}\n> {one.metadata['says']}\n" for one in fields(KINDS[kind])]
+    parts += [f"## {one.metadata['heading']}\n> {one.metadata['hint']}\n" for one in fields(KINDS[kind])]
     return f"---\nkind: {kind}\ntask:\ntask_type:\ntools: []\nerror:\n---\n" + "\n\n".join(parts)
 
 
@@ -361,7 +361,7 @@ def parse_draft(text: str, file: str, agent: str) -> Lesson:
     front, body = ("", text) if found is None else (found[0], text[found.end() :])
     for form in KINDS.values():
         for one in fields(form):
-            body = body.replace(f"> {one.metadata['says']}\n", "\n")
+            body = body.replace(f"> {one.metadata['hint']}\n", "\n")
     # Comments in place of empty entries, so that line numbers stay the same.
     lesson = parse(_EMPTY_ENTRY.sub("#\n", front) + body, file, agent, datetime.now(UTC))
     if TITLE in lesson.summary:

@@ -1,4 +1,4 @@
-"""Outcome: how a task ended, which is what a reflection is about."""
+"""Outcome: how a task ended, the subject of a reflection."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
         ReflectionVersion,
     )
 
-Ended = Literal["failed", "partial", "success", "decision"]
+OutcomeStatus = Literal["failed", "partial", "success", "decision"]
 
-CONTENT_TYPES: dict[Ended, type[Content]] = {
+CONTENT_TYPES: dict[OutcomeStatus, type[Content]] = {
     "failed": Failure,
     "partial": Partial,
     "success": Procedure,
     "decision": Decision,
 }
-"""The type of reflection for each status."""
+"""The type of lesson content for each status."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputReport:
-    """What a check or the program reported of an output, word for word."""
+    """A message of a check or the program about an output, verbatim."""
 
     message: str
     output: str = ""
@@ -53,59 +53,61 @@ class OutputReport:
 class Outcome:
     """How a task ended.
 
-    `status`: `failed` and `partial` must be reflected on, `success` may be; `decision` is a choice worth
-    remembering, whatever its result. `output` is the result, `error` what went wrong in the program's words,
-    `transcript` what was done, step by step, `issues` what was found to be wrong with the output. If a
-    success took a revision, `failed_output` is the output before it, and `issues` and `error` are about that.
-    `requirements` say what the failed criteria ask for, without data of the run. `told` are the sources of
-    the advice that the run was given, such as the ids of lessons. `heard` are answers of tools that are too
-    long for the transcript; they are not shown to the model that reflects. `steps` are the calls of tools
-    with which the output was made, if a revision made a success of it; those that failed are left out.
-    `reports` are what checks and the program said of all outputs, from which facts are read; without any,
-    `issues` and `error` are.
-    `trusted` means that nothing in it comes from outside (web pages, tool results, users). `doubt` says why
-    it may be wrong or come from outside: an empty text if checks or the program showed it, None if that is
-    unknown. The lesson of an outcome that is neither trusted nor free of doubt is quarantined. Raises
-    `ConfigError` if the task is not a `Task`, or the status is unknown.
+    Raises `ConfigError` if the task is not a `Task`, or the status is unknown.
     """
 
     task: PlainTask
-    status: Ended
+    status: OutcomeStatus
+    """`failed` and `partial` require a reflection, `success` allows one; `decision` records a choice."""
     output: str = ""
     error: str = ""
+    """What went wrong, in the program's words."""
     transcript: str = ""
+    """What was done, step by step."""
     tools: tuple[str, ...] = ()
     run_id: str = ""
     trusted: bool = False
+    """Whether nothing in it comes from outside (web pages, tool results, users)."""
     doubt: str | None = None
+    """Why it may be wrong or come from outside; empty if checks or the program showed it, None if unknown.
+
+    The lesson of an outcome that is neither trusted nor free of doubt is quarantined.
+    """
     issues: tuple[str, ...] = ()
+    """The problems of `failed_output` if a success took a revision, otherwise of `output`; so is `error`."""
     failed_output: str = ""
+    """The output before the revision that led to success."""
     requirements: tuple[str, ...] = ()
+    """What the failed criteria ask for, without data of the run."""
     told: tuple[str, ...] = ()
+    """The sources of the advice that the run received, such as the ids of lessons."""
     heard: str = ""
+    """Tool answers that are too long for the transcript; they are not in the prompt of a reflection."""
     steps: tuple[str, ...] = ()
+    """The successful tool calls of the output, if a revision made it a success."""
     reports: tuple[OutputReport, ...] = ()
+    """The words of checks and the program on all outputs: the source of facts, else `issues` and `error`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may pass anything)
             raise ConfigError(f"The task of an Outcome must be a Task, got {self.task!r}.")
-        check_choice("status", self.status, get_args(Ended))
+        check_choice("status", self.status, get_args(OutcomeStatus))
 
     @property
     def content_type(self) -> type[Content]:
-        """The type of reflection on it."""
+        """The type of content of its lesson."""
         return CONTENT_TYPES[self.status]
 
     @property
     def trust(self) -> Trust:
-        """What its lesson can be trusted for (see `Lesson`)."""
+        """The trust of its lesson (see `Lesson`)."""
         if self.trusted:
             return "vouched"
         return "untrusted" if self.doubt is None or self.doubt else "checked"
 
     @property
     def is_only_judged(self) -> bool:
-        """Whether a model alone said how it ended."""
+        """Whether only a model judged how it ended."""
         return self.doubt == ONLY_JUDGED
 
     @property
@@ -114,22 +116,22 @@ class Outcome:
         return self.status in ("failed", "partial")
 
     @property
-    def is_mended(self) -> bool:
-        """Whether an earlier output had failed, and it is known what was wrong with it."""
+    def is_fixed(self) -> bool:
+        """Whether an earlier output failed for known reasons, and this one passed."""
         return bool(self.status == "success" and self.failed_output and self.issues)
 
 
 PARTLY = 0.5
-"""The minimum score of a partial success."""
+"""Minimum score of a partial success."""
 _SHOWN = 600
 _ISSUES = 5
 
 
 def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | None:
-    """Return the outcome of a run; None if it has no task, was cancelled, or nothing is known to be wrong.
+    """The outcome of a run; None if it has no task, was cancelled, or has no known problem.
 
-    What only criteria that the writer is not shown find wrong counts as unknown, since a lesson is told to
-    writers: that such a run failed would disclose the criterion, and its cause would be a guess.
+    Problems that only hidden criteria report count as unknown, since writers read lessons: a failure would
+    disclose the criterion, and its cause would be a guess.
 
     A run with a satisfactory or accepted version is a success. Otherwise, it is a partial success if its best
     version passed the gates and scored at least 0.5, and a failure if not.
@@ -162,7 +164,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
 
 
 def _reports(result: ReflectionResult) -> Iterator[OutputReport]:
-    """Yield what checks and the program said of each version, as far as the writer may know it."""
+    """The words of checks and the program on each version, as far as the writer may know them."""
     for version in result.history.versions:
         evaluation = version.evaluation
         if not evaluation.criteria_scores and evaluation.usage.requests:
@@ -177,32 +179,36 @@ def _reports(result: ReflectionResult) -> Iterator[OutputReport]:
 
 
 def _version_before(result: ReflectionResult) -> ReflectionVersion | None:
-    """Return the version that failed before the best one passed: the one that was revised, if it is known."""
+    """The version that failed before the best version passed; the base of the revision, if known."""
     best = result.history.best_version
     if not best.evaluation.satisfactory:
         return None
     failed = [
-        one
-        for one in result.history.versions
-        if one.iteration < best.iteration and not one.evaluation.satisfactory
+        version
+        for version in result.history.versions
+        if version.iteration < best.iteration and not version.evaluation.satisfactory
     ]
-    return next((one for one in failed if one.iteration == best.base), failed[-1] if failed else None)
+    return next(
+        (version for version in failed if version.iteration == best.base), failed[-1] if failed else None
+    )
 
 
 def _misses_only_hidden(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether all that was missed are criteria that the writer is not shown."""
-    told = evaluation.for_writer()
-    missed = {one.criterion for one in evaluation.issues} if evaluation.unmet is None else evaluation.unmet
-    return not told.issues and not told.unmet and not _hidden_in(evaluation).isdisjoint(missed)
+    """Whether all missed criteria are hidden from the writer."""
+    visible = evaluation.for_writer()
+    missed = (
+        {issue.criterion for issue in evaluation.issues} if evaluation.unmet is None else evaluation.unmet
+    )
+    return not visible.issues and not visible.unmet and not _hidden_in(evaluation).isdisjoint(missed)
 
 
 def _hidden_in(evaluation: ReflectionEvaluation) -> frozenset[str | None]:
-    """Return the names of the criteria that the writer is not shown."""
+    """The names of the criteria that are hidden from the writer."""
     return frozenset(name for name, shown in (evaluation.shown or {}).items() if shown is False)
 
 
 def issue_lines(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
-    """Return the first issues of an evaluation, each with its criterion and place."""
+    """The first issues of an evaluation, each with its criterion and place."""
     return tuple(map(_issue_line, evaluation.issues[:_ISSUES]))
 
 
@@ -213,7 +219,7 @@ def _issue_line(issue: Issue) -> str:
     return f"{issue.criterion.rstrip('.')}{place}: {issue}"
 
 
-# "I read the pages by their cursor instead of http_get": what was chosen, and over what.
+# Matches a choice with its alternative: "I read the pages by their cursor instead of http_get".
 _CHOICE = re.compile(
     r"\b(?:I|we)(?:['\u2019](?:ll|ve)|\s+will|\s+have)?\s+(?:\w+ly\s+)?"
     r"(?:choose|chose|chosen|decided?|opt(?:ed)?|pick(?:ed)?|select(?:ed)?|prefer(?:red)?|used?|go|went)\b"
@@ -225,13 +231,13 @@ _WAYS = re.compile(r"\b(?:tool|plan|approach|strategy|method|option|route|algori
 
 
 def decision_of(outcome: Outcome, result: ReflectionResult) -> Outcome | None:
-    """Return the outcome of a run as a decision; None unless the model says that it chose a tool or plan."""
+    """The outcome of a run as a decision; None unless the model says that it chose a tool or plan."""
     choice = next(_choices_in(result), "")
     return as_decision(outcome, choice) if choice else None
 
 
 def as_decision(outcome: Outcome, choice: str = "") -> Outcome:
-    """Return an outcome as a decision to record, with the model's words on it, if there are any."""
+    """An outcome as a decision to record, with the model's words on it, if there are any."""
     if outcome.status == "decision":
         return outcome
     decided = f"\ndecided: {_short(choice)}" if choice else ""
@@ -253,15 +259,15 @@ def _choices_in(result: ReflectionResult) -> Iterator[str]:
         tools = called.union(result.task.tools if result.task is not None else ())
         for part in parts:
             if part.get("part_kind") == "text":
-                for found in _CHOICE.finditer(as_text(part.get("content"))):
-                    if _WAYS.search(found[0]) or any(tool in found[0] for tool in tools):
-                        yield found[0].strip()
+                for choice in _CHOICE.finditer(as_text(part.get("content"))):
+                    if _WAYS.search(choice[0]) or any(tool in choice[0] for tool in tools):
+                        yield choice[0].strip()
 
 
 def failure_of(
     task: PlainTask, run_id: str, error: Exception, advice: Sequence[Advice] = (), *, trusted: bool = False
 ) -> Outcome | None:
-    """Return the outcome of a run that raised an error before it had any output.
+    """The outcome of a run that raised an error before it had any output.
 
     Returns None for errors that no lesson can prevent: a wrong configuration, and a due reflection.
     """
@@ -282,7 +288,7 @@ def failure_of(
 
 
 def _sources_of(advice: Sequence[Advice]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.source for one in advice if not one.is_note))
+    return tuple(dict.fromkeys(piece.source for piece in advice if not piece.is_note))
 
 
 TOOLS_ANSWERED = "its run had tools, whose results may come from anywhere"
@@ -290,17 +296,19 @@ ONLY_JUDGED = "no check showed how its run ended, only the opinion of a model"
 
 
 def doubt_about(result: ReflectionResult) -> str:
-    """Return why the outcome of a run may be wrong or come from outside; empty if checks showed it."""
-    versions = [one for version in result.history.versions for one in (version, *version.rejected)]
-    if result.task is None or _may_hold_tool_output(result.task, [one.conversation for one in versions]):
+    """Why the outcome of a run may be wrong or come from outside; empty if checks showed it."""
+    versions = [each for version in result.history.versions for each in (version, *version.rejected)]
+    if result.task is None or _may_hold_tool_output(
+        result.task, [version.conversation for version in versions]
+    ):
         return TOOLS_ANSWERED
     return (
-        "" if result.error is not None or _is_shown(result.history.best_version.evaluation) else ONLY_JUDGED
+        "" if result.error is not None or _has_proof(result.history.best_version.evaluation) else ONLY_JUDGED
     )
 
 
 def _may_hold_tool_output(task: PlainTask, conversations: Sequence[Conversation | None]) -> bool:
-    """Return whether a tool answered in one of the conversations, or may have, in one that is unknown."""
+    """Whether a tool answered in a conversation, or may have answered in an unknown one."""
     return any(
         bool(task.tools)
         if talk is None
@@ -315,10 +323,10 @@ def _is_tool_output(part: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_shown(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether checks or the program reached this verdict; tests that a model wrote prove nothing.
+def _has_proof(evaluation: ReflectionEvaluation) -> bool:
+    """Whether checks or the program reached this verdict; tests that a model wrote prove nothing.
 
-    Nor does a check that the writer is not shown, of what else went wrong: the lesson is about that.
+    A hidden check does not prove other problems either, and the lesson is about those.
     """
     if not evaluation.criteria_scores:
         return not evaluation.usage.requests
@@ -328,7 +336,7 @@ def _is_shown(evaluation: ReflectionEvaluation) -> bool:
 
 
 def score_of(result: ReflectionResult) -> float | None:
-    """Return the score (0..1) of the version that a run returned; None unless it was fully judged."""
+    """The score (0..1) of the version that a run returned; None unless it was fully judged."""
     return result.history.best_version.evaluation.comparable_score
 
 
@@ -346,7 +354,9 @@ def _status(result: ReflectionResult) -> Literal["failed", "partial", "success"]
 
 def _transcript(result: ReflectionResult) -> Iterator[str]:
     """Yield what was done, line by line: the last conversation, the verdicts, and the error."""
-    conversations = [one.conversation for one in result.history.versions if one.conversation is not None]
+    conversations = [
+        version.conversation for version in result.history.versions if version.conversation is not None
+    ]
     if conversations:
         yield from _conversation_lines(conversations[-1])
     for version in result.history.versions:
@@ -399,7 +409,7 @@ def _has_failed(part: Mapping[str, Any]) -> bool:
 
 
 def _long_answers(result: ReflectionResult) -> Iterator[str]:
-    """Yield the answers of tools that a transcript cuts."""
+    """The tools' answers that a transcript cuts."""
     for version in result.history.versions:
         for part in _parts_of(version.conversation) if version.conversation is not None else ():
             text = as_text(part.get("content")) if _is_tool_output(part) else ""
@@ -415,9 +425,9 @@ def _parts_of(conversation: Conversation) -> Iterator[dict[str, Any]]:
 def _version_line(version: ReflectionVersion) -> str:
     evaluation = version.evaluation.for_writer()  # a lesson ends up in the prompts of later runs
     issues = "; ".join(map(str, evaluation.issues[:_ISSUES]))
-    # A score to which a hidden criterion belongs would show that it was missed.
-    is_telling = bool(_hidden_in(version.evaluation))
-    scored = "" if is_telling else f" scored {render_score(evaluation.overall_score).strip()}"
+    # A score that includes a hidden criterion would disclose that the criterion was missed.
+    has_hidden = bool(_hidden_in(version.evaluation))
+    scored = "" if has_hidden else f" scored {render_score(evaluation.overall_score).strip()}"
     return f"version {version.iteration} ({version.strategy}){scored}: {_short(issues or 'no issue')}"
 
 
@@ -436,7 +446,7 @@ class _Run(NamedTuple):
 
 
 class RaisedErrors:
-    """The latest errors that runs raised, to find the run of an error that a caller has caught.
+    """The latest errors that runs raised, to identify the run of an error that a caller has caught.
 
     Safe to share between tasks and threads.
     """
@@ -445,13 +455,13 @@ class RaisedErrors:
         self._runs: deque[_Run] = deque(maxlen=_REMEMBERED)
 
     def add(self, outcome: Outcome) -> None:
-        """Remember the outcome of a run that raised."""
+        """Remember the outcome of a run that raised an error."""
         self._runs.append(_Run(outcome.run_id, outcome.task.description, outcome.error))
 
     def run_of(self, outcome: Outcome) -> str:
-        """Return the id of the run with an outcome: its `run_id`, else the last run that fits, else "".
+        """The id of the run with an outcome: its `run_id`, else the last matching run, else "".
 
-        The task of the run may say more than that of the outcome, such as what was tried before.
+        The task of the run may contain more than the task of the outcome, such as earlier attempts.
         """
         if outcome.run_id or not outcome.error:
             return outcome.run_id

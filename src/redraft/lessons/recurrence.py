@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redraft._words import folded, words_of
 from redraft.lessons.full_text import names_in, tokens_of
-from redraft.lessons.lesson import ADVISING, headings_of
+from redraft.lessons.lesson import ADVICE_KINDS, headings_of
 from redraft.lessons.ranking import LessonQuery, normalized
 from redraft.text.characters import without_invisible
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from redraft.lessons.index import FoundLesson
+    from redraft.lessons.index import LessonMatch
     from redraft.lessons.lesson import Lesson
     from redraft.protocols import Mistake
 
@@ -41,16 +41,16 @@ def query_of(mistake: Mistake, agent: str | None, now: datetime) -> LessonQuery:
         error=" ".join((*mistake.errors, *mistake.criteria)),
         agent=agent,
         k=CANDIDATES,
-        kinds=ADVISING,
+        kinds=ADVICE_KINDS,
         requirements=mistake.requirements,
         now=now,
     )
 
 
-def matching_lessons(mistake: Mistake, candidates: Iterable[FoundLesson]) -> list[FoundLesson]:
+def matching_lessons(mistake: Mistake, candidates: Iterable[LessonMatch]) -> list[LessonMatch]:
     """Return the lessons that are about a mistake, best first, each with the reason why it matches."""
     errors = [ErrorText(error) for error in mistake.errors]
-    matching: list[tuple[int, FoundLesson]] = []
+    matching: list[tuple[int, LessonMatch]] = []
     for found in candidates:
         if found.lesson.kind == "decision":  # no failure taught it
             continue

@@ -14,7 +14,7 @@ from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.documents import Entry, check_file, documents_of
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.lesson import KINDS, STATUSES, TRUST_MEANS, Lesson, headings_of, lesson_document
+from redraft.lessons.lesson import KINDS, STATUSES, TRUST_MEANINGS, Lesson, headings_of, lesson_document
 from redraft.lessons.lessons import approval
 from redraft.lessons.library import LessonLibrary
 from redraft.lessons.markdown import render
@@ -341,7 +341,7 @@ SLICE = Slice(
             PATH,
             "lessons/templates/lesson.html",
             lesson,
-            functions={"TRUST_MEANS": TRUST_MEANS, "headings": headings},
+            functions={"TRUST_MEANINGS": TRUST_MEANINGS, "headings": headings},
         ),
     ),
     changes=(

@@ -38,24 +38,24 @@ if TYPE_CHECKING:
 
     from redraft.protocols import ChatModel, ChatReply, ChatRequest
 
-MENDED_CONFIDENCE = 0.8
-"""An output failed, and the one that was revised for it passed."""
+FIXED_CONFIDENCE = 0.8
+"""An output failed, and its revision passed."""
 OPINION_CONFIDENCE = 0.5
-"""The model gives a cause, but nothing shows what was wrong."""
+"""The model gives a cause, but there is no evidence of what was wrong."""
 FACTS_CONFIDENCE = 0.4
-"""It is known what was wrong, but the model did not say why, or only in words that it had been given."""
+"""There is evidence of what was wrong, but the model gave no cause, or only repeated its prompt."""
 LOW_CONFIDENCE = 0.2
-"""Neither is known, or the model wrote what no lesson may contain."""
+"""There is neither evidence nor a cause, or the model wrote something that no lesson may contain."""
 MOST_STEPS = 20
 MOST_FACTS = 8
-"""Facts that a model may give in one reflection."""
+"""Maximum facts of a model in a reflection."""
 MOST_TITLE = 80
 MOST_TITLE_WORDS = 8
 MOST_TRANSCRIPT = 12_000
 MOST_SHOWN = 4_000
-"""Characters of the task, of an output and of the error that a model is shown."""
+"""Characters of the task, of an output and of the error in the prompt."""
 MOST_ISSUE = 300
-"""Characters of an issue that are quoted."""
+"""Characters of a quoted issue."""
 MOST_READ = 60_000
 """Characters that are searched for secrets before they are cut to size."""
 
@@ -71,40 +71,39 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class LessonReflection:
-    """What an outcome teaches; if its cause is systemic, also a principle and steps to replay.
-
-    `title` says it in a few words. `confidence` (0..1) says how well it is supported: by default, the model
-    gives a cause for what was shown to be wrong. `problem` says why some of the reply could not be used.
-    `names_requirements` means that its advice is what the failed checks require, and no model added to it.
-    `facts` are what the model saw of the environment, supported by errors, replies or a passing output.
-    """
+    """A lesson's content; if its cause is systemic, also a principle and steps to replay."""
 
     content: Content
     title: str = ""
+    """The lesson in a few words."""
     principle: str = ""
     replay: Replay | None = None
     usage: TokenUsage = NOTHING_USED
     confidence: float = CONFIDENCE
+    """How well it is supported (0..1); by default, the model gives a cause, and there is evidence."""
     problem: str = ""
+    """Why part of the reply could not be used."""
     names_requirements: bool = False
+    """Whether its advice consists of the requirements of the failed checks, without words of a model."""
     facts: tuple[FactFinding, ...] = ()
+    """Facts about the environment, supported by errors, replies or a passing output."""
 
 
-async def facts_only(request: ChatRequest, /) -> ChatReply:  # noqa: ARG001 (nothing is asked)
-    """Stand in for a model where none is wanted: `write_reflection` then quotes the facts alone."""
+async def facts_only(request: ChatRequest, /) -> ChatReply:  # noqa: ARG001 (it never replies)
+    """A model that is never called: `write_reflection` then only quotes the facts."""
     raise ModelError("A lesson that needs a model can't be written: none is asked.")
 
 
 async def write_reflection(outcome: Outcome, model: ChatModel) -> LessonReflection:
     """Have a model reflect on an outcome, in one call, or in two if the first reply can't be used.
 
-    The facts are quoted from the outcome, the reasons are the model's. A field in which it repeats another
-    one, the task or what was found says nothing, and gets the facts instead; asking again would not help,
-    since models that do so do it again. The prompt is limited in size, and the outcome is fenced as data.
-    Secrets are withheld from the reply, and what no lesson may contain becomes `[withheld]`. A failed or
-    partial task always yields a reflection, if necessary one without the model, and so does a success that is
-    known to have mended something; with `facts_only` as the model, those are all from the facts. Otherwise
-    raises `ModelError` if the model fails, and `OutputError` if its reply can't be used.
+    The facts are quoted from the outcome, the reasons are the model's. A field that only repeats another
+    field, the task or an issue gets the facts instead; asking again would not help, since models that repeat
+    themselves do so again. The prompt is limited in size, and the outcome is fenced as data. Secrets are
+    withheld from the reply, and anything that no lesson may contain becomes `[withheld]`. A failed or partial
+    task always yields a reflection, if necessary without the model, and so does a success that fixed a known
+    problem; with `facts_only` as the model, these come from the facts alone. Otherwise raises `ModelError` if
+    the model fails, and `OutputError` if its reply can't be used.
     """
     form = _Form(outcome)
     if model is facts_only and form.has_facts_to_tell:
@@ -133,14 +132,14 @@ class _Reply:
 
 
 def _leaves_facts_open(outcome: Outcome) -> bool:
-    """Return whether something went wrong whose messages don't show by their form what there is."""
-    is_failure = outcome.is_mandatory or outcome.is_mended
-    return is_failure and has_messages(outcome) and all(one.is_lack for one in findings_in(outcome))
+    """Whether a failure has messages, but they only show that something is missing."""
+    is_failure = outcome.is_mandatory or outcome.is_fixed
+    return is_failure and has_messages(outcome) and all(finding.is_lack for finding in findings_in(outcome))
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The questions that a model is asked about an outcome."""
+    """The questions to a model about an outcome."""
 
     outcome: Outcome
     asks_facts: bool = False
@@ -150,25 +149,27 @@ class _Form:
     @property
     def questions(self) -> dict[str, str]:
         """What each key of the reply should say."""
-        asked: dict[str, str] = {}
-        for one in fields(self.outcome.content_type):
-            heading = one.metadata["heading"]
-            asked[one.name] = f"{heading}{'' if heading.endswith('?') else ':'} {one.metadata['says']}"
-        asked["title"] = _TITLE
+        questions: dict[str, str] = {}
+        for section in fields(self.outcome.content_type):
+            heading = section.metadata["heading"]
+            questions[section.name] = (
+                f"{heading}{'' if heading.endswith('?') else ':'} {section.metadata['hint']}"
+            )
+        questions["title"] = _TITLE
         status = self.outcome.status
         if status in _SYSTEMIC:
-            asked["systemic"] = _SYSTEMIC[status]
-            asked["principle"] = _PRINCIPLE
+            questions["systemic"] = _SYSTEMIC[status]
+            questions["principle"] = _PRINCIPLE
         if self.has_steps:
-            asked["strategy_to_replay"] = _STRATEGY
-            asked["steps_to_replay"] = _STEPS[status]
+            questions["strategy_to_replay"] = _STRATEGY
+            questions["steps_to_replay"] = _STEPS[status]
         if self.asks_facts:
-            asked["facts"] = _FACTS
-        return asked
+            questions["facts"] = _FACTS
+        return questions
 
     @property
     def has_steps(self) -> bool:
-        """Whether the steps that were taken worked, so that they can be replayed."""
+        """Whether the steps worked, so that they can be replayed."""
         return self.outcome.status == "success" or (
             self.outcome.status == "decision" and not self.outcome.error
         )
@@ -176,7 +177,7 @@ class _Form:
     @property
     def has_facts_to_tell(self) -> bool:
         """Whether a reflection is written even without the model."""
-        return self.outcome.is_mandatory or self.outcome.is_mended
+        return self.outcome.is_mandatory or self.outcome.is_fixed
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -206,10 +207,12 @@ class _Form:
             "output that passed" if outcome.failed_output else "output": outcome.output,
             "error": "" if outcome.failed_output else outcome.error,
         }
-        shown = [fenced(self._bounded(text, label), label) for label, text in texts.items() if text.strip()]
+        material = [
+            fenced(self._bounded(text, label), label) for label, text in texts.items() if text.strip()
+        ]
         return _PROMPT.format(
-            ended=_MENDED if outcome.failed_output else _ENDED[outcome.status],
-            shown="\n\n".join(shown),
+            ended=_FIXED if outcome.failed_output else _ENDED[outcome.status],
+            material="\n\n".join(material),
             keys="\n".join(f"- {name}: {says}" for name, says in self.questions.items()),
             step=_NAME_THE_STEP if outcome.is_mandatory and outcome.transcript.strip() else "",
         )
@@ -222,7 +225,7 @@ class _Form:
         return without_middle(clean, MOST_SHOWN)
 
     def read(self, reply: ChatReply) -> tuple[_Reply, str]:
-        """Return the usable part of a reply, and what is wrong with the rest."""
+        """The usable part of a reply, and the problems of the rest."""
         try:
             value: Any = json_of(reply.text) if reply.parsed is None else reply.parsed
         except OutputError as error:
@@ -257,30 +260,30 @@ class _Form:
         return replace(reply, principle=principle, replay=replay), " ".join(problems)
 
     def _title(self, title: Any) -> str:
-        """Return the title in a reply; empty if there is none, or if it is the task's."""
+        """The title in a reply; empty if there is none, or if it repeats the task."""
         text = one_line(self.cleaner.redact(title)).strip("\"'`. ") if isinstance(title, str) else ""
         if not text or self.cleaner.refusal(text) or _repeats(text, self.outcome.task.description):
             return ""
         return " ".join(text.split()[:MOST_TITLE_WORDS])[:MOST_TITLE]
 
     def _facts(self, facts: Any) -> tuple[FactFinding, ...]:
-        """Return the facts in a reply that an error, a reply of a tool or the passing output supports."""
+        """The facts in a reply that an error, a reply of a tool or the passing output supports."""
         if not self.asks_facts or not isinstance(facts, list):
             return ()
-        found = list[FactFinding]()
+        findings = list[FactFinding]()
         for text in cast("list[Any]", facts)[:MOST_FACTS]:
             subject, colon, statement = text.partition(":") if isinstance(text, str) else ("", "", "")
             fact = supported(subject, statement, self.outcome) if colon else "it names no thing"
             if isinstance(fact, str):
                 logger.debug("A fact of a reflection was refused: %s: %r", fact, text)
             else:
-                found.append(fact)
-        return tuple(found)
+                findings.append(fact)
+        return tuple(findings)
 
     def _principle(self, principle: Any) -> tuple[str, str]:
-        """Return the principle in a reply, or why it is refused.
+        """The principle in a reply, or the reason for refusing it.
 
-        A sentence of the task, of a tool, of an error or of an output is no principle, however it is worded.
+        A sentence of the task, of a tool, of an error or of an output is never a principle.
         """
         if not isinstance(principle, str) or not principle.strip() or is_empty(principle):
             return "", ""
@@ -291,15 +294,15 @@ class _Form:
         return ("", why) if why else (text, "")
 
     def _replay(self, steps: Any, strategy: Any) -> tuple[Replay | None, str]:
-        """Return the steps to replay, or why they are refused.
+        """The steps to replay, or the reason for refusing them.
 
-        After a failure in the same run, those are the recorded steps that passed, never a model's words.
+        After a failure in the same run, these are the recorded steps that passed, never a model's words.
         """
-        if self.outcome.is_mended:
+        if self.outcome.is_fixed:
             steps = list(self.outcome.steps)
         if not self.has_steps or not isinstance(steps, list) or not isinstance(strategy, str):
             return None, ""
-        texts = [one for one in cast("list[Any]", steps) if isinstance(one, str)]
+        texts = [step for step in cast("list[Any]", steps) if isinstance(step, str)]
         clean = [self.cleaner.redact(" ".join(text.split())) for text in texts]
         steps_to_replay = [text for text in clean if text][:MOST_STEPS]
         idea = self.cleaner.redact(strategy)
@@ -310,7 +313,7 @@ class _Form:
         return Replay(tuple(steps_to_replay), idea, "success"), ""
 
     def reflection(self, answer: Answer[_Reply]) -> LessonReflection:
-        """Return the reflection in a reply; raises `OutputError` if it is unusable and there are no facts."""
+        """The reflection in a reply; raises `OutputError` if it is unusable and there are no facts."""
         reply, problem = answer.value, answer.problem
         texts = reply.texts | {name: self._withheld(text) for name, text in reply.refused.items()}
         texts = {name: self._for_agent(text) if name in _ADVICE else text for name, text in texts.items()}
@@ -321,8 +324,10 @@ class _Form:
         if missing and not self.has_facts_to_tell:
             raise OutputError(f"The model's reflection can't be used: {problem}", usage=answer.usage)
         facts = Facts.of(self.outcome, self.cleaner)
-        known = facts.fallback("" if texts else self.cleaner.redact(problem)) if missing else {}
-        texts = {name: self.cleaner.clean(known[name]) if name in missing else texts[name] for name in names}
+        fallback = facts.fallback("" if texts else self.cleaner.redact(problem)) if missing else {}
+        texts = {
+            name: self.cleaner.clean(fallback[name]) if name in missing else texts[name] for name in names
+        }
         return LessonReflection(
             facts.quoted_in(self.outcome.content_type(**texts)),
             reply.title or facts.title,
@@ -336,28 +341,32 @@ class _Form:
         )
 
     def _repeated(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Return the fields that say nothing of their own, or nothing that helps, and why.
+        """The fields that add nothing or do not help, each with the reason.
 
-        What happened and went wrong are facts, and the rule may be told in the words of the correction.
+        `what_happened` and `what_went_wrong` are facts, and the rule may repeat the words of the correction.
         Advice on how the task should have been written does not help the agent that carries it out.
         """
         outcome = self.outcome
-        known: dict[str, tuple[str, ...]] = {
+        sources: dict[str, tuple[str, ...]] = {
             "the task": (outcome.task.description,),
             "what was found": (*outcome.issues, " ".join(outcome.issues), outcome.error),
         }
         repeated: dict[str, str] = {}
         for name, text in texts.items():
-            sources = known | {"the question": (self.questions[name],)}
-            found = [what for what, said in sources.items() if any(_repeats(text, one) for one in said)]
-            if found and name not in _FACTUAL:
-                repeated[name] = f"it repeats {found[0]}"
+            question = {"the question": (self.questions[name],)}
+            labels = [
+                label
+                for label, source_texts in (sources | question).items()
+                if any(_repeats(text, source_text) for source_text in source_texts)
+            ]
+            if labels and name not in _FACTUAL:
+                repeated[name] = f"it repeats {labels[0]}"
             elif name == "rule" and (why := repeated_source(text, outcome)):
                 repeated[name] = why
             elif name in _ADVICE and self._is_for_author(text):
                 repeated[name] = _TO_AUTHOR
             if name != "do_differently":
-                known |= {name: (text,)}
+                sources |= {name: (text,)}
         return repeated
 
     def _is_for_author(self, text: str) -> bool:
@@ -365,20 +374,20 @@ class _Form:
         return speaks_to_author(text, "\n".join((*outcome.issues, outcome.error)))
 
     def _for_agent(self, text: str) -> str:
-        """Return advice without the sentences that speak to the author of the task; as it is if all do."""
+        """Advice without sentences that address the author of the task; unchanged if all of them do."""
         sentences = _SENTENCE.split(text)
-        useful = [one for one in sentences if not self._is_for_author(one)]
+        useful = [sentence for sentence in sentences if not self._is_for_author(sentence)]
         return text if len(useful) in (0, len(sentences)) else " ".join(useful)
 
     def _confidence(self, facts: Facts, *, is_complete: bool, is_clean: bool) -> float:
         if not is_clean:
             return LOW_CONFIDENCE
-        is_shown = facts.lines and self.outcome.doubt != ONLY_JUDGED
+        has_evidence = facts.lines and self.outcome.doubt != ONLY_JUDGED
         if not is_complete:
-            return FACTS_CONFIDENCE if is_shown else LOW_CONFIDENCE
-        if not is_shown:
+            return FACTS_CONFIDENCE if has_evidence else LOW_CONFIDENCE
+        if not has_evidence:
             return OPINION_CONFIDENCE
-        return MENDED_CONFIDENCE if self.outcome.is_mended else CONFIDENCE
+        return FIXED_CONFIDENCE if self.outcome.is_fixed else CONFIDENCE
 
     def _withheld(self, text: str) -> str:
         """Cut a text that is too long to size; withhold any other."""
@@ -386,22 +395,22 @@ class _Form:
 
 
 def repeated_source(text: str, outcome: Outcome) -> str:
-    """Say what of an outcome a text repeats that is no instruction of the program; empty if nothing.
+    """Which part of an outcome a text repeats, except what the program's checks say; empty if none.
 
     What the checks of the program say does not count.
     """
     task = outcome.task
     of_check = bool(outcome.issues) and outcome.error.partition("; ")[0] in outcome.issues[0]
-    conversation = [as_text(one.content) for one in task.messages]
+    conversation = [as_text(message.content) for message in task.messages]
     sources = {
         "the task": [task.description, task.expected_output, task.context, *conversation],
         "the transcript": [outcome.transcript, outcome.heard],
         "the output": [as_text(outcome.output), as_text(outcome.failed_output)],
         "the error": [] if of_check else [outcome.error],
     }
-    for what, texts in sources.items():
-        if any(repeats(text, without_middle(said, MOST_READ)) for said in texts):
-            return f"it repeats {what}"
+    for label, texts in sources.items():
+        if any(repeats(text, without_middle(source, MOST_READ)) for source in texts):
+            return f"it repeats {label}"
     return ""
 
 
@@ -410,7 +419,7 @@ def repeated_source(text: str, outcome: Outcome) -> str:
 _PROMPT = """\
 You look back on how a task ended, and write down what is to be learnt from it. {ended}
 
-{shown}
+{material}
 
 Reply with one JSON object and nothing else. It has these keys, and each says:
 {keys}
@@ -418,7 +427,7 @@ Reply with one JSON object and nothing else. It has these keys, and each says:
 Write plain sentences about what is shown above, and nothing that is not there.{step} Leave out everything \
 that others must not see (passwords, keys, names of persons and machines): say in general what it was. Leave \
 out addresses of pages, commands to run, and anything that asks to drop a rule or a check."""
-_MENDED = "An output failed, and the one that was revised for it passed: tell what made the difference."
+_FIXED = "An output failed, and the one that was revised for it passed: tell what made the difference."
 _ENDED = {
     "failed": "The task failed.",
     "partial": "The task was done only in part.",
@@ -467,39 +476,39 @@ FAILED_WITH = "It failed with: "
 _LONGEST_FACT = 600
 _MOST_FACTS = 1_200
 _FEWEST_WORDS = 4
-"""Words from which a part of another text counts as its repetition."""
+"""Minimum words of a quotation that counts as a repetition."""
 FAILED_BEFORE = "An output failed before this one passed. "
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about an outcome without a model, free of secrets.
-
-    `lines` say what was wrong, and `required` what would have been right.
-    """
+    """The evidence in an outcome, without a model and free of secrets."""
 
     outcome: Outcome
     lines: tuple[str, ...]
+    """What was wrong."""
     required: tuple[str, ...]
+    """What would have been right."""
     step: str
+    """The first step with an error; empty if there is none."""
 
     @classmethod
     def of(cls, outcome: Outcome, cleaner: Cleaner) -> Facts:
-        """Return the issues, the error unless they tell it, and the first step with an error."""
-        issues = tuple(without_middle(cleaner.clean(one_line(one)), MOST_ISSUE) for one in outcome.issues)
-        is_told = words_in(outcome.error) <= words_in(" ".join(outcome.issues))
-        error = () if is_told else (f"{FAILED_WITH}{_fact(cleaner.clean(outcome.error))}",)
+        """Collect the issues, the error unless the issues contain it, and the first step with an error."""
+        issues = tuple(without_middle(cleaner.clean(one_line(issue)), MOST_ISSUE) for issue in outcome.issues)
+        is_in_issues = words_in(outcome.error) <= words_in(" ".join(outcome.issues))
+        error = () if is_in_issues else (f"{FAILED_WITH}{_fact(cleaner.clean(outcome.error))}",)
         required = tuple(map(cleaner.clean, outcome.requirements))
         return cls(outcome, (*issues, *error), required, _fact(first_error(numbered(outcome.transcript))))
 
     @property
     def title(self) -> str:
-        """What is required, or else what was wrong, as a heading; empty if neither is known."""
-        facts = (*self.required, *(one.removeprefix(FAILED_WITH) for one in self.lines))
-        return next((_heading(one) for one in facts if not is_empty(one)), "")
+        """The first requirement, or else the first problem, as a heading; empty if there is neither."""
+        facts = (*self.required, *(line.removeprefix(FAILED_WITH) for line in self.lines))
+        return next((_heading(fact) for fact in facts if not is_empty(fact)), "")
 
     def quoted_in(self, content: Content) -> Content:
-        """Return a reflection that quotes the facts where they belong."""
+        """Content with the facts quoted in the fields where they belong."""
         match content:
             case Failure() | Partial():
                 return replace(
@@ -507,7 +516,7 @@ class Facts:
                     what_went_wrong=_after(self.lines, content.what_went_wrong),
                     do_differently=_after(self.required, content.do_differently),
                 )
-            case Procedure() if self.outcome.is_mended:
+            case Procedure() if self.outcome.is_fixed:
                 return replace(
                     content,
                     strategy=_after(self.required, content.strategy),
@@ -517,7 +526,7 @@ class Facts:
                 return content
 
     def fallback(self, why: str) -> dict[str, str]:
-        """Return the fields of a reflection without the model; `why` is the reason, if all are needed."""
+        """The fields of a reflection without the model; `why` is the reason if all fields are missing."""
         outcome = self.outcome
         how = "failed" if outcome.status == "failed" else "was done in part"
         wrong = list(self.lines) + ([f"The first step with an error was {self.step}"] if self.step else [])
@@ -550,16 +559,16 @@ _TO_AUTHOR = "it speaks to the author of the task"
 
 
 def _after(facts: tuple[str, ...], text: str) -> str:
-    """Return a text after the facts that it does not quote, or only the facts if it says no more."""
-    said = _plain(text)
-    missing = [one for one in facts if _plain(one.removeprefix(FAILED_WITH)) not in said]
+    """A text after the facts that it does not quote; only the facts if it adds nothing."""
+    plain = _plain(text)
+    missing = [fact for fact in facts if _plain(fact.removeprefix(FAILED_WITH)) not in plain]
     if not missing:
         return text
-    shown = without_middle("\n".join(missing), _MOST_FACTS)
-    if any(_repeats(text, one) for one in facts):
-        return shown
-    room = LONGEST - len(FAILED_BEFORE) - len(shown) - CUT_NOTICE
-    return f"{shown}\n{without_middle(text, room)}"
+    lead = without_middle("\n".join(missing), _MOST_FACTS)
+    if any(_repeats(text, fact) for fact in facts):
+        return lead
+    room = LONGEST - len(FAILED_BEFORE) - len(lead) - CUT_NOTICE
+    return f"{lead}\n{without_middle(text, room)}"
 
 
 _CLAUSE_END = re.compile(r"[.;:,]\s|\s\(")
@@ -567,12 +576,12 @@ _MORE = " ..."
 
 
 def _heading(text: str) -> str:
-    """Return a sentence as a heading: without its full stop, and if it is too long, up to a clause."""
+    """A sentence as a heading: without its full stop, and cut at a clause if it is too long."""
     line = one_line(text)
     if len(line) <= MOST_TITLE:
         return line.rstrip(". ")
     clauses = [line[: end.start()] for end in _CLAUSE_END.finditer(line[:MOST_TITLE])]
-    whole = [one for one in clauses if len(one.split()) >= _FEWEST_WORDS]
+    whole = [clause for clause in clauses if len(clause.split()) >= _FEWEST_WORDS]
     if whole:
         return whole[-1]
     cut = line[: MOST_TITLE - len(_MORE)]
@@ -588,7 +597,7 @@ def _plain(text: str) -> str:
 
 
 def _repeats(text: str, other: str) -> bool:
-    """Return whether a text says no more than another one does."""
+    """Whether a text says no more than another text."""
     words = words_in(text)
     if overlap(words, words_in(other)) >= NEAR_DUPLICATE and words:
         return True
@@ -596,7 +605,7 @@ def _repeats(text: str, other: str) -> bool:
 
 
 def _quotes(text: str, other: str) -> bool:
-    """Whether another text contains all words of a text, in this order."""
+    """Whether another text contains all words of a text, in the same order."""
     return f" {_plain(text)} " in f" {_plain(other)} "
 
 
@@ -610,7 +619,7 @@ _MENTIONS_ERROR = re.compile(
     r"\b(?:\w*Error|\w*Exception|errors?|failed|failure|Traceback|denied|refused|timed out)\b"
 )
 _LINE_LENGTHS = (600, 300, 150)
-"""Line lengths to try, one after the other, until a transcript fits."""
+"""Line lengths to try in turn until a transcript fits."""
 
 
 def numbered(transcript: str) -> str:
@@ -621,19 +630,19 @@ def numbered(transcript: str) -> str:
     lines = transcript.split("\n")
     if _NUMBERED.match(lines[0]):
         return transcript
-    shown: list[str] = []
+    entries: list[str] = []
     number = 0
     for line in lines:
         if line.strip() and not line[0].isspace():
             number += 1
-            shown.append(f"{number}. {line}")
+            entries.append(f"{number}. {line}")
         else:
-            shown.append(line)
-    return "\n".join(shown)
+            entries.append(line)
+    return "\n".join(entries)
 
 
 def first_error(transcript: str) -> str:
-    """Return the first entry of a numbered transcript with an error; empty if there is none.
+    """The first entry of a numbered transcript with an error; empty if there is none.
 
     A failed call comes before an entry that only mentions an error.
     """
