@@ -89,9 +89,9 @@ class Agent(Generic[OutputT]):
     learn from its result, with the agent's model if they have none of their own.
 
     With an `output_type`, the outputs are of that type: a pydantic model, a data class, a TypedDict, a list
-    of these, or a JSON Schema. A reply that is not becomes a version all the same, a text with an issue for
-    each place that is wrong, and is revised; if no version has the type, `best_output` is such a text, and
-    the result is no `success`.
+    of these, or a JSON Schema. A reply of another type is a version, too: a text with an issue for each place
+    that is wrong, which is revised. If no version has the type, `best_output` is such a text, and the result
+    is no `success`.
 
     An agent has no state of its runs, so it may serve many at once. A copy shares the agent's models, tools
     and store; an agent that is unpickled makes its provider's client anew. Each run is stored under the
@@ -248,12 +248,12 @@ class Agent(Generic[OutputT]):
 
     @property
     def keep(self) -> bool | Store:
-        """Where runs are stored: in the project's store (True), in a given one, or nowhere (False)."""
+        """Where runs are stored: in the project's store (True), in another store, or nowhere (False)."""
         return self._keep
 
     @property
     def definition(self) -> Mapping[str, object]:
-        """What shapes the agent's runs, by name: agents that are defined alike can continue each other's."""
+        """What shapes the agent's runs; agents with equal definitions can continue each other's runs."""
         return {
             "name": self.name,
             "model": self._origin.model,
@@ -277,12 +277,12 @@ class Agent(Generic[OutputT]):
 
     @property
     def advisors(self) -> tuple[Advisor, ...]:
-        """What advises its runs: the pattern's advisors and the agent's lessons."""
+        """The advisors of its runs: those of the pattern, and the agent's lessons."""
         return (*self._pattern.advisors, *(() if self._lessons is None else (self._lessons,)))
 
     @property
     def pattern(self) -> ReflectionPattern:
-        """The pattern of runs that are not given another."""
+        """The pattern of runs without a pattern of their own."""
         return self._pattern
 
     @property
@@ -301,7 +301,7 @@ class Agent(Generic[OutputT]):
         step: Step | None = None,
         temperature: float | None = None,
     ) -> ReflectionResult[OutputT]:
-        """Answer `query`; return the best version, why the run stopped and what it cost.
+        """Answer `query`: the best version, why the run stopped and what it cost.
 
         A query is a text, a `Task`, or a list of texts and images (Pydantic AI's `ImageUrl` and
         `BinaryContent`), which the messages of an earlier conversation may precede. `pattern` replaces the
@@ -325,7 +325,7 @@ class Agent(Generic[OutputT]):
         return run_sync(self.run(query, pattern=pattern, draft=draft, run_id=run_id))
 
     def result_of(self, record: RunRecord) -> ReflectionResult[OutputT]:
-        """Return the result of a stored run of this agent; raises `ValueError` if the run has none (yet)."""
+        """The result of a stored run of this agent; raises `ValueError` if the run has none (yet)."""
         return record.result(self._output_type)
 
     @keyword_hints(pattern="redraft.loop.pattern.ReflectionPattern")
@@ -337,7 +337,7 @@ class Agent(Generic[OutputT]):
         draft: Output | Draft | None = None,
         run_id: str | None = None,
     ) -> RunStream[OutputT]:
-        """Answer `query`, and return the run as a stream: iterate over it for the events as they happen.
+        """Answer `query` as a stream: iterate over it for the events as they happen.
 
         Models that can stream do: each piece of a draft or a revision is a `TokenEvent`. A run that is
         resumed by its `run_id` repeats its events from the beginning, with the text of a version in one
@@ -405,8 +405,8 @@ class Agent(Generic[OutputT]):
         return await run_and_store(pattern, task, verbs, step, start, origin, on_token=on_event)
 
     def for_evaluation(self, *, advised: bool = True) -> Self:
-        """Return this agent with advisors that give advice, unless `advised` is False, and learn nothing."""
-        advisors = [RecallOnly(one) for one in self.advisors if advised]
+        """A copy of this agent that learns nothing; with `advised`, its advisors still give advice."""
+        advisors = [RecallOnly(advisor) for advisor in self.advisors if advised]
         agent = copy(self)
         agent._set_pattern(replace(self._pattern, advisors=advisors), None)  # noqa: SLF001 (a copy of itself)
         return agent
@@ -414,9 +414,9 @@ class Agent(Generic[OutputT]):
     def variant(
         self, *, system_prompt: str | None = None, criteria: Sequence[Criterion] | None = None
     ) -> Self:
-        """Return this agent with another system prompt, or with other criteria in its pattern.
+        """A copy of this agent with another system prompt, or with other criteria in its pattern.
 
-        Raises `ConfigError` for a system prompt if the agent wraps one of Pydantic AI, which has its own.
+        Raises `ConfigError` for a system prompt if the agent wraps a Pydantic AI agent, which has its own.
         """
         agent = copy(self)
         if system_prompt is not None:
@@ -468,16 +468,16 @@ class Agent(Generic[OutputT]):
 
 @dataclass(frozen=True, slots=True)
 class RecallOnly:
-    """An advisor that gives the advice of another one, and learns nothing."""
+    """An advisor that gives the advice of another advisor, and learns nothing."""
 
     advisor: Advisor
 
     async def recall(self, task: PlainTask, /) -> list[Advice]:
-        """Return the other's advice."""
+        """The other's advice."""
         return await self.advisor.recall(task)
 
     async def advise_on(self, task: PlainTask, mistake: Mistake, /) -> list[Advice]:
-        """Return the other's advice on a mistake."""
+        """The other's advice on a mistake."""
         other = self.advisor
         return await other.advise_on(task, mistake) if isinstance(other, MistakeAdvisor) else []
 
@@ -486,7 +486,7 @@ class RecallOnly:
 
 
 def _calling_module() -> str:
-    """Return the name of the module in which an agent is made: the first in the stack that is not ours."""
+    """The name of the module that makes an agent: the first in the stack outside of Redraft."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("redraft."):
         frame = frame.f_back
@@ -494,10 +494,10 @@ def _calling_module() -> str:
 
 
 class Unchanged:
-    """What an option is by default, so that None can remove it."""
+    """The default of an option that None can remove."""
 
     def __repr__(self) -> str:
-        """Return the word that `help` shows."""
+        """As `help` shows it."""
         return "UNCHANGED"
 
 
@@ -507,7 +507,7 @@ UNCHANGED = cast("Any", Unchanged())
 class AdaptedAgent(Agent[OutputT]):
     """An agent of a framework whose answers are judged and revised.
 
-    It keeps its instructions, tools and settings; a version is one run of it, and a revision continues the
+    It keeps its instructions, tools and settings; each version is a run of it, and a revision continues the
     conversation of the version that it starts from.
     """
 
@@ -536,12 +536,12 @@ class AdaptedAgent(Agent[OutputT]):
         self._set_pattern(pattern, lessons)
 
     def _with_adapter(self, *, history: Sequence[Any] | None, **options: Any) -> Self:
-        """Return this agent with those fields of its adapter replaced that are not `UNCHANGED`."""
+        """A copy of this agent whose adapter has other options; `UNCHANGED` options stay."""
         if history is not UNCHANGED:
             options["history"] = tuple(history or ())
-        named = {name: value for name, value in options.items() if value is not UNCHANGED}
+        changes = {name: value for name, value in options.items() if value is not UNCHANGED}
         agent = copy(self)
-        agent._tool_agent = replace(cast("Any", self._tool_agent), **named)  # noqa: SLF001 (a copy of itself)
+        agent._tool_agent = replace(cast("Any", self._tool_agent), **changes)  # noqa: SLF001 (a copy of itself)
         return agent
 
 
@@ -559,16 +559,16 @@ class WrappedAgent(AdaptedAgent[OutputT]):
         message_history: Sequence[ModelMessage] | None = UNCHANGED,
         usage_limits: UsageLimits | None = UNCHANGED,
     ) -> Self:
-        """Return this agent with options of Pydantic AI; those of an earlier call stay unless named again.
+        """A copy of this agent with options of Pydantic AI; unnamed options of an earlier call stay.
 
-        They are passed to each run of the wrapped agent, one for each version. A fresh start begins after
+        They are passed to each run of the wrapped agent; each version is a run. A fresh start begins after
         `message_history`. None removes an option.
         """
         return self._with_adapter(deps=deps, history=message_history, limits=usage_limits)
 
 
 def _drafting_at(temperature: float, verbs: Verbs) -> Verbs:
-    """Return the verbs of a run with the first draft made at a temperature."""
+    """Verbs that make the first draft at a temperature."""
     draft = verbs.generate
     if draft is None:
         raise AssertionError("an agent drafts")

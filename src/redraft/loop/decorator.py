@@ -146,7 +146,7 @@ class ReflectedFunction(Generic[P, R]):
         return ReflectedFunction(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the best output; log a warning if it could not be judged."""
+        """The best output; a warning is logged if it could not be judged."""
         result = await self.run(*args, **kwargs)
         if result.convergence_reason is ConvergenceReason.UNJUDGED and result.stop is not None:
             detail = result.stop.detail
@@ -154,7 +154,7 @@ class ReflectedFunction(Generic[P, R]):
         return result.best_output
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
-        """Call the function in the loop; return the best version, why the run stopped and what it cost."""
+        """Call the function in the loop: the best version, why the run stopped and what it cost."""
         return await self._run(None, args, kwargs)
 
     async def run_as(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
@@ -175,7 +175,7 @@ class ReflectedFunction(Generic[P, R]):
         call = awaited(self._fn)
 
         async def generate(_prompt: str, run: RunContext) -> Draft:
-            # The caller's own feedback is for the first draft; after that, the critique replaces it.
+            # Feedback that the caller passes is for the first draft; later, the critique replaces it.
             filled = {
                 name: self._value(kind, run)
                 for name, kind in self._filled.items()
@@ -194,7 +194,7 @@ class ReflectedFunction(Generic[P, R]):
         return await run_and_store(self.pattern, task, verbs, step, None, origin)
 
     def _check_return(self) -> str:
-        """Say why the store can't restore what the annotation says that the function returns; "" if it can.
+        """Why the store can't restore outputs of the annotated type; "" if it can.
 
         Raises `ConfigError` for a type that no output has. An annotation that can't be resolved (yet) is
         ignored, and so are abstract classes, whose subclasses may be anything.
@@ -213,7 +213,7 @@ class ReflectedFunction(Generic[P, R]):
         return next(filter(None, (why_unrestorable(kind) for kind in _classes_in(members, set()))), "")
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name, possibly without those that are filled in."""
+        """The arguments of a call by name; the parameters that the run fills in may be missing."""
         try:
             arguments = self._signature.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
@@ -226,13 +226,13 @@ class ReflectedFunction(Generic[P, R]):
         return arguments
 
     def _mismatch(self, error: TypeError, kwargs: Mapping[str, Any]) -> str:
-        """Say which arguments of a call the function doesn't take."""
+        """The message for arguments that the function doesn't take."""
         parameters = self._signature.parameters.values()
-        known = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-        unknown = next((name for name in kwargs if name not in known), None)
+        accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        unknown = next((name for name in kwargs if name not in accepted), None)
         if unknown is None or str(error) != f"got an unexpected keyword argument {unknown!r}":
             return f"{self._name}(): {error}"
-        hint = meant(unknown, known)
+        hint = meant(unknown, accepted)
         if unknown == "run_id":
             hint = "Pass it as the first argument of run_as or run_as_sync."
         return f"{self._name}() got an unexpected keyword argument {unknown!r}. {hint}"
@@ -252,13 +252,13 @@ class ReflectedFunction(Generic[P, R]):
         return run_sync(self.run_as(run_id, *args, **kwargs))
 
     def _only_text(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the text that is all it takes to repeat a call; empty for calls with other arguments."""
-        given = [name for name in arguments if name not in self._filled]
-        if given != list(arguments) or len(given) != 1 or not isinstance(arguments[given[0]], str):
+        """The only argument of a call, if it is a text; empty for calls with other arguments."""
+        names = [name for name in arguments if name not in self._filled]
+        if names != list(arguments) or len(names) != 1 or not isinstance(arguments[names[0]], str):
             return ()
-        kind = self._signature.parameters[given[0]].kind
+        kind = self._signature.parameters[names[0]].kind
         is_positional = kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return (arguments[given[0]],) if is_positional else ()
+        return (arguments[names[0]],) if is_positional else ()
 
     def _verbs(self, generate: Callable[..., Any]) -> Verbs:
         return function_verbs(
@@ -298,7 +298,7 @@ def _text_of(annotation: Any) -> str:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """Return the types of a union, or a type by itself; those of an awaitable are what it gives."""
+    """The members of a union, or the type alone; an awaitable counts as the type of its result."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return [member for part in parts for member in _members(part)]
@@ -322,7 +322,7 @@ def _classes_in(annotations: Iterable[Any], seen: set[Any]) -> Iterator[type[Any
 
 
 def _field_types(kind: type[Any]) -> list[Any]:
-    """Return the types of the fields of a model, a data class or a TypedDict; none that can't be resolved."""
+    """The types of the fields of a model, a data class or a TypedDict; none if one can't be resolved."""
     if is_dataclass(kind):
         names = {field.name for field in fields(kind)}
     elif is_typeddict(kind) or is_record(kind):

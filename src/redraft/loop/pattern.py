@@ -120,9 +120,9 @@ class ReflectionPattern(AgentPattern):
 
     # When to stop.
     plateau_iterations: int = 2
-    """After how many versions without a gain to stop."""
+    """Stop after this many versions without a gain."""
     improvement_threshold: float = 0.05
-    """A gain (0..1) below this one is diminishing returns."""
+    """A gain (0..1) below this threshold is diminishing returns."""
     detect_oscillation: bool = True
     """Whether to stop when versions alternate."""
     until: Stopper | None = None
@@ -195,17 +195,17 @@ class ReflectionPattern(AgentPattern):
 
     # Running.
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
-    """How model calls that failed for a moment are repeated."""
+    """How model calls are retried after temporary failures."""
     on_failure: Literal["return", "raise"] = "return"
     """Whether an error that ends a run is returned in the result, or raised with the history."""
     preserve_all_versions: bool = True
     """False keeps the first, the best and the last version, without rejected candidates."""
     callbacks: ReflectionCallbacks | None = None
-    """Watch and steer the run."""
+    """Functions that watch and steer the run."""
     advisors: Sequence[Advisor] = ()
-    """Give advice before the run and learn from its result, such as `Lessons`."""
+    """Advisors, such as `Lessons`, give advice before the run and learn from its result."""
     on_event: Listener | None = None
-    """Gets all events of the run."""
+    """A function that gets all events of the run."""
 
     judge_options: JudgeOptions = field(init=False, repr=False)
     panels: dict[str, Panel] = field(init=False, repr=False, default_factory=dict[str, Panel])
@@ -286,17 +286,17 @@ class ReflectionPattern(AgentPattern):
         """Copies and pickles are made again from the options, and have a history of their own."""
         return _pattern_of, (
             type(self),
-            {one.name: getattr(self, one.name) for one in fields(self) if one.init},
+            {option.name: getattr(self, option.name) for option in fields(self) if option.init},
         )
 
     def rules_for(self, criteria: Sequence[QualityCriterion]) -> Rule:
-        """Return the convergence rules of a run with these criteria, whose thresholds its stop will name."""
+        """The convergence rules of a run with these criteria; its stop names their thresholds."""
         if self.until is not None or self.quality_criteria is not None or not criteria:
             return self.rules
         return self._rules(criteria)
 
     def recorded(self) -> dict[str, Any]:
-        """Return the options that the record of a run keeps, by their names."""
+        """The options that are stored in the record of a run, by name."""
         return {name: getattr(self, name) for name in RECORDED}
 
     def _rules(self, criteria: Sequence[QualityCriterion]) -> Rule:
@@ -349,16 +349,16 @@ class ReflectionPattern(AgentPattern):
         system_prompt = "" if agent is None else agent.system_prompt
         settings = getattr(agent, "model_settings", None)
         reviser = model_reviser(self, model, system_prompt, None, answer_schema(criteria), settings)
-        told = evaluation.for_writer()
+        visible = evaluation.for_writer()
         attempt = Attempt(
             number=2,
             mode="revise",
             previous=output,
-            evaluation=told,
+            evaluation=visible,
             strategy=self.revision_strategy,
             max_tokens=self.max_revision_tokens,
         )
-        return (await reviser(output, told, self._outside_a_run(attempt))).output
+        return (await reviser(output, visible, self._outside_a_run(attempt))).output
 
     def _outside_a_run(self, attempt: Attempt) -> RunContext:
         task = PlainTask("(a text to judge and mend)", task_type=self.task_type)
@@ -366,7 +366,7 @@ class ReflectionPattern(AgentPattern):
         return RunContext(task, "", attempt=attempt, rubric=rubric)
 
     def get_history(self) -> ReflectionHistory:
-        """Return the history of the last run of this pattern that ended in this context.
+        """The history of the last run of this pattern that ended in this context.
 
         The task that created the pattern (or, outside of tasks, the thread) also sees runs in other tasks.
         Before Python 3.12, `asyncio.wait_for` starts a task of its own, which `asyncio.timeout` does not; the
@@ -385,7 +385,7 @@ class ReflectionPattern(AgentPattern):
         return run.result.history
 
     def get_best_version(self) -> ReflectionVersion:
-        """Return the best version of the run of `get_history`."""
+        """The best version of the run of `get_history`."""
         return self.get_history().best_version
 
 
@@ -414,7 +414,7 @@ async def run_functions(
     start = starting_draft(draft)
     if step is None:  # nothing is stored
         return await Run(pattern, task, verbs, name="reflect").to_end(start)
-    from redraft.loop.record import Origin  # noqa: PLC0415 (needed by stored runs alone)
+    from redraft.loop.record import Origin  # noqa: PLC0415 (only stored runs need it)
 
     return await run_and_store(pattern, task, verbs, step, start, Origin("function", "reflect"))
 
@@ -430,7 +430,7 @@ def _model_of(agent: AgentLike | None) -> ChatModel | None:
 def pattern_or_default(
     pattern: ReflectionPattern | None, default: ReflectionPattern | None = None
 ) -> ReflectionPattern:
-    """Return the given pattern, else the default; raises `ConfigError` for anything but a pattern."""
+    """The pattern, or the default for None; raises `ConfigError` for any other value."""
     if pattern is None:
         return default or DEFAULT_PATTERN
     if not isinstance(pattern, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
@@ -465,15 +465,15 @@ def pattern_with(
         "budget_seconds": budget_seconds,
         "reflection_model": judge,
     }
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    overrides: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     base = pattern_or_default(pattern)
-    if not given:
+    if not overrides:
         return base
-    return ReflectionPattern(**given) if pattern is None else variant_of(base, **given)
+    return ReflectionPattern(**overrides) if pattern is None else variant_of(base, **overrides)
 
 
 def variant_of(pattern: ReflectionPattern, **changes: Any) -> ReflectionPattern:
-    """Return a changed copy of a pattern; its runs count as runs of the original."""
+    """A changed copy of a pattern; its runs count as runs of the original."""
     variant = replace(pattern, **changes)
     object.__setattr__(variant, "last_run", pattern.last_run)
     object.__setattr__(variant, "first_drafts", pattern.first_drafts)
@@ -496,21 +496,21 @@ def task_of(task: Query, pattern: ReflectionPattern) -> PlainTask:
 
 
 def check_images(task: PlainTask, model: ChatModel | None, judge: ChatModel | None) -> None:
-    """Raise `ConfigError` for images that the model, or the judge, is known not to take."""
+    """Raise `ConfigError` for images that the model or the judge does not accept."""
     if not task.all_images:
         return
-    for role, one in (("answers", model), ("judges", judge)):
-        if one is not None and not getattr(one, "takes_images", True):
-            name = getattr(one, "name", None) or type(one).__name__
+    for role, candidate in (("answers", model), ("judges", judge)):
+        if candidate is not None and not getattr(candidate, "takes_images", True):
+            name = getattr(candidate, "name", None) or type(candidate).__name__
             raise ConfigError(
                 f"The task has images, but the model that {role}, {name!r}, does not accept images."
             )
 
 
 def starting_draft(draft: Output | Draft | None) -> Draft | None:
-    """Return the draft to start a run from, if there is one; the run reads it into the output type.
+    """Convert an existing output to the draft that a run starts from; the run reads it into the output type.
 
-    Unless it reports its usage, it costs the run nothing.
+    Unless the draft reports its usage, it costs the run nothing.
     """
     if draft is None:
         return None

@@ -345,7 +345,7 @@ class Run:
             if not self.pattern.preserve_all_versions:
                 draft = replace(draft, choice=replace(draft.choice, rejected=()))
         if draft.conversation is not None:
-            self.state.keep(draft.conversation.reflections)
+            self.state.add(draft.conversation.reflections)
         # Advice that several versions got is listed once.
         seen = {(advice.source, advice.text) for advice in self.draft_advice}
         self.draft_advice += tuple(

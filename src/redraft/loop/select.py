@@ -40,7 +40,7 @@ def comparing(evaluate: Evaluator, prefer: Preference, retry: Retry, on_failure:
         if best is None or run.free_only or not evaluation.is_level_with(best.evaluation):
             return evaluation
         try:
-            # Its failures count as those of the step that it is part of.
+            # Failures of the comparison count as failures of the evaluation step.
             verdict = await retry.run(prefer, output, best.output, run, on_failure=on_failure)
         except ModelError:
             return replace(evaluation, preferred=UNDECIDED)
@@ -54,17 +54,17 @@ def comparing(evaluate: Evaluator, prefer: Preference, retry: Retry, on_failure:
     return evaluate_and_compare
 
 
-def is_better(one: ReflectionVersion, other: ReflectionVersion) -> bool:
-    """Return whether `one` is better than `other`, by their evaluations or by comparison."""
-    if one.iteration > other.iteration:  # the judge may have compared it with the best before
-        return replaces(one, other)
-    return one.evaluation.outranks(other.evaluation)
+def is_better(version: ReflectionVersion, other: ReflectionVersion) -> bool:
+    """Whether `version` is better than `other`, by their evaluations or by comparison."""
+    if version.iteration > other.iteration:  # the judge may have compared it with the best before
+        return replaces(version, other)
+    return version.evaluation.outranks(other.evaluation)
 
 
 def is_setback(last: ReflectionVersion, best: ReflectionVersion) -> bool:
-    """Return whether to go on from the best version and not from the last, which did worse.
+    """Whether the last version did worse than the best, so that the next revision starts from the best.
 
-    Generated criteria count here, although they would not have replaced the best version by the last.
+    Generated criteria count here, although they do not decide which version is the best.
     """
     if last is best:
         return False
@@ -76,19 +76,19 @@ def is_setback(last: ReflectionVersion, best: ReflectionVersion) -> bool:
 
 
 class BestScores:
-    """The best evaluations of a run so far, separate for each set of judged criteria."""
+    """The best scores of a run so far, separate for each set of judged criteria."""
 
     def __init__(self) -> None:
         self._best: dict[tuple[bool | None, frozenset[str]], tuple[float, float]] = {}
         self._gates: set[bool | None] = set()
 
     def gain(self, evaluation: ReflectionEvaluation) -> tuple[float | None, float]:
-        """Return by how much an evaluation beats the best before it and the margin of error of that.
+        """The gain of an evaluation over the best earlier evaluation, and its margin of error.
 
-        It counts among those before from now on. Only versions judged by the same criteria are compared;
-        without an earlier one, the gain is None. Passing the gates for the first time adds 1 to the gain, and
-        failing them again subtracts 1, whatever else was judged, since the judge is not called after a failed
-        gate.
+        The evaluation then counts as an earlier one. Only versions judged by the same criteria are compared;
+        the gain of the first such version is None. Passing the gates for the first time adds 1 to the gain,
+        and failing them again subtracts 1, whatever else was judged, since the judge is not called after a
+        failed gate.
         """
         score, gates, judged = evaluation.overall_score, evaluation.gates_passed, evaluation.judged
         if score is None:
@@ -111,7 +111,7 @@ class BestScores:
 
 
 def select(versions: Sequence[ReflectionVersion], selection: Selection) -> ReflectionVersion:
-    """Return the best version of a run.
+    """The best version of a run.
 
     A version that a callback accepted always wins. `first_satisfactory` falls back to `highest_score`.
     """
@@ -143,6 +143,6 @@ def _weighted(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
 def first_best_last(
     versions: Sequence[ReflectionVersion], best: ReflectionVersion
 ) -> tuple[ReflectionVersion, ...]:
-    """Return the first, the best and the last version in their order, each once."""
+    """The first, the best and the last version in their order, each once."""
     preserved = {version.iteration: version for version in (versions[0], best, versions[-1])}
     return tuple(preserved[iteration] for iteration in sorted(preserved))

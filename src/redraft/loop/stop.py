@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 Rule: TypeAlias = "Callable[[Sequence[ReflectionVersion]], Stop | None]"
-"""A stop rule of Redraft's; one of a caller's, a `Stopper`, may return other things that mean a stop."""
+"""A stop rule of Redraft; a caller's `Stopper` may return other values that mean a stop."""
 IN_A_ROW = 3
-"""How many versions in a row must be alike to count as stuck."""
+"""Versions in a row that must be alike to count as stuck."""
 
 
 def first(*rules: Stopper) -> Rule:
-    """Combine rules: the first one with a reason decides. A caller's own rule gets copies of the versions."""
+    """Combine rules: the first reason decides. A caller's own rule gets copies of the versions."""
     ours = [getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft.") for rule in rules]
 
     def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | None:
@@ -50,7 +50,7 @@ def first(*rules: Stopper) -> Rule:
 
 
 class _Copies(Sequence[ReflectionVersion]):
-    """Copies of versions, each made when it is looked at: most rules look at the last one or two."""
+    """Copies of versions, each made on access: most rules look at the last version or two."""
 
     def __init__(self, versions: Sequence[ReflectionVersion]) -> None:
         self._versions = versions
@@ -88,7 +88,7 @@ def stop_of(answer: object, versions: Sequence[ReflectionVersion]) -> Stop | Non
 
 
 def after(reason: ConvergenceReason, what: str, version: ReflectionVersion) -> Stop:
-    """Return a stop after a version, for a decision that is not a built-in rule's."""
+    """A stop after a version, for a decision outside the built-in rules."""
     score = version.evaluation.overall_score
     detail = f"{what} version {version.iteration} ({scored(version)})."
     return Stop(reason, detail, {"version": version.iteration, "score": score})
@@ -101,9 +101,9 @@ def quality_met(
     threshold: float | None = None,
     criteria: Mapping[str, float] | None = None,
 ) -> Stop | None:
-    """Stop when the last version is satisfactory, unless generated criteria keep an earlier one that is not.
+    """Stop when the last version is satisfactory, unless generated criteria keep a version that is not.
 
-    The evaluator has decided so; `threshold` and the thresholds of `criteria` only explain it.
+    The evaluator decides what is satisfactory; `threshold` and the thresholds of `criteria` only explain it.
     """
     last = versions[-1]
     if not last.evaluation.satisfactory:
@@ -117,9 +117,9 @@ def quality_met(
         if score < threshold:  # a custom evaluator may decide by more than the score
             detail = f"Version {last.iteration} is satisfactory by its evaluator, and scored {score:.2f}"
     met = [
-        f"{in_prose(name)} {compared(known, '>=', least)}"
+        f"{in_prose(name)} {compared(criterion_score, '>=', least)}"
         for name, least in (criteria or {}).items()
-        if (known := scores.get(name)) is not None and known >= least
+        if (criterion_score := scores.get(name)) is not None and criterion_score >= least
     ]
     if met:
         detail += f", and every criterion is at its threshold: {listed(met)}"
@@ -154,8 +154,8 @@ def unjudged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     """Stop when no critique says what to revise: something could not be judged, and all else is met.
 
     If the next revision would start from an earlier version, which is known to fall short, it takes two such
-    versions in a row. Stop as well when all given criteria are met and generated ones could not be judged,
-    unless another generated one is known to fall short.
+    versions in a row. Stop as well when all of the user's criteria are met and generated criteria could not
+    be judged, unless another generated criterion is known to fall short.
     """
     last = versions[-1]
     evaluation = last.evaluation
@@ -321,7 +321,7 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
             return None
     messages = [" ".join(issue.message.split()) for issue in latest.issues]
     numbers = [version.iteration for version in last]
-    more = [f"and {len(messages) - 3} more"] if len(messages) > 3 else []  # noqa: PLR2004 (enough to recognise them)
+    more = [f"and {len(messages) - 3} more"] if len(messages) > 3 else []  # noqa: PLR2004 (enough to recognise the issues)
     before, after = scored(last[0]), scored(last[-1])
     change = f"stayed at {after}" if before == after else f"went from {before} to {after}"
     detail = (
@@ -332,13 +332,13 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
 
 
 def same_issues(issues: Iterable[Issue], among: Sequence[Issue]) -> bool:
-    """Return whether each of `issues` is also among the others."""
+    """Whether each of `issues` is also in `among`."""
     return all(any(same_issue(issue, other) for other in among) for issue in issues)
 
 
-def same_substance(one: str, other: str) -> bool:
-    """Return whether two texts differ only in white space, case and punctuation at word ends."""
-    return one == other or _substance(one) == _substance(other)
+def same_substance(text: str, other: str) -> bool:
+    """Whether two texts differ only in white space, case and punctuation at word ends."""
+    return text == other or _substance(text) == _substance(other)
 
 
 def _substance(text: str) -> list[str]:

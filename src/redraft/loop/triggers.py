@@ -52,22 +52,21 @@ CAN_NOT_FIRE: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReflectionTriggers:
-    """What triggers a reflection in the middle of a run; completion always does.
-
-    `step_interval` counts steps of the model. `tool_result` names tools: an empty set stands for any tool,
-    None switches the trigger off. `quality_drop` is how far a score falls below the best. At most `most`
-    reflections are made in a run.
-    """
+    """What triggers a reflection in the middle of a run."""
 
     step_interval: int | None = None
+    """Steps of the model between two reflections."""
     error: bool = False
     tool_result: frozenset[str] | None = None
+    """The tools after which to reflect; an empty set means any tool, None switches the trigger off."""
     quality_drop: float | None = None
+    """How far below the best score to reflect."""
     manual: bool = False
     most: int = MOST_REFLECTIONS
+    """The most reflections in a run."""
 
     def names(self) -> tuple[str, ...]:
-        """Return the triggers that are on, besides completion."""
+        """The triggers that are on, besides completion, which always is."""
         on = {
             "step_interval": self.step_interval is not None,
             "error": self.error,
@@ -86,9 +85,9 @@ class ReflectionTriggers:
                 )
 
     def fired(self, step: int, *, failed: bool, tools: frozenset[str]) -> str | None:
-        """Return the trigger that fires after `step` model steps, if one does.
+        """The trigger that fires after `step` model steps, if any does.
 
-        `failed` says whether something went wrong since the step before, `tools` which of them answered.
+        `failed` says whether something went wrong since the step before; `tools` are the tools that answered.
         """
         if self.error and failed:
             return "error"
@@ -113,8 +112,8 @@ def triggers_of(
 ) -> ReflectionTriggers:
     """Read the options of a pattern.
 
-    A trigger is on if it is listed or if its own option is given; one that is listed without its option takes
-    the default. Raises `ConfigError` for an unknown trigger, a value out of range, and a contradiction.
+    A trigger is on if it is listed or if its own option is set; a listed trigger without its option takes the
+    default. Raises `ConfigError` for an unknown trigger, a value out of range, and a contradiction.
     """
     listed = reflection_triggers
     check_list("reflection_triggers", listed)
@@ -157,25 +156,25 @@ def triggers_of(
 
 
 class RunState:
-    """The state of one run for its verbs: what is left of its budget, who listens, when to reflect.
+    """The state of a run for its verbs: its steps, and when to reflect.
 
-    It exists before the run begins, since a program may hold it (`reflect_now`); the run then joins it.
+    It exists before the run begins, since a program may hold it (`reflect_now`); the run then attaches to it.
     """
 
     def __init__(self, triggers: ReflectionTriggers = NO_TRIGGERS) -> None:
         self.triggers = triggers
         self.steps: Steps
-        """The steps of the run, which know its budget and its listener."""
+        """The steps of the run, which have its budget and its listener."""
         self.mistakes: MistakeAdvice | None = None
-        """The advice on what fails in the run, if an advisor gives any."""
+        """Advice on mistakes in the run, if an advisor gives any."""
         self._model: ChatModel | None = None
-        self._notes: dict[str, str] = {}
+        self._diagnostics: dict[str, str] = {}
         self._reflections: dict[tuple[int, int, str], Reflection] = {}
         self._is_requested = False
 
-    def attach(self, steps: Steps, notes: dict[str, str], model: ChatModel | None = None) -> None:
-        """Join the run that takes these steps; `notes` become its diagnostics, and `model` reflects."""
-        self.steps, self._notes, self._model = steps, notes, model
+    def attach(self, steps: Steps, diagnostics: dict[str, str], model: ChatModel | None = None) -> None:
+        """Attach the run that takes these steps and has these diagnostics; `model` reflects."""
+        self.steps, self._diagnostics, self._model = steps, diagnostics, model
 
     @property
     def reflections(self) -> tuple[Reflection, ...]:
@@ -183,7 +182,7 @@ class RunState:
         return tuple(self._reflections.values())
 
     def spent(self, role: ModelRole, used: TokenUsage) -> ConvergenceReason | None:
-        """Return the budget that is spent, counting what the step under way has used, if one is."""
+        """The spent budget, if any, counting what the current step has used."""
         tally = self.steps.tally
         if reason := tally.spent(used):
             return reason
@@ -191,23 +190,23 @@ class RunState:
         return ConvergenceReason.TOKEN_BUDGET if left is not None and used.total_tokens >= left else None
 
     def add_usage(self, role: ModelRole, used: TokenUsage) -> None:
-        """Count what was used by a step that did not finish."""
+        """Count the usage of a step that did not finish."""
         self.steps.tally.add(role, used)
 
     def request_reflection(self) -> bool:
-        """Request a reflection; return whether there will be one at the next opportunity.
+        """Request a reflection at the next opportunity; False if there will be none.
 
         Raises `ConfigError` if the pattern does not have the trigger `manual`.
         """
         if not self.triggers.manual:
             raise ConfigError("reflect_now() needs 'manual' among the pattern's reflection_triggers.")
-        if self._is_requested or not self._has_room():
+        if self._is_requested or not self._is_below_limit():
             return False
         self._is_requested = True
         return True
 
     async def is_requested(self, step: int) -> bool:
-        """Return, once, whether a reflection was requested; this is a step, so that a resumed run agrees."""
+        """Take a request for a reflection, if any; this is a step, so that a resumed run agrees."""
         ask = step_context.get().step
         return self.triggers.manual and await ask(f"asked {step}", bool, self._take_request)
 
@@ -216,38 +215,40 @@ class RunState:
         return requested
 
     def before(self, iteration: int) -> Reflection | None:
-        """Return the reflection before a version, if there was one: the step that asks may be a retry."""
-        found = (one for one in self.reflections if one.iteration == iteration and one.step == 0)
-        return next(found, None)
+        """The reflection already made before a version, if any: the step that asks may be a retry."""
+        for reflection in self.reflections:
+            if reflection.iteration == iteration and reflection.step == 0:
+                return reflection
+        return None
 
-    def _has_room(self) -> bool:
+    def _is_below_limit(self) -> bool:
         return len(self._reflections) < self.triggers.most
 
-    async def reflect(self, trigger: str, step: int, run: RunContext, shown: str) -> Reflection | None:
-        """Ask the model for a short message on the work so far, `shown`; None if no more are allowed.
+    async def reflect(self, trigger: str, step: int, run: RunContext, work: str) -> Reflection | None:
+        """Ask the model for a short message on the `work` so far; None if no more are allowed.
 
         A failure of the model is logged and becomes a diagnostic; it is never raised.
         """
         model = self._model
-        if model is None or not self._has_room() or self.steps.tally.spent():
+        if model is None or not self._is_below_limit() or self.steps.tally.spent():
             return None
         blank = Reflection(trigger, "", run.iteration, step)
 
         async def look_back(request: ChatRequest) -> Reflection:
             return await self._ask(model, request, blank)
 
-        request = ChatRequest(reflection_turns(run.task, trigger, shown), role="reflection")
+        request = ChatRequest(reflection_turns(run.task, trigger, work), role="reflection")
         try:
             reflection = await self.steps.inside(f"reflect {trigger} {step}", Reflection, look_back, request)
         except UnfinishedError as error:
             if error.reason is None:
                 raise
-            self._notes["reflection_failed"] = f"A reflection ({trigger}) failed: {error}"
+            self._diagnostics["reflection_failed"] = f"A reflection ({trigger}) failed: {error}"
             return None
-        self.keep([reflection])
+        self.add([reflection])
         if reflection.problem:
             logger.warning("The reflection on %s failed and was left out: %s", trigger, reflection.problem)
-            self._notes["reflection_failed"] = f"A reflection ({trigger}) failed: {reflection.problem}."
+            self._diagnostics["reflection_failed"] = f"A reflection ({trigger}) failed: {reflection.problem}."
         else:
             self.steps.emit(Reflected(self.steps.run_id, trigger, reflection.text, step))
         return reflection
@@ -266,16 +267,16 @@ class RunState:
         except Exception as error:
             if over_budget(error):
                 raise
-            known = error.usage if isinstance(error, RedraftError) else None
-            used = (known or NOTHING_USED) + TokenUsage(failed_requests=failed)
+            usage = error.usage if isinstance(error, RedraftError) else None
+            used = (usage or NOTHING_USED) + TokenUsage(failed_requests=failed)
             return replace(blank, usage=used, problem=f"{type(error).__name__}: {error}")
         used = reply.usage + TokenUsage(failed_requests=failed)
         return replace(blank, text=cut_at_word(reply.text), usage=used)
 
-    def keep(self, reflections: Iterable[Reflection]) -> None:
-        """Add reflections and their cost, unless they are known already.
+    def add(self, reflections: Iterable[Reflection]) -> None:
+        """Add reflections and their cost, each once.
 
-        A resumed run has some of them from its record: they count, too.
+        A resumed run gets earlier reflections from its record: they count, too.
         """
         for reflection in reflections:
             key = reflection.iteration, reflection.step, reflection.trigger
@@ -285,7 +286,7 @@ class RunState:
 
 
 def state_of(run: RunContext) -> RunState:
-    """Return the state of the run that a verb works in; outside of a run, one without budget or listener."""
+    """The state of the current run; outside of a run, a state without budget or listener."""
     if run.state is not None:
         return run.state
     state = RunState()
@@ -294,7 +295,7 @@ def state_of(run: RunContext) -> RunState:
 
 
 def reflecting_generator(generate: Generator) -> Generator:
-    """Wrap a generator to reflect first if that is due; the reflection joins the critique."""
+    """Wrap a generator to reflect first if a trigger fires; the reflection joins the critique."""
 
     async def reflect_and_generate(prompt: str, run: RunContext, /) -> Draft:
         reflection = await _reflection(run)
@@ -304,7 +305,7 @@ def reflecting_generator(generate: Generator) -> Generator:
 
 
 def reflecting_reviser(revise: Reviser) -> Reviser:
-    """Wrap a reviser to reflect first if that is due; the reflection joins the critique."""
+    """Wrap a reviser to reflect first if a trigger fires; the reflection joins the critique."""
 
     async def reflect_and_revise(
         output: Output, evaluation: ReflectionEvaluation, run: RunContext, /
@@ -318,7 +319,7 @@ def reflecting_reviser(revise: Reviser) -> Reviser:
 
 
 async def _reflection(run: RunContext) -> Reflection | None:
-    """Reflect on the versions so far if that was requested, or if the last one scored much worse."""
+    """Reflect on the versions so far on request, or if the last version scored much worse."""
     versions, state = run.versions, state_of(run)
     if not versions:
         return None
@@ -329,12 +330,12 @@ async def _reflection(run: RunContext) -> Reflection | None:
     )
     if not trigger:
         return None
-    shown = {version.iteration: version for version in (highest(versions), *versions[-SHOWN_VERSIONS:])}
-    return await state.reflect(trigger, 0, run, versions_shown(list(shown.values())))
+    selected = {version.iteration: version for version in (highest(versions), *versions[-SHOWN_VERSIONS:])}
+    return await state.reflect(trigger, 0, run, render_versions(list(selected.values())))
 
 
 def _fell_behind(state: RunState, versions: Sequence[ReflectionVersion]) -> bool:
-    """Return whether the last version scored below the best before it by the threshold or more.
+    """Whether the last version scored below the best before it by the threshold or more.
 
     A drop within the margin of error is no drop.
     """
@@ -357,7 +358,7 @@ def _advised(run: RunContext, reflection: Reflection | None) -> RunContext:
 
 
 def _with_reflection(reflection: Reflection | None, draft: Draft) -> Draft:
-    """Keep a reflection with the draft that followed it, so that a resumed run has it."""
+    """Store a reflection with the draft that followed it, so that a resumed run has it."""
     if reflection is None:
         return draft
     conversation = draft.conversation or Conversation()
@@ -367,7 +368,7 @@ def _with_reflection(reflection: Reflection | None, draft: Draft) -> Draft:
 
 
 MOST_SHOWN = 12_000
-"""Characters of a record that the model sees: the last ones."""
+"""Characters of the record of the work that the model sees: the last ones."""
 MOST_SAID = 1_200
 """Characters of a reflection that go into the conversation."""
 SHOWN_VERSIONS = 3
@@ -393,17 +394,17 @@ Say nothing that the record does not support, and give no answer to the task."""
 LEAD = "A look back at the work so far (advice for the same task, no new one):"
 
 
-def reflection_turns(task: PlainTask, trigger: str, shown: str) -> tuple[Message, ...]:
-    """Return the turns that ask for a reflection; `shown` is fenced as data."""
-    asked = f"The task:\n{task.description}"
-    record = fenced(_tail(shown), "record of the work")
+def reflection_turns(task: PlainTask, trigger: str, work: str) -> tuple[Message, ...]:
+    """The messages that ask for a reflection; `work` is fenced as data."""
+    task_text = f"The task:\n{task.description}"
+    record = fenced(_tail(work), "record of the work")
     return (
         Message("system", ROLE),
-        Message("user", f"{asked}\n\n{WHY[trigger]}\n\n{record}\n\n{FORM}"),
+        Message("user", f"{task_text}\n\n{WHY[trigger]}\n\n{record}\n\n{FORM}"),
     )
 
 
-def versions_shown(versions: Sequence[ReflectionVersion]) -> str:
+def render_versions(versions: Sequence[ReflectionVersion]) -> str:
     """Render the last versions with their critique, for a reflection between two versions."""
     return "\n\n".join(
         f"Version {version.iteration}, score {scored(version)}:\n"
@@ -413,12 +414,12 @@ def versions_shown(versions: Sequence[ReflectionVersion]) -> str:
 
 
 def note(text: str) -> str:
-    """Return a reflection as it goes into a conversation."""
+    """A reflection as a message in the conversation."""
     return f"{LEAD}\n{text}"
 
 
 def cut_at_word(text: str) -> str:
-    """Return a reply, cut after the last word that fits."""
+    """Shorten a reply to the last word that fits."""
     text = text.strip()
     if len(text) <= MOST_SAID:
         return text
