@@ -163,7 +163,7 @@ def test_a_summary_has_versions_reason_and_usage():
     assert lines[1] == "* version 2  1.00  revise"
     assert lines[2] == "Stopped: the quality threshold was met (quality_met)."
     assert lines[3] == "Returned: version 2, satisfactory."
-    assert lines[4].startswith("Used: 0 tokens in 0 calls, cost unknown, ")
+    assert lines[4].startswith("Used: tokens and cost not reported, ")
 
 
 def test_every_reason_has_a_sentence():

@@ -1136,7 +1136,12 @@ def render_score(score: float | None) -> str:
 
 
 def render_usage(usage: TokenUsage) -> str:
-    """Render tokens, calls and cost, such as `1,234 tokens in 2 calls, cost unknown`."""
+    """Tokens, calls and cost in prose, such as `1,234 tokens in 2 calls, cost unknown`.
+
+    Functions of the user that report nothing have used an unknown amount, not none.
+    """
+    if usage == NOTHING_REPORTED:
+        return "tokens and cost not reported"
     cost = "cost unknown" if usage.cost_usd is None else render_usd(usage.cost_usd)
     failed = f" ({usage.failed_requests} failed)" if usage.failed_requests else ""
     calls = "1 call" if usage.requests == 1 else f"{usage.requests} calls"
@@ -1148,4 +1153,5 @@ def render_usd(dollars: float) -> str:
     return f"${dollars:.4f}" if dollars == 0 or dollars >= SMALLEST_USD else f"<${SMALLEST_USD}"
 
 
+NOTHING_REPORTED = TokenUsage(cost_usd=None)
 SMALLEST_USD = 0.0001

@@ -60,7 +60,7 @@ def test_a_result_in_a_notebook_shows_versions_stop_output_and_changes():
         "at most 3",
         "all criteria met",
         "(quality_met)",
-        "cost unknown",
+        "tokens and cost not reported",
     ):
         assert part in text
     assert page.texts[page.texts.index("Output") + 1] == "one two three"

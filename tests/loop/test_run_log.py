@@ -34,7 +34,7 @@ def test_the_start_the_versions_and_the_end_are_logged(caplog):
     assert second == f"Run {result.run_id}: version 2 scored 1.00, the best so far."
     assert end.startswith(
         f"Run {result.run_id} stopped: the quality threshold was met (quality_met). "
-        "It returned version 2, satisfactory. Used: 0 tokens in 0 calls, cost unknown, 0."
+        "It returned version 2, satisfactory. Used: tokens and cost not reported, 0."
     )
     assert not any("Lovelace" in line or "one two" in line for line in (begin, first, second, end))
 
