@@ -212,14 +212,19 @@ class Total(BaseModel):
     total: int
 
 
-@pytest.mark.parametrize("surface", ["stored", "made"])
-def test_criteria_in_their_short_forms_grade_a_case(surface):
+@pytest.mark.parametrize("surface", ["made", "stored", "written"])
+def test_criteria_in_their_short_forms_grade_a_case(surface, tmp_path):
     criteria = [re.compile("total"), Total]
     case = EvalCase("a", PlainTask("Add 2 and 3."), criteria)
-    if surface == "stored":
+    if surface != "made":
         keep = MemoryStore()
         Agent(ScriptedModel(['{"total": 5}']), criteria=criteria, keep=keep).run_sync("Add 2 and 3.")
         case = case_of(asyncio.run(Runs(keep).get()))
+    if surface == "written":
+        path = tmp_path / "cases.yaml"
+        add_cases(path, [case])
+        assert f"schema: {__name__}:Total" in path.read_text("utf-8")
+        [case] = read_cases(path)
     grader = graders_of([case])[case.id]
     good, bad = (asyncio.run(grader(case, text)) for text in ('{"total": 5}', '{"total": "five"}'))
     assert (good.overall_score, bad.overall_score) == (1.0, 0.5)

@@ -17,6 +17,7 @@ from redraft._texts import as_text, shortened
 from redraft._validation import check_choice, check_share, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, OutputError
+from redraft.evaluate.checks import with_class
 from redraft.evaluate.criteria import criteria_of
 from redraft.loop.criteria_file import CriteriaReader, criterion_entry, modules_in
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
@@ -213,7 +214,7 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
                     f"The run {record.run_id!r}: the criterion {one['name']!r} is a {noun} that can't be "
                     "imported; define it at the top of a module."
                 )
-        criteria.append(QualityCriterion(**one))
+        criteria.append(with_class(QualityCriterion(**one)))
     first = record.versions[0] if record.versions else None
     task = replace(record.task, tools=())
     if record.origin.surface == "reflected" and record.origin.arguments:

@@ -56,16 +56,15 @@ SLOW_PATTERNS = "look-around, back-references and \\b are slow, so do without th
 def schema(criterion: QualityCriterion) -> Evaluator:
     """Check an output against a schema: 1.0 if it is valid, else 0.0 with an issue for each error.
 
-    Configuration: `schema`, a JSON Schema as a dict or bool, or a class that pydantic can validate (or its
-    name, `"package.module:name"`), whose own validators then decide; `raw`, True to reject JSON in a Markdown
-    fence. A text is parsed as JSON first.
+    Configuration: `schema`, a JSON Schema as a dict or bool, or a class that pydantic can validate, whose own
+    validators then decide; `raw`, True to reject JSON in a Markdown fence. A text is parsed as JSON first.
     The issues, at most 20, name a JSON pointer, what was expected there, and what was found. Raises
     `ConfigError` for an invalid schema, or one that refers to another file or address: nothing is ever
     fetched.
     """
     check_keys(criterion, "schema", "raw")
     raw, name = is_raw(criterion), criterion.name
-    given = schema_of(criterion)
+    given = required(criterion, "schema")
     if isinstance(given, type) or get_origin(given) is not None:
         return _class_check(criterion, given, raw=raw)
     compiled = _compile(criterion, given)
@@ -386,13 +385,19 @@ def function_of(criterion: QualityCriterion) -> Callable[..., Any]:
     return _imported(criterion, "function", "callable")
 
 
-def schema_of(criterion: QualityCriterion) -> Any:
-    """The schema or class of a criterion; raises `ConfigError` if it has none or it can't be imported."""
-    return _imported(criterion, "schema", "a dict, a bool, a class")
+def with_class(criterion: QualityCriterion) -> QualityCriterion:
+    """The criterion with the class that its `schema` names as `package.module:name`, if it names one.
+
+    Only for criteria of trusted files and records: models and clients send schemas, too, and must not be able
+    to import a module. Raises `ConfigError`.
+    """
+    if criterion.evaluator != "schema" or not isinstance(criterion.evaluator_config.get("schema"), str):
+        return criterion
+    kind = _imported(criterion, "schema", "a JSON Schema")
+    return replace(criterion, evaluator_config={**criterion.evaluator_config, "schema": kind})
 
 
 def _imported(criterion: QualityCriterion, key: str, expected: str) -> Any:
-    """A value of the configuration, which may be named `package.module:name`, as records name it."""
     value = required(criterion, key)
     if not isinstance(value, str):
         return value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._pointers import path_of
 from redraft._texts import limits_in_words, listed
-from redraft.evaluate.checks import function_of, schema_of
+from redraft.evaluate.checks import function_of
 from redraft.evaluate.command import runs_program
 from redraft.evaluate.criteria import needs_model, required
 from redraft.evaluate.function_words import messages_in, messages_of
@@ -292,7 +292,7 @@ def _of_schema(criterion: QualityCriterion) -> list[Requirement]:
 
 def _schema_of(criterion: QualityCriterion) -> dict[str, Any]:
     """Return the JSON Schema of a criterion; empty if there is none, or anything is allowed."""
-    schema = schema_of(criterion)
+    schema = required(criterion, "schema")
     if not isinstance(schema, dict | bool):
         schema = _schema_of_class(schema)
     return cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}

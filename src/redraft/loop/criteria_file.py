@@ -16,7 +16,8 @@ from redraft._locks import check_regular
 from redraft._validation import nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError
-from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model
+from redraft.evaluate.checks import with_class
+from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model, recorded
 from redraft.evaluate.evidence import sources_of
 from redraft.evaluate.panel import panel
 from redraft.text.yaml import KeyPath, dump_yaml, end_of_list, line_of, load_yaml
@@ -99,10 +100,10 @@ def read_criteria(path: Path, text: str | None = None) -> CriteriaFile:
 
     A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`, `weight`,
     `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate`, `origin` and `shown`. A
-    function is named `module:name`; the module may be next to the file, and so are test files. Without
-    `criteria`, the defaults of the `task_type` apply. `output_type` names a file with a JSON Schema, relative
-    to this one. With `text`, that is read in place of the file's. Raises `ConfigError` with the file, the
-    line and the key of each mistake.
+    function or class is named `module:name`; the module may be next to the file, and so are test files.
+    Without `criteria`, the defaults of the `task_type` apply. `output_type` names a file with a JSON Schema,
+    relative to this one. With `text`, that is read in place of the file's. Raises `ConfigError` with the
+    file, the line and the key of each mistake.
     """
     if text is None:
         text = criteria_text(path)
@@ -247,7 +248,7 @@ class CriteriaReader:
         if (tests := fields.get("evaluator_config", {}).get("tests")) is not None:
             fields["evaluator_config"] = {**fields["evaluator_config"], "tests": self._located(tests)}
         try:
-            criterion = QualityCriterion(**fields)
+            criterion = with_class(QualityCriterion(**fields))
             try_out(criterion)
         except ConfigError as error:
             key = _first_named(fields.get("evaluator_config", {}), str(error))
@@ -313,10 +314,10 @@ def try_out(criterion: QualityCriterion) -> None:
 def criterion_entry(criterion: QualityCriterion) -> dict[str, Any]:
     """Return a criterion as it is written in a file: its name, and what is not left at its default."""
     plain, entries = QualityCriterion(criterion.name), {"name": criterion.name}
+    [data] = recorded([criterion])
     for one in fields(criterion):
-        value = getattr(criterion, one.name)
-        if value != getattr(plain, one.name):
-            entries["config" if one.name == "evaluator_config" else one.name] = to_json(value)
+        if getattr(criterion, one.name) != getattr(plain, one.name):
+            entries["config" if one.name == "evaluator_config" else one.name] = data[one.name]
     return entries
 
 
