@@ -95,7 +95,7 @@ REFUSED = {
         {"task": "x", "criteria": code("function", function="os.path:exists")},
     ),
     "a hidden field": check(criteria=[{"name": "x", "evaluator_config": {"function": "os.path:exists"}}]),
-    "a class as a schema": sent("schema", schema="linked.evil:run"),
+    "a class as a schema": sent("schema", schema="pydantic:BaseModel"),
     "a schema elsewhere": sent("schema", schema={"$ref": "file:///etc/passwd"}),
     "a schema on the network": sent("schema", schema={"$ref": "http://127.0.0.1:9/x"}),
     "criteria and a file": check(criteria=["x"], criteria_file="c.yaml"),
