@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ ATTACKS = {
     "list processes": "ls /proc",
     "read the parent": "cat /proc/$PPID/environ",
     "write over a secret": "echo x > $SECRET",
-    "write beside": "echo x > $SECRET.new",
+    "write next to it": "echo x > $SECRET.new",
     "write to the temporary folder": "echo x > /tmp/redraft-attack",
     "change a mode": "chmod 777 $SECRET",
     "touch": "touch -c $SECRET",
@@ -106,11 +107,12 @@ def test_attacks_are_denied(user, world):
 
 
 def alive(marker):
-    return [
-        path
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if marker.encode() in (path.read_bytes() if path.exists() else b"")
-    ]
+    processes = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            if marker.encode() in path.read_bytes():
+                processes.append(path)
+    return processes
 
 
 @pytest.mark.parametrize(

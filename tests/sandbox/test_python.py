@@ -256,7 +256,7 @@ def test_a_mistake_is_not_taken_for_a_missing_feature(source):
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "features"),
     [
         ("return next((x for x in [1]), None)", [("next() of a generator", 1)]),
         ("x = map(str, [1])\nreturn next(x)", [("next() of a generator", 2)]),
@@ -266,8 +266,8 @@ def test_a_mistake_is_not_taken_for_a_missing_feature(source):
         ("x = {}\ndel x['a']\ndef f():\n    yield 1", [("'del' statement", 2), ("yield expressions", 4)]),
     ],
 )
-def test_missing_features_are_found_without_running_the_script(source, found):
-    assert unsupported_features(ast.parse(source)) == found
+def test_missing_features_are_found_without_running_the_script(source, features):
+    assert unsupported_features(ast.parse(source)) == features
 
 
 @pytest.mark.parametrize("text", ["[...]", "{...}", "<function 'f'>"])
@@ -294,7 +294,7 @@ def test_no_state_leaks_with_or_without_a_pause():
 
 
 def processes():
-    """Return the process numbers of the one idle worker, and of the monty that it started."""
+    """The process numbers of the only idle worker, and of the monty that it started."""
     (worker,) = scripts._pool("python")._idle
     (monty,) = children_of(worker._process.pid)
     return worker._process.pid, monty

@@ -213,8 +213,8 @@ def test_the_dashboard_says_what_goes_on_with_the_run(words, message):
     shown = Seen(client.get("/workflows/r").text).words
     assert message in shown
     assert ", then rejected" in shown
-    told = client.post(f"/approvals/{approval.id}", json={"verdict": "approve"}).json()
-    assert told["message"] == f"Approved. {message}"
+    response = client.post(f"/approvals/{approval.id}", json={"verdict": "approve"}).json()
+    assert response["message"] == f"Approved. {message}"
 
 
 def test_a_run_that_waits_here_goes_on_with_the_answer(monkeypatch):
@@ -277,7 +277,7 @@ def test_items_that_wait_hold_up_no_others():
             await approvals.answer(approval, approved=number != 1)
 
     asyncio.run(answer_all())
-    assert [one["approved"] for one in workflow.run_sync(run_id="r").state["n"]] == [True, False, True]
+    assert [item["approved"] for item in workflow.run_sync(run_id="r").state["n"]] == [True, False, True]
 
 
 def test_a_failure_that_was_handled_is_not_tried_again_after_the_answer():
@@ -400,9 +400,9 @@ def test_the_dashboard_answers():
     for wrong, status in (({"verdict": "maybe"}, 400), ({"verdict": "approve", "value": "{"}, 400)):
         assert client.post(place, json=wrong).status_code == status
     assert client.post("/approvals/none", json={"verdict": "approve"}).status_code == 404
-    told = client.post(place, json={"verdict": "approve", "value": "[1]", "comment": "so"}).json()
+    response = client.post(place, json={"verdict": "approve", "value": "[1]", "comment": "so"}).json()
     goes_on = "The program that started the workflow continues if it is waiting; if not, use"
-    assert told["message"] == f"Approved. {goes_on} workflow.resume('r')."
+    assert response["message"] == f"Approved. {goes_on} workflow.resume('r')."
     late = client.post(place, json={"verdict": "reject"})
     assert (late.status_code, "has already been answered: approved by dashboard" in late.text) == (400, True)
     assert "Nothing is left to answer" in Seen(client.get("/workflows/r").text).words

@@ -44,7 +44,7 @@ def run(tmp_path):
         return (
             result
             if result.exit_code == 2
-            else [one["problems"] for one in json.loads(result.stdout)["cases"]]
+            else [case["problems"] for case in json.loads(result.stdout)["cases"]]
         )
 
     return run
@@ -244,13 +244,13 @@ def test_a_case_answers_for_a_person(tmp_path, answer, state):
     (tmp_path / "w.yaml").write_text(QUESTION)
     case = f"- name: a\n  actions: {{human_approve: {answer}}}\n  expect: {{state: {{tell: {json.dumps(state)}}}}}\n"
     (tmp_path / "w.test.yaml").write_text(f"cases:\n{case}")
-    told = redraft("test", str(tmp_path / "w.yaml"))
-    assert told.stdout == "ok      a\n"
+    output = redraft("test", str(tmp_path / "w.yaml"))
+    assert output.stdout == "ok      a\n"
     (tmp_path / "w.test.yaml").write_text("cases:\n- {name: a, expect: {}}\n")
-    told = " ".join(redraft("test", str(tmp_path / "w.yaml")).stdout.split())
+    output = " ".join(redraft("test", str(tmp_path / "w.yaml")).stdout.split())
     assert (
         "There is no answer to 'Send a?'; add one under 'actions', such as 'human.approve: {approved: true}'"
-        in told
+        in output
     )
 
 
@@ -266,8 +266,8 @@ def test_what_a_case_does_not_script_fails_it_even_if_the_workflow_goes_on(tmp_p
         f"hosts: [shop.test]\nnodes:\n- {{name: a, on_error: continue, {node}}}\n"
     )
     (tmp_path / "w.test.yaml").write_text("cases:\n- {name: a, expect: {}}\n")
-    told = redraft("test", str(tmp_path / "w.yaml"))
-    assert (told.exit_code, message in " ".join(told.stdout.split())) == (1, True)
+    result = redraft("test", str(tmp_path / "w.yaml"))
+    assert (result.exit_code, message in " ".join(result.stdout.split())) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -302,10 +302,10 @@ def test_what_a_case_does_not_script_fails_it_even_if_the_workflow_goes_on(tmp_p
 def test_mistakes_in_cases_are_located(tmp_path, text, line, message):
     (tmp_path / "w.yaml").write_text("nodes:\n- {name: n, run: pass}\n")
     (tmp_path / "w.test.yaml").write_text(text)
-    told = redraft("test", str(tmp_path / "w.yaml"))
-    assert told.exit_code == 2
-    assert f"w.test.yaml, line {line}" in told.stderr
-    assert message in told.stderr
+    result = redraft("test", str(tmp_path / "w.yaml"))
+    assert result.exit_code == 2
+    assert f"w.test.yaml, line {line}" in result.stderr
+    assert message in result.stderr
 
 
 def test_a_workflow_with_mistakes_is_not_run(run):

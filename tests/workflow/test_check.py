@@ -16,12 +16,12 @@ HEAD = "name: t\nnodes:\n"
 
 
 def nodes(text):
-    """Return a file with these nodes, which begin in line 3."""
+    """A file with these nodes, which begin in line 3."""
     return HEAD + under(text, 2) + "\n"
 
 
 def params(text, uses="reflection.loop"):
-    """Return a file with one node, whose parameters begin in line 6."""
+    """A file with a single node, whose parameters begin in line 6."""
     return f"{HEAD}  - name: n\n    uses: {uses}\n    with:\n{under(text, 6)}\n"
 
 
@@ -52,7 +52,7 @@ FILES = {
     "named end": (nodes("- {name: end, run: pass}"), 3, "end", "name", "reserved for the end of a workflow"),
     "neither uses nor run": (nodes("- {name: n}"), 3, "n", None, "either 'uses' (an action) or 'run'"),
     "both uses and run": (nodes("- {name: n, run: pass, uses: llm.call}"), 3, "n", None, "either"),
-    "with beside run": (nodes("- {name: n, run: pass, with: {a: 1}}"), 3, "n", "with", "parameters of 'uses'"),
+    "with and run": (nodes("- {name: n, run: pass, with: {a: 1}}"), 3, "n", "with", "parameters of 'uses'"),
     "unknown action": (nodes("- name: n\n  uses: reflexion.loop"), 4, "n", "uses", "did you mean 'reflection.loop'"),
     "unknown own action": (nodes("- name: n\n  uses: owm"), 4, "n", "uses", "did you mean 'own'"),
     "unknown language": (nodes("- name: n\n  run: pass\n  language: ruby"), 5, "n", "language", "'python', 'lua' or 'prolog'"),
@@ -139,7 +139,7 @@ FILES = {
     "an item in its own list": (nodes("- name: n\n  run: pass\n  map: item.more"), 5, "n", "map", "only in the parameters and code"),
     "an item without a map": (params("prompt: '{{ item }}'", "own"), 6, "n", "with.prompt", "of a node with a 'map'"),
     "an item in a condition": (nodes("- name: n\n  run: pass\n  map: [1]\n  when: item"), 6, "n", "when", "of a node with a 'map'"),
-    "a parameter beside the action": (
+    "a parameter next to the action": (
         nodes("- name: n\n  uses: own\n  prompt: x"), 5, "n", "prompt", "the parameters of an action go under 'with'",
     ),
     "at_once without a map": (nodes("- name: n\n  run: pass\n  at_once: 2"), 5, "n", "at_once", "no effect without 'map'"),
@@ -483,11 +483,11 @@ def found_in(text):
     problems = caught.value.problems
     assert str(caught.value).splitlines() == [str(problem) for problem in problems]
     assert (caught.value.line, caught.value.key) == (problems[0].line, problems[0].key)
-    found = {}
+    by_line = {}
     for problem in problems:
-        found[problem.line] = f"{found.get(problem.line, '')} {problem}"
-    assert list(found) == sorted(found)
-    return found
+        by_line[problem.line] = f"{by_line.get(problem.line, '')} {problem}"
+    assert list(by_line) == sorted(by_line)
+    return by_line
 
 
 def test_all_mistakes_of_form_are_reported_at_once_then_all_of_meaning():
@@ -569,7 +569,7 @@ def test_no_mistake_of_meaning_hides_another_one(tmp_path):
     with pytest.raises(WorkflowError) as caught:
         asyncio.run(made.check_all())
     problems = caught.value.problems
-    assert [(Path(one.file).name, one.line) for one in problems] == [
+    assert [(Path(problem.file).name, problem.line) for problem in problems] == [
         (file, line) for file, line, _ in IN_STAGES
     ]
     assert [text for one, (_, _, text) in zip(problems, IN_STAGES, strict=True) if text not in str(one)] == []
@@ -777,7 +777,7 @@ def test_a_misspelt_loop_is_the_only_mistake():
     text = "inputs: {report: string}\n" + nodes(f"- {{name: a, uses: reflection.lop, output: y}}\n- {asks}")
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text(text, actions={"own": own}, keep=False).check({"report": "x"})
-    assert [str(one).partition("; ")[0] for one in caught.value.problems] == [
+    assert [str(problem).partition("; ")[0] for problem in caught.value.problems] == [
         "workflow, line 4, node 'a', uses: there is no action 'reflection.lop'"
     ]
 
@@ -834,7 +834,7 @@ FORM_FIRST = {
         ["unknown key 'generator'; the parameters of an action go under 'with'", "unknown key 'evaluator'; the parameters"],
     ),
     "parameters under a misspelt key": (nodes("- {name: n, uses: reflection.loop, wiht: {}}"), ["did you mean 'with'?"]),
-    "two keys beside code": (
+    "two keys next to code": (
         params("generator: {run: pass, promt: y, modle: z}\n" + EVALUATOR), ["unknown key 'promt'", "unknown key 'modle'"],
     ),
     "the settings of a loop": (
@@ -858,13 +858,13 @@ FORM_FIRST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "found"), FORM_FIRST.values(), ids=FORM_FIRST)
-def test_mistakes_of_form_are_reported_alone_and_all_at_once(text, found):
+@pytest.mark.parametrize(("text", "expected"), FORM_FIRST.values(), ids=FORM_FIRST)
+def test_mistakes_of_form_are_reported_alone_and_all_together(text, expected):
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text(text, actions={"own": own}, keep=False, strict=False)
     problems = [str(problem) for problem in caught.value.problems]
-    assert [one for one in found if not any(one in problem for problem in problems)] == []
-    assert len(problems) == len(found)
+    assert [what for what in expected if not any(what in problem for problem in problems)] == []
+    assert len(problems) == len(expected)
 
 
 def test_the_parameters_of_an_own_action_in_place_of_a_built_in_one_have_no_form():
@@ -923,14 +923,14 @@ PAIRS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "found"), PAIRS.values(), ids=PAIRS)
-def test_a_mistake_does_not_hide_one_of_another_kind(text, found):
+@pytest.mark.parametrize(("text", "expected"), PAIRS.values(), ids=PAIRS)
+def test_a_mistake_does_not_hide_a_mistake_of_another_kind(text, expected):
     made = Workflow.from_text(
         text, actions={"own": own}, models={"gpt-4": ScriptedModel([])}, keep=False, strict=False
     )
     with pytest.raises(WorkflowError) as caught:
         asyncio.run(made.check_all())
-    assert [one for one in found if one not in str(caught.value)] == []
+    assert [what for what in expected if what not in str(caught.value)] == []
 
 
 def test_what_an_inner_file_lacks_does_not_hide_what_the_outer_one_does(tmp_path):

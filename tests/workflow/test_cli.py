@@ -594,11 +594,11 @@ def test_a_workflow_whose_program_was_killed_says_so_and_how_to_go_on(project):
     assert (row["run_id"], row["status"], row["nodes"]) == ("wf1", "killed", 1)
     assert "killed, workflow: 1 node ran" in redraft("runs").stdout
     call = "await Workflow.from_text(..., actions=..., keep=...).run({'a': 1}, run_id='wf1')"
-    told = redraft("why", "wf1").stdout
-    assert "killed: its process ended before the workflow did." in told
-    assert "is gone; 1 node had finished." in told
-    assert "redraft resume" not in told
-    assert call in told
+    output = redraft("why", "wf1").stdout
+    assert "killed: its process ended before the workflow did." in output
+    assert "is gone; 1 node had finished." in output
+    assert "redraft resume" not in output
+    assert call in output
     explained = document(redraft("why", "wf1", "--json"))
     assert (explained["why"]["rule"], explained["status"]) == ("killed", "killed")
     assert explained["resuming_call"].endswith(call)
@@ -789,9 +789,9 @@ def test_commands_for_runs_take_the_only_loop_of_a_workflow(kept, command):
         refused = redraft(command, word, "--json")
         if command == "why":
             assert document(refused)["why"]["rule"] == "finished"
-            told = redraft("why", word).stdout
-            assert "finished: it has run to its end.\n  1 node ran, the last one 'n'" in told
-            assert f"redraft show {run_id} lists its nodes and their results." in told
+            output = redraft("why", word).stdout
+            assert "finished: it has run to its end.\n  1 node ran, the last one 'n'" in output
+            assert f"redraft show {run_id} lists its nodes and their results." in output
             continue
         assert f"No loop of the workflow '{run_id}' has run; `redraft show {run_id}`" in refused.stderr
 

@@ -415,7 +415,7 @@ def test_llm_call_renders_its_parameters(params, messages):
 
     assert asyncio.run(main()) == "reply"
     [request] = model.requests
-    assert [(one.role, one.content) for one in request.messages] == messages
+    assert [(message.role, message.content) for message in request.messages] == messages
     assert (request.temperature, request.max_tokens) == (0.5, 9)
 
 
@@ -454,9 +454,9 @@ LOOP = """
 def names_of(events):
     kinds = (NodeStarted, NodeFinished, WorkflowFinished, VersionEvaluated)
     return [
-        (type(one).__name__, one.node if isinstance(one, NodeStarted | NodeFinished) else "")
-        for one in events
-        if isinstance(one, kinds)
+        (type(event).__name__, event.node if isinstance(event, NodeStarted | NodeFinished) else "")
+        for event in events
+        if isinstance(event, kinds)
     ]
 
 

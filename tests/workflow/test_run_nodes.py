@@ -106,8 +106,8 @@ def test_an_action_of_your_own_that_hangs_is_left_behind():
 
     error = timed("- {name: n, uses: hang, timeout: 0.1}", actions={"hang": hang})
     hanging.set()
-    told = "0.1 seconds passed (timeout) while the step 'node n' was under way; it was cancelled."
-    assert str(error) == told
+    message = "0.1 seconds passed (timeout) while the step 'node n' was under way; it was cancelled."
+    assert str(error) == message
 
 
 def test_a_loop_out_of_time_ends_with_its_best_attempt():
@@ -326,8 +326,8 @@ def test_a_map_of_loops_returns_the_value_of_each():
         max_iterations: 2
     """
     result = ran(text, keep=MemoryStore())
-    assert [one["number"] for one in result.state["n"]] == [2, 2]
-    assert [one["reflection_iteration"] for one in result.state["n"]] == [2, 1]
+    assert [item["number"] for item in result.state["n"]] == [2, 2]
+    assert [item["reflection_iteration"] for item in result.state["n"]] == [2, 1]
     assert "success" not in result.state
 
 
@@ -366,7 +366,7 @@ def test_a_mistake_that_one_item_shows_fails_that_item():
     text = "- {name: n, map: state.them, uses: work, with: {x: '{{ item.a }}', at: 0}, on_error: continue}"
     state = ran(text, {"them": [{"a": 1}, {}, {"a": 3}]}, actions={"work": failing()}).state
     assert state["n"] == [1, None, 3]
-    assert [one["index"] for one in state["error"]["items"]] == [1]
+    assert [item["index"] for item in state["error"]["items"]] == [1]
 
 
 def test_a_failed_item_ends_the_map_after_those_under_way():

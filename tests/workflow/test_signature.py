@@ -30,7 +30,7 @@ def made(text, work=None, keep=False, **options):
 
 
 @pytest.mark.parametrize(
-    ("given", "state"),
+    ("inputs", "state"),
     [
         ({"name": "Ada"}, {"name": "Ada", "tags": ["none"]}),
         ({"name": "Ada", "age": " 36"}, {"name": "Ada", "age": 36, "tags": ["none"]}),
@@ -43,12 +43,12 @@ def made(text, work=None, keep=False, **options):
         ),
     ],
 )
-def test_inputs_have_their_types_and_defaults(given, state):
-    assert made(INPUTS).run_sync(given).state == state | {"n": 1}
+def test_inputs_have_their_types_and_defaults(inputs, state):
+    assert made(INPUTS).run_sync(inputs).state == state | {"n": 1}
 
 
 @pytest.mark.parametrize(
-    ("given", "line", "key", "message"),
+    ("inputs", "line", "key", "message"),
     [
         (
             {},
@@ -62,12 +62,12 @@ def test_inputs_have_their_types_and_defaults(given, state):
         ({"name": "a", "agee": 1}, 3, "inputs", "there is no input 'agee'; did you mean 'age'?"),
     ],
 )
-def test_wrong_inputs_spend_nothing(given, line, key, message):
+def test_wrong_inputs_spend_nothing(inputs, line, key, message):
     work = making(1)
     workflow = made(INPUTS, work)
     for begin in (workflow.check, workflow.run_sync):
         with pytest.raises(WorkflowError) as caught:
-            begin(given)
+            begin(inputs)
         assert message in str(caught.value)
         assert (caught.value.line, caught.value.key) == (line, key)
     assert work.seen == []
@@ -83,7 +83,7 @@ def test_a_default_is_converted_as_a_value_is():
 def test_all_wrong_inputs_are_reported_at_once():
     with pytest.raises(WorkflowError) as caught:
         made(INPUTS).run_sync({"age": "old"})
-    assert [one.key for one in caught.value.problems] == ["inputs.name", "inputs.age"]
+    assert [problem.key for problem in caught.value.problems] == ["inputs.name", "inputs.age"]
 
 
 OUTPUTS = """
@@ -227,7 +227,7 @@ def test_mistakes_in_an_inner_file_have_their_place_in_it(files):
     path = files(inner=inner, outer="nodes:\n- {name: n, uses: ./inner.yaml}\n- {name: m, uses: llm.cal}")
     with pytest.raises(WorkflowError) as caught:
         opened(path, Model())
-    places = {(one.file.rpartition("/")[2], one.line) for one in caught.value.problems}
+    places = {(problem.file.rpartition("/")[2], problem.line) for problem in caught.value.problems}
     assert places == {("inner.yaml", 3), ("inner.yaml", 5), ("outer.yaml", 3)}
 
 
@@ -264,7 +264,7 @@ def test_a_resumed_run_resumes_the_run_inside_it(files):
         workflows = Workflows(store)
         inner = await store.find("workflow inside")
         kept = await workflows.get(inner[0].key)
-        return [one.record.run_id for one in await workflows.find()], len(inner), kept.record
+        return [stored.record.run_id for stored in await workflows.find()], len(inner), kept.record
 
     names, count, record = asyncio.run(listed())
     assert (names, count) == (["r"], 2)

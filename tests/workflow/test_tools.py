@@ -1,4 +1,4 @@
-"""Tools of models in workflows: functions beside the file, and MCP servers in processes and over HTTP."""
+"""Tools of models in workflows: functions next to the file, and MCP servers in processes and over HTTP."""
 
 # ruff: noqa: E501 (files on a line)
 
@@ -72,18 +72,18 @@ def file(folder, tools, *, uses="llm.call", head="", more=""):
 
 
 def workflow(path, *script, keep=False):
-    """Return a workflow whose model replies by this script, and what the model was shown."""
-    shown = []
+    """A workflow whose model replies by this script, and the requests to the model."""
+    requests = []
 
     def answer(messages, info):
-        shown.append((messages, [tool.name for tool in info.function_tools]))
-        reply = script[len(shown) - 1]
+        requests.append((messages, [tool.name for tool in info.function_tools]))
+        reply = script[len(requests) - 1]
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     model = ProviderModel(FunctionModel(answer))
-    return Workflow.from_file(path, models={"gpt-4": model}, keep=keep), shown
+    return Workflow.from_file(path, models={"gpt-4": model}, keep=keep), requests
 
 
 @pytest.fixture
@@ -92,19 +92,21 @@ def folder(tmp_path):
     return tmp_path
 
 
-def results(shown):
-    """Return what the tools answered, in order."""
-    return [part.content for messages, _ in shown[1:] for part in messages[-1].parts]
+def results(requests):
+    """The results of the tools, in order."""
+    return [part.content for messages, _ in requests[1:] for part in messages[-1].parts]
 
 
-def test_a_model_calls_functions_beside_the_file(folder):
-    made, shown = workflow(file(folder, "count, fail"), call("count", text="a b c"), call("fail"), say("3"))
+def test_a_model_calls_functions_next_to_the_file(folder):
+    made, requests = workflow(
+        file(folder, "count, fail"), call("count", text="a b c"), call("fail"), say("3")
+    )
     result = made.run_sync()
     assert result.state["ask"] == "3"
     assert result.usage.requests == 3
-    assert shown[0][1] == ["count", "fail"]
-    assert "Be kind." in str(shown[0][0])
-    assert results(shown) == [3, "ValueError: no luck"]
+    assert requests[0][1] == ["count", "fail"]
+    assert "Be kind." in str(requests[0][0])
+    assert results(requests) == [3, "ValueError: no luck"]
 
 
 HANGING = """\
@@ -138,28 +140,28 @@ def test_finished_replies_and_calls_are_not_repeated(folder):
     assert sum(" tool count " in step.name for step in steps) == 2
     calls = made._resources.tools.functions()["count"].__globals__["calls"]
     assert calls == ["a", "a b"]
-    again, shown = workflow(path, say("2"), keep=store)
+    again, requests = workflow(path, say("2"), keep=store)
     result = asyncio.run(again.resume("one"))
     assert result.state["ask"] == "2"
-    assert results([None, *shown])[-1] == 2
+    assert results([None, *requests])[-1] == 2
     assert calls == ["a", "a b"]
     assert result.usage.requests == 3
 
 
 def test_a_reply_with_tools_follows_its_schema(folder):
     schema = ", schema: {type: object, required: [n], properties: {n: {type: integer}}}"
-    made, shown = workflow(
+    made, requests = workflow(
         file(folder, "count", more=schema), call("count", text="a"), call("final_result", n=1)
     )
     assert made.run_sync().state["n"] == 1
-    assert len(shown) == 2
+    assert len(requests) == 2
 
 
 def test_the_steps_of_a_model_are_bounded(folder):
-    made, shown = workflow(file(folder, "count", more=", max_steps: 2"), *[call("count", text="a")] * 3)
+    made, requests = workflow(file(folder, "count", more=", max_steps: 2"), *[call("count", text="a")] * 3)
     with pytest.raises(UnfinishedError, match="limit"):
         made.run_sync()
-    assert len(shown) == 2
+    assert len(requests) == 2
 
 
 def test_a_generator_has_tools(folder):
@@ -168,11 +170,11 @@ def test_a_generator_has_tools(folder):
         "nodes:\n- name: n\n  uses: reflection.loop\n  with:\n    generator: {action: llm.call, model: gpt-4, "
         "prompt: '{{ state.what }}', tools: [count]}\n    evaluator: {type: custom, run: 'return output == \"2\"'}\n"
     )
-    made, shown = workflow(path, call("count", text="a"), say("1"), call("count", text="a b"), say("2"))
+    made, requests = workflow(path, call("count", text="a"), say("1"), call("count", text="a b"), say("2"))
     state = made.run_sync({"what": "Count."}).state
     assert state["success"] is True
     assert [entry["output"] for entry in state["reflection_history"]] == ["1", "2"]
-    assert len(shown) == 4
+    assert len(requests) == 4
 
 
 def test_a_model_calls_the_tools_of_a_server_in_a_process(folder, monkeypatch):
@@ -180,10 +182,10 @@ def test_a_model_calls_the_tools_of_a_server_in_a_process(folder, monkeypatch):
     (folder / "server.py").write_text(SERVER)
     head = f"mcp: {{shop: {{command: [{sys.executable}, {folder / 'server.py'}]}}}}"
     script = [call("price", name="lamp"), call("price", name="x"), call("hello"), say("24.50")]
-    made, shown = workflow(file(folder, "shop, count", head=head), *script)
+    made, requests = workflow(file(folder, "shop, count", head=head), *script)
     assert made.run_sync().state["ask"] == "24.50"
-    assert shown[0][1] == ["price", "hello", "count"]
-    assert results(shown) == [{"result": 24.5}, "Error executing tool price", {"result": "hello"}]
+    assert requests[0][1] == ["price", "hello", "count"]
+    assert results(requests) == [{"result": 24.5}, "Error executing tool price", {"result": "hello"}]
 
 
 @pytest.fixture
@@ -222,9 +224,9 @@ def test_a_model_calls_the_tools_of_a_server_over_http(folder, address, monkeypa
     head = f"env: [SHOP]\nmcp: {{shop: {{url: '{address}', headers: {{Authorization: 'Bearer {{{{ env.SHOP }}}}'}}}}}}"
     path = file(folder, "shop.price", head=head)
     monkeypatch.setenv("SHOP", "sesame")
-    made, shown = workflow(path, call("price", name="lamp"), say("24.50"))
+    made, requests = workflow(path, call("price", name="lamp"), say("24.50"))
     assert made.run_sync().state["ask"] == "24.50"
-    assert results(shown) == [{"result": 24.5}]
+    assert results(requests) == [{"result": 24.5}]
     monkeypatch.setenv("SHOP", "wrong")
     made, _ = workflow(path)
     with pytest.raises(UnfinishedError, match="The MCP server 'shop' can't be used") as caught:
@@ -290,8 +292,8 @@ def test_retries_start_a_silent_server_again_and_a_silent_tool_is_told_to_the_mo
     head = f"mcp: {{shop: {{command: [{sys.executable}, {folder / 'server.py'}], timeout: 1.5}}}}"
     path = file(folder, "shop", head=head)
     path.write_text(path.read_text().replace("uses:", "retries: {times: 1, wait: 0}\n  uses:"))
-    made, shown = workflow(path, call("wait"), say("Nobody answers."))
+    made, requests = workflow(path, call("wait"), say("Nobody answers."))
     assert made.run_sync().state["ask"] == "Nobody answers."
     assert (folder / "started").read_text() == "xx"
     silent = "The MCP server 'shop' did not answer within 1.5 s; it wrote: the shop is closed"
-    assert results(shown) == [silent]
+    assert results(requests) == [silent]

@@ -14,7 +14,7 @@ VALID = {"success": True, "valid": True, "score": 1.0, "errors": [], "suggestion
 
 
 def judged(reply, *more, data="the output", prompt="Judge it.", state=None, **params):
-    """Return the verdict that an llm evaluator reads from a reply, and its requests."""
+    """The verdict that an llm evaluator reads from a reply, and its requests."""
     model = ScriptedModel([reply, *more])
     value = act(
         "reflection.evaluate",
@@ -27,7 +27,7 @@ def judged(reply, *more, data="the output", prompt="Judge it.", state=None, **pa
 
 
 def coded(run, language="python", data="the output", state=None, **params):
-    """Return the verdict of code."""
+    """The verdict of code."""
     return act(
         "reflection.evaluate", state, data=data, evaluator_type="custom", language=language, run=run, **params
     )

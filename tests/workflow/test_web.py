@@ -65,8 +65,10 @@ def test_paging_shows_each_row_once(tmp_path, monkeypatch, query):
         seen += [row["run_id"] for row in answer["runs"]]
         older = answer["older"]
     assert len(seen) == 8
-    assert [one for one in seen if "." not in one] == ["w3", "w2", "w1", "w0"]
-    assert [one.partition(".")[0] for one in seen] == [f"w{number}" for number in (3, 3, 2, 2, 1, 1, 0, 0)]
+    assert [run_id for run_id in seen if "." not in run_id] == ["w3", "w2", "w1", "w0"]
+    assert [run_id.partition(".")[0] for run_id in seen] == [
+        f"w{number}" for number in (3, 3, 2, 2, 1, 1, 0, 0)
+    ]
     asyncio.run(store.aclose())
 
 
@@ -150,7 +152,7 @@ def test_texts_of_a_workflow_are_escaped(text):
         assert {"script", "style", "iframe", "img"} & seen.tags <= {"script"}
         assert answer.text.count("<script") == 1  # ours
         assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
-        assert not any(ord(one) < 32 and one not in "\n\t" for one in answer.text)
+        assert not any(ord(char) < 32 and char not in "\n\t" for char in answer.text)
         assert client.get(f"{path}.json").json()
 
 
