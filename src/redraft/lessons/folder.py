@@ -1,4 +1,4 @@
-"""The folder of an agent's lessons: Markdown documents, which are the truth."""
+"""The folder of an agent's lessons: Markdown documents, from which the index is derived."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from redraft.lessons.documents import Documents, Entry
 
 MOST_LESSONS = 30
-"""Lessons outside the archive: the newest so many active ones, quarantined ones, and others."""
+"""Newest active lessons outside the archive; the same limit holds for quarantined and for other lessons."""
 CONFIRMATION = 0.1
 """Added to the confidence of a lesson each time it is learned again."""
 MOST_FACTS = 100
-"""Active facts outside the archive: each is about a thing of its own."""
+"""Active facts outside the archive. There are more of them, since each is about a different thing."""
 REJECTED: tuple[Status, ...] = ("retired", "superseded")
-"""The statuses of lessons that a person or their effect on runs decided against."""
+"""The statuses of lessons that a person or their effect on runs rejected."""
 
 _LONGEST_STEM = 250
 """Bytes in a file name without its ending; file systems allow no more."""
@@ -39,10 +39,10 @@ _LONGEST_STEM = 250
 class LessonFolder:
     """The lessons of one agent, as documents in a folder.
 
-    `place` is where the documents of all agents are; a path is that of a folder such as `memory`. The id of a
-    lesson is `<agent>/<stem>`; it stays the same when the document moves to the archive. Writes are atomic,
-    and many processes may write at once. Raises `StoreError` if a document can't be read or written, and
-    `LessonFileError` if it is not a lesson.
+    `place` holds the documents of all agents: `Documents`, or the path of a folder such as `memory`. The id
+    of a lesson is `<agent>/<stem>`; it stays the same when the document moves to the archive. Writes are
+    atomic, and many processes may write concurrently. Raises `StoreError` if a document can't be read or
+    written, and `LessonFileError` if it is not a lesson.
     """
 
     def __init__(self, place: Documents | Path | str, agent: str) -> None:
@@ -56,31 +56,33 @@ class LessonFolder:
         *,
         by_hand: bool = False,
         by_advice: bool = False,
-        told: Collection[str] = (),
+        recalled: Collection[str] = (),
     ) -> tuple[Lesson, bool]:
-        """Write a lesson unless it is known; return it or the known one, and whether it is new.
+        """Write a lesson unless it repeats another, and say which lesson is on file and whether it is new.
 
-        A run leaves one lesson of a kind. A near-duplicate of a lesson of the same kind and status raises
-        that lesson's confidence by 0.1. With `by_advice`, so does a lesson whose whole advice others of its
-        status give, whatever their kind. Lessons that its run was `told`, by their ids, gain nothing.
-        Retired and superseded lessons are not learned again, except `by_hand`. The oldest lessons beyond 30
-        move to the archive.
+        A run leaves one lesson of each kind. A near-duplicate of a lesson of the same kind and status raises
+        that lesson's confidence by 0.1. With `by_advice`, this also holds for a lesson whose whole advice is
+        in other lessons of its status, whatever their kind. Lessons that the run had `recalled`, by their
+        ids, gain nothing. Retired and superseded lessons are not learned again, except `by_hand`. The oldest
+        lessons beyond 30 move to the archive.
         """
         with self.documents.locked(self.name):
-            if known := self._known(lesson, by_hand=by_hand, by_advice=by_advice, told=told):
-                return known, False
+            if existing := self._duplicate_of(
+                lesson, by_hand=by_hand, by_advice=by_advice, recalled=recalled
+            ):
+                return existing, False
             new = self.add(lesson)
             self.archive()
         return new, True
 
     def add(self, lesson: Lesson, *, archived: bool = False) -> Lesson:
-        """Write a lesson to a new document, even a duplicate; return it with its id, new if it has none."""
+        """Write a lesson to a new document, even a duplicate, with a new id if it has none."""
         stem = lesson.id.partition("/")[2] or f"{lesson.day}-{short_title(lesson.name)}"
         year = lesson.day.year if archived else None
         return replace(lesson, id=self.documents.add(f"{self.name}/{stem}", render(lesson), year=year))
 
     def change(self, lesson_id: str, **changed: Any) -> Lesson:
-        """Change fields of a lesson in its document, and return it."""
+        """Change fields of a lesson in its document."""
         with self.documents.locked(self.name):
             entry = self.entry_of(lesson_id)
             lesson = self.read_entry(entry)
@@ -100,19 +102,19 @@ class LessonFolder:
             self.documents.delete(entry)
 
     def read(self, lesson_id: str) -> Lesson:
-        """Return the lesson with an id."""
+        """The lesson with an id."""
         return self.read_entry(self.entry_of(lesson_id))
 
     def read_entry(self, entry: Entry) -> Lesson:
-        """Return the lesson of a document."""
+        """The lesson of a document."""
         return parse(self.text_of(entry), entry.id, self.agent, entry.written)
 
     def text_of(self, entry: Entry) -> str:
-        """Return the text of a document."""
+        """The text of a document."""
         return text_of(self.documents, entry, of="a lesson")
 
     def read_all(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, str, Lesson | StoreError]]:
-        """Yield documents with their texts and their lessons, or why one can't be read."""
+        """Documents with their texts and their lessons, or the errors of those that can't be read."""
         return parsed(
             self.documents,
             entries,
@@ -121,17 +123,17 @@ class LessonFolder:
         )
 
     def lessons(self, *, archived: bool = False) -> Iterator[Lesson]:
-        """Yield the lessons by name, skipping documents that can't be read."""
+        """The lessons by name; documents that can't be read are skipped."""
         for _, _, lesson in self.read_all(self.entries(archived=archived)):
             if isinstance(lesson, Lesson):
                 yield lesson
 
     def entries(self, *, archived: bool = True) -> Iterator[Entry]:
-        """Yield the documents by name, archived ones last, without reading them."""
+        """The documents by name, archived ones last, without reading them."""
         return self.documents.entries(self.name, archived=archived)
 
     def entry_of(self, lesson_id: str) -> Entry:
-        """Return the document of an id as it is now."""
+        """The current document of an id."""
         folder, _, stem = lesson_id.partition("/")
         if not is_file_stem(stem):
             expected = "expected <agent>/<file name without .md>"
@@ -144,9 +146,9 @@ class LessonFolder:
         return entry
 
     def archive(self, keep: int = MOST_LESSONS) -> list[str]:
-        """Move the oldest lessons to the archive of their year, and return their ids.
+        """Move the oldest lessons to the archive of their year, and list their ids.
 
-        The newest `keep` active lessons stay, as many quarantined ones, and as many of all others, and the
+        The newest `keep` active lessons stay, and as many quarantined and as many other lessons, and the
         newest 100 active facts. Documents that can't be read stay.
         """
         entries = list(self.entries(archived=False))
@@ -156,7 +158,7 @@ class LessonFolder:
         today = datetime.now(UTC).date()
         for entry, _, lesson in self.read_all(entries):
             if isinstance(lesson, Lesson):
-                if lesson.day > today + timedelta(days=1):  # a wrong clock's, which would never be the oldest
+                if lesson.day > today + timedelta(days=1):  # from a wrong clock: it would never be the oldest
                     lesson = replace(lesson, day=today)  # noqa: PLW2901 (written again, so that it ages)
                     self.documents.replace(entry, render(lesson))
                 group = lesson.status if lesson.status in ("active", "quarantined") else "other"
@@ -164,55 +166,60 @@ class LessonFolder:
                 by_status.setdefault(group, []).append((lesson.day, entry))
         moved: list[str] = []
         for name, group in by_status.items():
-            # Of one day, those that were confirmed last stay.
-            group.sort(key=lambda one: (one[0], one[1].changed_ns))
+            # Of lessons of the same day, those confirmed last stay.
+            group.sort(key=lambda dated_entry: (dated_entry[0], dated_entry[1].changed_ns))
             most = max(keep, MOST_FACTS) if name == "facts" else keep
             for day, entry in group[: max(0, len(group) - most)]:
                 if self.documents.archive(entry, day.year):
                     moved.append(entry.id)
         return moved
 
-    def _known(
-        self, lesson: Lesson, *, by_hand: bool, by_advice: bool, told: Collection[str]
+    def _duplicate_of(
+        self, lesson: Lesson, *, by_hand: bool, by_advice: bool, recalled: Collection[str]
     ) -> Lesson | None:
-        """Return the filed lesson that a new one would repeat, with its confidence raised if need be."""
+        """The lesson on file that a new lesson would repeat, with its confidence raised if need be."""
         filed = list(self.lessons())
-        alike = [one for one in filed if one.kind == lesson.kind]
-        for one in alike:
-            if lesson.source and one.source == lesson.source:
-                return one
+        alike = [other for other in filed if other.kind == lesson.kind]
+        for other in alike:
+            if lesson.source and other.source == lesson.source:
+                return other
         words = words_of(lesson.content)
-        same = [one for one in alike if overlap(words, words_of(one.content)) >= NEAR_DUPLICATE]
-        current = [one for one in same if one.status == lesson.status][:1]
-        known = [one for one in same if one.status in REJECTED]
+        same = [other for other in alike if overlap(words, words_of(other.content)) >= NEAR_DUPLICATE]
+        current = [other for other in same if other.status == lesson.status][:1]
+        rejected = [other for other in same if other.status in REJECTED]
         if by_advice:
-            current = _givers(lesson, [one for one in filed if one.status == lesson.status]) or current
-            # Advice that is partly rejected, and otherwise given already, is not new either.
-            known += _givers(lesson, [one for one in filed if one.status in (lesson.status, *REJECTED)])
-        if confirmed := [one if one.id in told else self._confirmed(one) for one in current]:
+            current = (
+                _sources_of_advice(lesson, [other for other in filed if other.status == lesson.status])
+                or current
+            )
+            # Advice is not new either if part of it was rejected and the rest is on file.
+            rejected += _sources_of_advice(
+                lesson, [other for other in filed if other.status in (lesson.status, *REJECTED)]
+            )
+        if confirmed := [other if other.id in recalled else self._confirmed(other) for other in current]:
             return confirmed[0]
-        return None if by_hand else next(iter(known), None)
+        return None if by_hand else next(iter(rejected), None)
 
     def _confirmed(self, lesson: Lesson) -> Lesson:
-        """Return a lesson that was learned again."""
+        """A lesson that was learned again."""
         return self.write(replace(lesson, confidence=min(1.0, round(lesson.confidence + CONFIRMATION, 2))))
 
 
 _TITLE_WORDS = 5
 _FILLERS = frozenset(("a", "an", "the", "is", "are"))
-"""Words that a long title can do without."""
+"""Words that a long title loses first."""
 _LONGEST_NAME = 60
 _LONGEST_NAME_BYTES = 120
-# What Windows reserves for devices, with or without an ending.
+# Windows reserves these names for devices, with or without an ending.
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 )
 
 
 def folder_name(agent: str) -> str:
-    """Return the name of an agent's folder: the agent's name if it is a plain one, else one with a hash.
+    """The name of an agent's folder: the agent's name if it is plain, otherwise a slug with a hash.
 
-    The name of a folder is returned as it is.
+    The name of a folder is returned unchanged.
     """
     slug = _slug(agent)[:_LONGEST_NAME].strip("-")
     if slug and slug == agent and slug not in _DEVICES:
@@ -222,7 +229,7 @@ def folder_name(agent: str) -> str:
 
 
 def short_title(title: str) -> str:
-    """Return at most five words of a title in any script, lowercase, with hyphens, as a file name.
+    """At most five words of a title in any script, lowercase, with hyphens, as a file name.
 
     Accents of Latin letters are dropped; of other scripts, letters, marks and digits stay. A title of more
     words loses its articles first.
@@ -241,35 +248,35 @@ def _slug(text: str) -> str:
 
 
 def _letters(text: str) -> str:
-    """Return the letters, marks and digits of a text, in lower case, with spaces in place of all else."""
-    kept: list[str] = []
+    """The letters, marks and digits of a text, in lower case, with spaces in place of all else."""
+    letters: list[str] = []
     for letter in unicodedata.normalize("NFKD", text).casefold():
         category = unicodedata.category(letter)[0]
-        if category == "M" and (not kept or kept[-1].isascii()):
+        if category == "M" and (not letters or letters[-1].isascii()):
             continue  # an accent, or a mark without a letter
         if category == "C":
             continue  # a joiner
-        kept.append(letter if category in "LMN" else " ")
-    return "".join(kept)
+        letters.append(letter if category in "LMN" else " ")
+    return "".join(letters)
 
 
-def _givers(lesson: Lesson, others: Sequence[Lesson]) -> list[Lesson]:
-    """Return the lessons that together give all of a lesson's advice; empty if some of it is new.
+def _sources_of_advice(lesson: Lesson, others: Sequence[Lesson]) -> list[Lesson]:
+    """The lessons that together give all of a lesson's advice; empty if some of it is new.
 
-    What several of them advise is given by the one that advises the least besides.
+    If several lessons give a line, the lesson with the least other advice counts.
     """
-    advice = {one.id: advice_lines(one.content) for one in others}
-    found: dict[str, Lesson] = {}
+    advice = {other.id: advice_lines(other.content) for other in others}
+    sources: dict[str, Lesson] = {}
     for line in advice_lines(lesson.content):
-        givers = [one for one in others if line in advice[one.id]]
+        givers = [other for other in others if line in advice[other.id]]
         if not givers:
             return []
-        giver = min(givers, key=lambda one: len(advice[one.id]))
-        found[giver.id] = giver
-    return list(found.values())
+        source = min(givers, key=lambda other: len(advice[other.id]))
+        sources[source.id] = source
+    return list(sources.values())
 
 
 def is_file_stem(stem: str) -> bool:
-    """Return whether a text can be the name of a lesson's file, without its ending."""
+    """Whether a text can be the name of a lesson's file, without its ending."""
     is_short = len(stem.encode("utf-8", "surrogatepass")) <= _LONGEST_STEM
     return bool(stem) and is_short and "/" not in stem and not stem.startswith(".")

@@ -1,4 +1,4 @@
-"""The search index over lessons: one SQLite file, made from their documents, and made anew on any error."""
+"""The search index over lessons: an SQLite file built from their documents, and rebuilt on any error."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 FILE = "lessons-3.db"
-"""Its number is raised with each change of the schema, so that processes of two versions each have a file."""
+"""The number rises with each change of the schema, so that processes of two versions have separate files."""
 AGENT_BITS = 24
-"""A document's number is its agent's number shifted by so many bits, plus a number of its own.
+"""A document's number is its agent's number shifted by this many bits, plus its own number.
 
 So an agent's lessons are a range of row numbers, to which full-text search can be limited.
 """
@@ -86,49 +86,51 @@ CREATE TABLE IF NOT EXISTS vectors (
 );
 """
 EMPTIED = f"DROP TABLE words; DROP TABLE lessons; DROP TABLE documents; DROP TABLE agents; {SCHEMA}"
-"""Leaves the vectors, which may have cost money."""
+"""Keeps the vectors, which may have cost money."""
 
 BATCH = 32
 """Lessons that are embedded and written together."""
 ATTEMPTS = 3
-"""Tries of a search while lessons keep changing, and of any use while its file is unusable."""
+"""Attempts at a search while lessons keep changing, and at any use while the file is unusable."""
 WAIT = 300.0
 """Seconds to wait for another process, which may be building the whole index."""
 YOUNG_NS = 100_000_000
 """A file changed this recently may change again without a new modification time."""
 LONGEST_MEANING = 1_000
-"""Characters of a lesson that are embedded: about what a small model reads."""
+"""Characters of a lesson that are embedded: about the limit of a small model."""
 QUESTIONS = 256
 """Vectors of questions that are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonMatch:
-    """A lesson, its score, and the reason why it was chosen.
-
-    `score` is the cosine of lesson and question, plus up to 0.3 for names that both contain; without an
-    embedder, the share (0..1) of the best full-text score. It is up to 0.1 more if the lesson has helped, and
-    less if it has hurt, or if its confidence is low.
-    """
+    """A lesson that matches a query."""
 
     lesson: Lesson
     score: float
+    """The cosine of lesson and question, plus up to 0.3 for names that both contain.
+
+    Without an embedder, the share (0..1) of the best full-text score. It is up to 0.1 more if the lesson has
+    helped, and less if it has hurt, or if its confidence is low.
+    """
     reason: str
+    """Why it was chosen."""
 
     @property
     def is_disobeyed(self) -> bool:
-        """Whether runs keep failing at it although they are told, so that it is to be stressed."""
+        """Whether runs with it keep failing in the same way, so that prompts should stress it."""
         return bool(self.lesson.disobeyed)
 
 
 class LessonMatches(list[LessonMatch]):
-    """Lessons, best first; `near_misses` counts others that are almost similar enough to be among them."""
+    """The lessons that match a query, best first."""
 
     near_misses: int = 0
+    """The number of other lessons that are almost similar enough."""
 
 
 class Broken(NamedTuple):
-    """A document that is not a lesson, and why."""
+    """A document that is not a lesson, with the problem."""
 
     id: str
     problem: str
@@ -136,7 +138,7 @@ class Broken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """How many lessons were added, changed and removed, and which documents are not lessons."""
+    """The number of lessons added, changed and removed, and the documents that are not lessons."""
 
     added: int = 0
     changed: int = 0
@@ -149,13 +151,13 @@ class LessonIndex:
 
         index = LessonIndex(Path("memory"), embedder)
         await index.fill()
-        found = await index.search(LessonQuery("Fetch the price list", agent="researcher"))
+        matches = await index.search(LessonQuery("Fetch the price list", agent="researcher"))
 
-    `place` is where the documents of all agents are; a path is that of a folder such as `memory`. The index
-    is `memory/.index/lessons-3.db`, which only its owner can read and git ignores. Each use follows the
-    documents. If the file is missing or damaged, that use makes it anew, while other processes wait; if it
-    can't be written, the lessons are indexed in memory. It never changes a document, and it redacts texts
-    before it writes them.
+    `place` holds the documents of all agents: `Documents`, or the path of a folder such as `memory`. The
+    index is `memory/.index/lessons-3.db`, which only its owner can read and git ignores. Each use first
+    indexes changed documents. If the file is missing or damaged, it is rebuilt while other processes wait; if
+    it can't be written, the lessons are indexed in memory. The index never changes a document, and redacts
+    texts before it writes them.
 
     Lessons are searched by meaning once `fill` has embedded them; until then, and without an `embedder`, by
     full text.
@@ -180,26 +182,26 @@ class LessonIndex:
         *,
         by_words: bool = False,
     ) -> LessonMatches:
-        """Return the `k` most relevant lessons, best first, or fewer if no more are relevant.
+        """The `k` most relevant lessons, best first, or fewer if no more are relevant.
 
-        `effects` (-1..1) tell by the ids of lessons how often each helped rather than hurt. With `by_words`,
-        nothing is embedded, and full text alone is searched.
+        `effects` (-1..1) say how often each lesson, by id, helped rather than hurt. With `by_words`, nothing
+        is embedded, and full text alone is searched.
 
-        Only lessons of the query's status are found, archived ones included, and one of several
+        Only lessons of the query's status match, including archived lessons, and only the best of several
         near-duplicates. If the embedder fails, a warning is logged and full text alone is searched.
 
         Changed records are noticed. Files that were added, replaced, deleted or archived are noticed by the
-        modification times of the agents' folders; a file edited in place, when its lesson is found, or by
+        modification times of the agents' folders; a file edited in place, when its lesson matches, or by
         `refresh`.
         """
         vector = None if by_words else await self._question(query.text)
         return await self._file.use(self._search, query, vector, effects, in_memory=True)
 
     async def fill(self, most: int | None = None, agent: str | None = None) -> int:
-        """Embed the lessons that have no vector, of one agent or of all, and return how many.
+        """Embed the lessons without a vector, of one agent or of all agents: their number.
 
-        With `most`, at most so many: those of the agents whose folders changed last, and the newest first.
-        Vectors made before this is cancelled are stored. Raises what the embedder raises.
+        At most `most` lessons, first those of the agents whose folders changed last, the newest first.
+        Vectors that are finished before a cancellation are stored. Raises the errors of the embedder.
         """
         if self._embedder is None:
             return 0
@@ -212,13 +214,13 @@ class LessonIndex:
         return len(missing)
 
     async def refresh(self) -> Refreshed:
-        """Look at every document; return what has changed since the last time, and which are broken."""
+        """Index every document that has changed: the changes, and the broken documents."""
         return await self._file.use(self._refresh)
 
     async def rebuild(self) -> Refreshed:
-        """Index every document anew, and leave no byte of deleted lessons; vectors of all others stay.
+        """Index every document again, and erase deleted lessons completely; the vectors of others stay.
 
-        Raises `StoreError` while another process reads the index all the time.
+        Raises `StoreError` if another process reads the index all the time.
         """
         return await self._file.use(self._rebuild)
 
@@ -227,7 +229,7 @@ class LessonIndex:
         self._file.close()
 
     async def _question(self, text: str) -> Sequence[float] | None:
-        """Return the vector of a question; if the embedder fails, log a warning and return None."""
+        """The vector of a question; if the embedder fails, a warning is logged, and the result is None."""
         if self._embedder is None or not text:
             return None
         if text not in self._questions:
@@ -280,7 +282,7 @@ class LessonIndex:
         return Refreshed(**counts, broken=tuple(Broken(*row) for row in broken))
 
     def _index(self, names: Iterable[str], edited: Collection[str] = ()) -> None:
-        """Index the documents of some agents; `edited` are the ids of those that only look unchanged."""
+        """Index the documents of some agents; `edited` are the ids of documents that only look unchanged."""
         with self._file.writing() as connection:
             for name in names:
                 self._index_agent(connection, name, edited)
@@ -299,7 +301,7 @@ class LessonIndex:
             indexed = {row[1]: _Document(*row) for row in rows}
             try:
                 entries = self._entries(name)
-            except StoreError as error:  # its lessons stay as they were
+            except StoreError as error:  # the indexed lessons stay
                 entries, state = dict.fromkeys(indexed), -1
                 read = [(_Document(0, name, -1, 0, b"", str(error)), None)]
             else:
@@ -308,7 +310,7 @@ class LessonIndex:
                     for entry in entries.values()
                     if entry.id in edited or indexed.get(entry.id, ())[2:4] != (entry.changed_ns, entry.size)
                 ]
-                # Read before anything is written, since other processes may have to wait from then on.
+                # Read before anything is written: from the first write on, other processes may have to wait.
                 read = list(self._read(name, changed, indexed))
             removed = [document for document in indexed.values() if document.id not in entries]
             counts = _write(connection, agent, indexed, read, removed)
@@ -325,13 +327,15 @@ class LessonIndex:
             raise StoreError(f"The lessons of an agent of this name belong in the folder {folder.name!r}.")
         entries: dict[str, Entry] = {}
         for entry in folder.entries():
-            entries.setdefault(entry.id, entry)  # of two files with one name, the archived one is second
+            entries.setdefault(
+                entry.id, entry
+            )  # of two files with the same name, the archived file is second
         return entries
 
     def _read(
         self, agent: str, entries: Sequence[Entry], indexed: Mapping[str, _Document]
     ) -> Iterator[tuple[_Document, _Row | None]]:
-        """Yield documents, those that are lessons to be searched with their row; its text is redacted."""
+        """Yield documents, with a row of redacted text for each searchable lesson."""
         redactor = memory_redactor()
         for entry, text in self._documents.texts(entries, of="a lesson"):
             document = _Document(0, entry.id, _settled(entry.changed_ns), entry.size, b"", "")
@@ -356,34 +360,34 @@ class LessonIndex:
     ) -> LessonMatches:
         """Rank the lessons, and read the documents of the best.
 
-        Starts again if one of these turns out to have been edited in place.
+        Starts again if one of these has been edited in place.
         """
         folder = None if query.agent is None else folder_name(query.agent)
-        found = LessonMatches()
+        matches = LessonMatches()
         for _ in range(ATTEMPTS):
             with self._followed(folder) as connection:
-                connection.execute("BEGIN")  # the state of one moment
+                connection.execute("BEGIN")  # a consistent state
                 lessons_of = self._loaded(connection, folder, vector)
                 if not may_answer(query, lessons_of):
-                    return found
+                    return matches
                 by_meaning = self._embedder is not None
                 search = Search(connection, query, vector, lessons_of, effects, by_meaning=by_meaning)
                 best = list(search.best())
             lessons = {each.id: self._lesson(each) for each in best}
-            found = LessonMatches(
+            matches = LessonMatches(
                 LessonMatch(lesson, each.score, each.reason) for each in best if (lesson := lessons[each.id])
             )
-            found.near_misses = search.near_misses
-            if len(found) == len(best):
+            matches.near_misses = search.near_misses
+            if len(matches) == len(best):
                 break
             edited = {lesson_id for lesson_id, lesson in lessons.items() if lesson is None}
             self._index({lesson_id.partition("/")[0] for lesson_id in edited}, edited)
-        return found
+        return matches
 
     def _loaded(
         self, connection: Connection, folder: str | None, vector: Sequence[float] | None
     ) -> list[AgentLessons]:
-        """Return the lessons of an agent, or of each, loaded again if they have changed."""
+        """The lessons of an agent, or of each agent, loaded again if they have changed."""
         dimension = 0 if vector is None else len(vector)
         rows = connection.execute(
             "SELECT folder, agent, revision FROM agents "
@@ -394,7 +398,7 @@ class LessonIndex:
         for name, agent, revision in rows:
             lessons = self._agents.get(name)
             is_current = lessons is not None and lessons.revision == revision
-            # A search without a vector leaves those of another dimension alone.
+            # A search without a vector keeps vectors of any dimension.
             if lessons is None or not is_current or dimension not in (0, lessons.dimension):
                 lessons = AgentLessons(connection, _numbers(agent), revision, self._embedder_name, dimension)
                 self._agents[name] = lessons
@@ -402,7 +406,7 @@ class LessonIndex:
         return agents
 
     def _lesson(self, best: BestLesson) -> Lesson | None:
-        """Read a lesson; None if its text is no longer the indexed one."""
+        """Read a lesson; None if its text is no longer the indexed text."""
         try:
             if (entry := self._documents.entry(best.id)) is None:
                 return None
@@ -416,7 +420,7 @@ class LessonIndex:
     # --- vectors -------------------------------------------------------------------------------------------
 
     def _without_vector(self, agent: str | None, most: int | None) -> dict[bytes, str]:
-        """Return the texts that have no vector, by their digests.
+        """The texts without a vector, by their digests.
 
         A vector of another dimension is from an earlier embedder of the same name, and is replaced.
         """
@@ -486,7 +490,7 @@ class _Row(NamedTuple):
 
 
 def _row_of(lesson: Lesson, redactor: Redactor) -> _Row | None:
-    """Return the row of a lesson; None if it is not in use, or says what no lesson may."""
+    """The row of a lesson; None if it is not in use, or contains what no lesson may contain."""
     if lesson.status not in SEARCHED or violation_in(lesson):
         return None
     content = [str(getattr(lesson.content, field.name)) for field in fields(lesson.content)]
@@ -495,7 +499,7 @@ def _row_of(lesson: Lesson, redactor: Redactor) -> _Row | None:
     # Most lessons are clean: one pass over all texts is faster than one for each.
     if not redactor.is_clean("\n".join(texts)):
         names = set[str]()
-        redactor.redact("\n".join(texts), names)  # a name in one of them is withheld in all
+        redactor.redact("\n".join(texts), names)  # a name in one text is withheld in all texts
         texts = [redactor.redact(text, names).text for text in texts]
         if not redactor.is_clean("\n".join(texts)):  # a secret that is split between two texts
             texts = [redactor.redact("\n".join(texts)).text, *[""] * (len(texts) - 1)]
@@ -525,7 +529,7 @@ def _write(
     read: Sequence[tuple[_Document, _Row | None]],
     removed: Sequence[_Document],
 ) -> Counter[str]:
-    """Write the documents of an agent; count the lessons added, changed and removed."""
+    """Write the documents of an agent, and count the lessons added, changed and removed."""
     counts: Counter[str] = Counter(removed=sum(not document.problem for document in removed))
     numbers = count(max((each.number for each in indexed.values()), default=agent << AGENT_BITS) + 1)
     is_changed = bool(removed)
@@ -565,12 +569,12 @@ def _delete(connection: Connection, number: int) -> None:
 
 
 def _numbers(agent: int) -> tuple[int, int]:
-    """Return the lowest and the highest number that a document of an agent can have."""
+    """The lowest and the highest number that a document of an agent can have."""
     return agent << AGENT_BITS, (agent + 1 << AGENT_BITS) - 1
 
 
 def _settled(changed_ns: int) -> int:
-    """Return a modification time; -1 if it is so recent that the next change may leave it as it is."""
+    """A modification time; -1 if it is so recent that another change may leave it unchanged."""
     return -1 if time.time_ns() - changed_ns < YOUNG_NS else changed_ns
 
 
@@ -583,21 +587,21 @@ def _digest_of(text: str) -> bytes:
 # A write-ahead log would be deleted by a process that closes a replaced file of the same name.
 _SETTINGS = "PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
 _BLAMELESS = frozenset(f"SQLITE_{name}" for name in ("BUSY", "LOCKED", "FULL", "IOERR", "READONLY", "NOMEM"))
-"""Errors for which a file is not to blame, so that a new one would not help."""
+"""Errors that a new file would not fix."""
 
 
 class _IndexFile:
     """The SQLite file in the folder of an index, replaced if it is unusable.
 
     It is written and replaced only under the lock, so that nothing is written to a replaced file. A
-    connection stays open for the next use: a search that reads the schema and the pages anew takes a fifth
-    longer.
+    connection stays open for the next use: reading the schema and the pages again makes a search a fifth
+    slower.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / FILE
-        self._idle: dict[int, Connection] = {}  # at most one, by the inode of its file
+        self._idle: dict[int, Connection] = {}  # at most one connection, by the inode of its file
         self._memory: Connection | None = None
         self._memory_lock = Lock()
         _files.add(self)
@@ -608,7 +612,7 @@ class _IndexFile:
             self._memory.close()
 
     async def use(self, work: Callable[[*Ts], T], *args: *Ts, in_memory: bool = False) -> T:
-        """Do work that opens the file, again if the file turns out to be missing or unusable.
+        """Run a function that opens the file, and repeat it if the file is missing or unusable.
 
         Raises `StoreError` if no file can be used; with `in_memory`, a warning is logged instead, and from
         then on the index is in the memory of this process.
@@ -661,12 +665,12 @@ class _IndexFile:
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
-        """Connect to the file under the lock, which one process at a time holds."""
+        """Connect to the file under the lock, which only a single process holds."""
         with nullcontext() if self._memory else self._lock(), self.reading() as connection:
             yield connection
 
     def close(self) -> None:
-        """Close the idle connection, also that to a replaced file."""
+        """Close the idle connection, even to a replaced file."""
         for inode in tuple(self._idle):
             if (connection := self._idle.pop(inode, None)) is not None:  # not taken by another thread
                 connection.close()
@@ -674,7 +678,7 @@ class _IndexFile:
     def _connect(self) -> Connection:
         check_regular(self._path)
         uri = f"{self._path.as_uri()}?mode=rw"
-        # Uses run in threads of a pool, one of them at a time with this connection.
+        # Uses run in threads of a pool; only one at a time has this connection.
         return sqlite3.connect(uri, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
 
     @contextmanager
@@ -688,7 +692,7 @@ class _IndexFile:
             lock.close()
 
     def _replace(self, inode: int) -> None:
-        """Put an empty file in the place of the one with an inode, unless another process has done so."""
+        """Replace the file with an inode by an empty file, unless another process has done so."""
         new, *left_over = (
             self._path.with_name(f"{self._path.name}{suffix}")
             for suffix in (".new", ".new-journal", "-journal")
@@ -716,7 +720,7 @@ _files: WeakSet[_IndexFile] = WeakSet()
 
 
 def _before_fork() -> None:
-    # A child must not inherit connections: SQLite would take its parent's locks for its own.
+    # A child must not inherit connections: SQLite would take the locks of its parent for its own.
     for file in tuple(_files):
         file.close()
 
@@ -727,30 +731,30 @@ os.register_at_fork(before=_before_fork)
 # --- embedding in the background ---------------------------------------------------------------------------
 
 EMBEDDED_LATER = 32
-"""Lessons embedded in the background after something was learned."""
+"""Lessons embedded in the background after a lesson was learned."""
 EMBEDDED_FIRST = 8
-"""Lessons embedded before a search, if an event loop ended too soon."""
+"""Lessons embedded before a search, if an event loop ended too early."""
 
 
 class Backlog:
-    """Embed the newest lessons that have no vector, in the background.
+    """Embed the newest lessons without a vector in the background.
 
-    If the event loop ends too soon, the next search catches up, in this process or another. A failure is
-    logged, and those lessons are found by full text until something else is learned.
+    If the event loop ends too early, the next search catches up, in this process or another. A failure is
+    logged, and these lessons are searched by full text until another lesson is learned.
     """
 
     def __init__(self, index: LessonIndex, documents: Documents, agent: str) -> None:
         self._index = index
         self._documents = documents
         self._folder = folder_name(agent)
-        self._state: int | None = None  # of the agent's documents when embedding was last begun
+        self._state: int | None = None  # of the agent's documents when embedding last began
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Start embedding, or have the running task look once more."""
+        """Start embedding, or have the running task check again."""
         self._state = None
         if not self._is_running():
-            # A fresh context: this is part of no run, and of no step of one.
+            # A fresh context, since this is not part of a run or its steps.
             self._task = asyncio.create_task(self._work_off(EMBEDDED_LATER), context=Context())
 
     async def catch_up(self, agent: str | None) -> None:

@@ -776,7 +776,7 @@ class Lessons:
             lesson,
             by_hand=by_hand,
             by_advice=reflection.names_requirements,
-            told=outcome.told,
+            recalled=outcome.told,
         )
         if not is_new and outcome.is_mandatory and lesson.id in outcome.told:
             lesson = await self._failed_again(lesson, outcome.run_id)

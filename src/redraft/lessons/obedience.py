@@ -1,4 +1,4 @@
-"""Obedience: whether runs avoid the failures that the lessons they are given are about."""
+"""Obedience: whether runs avoid the failures that their lessons warn of."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from redraft.types import Advice, ReflectionResult
 
 SAME_PROBLEM = 0.5
-"""The `overlap` from which two messages of one check, error class or tool are about the same problem."""
+"""Two messages of a check, error class or tool with at least this `overlap` are about the same problem."""
 _MARK = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception)|[A-Za-z]*\d{3,}\w*)\b")
 """An error class or an error code, such as `E4031`."""
 _NUMBER = re.compile(r"\d+")
@@ -35,19 +35,18 @@ _WORD = re.compile(r"[\w#]+")
 
 @dataclass(frozen=True, slots=True)
 class RunProblem:
-    """One thing that went wrong in a run.
-
-    `source` is the criterion or the class of the error, `tool` the tool that answered with it.
-    `is_opinion` says that a model judges the criterion, whose words differ each time.
-    """
+    """A problem in a run."""
 
     text: str
     source: str = ""
+    """The criterion, or the class of the error."""
     tool: str = ""
+    """The tool that answered with the error."""
     is_opinion: bool = False
+    """Whether a model judges the criterion, in different words each time."""
 
     def is_in(self, lesson: Lesson, facts: Sequence[str]) -> bool:
-        """Return whether a lesson is about this problem; `facts` are what it says went wrong."""
+        """Whether a lesson is about this problem; `facts` are its lines on the failure."""
         if self.tool:
             marks = set(_MARK.findall(self.text))
             return _concerns(lesson, facts, self.tool) and (
@@ -61,8 +60,8 @@ class RunProblem:
             if _begins_with(fact, self.source)
         ):
             return True
-        said = _plain(self.text)
-        return any(said in _plain(fact) or self._resembles(fact, NEAR_DUPLICATE) for fact in facts)
+        text = _plain(self.text)
+        return any(text in _plain(fact) or self._resembles(fact, NEAR_DUPLICATE) for fact in facts)
 
     def _resembles(self, fact: str, share: float) -> bool:
         return overlap(_words(self.text), _words(fact.removeprefix(f"{self.source.rstrip('.')}:"))) >= share
@@ -70,30 +69,28 @@ class RunProblem:
 
 @dataclass(frozen=True, slots=True)
 class RunFailures:
-    """What went wrong in a run: in its first version, in the version it returned, and in its tools.
-
-    `requirements` are what criteria ask for and these versions lack. `is_judged` says that nothing else can
-    have gone wrong.
-    """
+    """The failures of a run: of its first version, of the version that it returned, and of its tools."""
 
     requirements: tuple[str, ...] = ()
+    """The requirements of criteria that these versions missed."""
     problems: tuple[RunProblem, ...] = ()
     is_judged: bool = False
+    """Whether there can be no other failures."""
 
     @classmethod
     def of(cls, result: ReflectionResult, outcome: Outcome | None, *, later: bool = False) -> RunFailures:
-        """Collect what went wrong in a finished run, as far as its writer may know it.
+        """Collect the failures of a finished run, as far as its writer may know them.
 
-        With `later`, in its last version alone: for lessons that it was given once something had failed.
+        With `later`, only those of its last version: for lessons that the run received after a failure.
         """
         versions = result.history.versions
         judged = [versions[0], result.history.best_version] if versions else []
-        criteria = {one.name: one for one in result.criteria}
+        criteria = {criterion.name: criterion for criterion in result.criteria}
         requirements: list[str] = []
         problems = [RunProblem(_clean(text), tool=tool) for tool, text in tool_errors(result)]
         if later:
             judged, problems = list(versions[-1:]), []
-        issues = dict.fromkeys(one for each in judged for one in each.evaluation.for_writer().issues)
+        issues = dict.fromkeys(issue for each in judged for issue in each.evaluation.for_writer().issues)
         for issue in issues:
             criterion = criteria.get(issue.criterion or "")
             missed = [] if criterion is None else missed_requirements([criterion], [issue])
@@ -108,20 +105,20 @@ class RunFailures:
 
     @classmethod
     def of_error(cls, error: BaseException) -> RunFailures:
-        """Return what went wrong in a run that raised an error before it had any output."""
+        """The failure of a run that raised an error before it had any output."""
         name = type(error).__name__
         return cls(problems=(RunProblem(_clean(f"{name}: {error}"), name),))
 
     @classmethod
     def of_outcome(cls, outcome: Outcome) -> RunFailures:
-        """Return what an outcome says was wrong."""
+        """The failures in an outcome."""
         problems = [] if outcome.requirements else [RunProblem(_clean(issue)) for issue in outcome.issues]
         if outcome.error and not outcome.issues:
             problems.append(RunProblem(_clean(outcome.error), outcome.error.partition(":")[0]))
         return cls(tuple(map(as_stored, outcome.requirements)), tuple(problems))
 
     def obeyed(self, lesson: Lesson) -> bool | None:
-        """Return whether the run avoided the failure that a lesson is about; None if unknown."""
+        """Whether the run avoided the failure that a lesson is about; None if unknown."""
         facts = _failure_in(lesson)
         if not facts:
             return None
@@ -131,31 +128,31 @@ class RunFailures:
         return True if self.is_judged and is_other else None
 
     def include(self, lesson: Lesson) -> bool:
-        """Return whether the failure that a lesson is about is one of these."""
+        """Whether the failure that a lesson is about is among these."""
         facts = _failure_in(lesson)
         if not facts:
             return False
         is_named = bool(required_by(lesson, self.requirements))
-        return is_named or any(one.is_in(lesson, facts) for one in self.problems)
+        return is_named or any(problem.is_in(lesson, facts) for problem in self.problems)
 
 
 def later_advice(advice: Sequence[Advice]) -> dict[str, bool]:
-    """Return the lessons that a run was not given at its start, and whether a version had failed by then.
+    """The lessons that a run received after its start, each with whether a version had failed by then.
 
-    Otherwise it was a tool: nothing says whether it failed again after that.
+    If no version had failed, a tool had, and it is unknown whether it failed again.
     """
-    first = {one.source for one in advice if not one.after}
-    return {one.source: one.after.startswith(VERSION) for one in advice if one.source not in first}
+    first = {piece.source for piece in advice if not piece.after}
+    return {piece.source: piece.after.startswith(VERSION) for piece in advice if piece.source not in first}
 
 
 @lru_cache(maxsize=512)
 def as_stored(requirement: str) -> str:
-    """Return a requirement as lessons store it; all runs of an agent ask for the same ones."""
+    """A requirement as lessons store it; all runs of an agent ask for the same ones."""
     return Cleaner().clean(requirement)
 
 
 def _failure_in(lesson: Lesson) -> list[str]:
-    """Return the facts about the failure in a lesson; empty if it is about none."""
+    """The facts about the failure in a lesson; empty if it is not about a failure."""
     match lesson.content:
         case Failure() | Partial():
             text = lesson.content.what_went_wrong
@@ -182,7 +179,7 @@ def _concerns(lesson: Lesson, facts: Sequence[str], tool: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return the words of a text with each number as `#`: it differs from run to run."""
+    """The words of a text with each number as `#`, since numbers differ from run to run."""
     words: list[str] = _WORD.findall(_NUMBER.sub("#", text.casefold()))
     return f" {' '.join(words)} "
 
@@ -193,70 +190,67 @@ def _words(text: str) -> frozenset[str]:
 
 # --- the latest runs ---------------------------------------------------------------------------------------
 
-HEEDED = 20
-"""The latest runs that show whether a lesson is obeyed at present."""
+LATEST_RUNS = 20
+"""Number of latest runs that show whether a lesson is obeyed at present."""
 STRESSED, RETIRED = 0.05, 0.0002
-"""How improbable so few obedient runs are, if half of all obeyed, when a lesson is stressed and retired.
+"""A lesson is stressed or retired if so few obedient runs are less probable, supposing that half obey.
 
 A lesson that no run obeys is stressed after 5 runs and retired after 13; of lessons that half of the runs
 obey, none in 1,000 is retired within 200 runs: see "Lessons that are not obeyed" in benchmarks/README.md.
 """
 DOUBT = 0.85
-"""The factor by which a failure lowers the confidence of a lesson that its run was given."""
+"""The factor by which a failure lowers the confidence of a lesson that the run received."""
 MOST_DOUBTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Obedience:
-    """Whether the latest runs that were given a lesson avoided the failure that it is about.
+    """Whether the latest runs with a lesson avoided its failure; unknown cases don't count."""
 
-    Runs of which that is not known don't count.
-    """
-
-    told: int = 0
+    runs: int = 0
     failed_again: int = 0
     doubts: int = 0
-    """Failures that no later obedient run has made up for."""
+    """Failures that no later obedient run offset."""
 
     @classmethod
     def of(cls, runs: Sequence[bool]) -> Obedience:
         """Count runs, the earliest first: True if the run avoided the failure."""
-        latest, doubts = runs[-HEEDED:], 0
+        latest, doubts = runs[-LATEST_RUNS:], 0
         for obeyed in latest:
             doubts = max(0, doubts - 1) if obeyed else min(MOST_DOUBTS, doubts + 1)
         return cls(len(latest), latest.count(False), doubts)
 
     @property
     def is_disobeyed(self) -> bool:
-        """Whether the lesson is to be stressed where it is told."""
-        return self._chance <= STRESSED
+        """Whether prompts should stress the lesson."""
+        return self._probability <= STRESSED
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether telling the lesson is useless, so that it is to be retired."""
-        return self._chance <= RETIRED
+        """Whether the lesson is useless and should be retired."""
+        return self._probability <= RETIRED
 
     @property
     def is_obeyed(self) -> bool:
-        """Whether at least half of the runs obeyed, so that the lesson needs no stress."""
-        return 2 * self.failed_again <= self.told
+        """Whether at least half of the runs obeyed, so that the lesson need not be stressed."""
+        return 2 * self.failed_again <= self.runs
 
     @property
-    def _chance(self) -> float:
+    def _probability(self) -> float:
         """The probability of so few obedient runs if each obeyed with a probability of one half."""
-        obeyed = self.told - self.failed_again
-        return sum(comb(self.told, count) for count in range(obeyed + 1)) / 2**self.told
+        obeyed = self.runs - self.failed_again
+        return sum(comb(self.runs, count) for count in range(obeyed + 1)) / 2**self.runs
 
     def __str__(self) -> str:
-        """Return the figures, as in `told in 12 runs, failed again in 11`."""
-        return f"told in {counted(self.told, 'run')}, failed again in {self.failed_again}"
+        """The figures, as in `told in 12 runs, failed again in 11`."""
+        return f"told in {counted(self.runs, 'run')}, failed again in {self.failed_again}"
 
 
 def changes_after(lesson: Lesson, before: Obedience, after: Obedience) -> dict[str, Any]:
-    """Return the fields of a lesson that change after a run that was given it.
+    """The fields of a lesson that change after a run that received it.
 
-    Its confidence falls when the run failed again, and recovers as later runs obey. A lesson that is
-    disobeyed is stressed from then on; if that does not help either, it is retired.
+    Its confidence falls when the run failed again, and recovers as later runs obey. A disobeyed lesson is
+    stressed from then on; if that does not help, it is retired.
     """
     changes: dict[str, Any] = {}
     if after.doubts != before.doubts:

@@ -1,4 +1,4 @@
-"""Which lessons are relevant to a query, and in which order."""
+"""Rank the lessons that are relevant to a query."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SEARCHED: tuple[Status, ...] = ("active", "quarantined")
-"""The statuses of lessons that may be found; quarantined lessons are found to be tried."""
+"""The statuses of searchable lessons; quarantined lessons are searched for trials."""
 NEAREST, FLOOD = 50, 5_000
-"""Lessons ranked by meaning, and by words: a few, or more if those are all near-duplicates."""
+"""Lessons ranked by meaning, and by words: a few, or more if too many of these are near-duplicates."""
 COMMON = 400
-"""In a search of all agents, a word that more lessons have is a stop word."""
+"""In a search of all agents, a word in more lessons than this is a stop word."""
 COMMON_COUNT, COMMON_SHARE = 50, 0.4
-"""In a search of one agent, a word that more lessons have, and a greater share of its lessons."""
+"""In a search of one agent, a word in more lessons than both the count and the share is a stop word."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonQuery:
-    """Ask for the `k` lessons that are most relevant to a task.
+    """A search for the `k` lessons that are most relevant to a task.
 
-    `tools` are those the task may use, `error` is what just went wrong, `requirements` are what the criteria
-    of the run ask for (`requirements_of`). Of an `agent`'s lessons, those about the same type of task come
-    first, then those about its tools, then those that name one of the requirements, then the nearest in
-    meaning. Without an agent, the lessons of all agents are searched by meaning. `kinds` limits the search to
-    some kinds of lessons, `status` to active or to quarantined ones. A lesson that was written after `now`
-    counts as written now, since its clock was wrong.
+    Of an agent's lessons, those about the same type of task come first, then those about its tools, then
+    those that name a requirement, then the nearest in meaning.
     """
 
     task: str
     task_type: str = ""
     tools: tuple[str, ...] = ()
+    """The tools that the task may use."""
     error: str = ""
+    """The error that just happened."""
     agent: str | None = None
+    """The agent whose lessons are searched; by default, those of all agents are searched by meaning."""
     k: int = 3
     kinds: Collection[LessonKind] | None = None
     status: Literal["active", "quarantined"] = "active"
     requirements: tuple[str, ...] = ()
+    """The requirements of the run's criteria (`requirements_of`)."""
     now: datetime | None = None
+    """A lesson that was written later, by a wrong clock, counts as written now."""
     untyped: bool = False
     """Whether lessons without a task type count as of the same type, and near-duplicates are all returned."""
 
@@ -73,7 +74,7 @@ class LessonQuery:
 
 
 def normalized(name: str) -> str:
-    """Return the name of a task type or a tool in the form in which names are compared."""
+    """The name of a task type or a tool in the form in which names are compared."""
     return " ".join(without_invisible(name).casefold().split())
 
 
@@ -81,7 +82,7 @@ def normalized(name: str) -> str:
 
 
 class _Features(NamedTuple):
-    """What a lesson is ranked by."""
+    """The features of a lesson that do not depend on the query."""
 
     id: str
     kind: str
@@ -92,8 +93,8 @@ class _Features(NamedTuple):
 class AgentLessons:
     """The lessons of an agent in memory, by status.
 
-    `numbers` are the lowest and the highest that they can have; `revision` is the agent's in the index, and
-    `dimension` that of the vectors.
+    `numbers` is the range of their numbers, `revision` the agent's revision in the index, and `dimension` the
+    dimension of the vectors.
     """
 
     def __init__(
@@ -144,16 +145,16 @@ class _Lessons:
     kinds: set[str] = field(default_factory=set[str])
 
     def similarities(self, vector: Sequence[float] | None) -> dict[int, float]:
-        """Return the cosine with a vector for each lesson that has one."""
+        """The cosine with a vector for each lesson that has one."""
         if vector is None or not self.vectors:
             return {}
         return dict(zip(self.vectors, _cosines(self.matrix, vector), strict=True))
 
 
 def may_answer(query: LessonQuery, agents: Collection[AgentLessons]) -> bool:
-    """Return whether there are lessons of the kinds that a query asks for."""
+    """Whether there are lessons of the kinds in a query."""
     return query.kinds is None or any(
-        not one.by_status[query.status].kinds.isdisjoint(query.kinds) for one in agents
+        not agent.by_status[query.status].kinds.isdisjoint(query.kinds) for agent in agents
     )
 
 
@@ -167,9 +168,9 @@ class BestLesson(NamedTuple):
 
 
 class Search:
-    """One search among lessons: what each has in common with the query.
+    """A search among lessons, with what each of them has in common with the query.
 
-    Type of task and tools count only among the lessons of one agent.
+    Type of task and tools count only among the lessons of a single agent.
     """
 
     def __init__(
@@ -188,14 +189,14 @@ class Search:
         self._connection = connection
         self._query = query
         self._effects = effects
-        searched = [one.by_status[query.status] for one in agents]
-        self._vectors = ChainMap(*(one.vectors for one in searched))
-        self._lessons = _merged([one.features for one in searched])
-        self._similarities = _merged([one.similarities(vector) for one in searched])
+        searched = [agent.by_status[query.status] for agent in agents]
+        self._vectors = ChainMap(*(lessons.vectors for lessons in searched))
+        self._lessons = _merged([lessons.features for lessons in searched])
+        self._similarities = _merged([lessons.similarities(vector) for lessons in searched])
         total = len(self._lessons)
         common = COMMON if query.agent is None else max(COMMON_COUNT, int(total * COMMON_SHARE))
         first, last = min(self._lessons, default=0), max(self._lessons, default=0)
-        dampings = _merged([one.dampings for one in searched])
+        dampings = _merged([lessons.dampings for lessons in searched])
         full_text = FullText(connection, first, last, common, dampings)
         self._same_type: set[int] = set()
         self._tools: dict[int, tuple[str, ...]] = {}
@@ -203,24 +204,24 @@ class Search:
         if query.agent is not None:
             same = normalized(query.task_type)
             for of_type in (*filter(None, [same]), *([""] if query.untyped else ())):
-                self._same_type.update(*(one.of_type.get(of_type, ()) for one in searched))
+                self._same_type.update(*(lessons.of_type.get(of_type, ()) for lessons in searched))
             for tool in dict.fromkeys(query.tools):
-                used = set[int]().union(*(one.of_tool.get(normalized(tool), ()) for one in searched))
+                used = set[int]().union(*(lessons.of_tool.get(normalized(tool), ()) for lessons in searched))
                 for number in used.union(full_text.rows_with_name(tool)):
                     self._tools[number] = (*self._tools.get(number, ()), tool)
             self._required.update(*map(full_text.rows_with_sentence, query.requirements))
         self._shares: dict[int, float] = {}
-        # Words count where the question has names, or where a lesson has no vector.
+        # Words count if the question has names, or if a lesson has no vector.
         if has_names or len(self._similarities) < total:
             matches = full_text.matches(query.text)
             least = 0.0  # without an embedder, any word in Latin letters counts
             if matches and (by_meaning or not is_latin(query.text)):
-                coverages = [one.coverage for one in matches.values()]
+                coverages = [match.coverage for match in matches.values()]
                 least = threshold_of([*coverages, *[0.0] * (total - len(coverages))], LEAST_COVERED, 1.0)
             self._shares = {
-                number: one.share
-                for number, one in matches.items()
-                if number in self._similarities or one.coverage >= least
+                number: match.share
+                for number, match in matches.items()
+                if number in self._similarities or match.coverage >= least
             }
         if self._similarities:
             most = SURELY_RELEVANT + (NAME_BOOST / 2 if has_names else 0.0)
@@ -238,23 +239,27 @@ class Search:
             if len(best) == self._query.k or most >= len(self._lessons):
                 break
         names = {
-            name: [one, spelled(one)] for name in names_in(self._query.text) for one in tokens_of(name)[:1]
+            name: [token, spelled(token)]
+            for name in names_in(self._query.text)
+            for token in tokens_of(name)[:1]
         }
-        for one in best:
+        for candidate in best:
             digest, searched = self._connection.execute(
                 "SELECT digest, searched FROM documents JOIN words ON words.rowid = number WHERE number = ?",
-                (one.number,),
+                (candidate.number,),
             ).fetchone()
             words = set(searched.lower().split())
             shared = [name for name, tokens in names.items() if words.intersection(tokens)]
-            reason = reason_for(one, self._query.task_type, shared)
-            yield BestLesson(self._lessons[one.number].id, digest, self._ranking.score(one), reason)
+            reason = reason_for(candidate, self._query.task_type, shared)
+            yield BestLesson(
+                self._lessons[candidate.number].id, digest, self._ranking.score(candidate), reason
+            )
 
     def _ordered(self, most: int) -> Iterator[Candidate]:
         """Order the lessons with the same type, tools or requirements, and `most` of the nearest others.
 
-        Lessons that come later whatever they score are looked at only if those before them are not enough.
-        Counts the near misses.
+        Lessons of a lower rank are scored only if there are not enough of a higher rank. Counts the near
+        misses.
         """
         nearest = {
             *(number for _, number in nlargest(most, _by_value(self._similarities))),
@@ -291,7 +296,7 @@ class Search:
         ]
 
     def _matches(self) -> list[float]:
-        """Return how well each lesson that has a vector matches the question."""
+        """How well each lesson with a vector matches the question."""
         if not self._ranking.has_names:
             return list(self._similarities.values())
         return [
@@ -305,14 +310,14 @@ class Search:
         ).fetchone()
         return content
 
-    def _similarity(self, one: Candidate, other: Candidate) -> float:
-        """Return the cosine of two lessons, 0 if one has no vector."""
-        vectors = [self._vectors[each.number] for each in (one, other) if each.number in self._vectors]
+    def _similarity(self, candidate: Candidate, other: Candidate) -> float:
+        """The cosine of two lessons; 0 if one of them has no vector."""
+        vectors = [self._vectors[each.number] for each in (candidate, other) if each.number in self._vectors]
         return sum(map(mul, *vectors)) if len(vectors) > 1 else 0.0
 
 
 def _merged(parts: Sequence[dict[int, T]]) -> dict[int, T]:
-    """Return the only dict as it is, which is not to be changed, or a union of several."""
+    """The union of dicts. The result must not be changed: a single dict is returned itself."""
     if len(parts) == 1:
         return parts[0]
     merged: dict[int, T] = {}
@@ -333,7 +338,7 @@ FLOAT_BYTES = 4
 
 @cache
 def numpy() -> Any:
-    """Return numpy, or None if it is not installed; it comes with the offline embedder."""
+    """numpy, or None if it is not installed; it comes with the offline embedder."""
     try:
         return import_module("numpy")
     except ImportError:
@@ -347,14 +352,14 @@ def packed(vector: Sequence[float]) -> bytes:
 
 
 def _matrix_of(vectors: Sequence[bytes]) -> Any:
-    """Return packed vectors as the rows of a matrix."""
+    """Packed vectors as the rows of a matrix."""
     if not vectors or numpy() is None:  # without vectors, numpy is not loaded
         return [array("f", vector) for vector in vectors]
     return numpy().frombuffer(b"".join(vectors), "f4").reshape(len(vectors), -1)
 
 
 def _cosines(matrix: Any, vector: Sequence[float]) -> list[float]:
-    """Return the cosine of each row with a vector, all of unit length: their dot products."""
+    """The cosine of each row with a vector, all of unit length: their dot products."""
     if numpy() is None:
         return [sum(map(mul, row, vector)) for row in matrix]
     # Not `@`: for so few rows, starting its threads takes longer than multiplying.
@@ -364,64 +369,65 @@ def _cosines(matrix: Any, vector: Sequence[float]) -> list[float]:
 # --- the order ---------------------------------------------------------------------------------------------
 
 RELEVANT = 0.3
-"""The score of a relevant lesson where nothing is known of the others."""
+"""The minimum score of a relevant lesson if there are no other lessons to compare."""
 LEAST_RELEVANT, SURELY_RELEVANT = 0.2, 0.4
 """The range of the threshold; a lesson in the range is relevant if it stands out among the others."""
 LEAST_COVERED = 0.05
-"""The least share of a question that a lesson has to cover where words decide alone, if it stands out."""
+"""Minimum share of a question that an outstanding lesson must cover if words alone decide."""
 STANDS_OUT = 1.2
-"""By how much more a lesson has to stand out than the best of as many random ones would.
+"""The factor by which a lesson must exceed the expected best of as many random lessons.
 
-Similarities have a longer tail than normal ones. On recorded reflections, in agents with 5, 10 and 30 lessons
-of which none fits, this lets in 0.8 to 1 on average; the table in `benchmarks/findings.md` has the curve.
+Similarities have a longer tail than a normal distribution. On recorded reflections, with 5, 10 and 30 lessons
+of which none fits, 0.8 to 1 lesson on average passes; the table in `benchmarks/findings.md` has the curve.
 """
 NEAR_MISS = 0.1
 """How far below the threshold a lesson counts as a near miss."""
 NAME_BOOST = 0.3
-"""What full text adds to a similarity, at most, if the question has names. Equal weights do worse."""
+"""Maximum that full text adds to a similarity if the question has names. Equal weights do worse."""
 SAME_TYPE, SAME_TOOL, SAME_REQUIREMENT = 8.0, 4.0, 2.0
-"""What the same type of task, tool or requirement adds to a score: more than anything after it could."""
+"""Added to a score for the same type of task, tool or requirement; each outweighs everything after it."""
 PROVEN = 0.1
-"""What a lesson gains, at most, that has always helped, or loses that has always hurt."""
-SURE = 0.1
-"""What a lesson gains for each unit of confidence above the default, and loses below."""
+"""Added to the score of a lesson that has always helped, subtracted if it has always hurt."""
+CONFIDENT = 0.1
+"""Added to the score for each unit of confidence above the default."""
 SAME_MEANING, SHARED_WORDS = 0.95, 0.4
-"""The similarity and the overlap in words from which two lessons are paraphrases, if they reach both.
+"""Two lessons are paraphrases if they reach both this similarity and this overlap in words.
 
-Neither is enough, since all lessons about one task are similar. Of pairs of recorded reflections on one task,
+Neither is enough, since all lessons about a task are similar. Of pairs of recorded reflections on one task,
 both together match 22 of 28 that are similar even without the task's text (0.9), and 3 of 56 that are not.
 """
 
 
 class Candidate(NamedTuple):
-    """What a lesson is ranked by.
-
-    `number` identifies it in the index. `written` is its `Lesson.recency`. `tools` are the tools in the
-    question that it is about. `similarity` is its cosine with the question, None without a vector; `text` is
-    its share (0..1) of the best full-text score. `effect` (-1..1) is how often it helped rather than hurt.
-    `required` says that it names a requirement in the question.
-    """
+    """The features by which a lesson is ranked."""
 
     number: int
+    """Identifies the lesson in the index."""
     written: int
+    """Its `Lesson.recency`."""
     same_type: bool = False
     tools: tuple[str, ...] = ()
+    """The tools in the question that it is about."""
     similarity: float | None = None
+    """Its cosine with the question; None without a vector."""
     text: float = 0.0
+    """Its share (0..1) of the best full-text score."""
     confidence: float = CONFIDENCE
     effect: float = 0.0
+    """How often it helped rather than hurt (-1..1)."""
     required: bool = False
+    """Whether it names a requirement in the question."""
 
 
 def threshold_of(
     matches: Sequence[float], least: float = LEAST_RELEVANT, most: float = SURELY_RELEVANT
 ) -> float:
-    """Return the score from which a lesson is relevant, by how well all lessons match the question.
+    """The score from which a lesson is relevant, by how well all lessons match the question.
 
-    How similar lessons are that have nothing to do with the question differs from field to field: a threshold
-    that fits errands lets in every lesson about code. So a lesson has to stand out: to match better than the
-    best of as many random ones. The threshold is in the range from `least` to `most`. That range ends higher
-    if the question has names: then the best lesson gets the boost for them, whether it fits or not.
+    The similarity of unrelated lessons differs from field to field: a threshold that fits errands lets in
+    every lesson about code. So a lesson must match better than the best of as many random lessons. The
+    threshold is in the range from `least` to `most`. That range ends higher if the question has names: then
+    the best lesson gets the boost for names, whether it fits or not.
     """
     count = len(matches)
     mean = sum(matches) / count
@@ -432,72 +438,77 @@ def threshold_of(
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Rank lessons for one question.
-
-    `has_names`: the question has identifiers, which embedders don't know, so that full text counts, too.
-    `embedded`: there is a vector of the question, so that similarity counts first. `threshold` is the score
-    of a relevant lesson, unless it is about the same type of task, tool or requirement.
-    """
+    """Rank lessons for a question."""
 
     has_names: bool
+    """Whether the question has identifiers. Embedders don't know these, so full text counts, too."""
     embedded: bool
+    """Whether the question has a vector, so that similarity counts first."""
     threshold: float = RELEVANT
+    """Minimum score of a relevant lesson, except for the same type of task, tool or requirement."""
 
     def ordered(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return the relevant candidates, best first.
+        """The relevant candidates, best first.
 
-        One number decides: the score, and more than all of it for the same type of task, or else for its
-        tools, or else for what is required. Of those with the same number to a hundredth, the newest comes
-        first.
+        The rank is the score plus the weights for the same type of task, tools and requirements. Of lessons
+        with the same rank to a hundredth, the newest comes first.
         """
         return sorted(filter(self._is_relevant, candidates), key=self._key)
 
-    def score(self, one: Candidate) -> float:
-        """Return the score of a lesson: how well it matches, what it did so far, and how sure it is."""
-        return self._match(one) + PROVEN * one.effect + SURE * (one.confidence - CONFIDENCE)
-
-    def is_near_miss(self, one: Candidate) -> bool:
-        """Return whether a lesson is just below what is relevant."""
+    def score(self, candidate: Candidate) -> float:
+        """The score of a lesson: how well it matches, what it did so far, and how sure it is."""
         return (
-            one.similarity is not None
-            and not self._is_relevant(one)
-            and self.score(one) >= self.threshold - NEAR_MISS
+            self._match(candidate)
+            + PROVEN * candidate.effect
+            + CONFIDENT * (candidate.confidence - CONFIDENCE)
         )
 
-    def _match(self, one: Candidate) -> float:
-        if one.similarity is not None:
-            return one.similarity + (NAME_BOOST * one.text if self.has_names else 0.0)
-        # Without a vector it can't be compared with those that have one: it ranks among them, but not before
-        # one that is very similar.
-        return one.text / 2 if self.embedded else one.text
+    def is_near_miss(self, candidate: Candidate) -> bool:
+        """Whether the score of a lesson is just below the threshold."""
+        return (
+            candidate.similarity is not None
+            and not self._is_relevant(candidate)
+            and self.score(candidate) >= self.threshold - NEAR_MISS
+        )
 
-    def _is_relevant(self, one: Candidate) -> bool:
-        if one.same_type or one.tools or one.required:
+    def _match(self, candidate: Candidate) -> float:
+        if candidate.similarity is not None:
+            return candidate.similarity + (NAME_BOOST * candidate.text if self.has_names else 0.0)
+        # Without a vector it can't be compared with lessons that have one: it ranks among them, but not
+        # before a very similar lesson.
+        return candidate.text / 2 if self.embedded else candidate.text
+
+    def _is_relevant(self, candidate: Candidate) -> bool:
+        if candidate.same_type or candidate.tools or candidate.required:
             return True
-        return self.score(one) >= self.threshold if one.similarity is not None else one.text > 0
+        return (
+            self.score(candidate) >= self.threshold
+            if candidate.similarity is not None
+            else candidate.text > 0
+        )
 
-    def _key(self, one: Candidate) -> tuple[float, int, float]:
-        rank = self.score(one) + SAME_TYPE * one.same_type + SAME_TOOL * bool(one.tools)
-        rank += SAME_REQUIREMENT * one.required
-        return -round(rank, 2), -one.written, -rank
+    def _key(self, candidate: Candidate) -> tuple[float, int, float]:
+        rank = self.score(candidate) + SAME_TYPE * candidate.same_type + SAME_TOOL * bool(candidate.tools)
+        rank += SAME_REQUIREMENT * candidate.required
+        return -round(rank, 2), -candidate.written, -rank
 
 
-def reason_for(one: Candidate, task_type: str, names: Sequence[str]) -> str:
-    """Return in a few words why a lesson was chosen; `names` are those that it shares with the question."""
+def reason_for(candidate: Candidate, task_type: str, names: Sequence[str]) -> str:
+    """A few words on why a lesson was chosen; it shares the `names` with the question."""
     reasons: list[str] = []
-    if one.same_type:
+    if candidate.same_type:
         reasons.append(f"same task type {task_type!r}" if task_type else "the agent's own")
-    if one.tools:
-        reasons.append(f"tool {', '.join(one.tools)}")
-    if one.required:
+    if candidate.tools:
+        reasons.append(f"tool {', '.join(candidate.tools)}")
+    if candidate.required:
         reasons.append("same requirement")
-    if one.similarity is not None:
-        reasons.append(f"similarity {one.similarity:.2f}")
-    if one.effect:
-        reasons.append("helped before" if one.effect > 0 else "hurt before")
+    if candidate.similarity is not None:
+        reasons.append(f"similarity {candidate.similarity:.2f}")
+    if candidate.effect:
+        reasons.append("helped before" if candidate.effect > 0 else "hurt before")
     if names:
         reasons.append(f"names {', '.join(names[:3])}")
-    elif one.similarity is None and one.text:
+    elif candidate.similarity is None and candidate.text:
         reasons.append("shares words")
     return "; ".join(reasons)
 
@@ -507,17 +518,19 @@ def without_duplicates(
     text_of: Callable[[Candidate], str],
     similarity: Callable[[Candidate, Candidate], float],
 ) -> Iterator[Candidate]:
-    """Yield the candidates that are not near-duplicates of an earlier, better one.
+    """Yield the candidates that are not near-duplicates of an earlier, better candidate.
 
     `text_of` returns the content of a lesson, `similarity` the cosine of two lessons, 0 if unknown.
     """
     distinct: list[tuple[Candidate, frozenset[str]]] = []
-    for one in ordered:
-        words = words_in(text_of(one))
+    for candidate in ordered:
+        words = words_in(text_of(candidate))
         for other, others in distinct:
             share = overlap(words, others)
-            if share >= NEAR_DUPLICATE or (share >= SHARED_WORDS and similarity(one, other) >= SAME_MEANING):
+            if share >= NEAR_DUPLICATE or (
+                share >= SHARED_WORDS and similarity(candidate, other) >= SAME_MEANING
+            ):
                 break
         else:
-            distinct.append((one, words))
-            yield one
+            distinct.append((candidate, words))
+            yield candidate
