@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionVersion
 
 LATEST_RUNS = 200
-"""How many of an agent's latest runs are evidence of which revisions are gains."""
+"""How many of an agent's latest runs count as evidence."""
 
 
 async def stored_evidence(store: Store, agent: str, model: str) -> RevisionEvidence:
-    """Return what the latest stored runs show of an agent with a model; raises `StoreError`."""
+    """The evidence in the latest stored runs of an agent with a model; raises `StoreError`."""
     query = RunQuery({"agent": agent, "model": model})
-    found = await run_index(store).shares_of_latest("way", query, LATEST_RUNS)
-    return RevisionEvidence().plus(revision_in(one) for one in reversed(found))
+    shares = await run_index(store).shares_of_latest("way", query, LATEST_RUNS)
+    return RevisionEvidence().plus(revision_in(share) for share in reversed(shares))
 
 
 @dataclass(frozen=True, slots=True)
 class AgentWay:
-    """How often one way to revise was a gain for an agent with a model, and its mean `tokens`."""
+    """How often a way to revise was a gain for an agent with a model."""
 
     agent: str
     model: str
@@ -41,6 +41,7 @@ class AgentWay:
     tried: int
     gains: int
     tokens: int
+    """The mean tokens of a revision."""
 
     @property
     def share(self) -> Effect | None:
@@ -50,50 +51,50 @@ class AgentWay:
         return rate_of([1.0] * self.gains + [0.0] * (self.tried - self.gains))
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as JSON data."""
+        """The figures as JSON data."""
         share = self.share
         interval = None if share is None else [share.low, share.high]
         return {**to_record(self), "interval": interval}
 
 
 async def ways_of(store: Store, where: Mapping[str, Scalar], runs: int) -> list[AgentWay]:
-    """Return the ways to revise in the latest runs, at most so many, with the most frequent ones first."""
-    found: dict[tuple[str, str], list[Revision]] = {}
+    """The ways to revise in the latest `runs` runs, the most frequent first."""
+    revisions: dict[tuple[str, str], list[Revision]] = {}
     for share in await run_index(store).shares_of_latest("way", RunQuery(where), runs):
-        found.setdefault((share.agent, share.model), []).append(revision_in(share))
-    return [way for key in sorted(found) for way in ways_in(found[key], *key)]
+        revisions.setdefault((share.agent, share.model), []).append(revision_in(share))
+    return [way for key in sorted(revisions) for way in ways_in(revisions[key], *key)]
 
 
 def ways_in(revisions: Iterable[Revision], agent: str, model: str = "") -> list[AgentWay]:
-    """Return the ways of an agent's revisions with a model, the most frequent ones of a situation first."""
-    found: dict[tuple[FailureKind, LengthClass, str], list[Revision]] = {}
+    """The ways of an agent's revisions with a model, the most frequent of a situation first."""
+    by_way: dict[tuple[FailureKind, LengthClass, str], list[Revision]] = {}
     for revision in revisions:
         way = revision.way
-        found.setdefault((way.failure, way.length, way.name), []).append(revision)
+        by_way.setdefault((way.failure, way.length, way.name), []).append(revision)
     ways = [
         AgentWay(
             agent,
             model,
             *key,
             len(several),
-            sum(one.is_gain for one in several),
-            round(sum(one.usage.total_tokens for one in several) / len(several)),
+            sum(revision.is_gain for revision in several),
+            round(sum(revision.usage.total_tokens for revision in several) / len(several)),
         )
-        for key, several in found.items()
+        for key, several in by_way.items()
     ]
-    return sorted(ways, key=lambda one: (one.failure, one.length, -one.tried))
+    return sorted(ways, key=lambda way: (way.failure, way.length, -way.tried))
 
 
 def way_shares(versions: Sequence[ReflectionVersion]) -> Iterator[Share]:
     """Yield the revisions of a run as shares in its usage, from which `revision_in` reads them."""
-    for number, one in enumerate(revisions_of(versions), 1):
-        way, ending = one.way, "gain" if one.is_gain else "no gain"
+    for number, revision in enumerate(revisions_of(versions), 1):
+        way, ending = revision.way, "gain" if revision.is_gain else "no gain"
         value = f"{number:03d} {way.failure} {way.length} {way.name} {ending}"
-        yield Share(facet="way", value=value, **spent([one.usage]))
+        yield Share(facet="way", value=value, **spent([revision.usage]))
 
 
 def revision_in(row: RunShare) -> Revision:
-    """Return the revision in a share."""
+    """Read the revision in a share."""
     _, failure, length, name, ending = row.value.split(" ", 4)
     way = Way(name, "judge" if failure == "judge" else "check", "long" if length == "long" else "short")
     usage = TokenUsage(row.input_tokens, row.output_tokens)

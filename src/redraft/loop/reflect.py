@@ -33,7 +33,7 @@ async def reflect(
     until: Stopper | None = None,
     step: Step | None = None,
 ) -> ReflectionResult:
-    """Draft, judge and revise with any functions until a rule says stop; return the best version and why.
+    """Draft, judge and revise with any functions until a rule says stop; returns the best version and why.
 
     `criteria` judge: sentences, functions, compiled patterns, pydantic classes, data classes, JSON Schemas
     and `QualityCriterion`s. `judge` is the model for those that need one, `quality_threshold` (0..1) is the
@@ -90,10 +90,10 @@ def reflect_sync(
     until: Stopper | None = None,
     step: Step | None = None,
 ) -> ReflectionResult:
-    """Draft, judge and revise with any functions, in code that is not async; return the best version and why.
+    """Like `reflect`, for code that is not async: the best version, and why the run stopped.
 
-    Arguments, result and errors are those of `reflect`, whose help describes them. It works inside a running
-    event loop, too.
+    The help of `reflect` describes the arguments, the result and the errors. It works inside a running event
+    loop, too.
     """
     from redraft._sync import run_sync  # noqa: PLC0415 (importing redraft stays cheap)
 

@@ -31,21 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelGenerator:
-    """Draft with a model: the first draft, and fresh starts that avoid what went wrong before.
-
-    `schema` is the JSON Schema of the whole reply, if it has one.
-    """
+    """Draft with a model: the first draft, and fresh starts that avoid earlier issues."""
 
     model: ChatModel
     system_prompt: str = ""
     output_type: OutputType[Any] | None = None
     schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the whole reply, if it has one."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return a draft; raises what the model raises.
+        """Draft; errors of the model are raised as they are.
 
-        A reply that is not of the output type is the draft as it is, with a note that says so.
+        A reply of another type than the output type becomes the draft as it is, with a note.
         """
         attempt, evaluation, strategy = run.attempt, run.attempt.evaluation, "draft"
         if attempt.mode == "fresh":
@@ -54,7 +52,7 @@ class ModelGenerator:
             prompt = fresh_prompt(prompt, evaluation)
         turns = opening(self.system_prompt, advised(prompt, run))
         request = _request(turns, run, "generation", self.settings)
-        reply = await _answer(self.model, _asking(request, self.schema))
+        reply = await _answer(self.model, _with_schema(request, self.schema))
         output, notes = _as_type(self.output_type, reply.text)
         improvements = improvements_asked(evaluation) if evaluation and strategy == "fresh" else ()
         return Draft(
@@ -64,26 +62,25 @@ class ModelGenerator:
 
 @dataclass(frozen=True, slots=True)
 class ModelReviser:
-    """Revise with a model, by the strategy of the attempt.
-
-    The prompt shows the issues of earlier versions with `show_reflections`, their texts with `show_versions`.
-    With an `output_type`, the text that is shown and revised is the output's JSON. `schema` is the JSON
-    Schema of a whole reply, if it has one.
-    """
+    """Revise with a model, by the strategy of the attempt."""
 
     model: ChatModel
     system_prompt: str = ""
     show_reflections: bool = True
+    """Whether the prompt has the issues of earlier versions."""
     show_versions: bool = False
+    """Whether the prompt has the texts of earlier versions."""
     output_type: OutputType[Any] | None = None
+    """With a type, the text in the prompt is the output's JSON."""
     schema: Mapping[str, Any] | None = None
+    """The JSON Schema of a whole reply, if it has one."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Return a revised draft.
+        """Revise an output.
 
-        An edit that does not apply is reported back once; if the next one fails, too, the text is rewritten.
-        The usage of all calls is in the draft's usage, or in that of the error if the provider failed.
+        An edit that does not apply is reported back once; if the next edit fails, too, the text is rewritten.
+        The usage of all calls is in the draft's usage, or in the usage of the error if the provider failed.
         """
         strategy, prompt = self._strategy(output, evaluation, run), run.prompt
         if strategy == "fresh":
@@ -100,7 +97,7 @@ class ModelReviser:
         return await self._rewrite(request, output, evaluation, strategy)
 
     def _strategy(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext) -> str:
-        """Return the strategy of the attempt; that of `hybrid` is chosen here."""
+        """The strategy of the attempt; `hybrid` is resolved here."""
         if run.attempt.strategy != "hybrid":
             return run.attempt.strategy
         is_misfit = self.output_type is not None and isinstance(output, str)
@@ -112,10 +109,10 @@ class ModelReviser:
         parts = [render_critique(evaluation, output)]
         if run.attempt.failed is not None:
             parts.append(render_failure(run.attempt.failed, evaluation.issues))
-        if self.show_reflections and (earlier := _reflections(run, output, evaluation.issues)):
+        if self.show_reflections and (earlier := _earlier_issues(run, output, evaluation.issues)):
             parts.append(f"What was said about earlier versions:\n{earlier}")
-        if self.show_versions and (shown := _versions(run.versions, output)):
-            parts.append(f"Earlier versions, for reference only:\n\n{shown}")
+        if self.show_versions and (texts := _earlier_texts(run.versions, output)):
+            parts.append(f"Earlier versions, for reference only:\n\n{texts}")
         if run.attempt.advice:
             parts.append(mistake_text(run.attempt.advice))
         parts.append(instruction(strategy, output))
@@ -129,9 +126,9 @@ class ModelReviser:
         strategy: str,
         before: Draft | None = None,
     ) -> Draft:
-        """Return the reply as the new version; request it again once if it can't be used."""
+        """Ask for a whole new version, and once more if the reply can't be used."""
         usage, notes = (before.usage, before.notes) if before else (NOTHING_USED, ())
-        request = _asking(request, self.schema)
+        request = _with_schema(request, self.schema)
         reply = await self._ask(request, usage)
         usage += reply.usage
         try:
@@ -142,8 +139,8 @@ class ModelReviser:
             reply = await self._ask(request, usage)
             usage += reply.usage
             if self.output_type is None:
-                revised = _like(output, reply, usage)
-            else:  # a version of another type is still a version
+                revised = _in_type_of(output, reply, usage)
+            else:  # a reply of another type is still a version
                 revised, misfit = _as_type(self.output_type, reply.text)
                 notes = (*notes, *misfit)
         improvements = () if strategy == "resample" else improvements_asked(evaluation)
@@ -173,7 +170,7 @@ class ModelReviser:
         if not reply.text.strip():
             raise OutputError("the edits leave nothing of the text", usage=usage)
         if self.output_type is None:
-            return _like(output, reply, usage)
+            return _in_type_of(output, reply, usage)
         revised, problems = self.output_type.read(reply.text)
         if problems:
             raise OutputError(joined(map(render_issue, problems)), usage=usage)
@@ -189,7 +186,7 @@ class ModelReviser:
 
 
 def improvements_asked(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
-    """Return the improvements of a draft of which only the critique is known: the issues it was given."""
+    """The issues that a draft was asked to fix, as its improvements: what it fixed is not known."""
     return tuple(f"{ASKED}{issue}" for issue in evaluation.issues)
 
 
@@ -209,7 +206,7 @@ def _request(
 
 
 async def _answer(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Call a model; ask one that refuses a temperature again without."""
+    """Call a model; retry without a temperature if the model refuses it."""
     try:
         return await answer(model, request)
     except ModelError as error:
@@ -224,13 +221,13 @@ def _follow_up(request: ChatRequest, reply: ChatReply | None, text: str) -> Chat
     return replace(request, messages=(*request.messages, *replies, Message("user", text)))
 
 
-def _asking(request: ChatRequest, schema: Mapping[str, Any] | None) -> ChatRequest:
-    """Return a request for a reply that follows a schema, which the prompt describes, too."""
+def _with_schema(request: ChatRequest, schema: Mapping[str, Any] | None) -> ChatRequest:
+    """Ask for a reply that follows a schema, which the prompt describes, too."""
     return request if schema is None else replace(request, schema=schema, schema_in_prompt=True)
 
 
 def _as_type(output_type: OutputType[Any] | None, text: str) -> tuple[Output, tuple[str, ...]]:
-    """Return a reply as an output; if it is not of the type, the reply itself, and a note that says so."""
+    """Read a reply into the output type; a reply of another type is returned as it is, with a note."""
     if output_type is None:
         return text, ()
     output, problems = output_type.read(text)
@@ -241,7 +238,7 @@ def _as_type(output_type: OutputType[Any] | None, text: str) -> tuple[Output, tu
     return output, (f"The reply is not a valid {output_type.name}: {named}.",)
 
 
-def _like(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
+def _in_type_of(output: Output, reply: ChatReply, usage: TokenUsage) -> Output:
     """Convert a reply to the type of the output: text, JSON, a pydantic model or a data class."""
     text = reply.text
     if isinstance(output, str):
@@ -271,7 +268,7 @@ EXTEND = (
 )
 
 ONLY = "Reply with only the answer."
-"""Ends every system prompt. It is short, because small models answer with the end of a longer one."""
+"""Ends every system prompt. It is short, because small models repeat the end of a longer sentence."""
 
 WHOLE = "Reply with the complete new version and nothing else: no introduction, no comment on the changes."
 
@@ -293,12 +290,12 @@ AVOID = "An earlier answer to this had the following problems. Yours must have n
 
 
 def opening(system_prompt: str, prompt: str) -> tuple[Message, ...]:
-    """Return the first messages of every request of a run, which a provider can cache."""
+    """The first messages of every request of a run, which a provider can cache."""
     return Message("system", answering(system_prompt)), Message("user", prompt)
 
 
 def answering(system_prompt: str) -> str:
-    """Add to a system prompt to reply with only the answer: anything else could fail."""
+    """Add to a system prompt to reply with only the answer: any other text could fail a check."""
     return f"{system_prompt}\n\n{ONLY}" if system_prompt else ONLY
 
 
@@ -323,22 +320,22 @@ def advised(prompt: str, run: RunContext) -> str:
 
 
 def instruction(strategy: str, output: Output) -> str:
-    """Return the instruction to revise an output by a strategy."""
+    """The instruction to revise an output by a strategy."""
     if strategy == "targeted_edit":
         return EDIT
     return f"{EXTEND if strategy == 'incremental' else rewriting(output)} {WHOLE}"
 
 
 def rewriting(output: Output) -> str:
-    """Return the instruction to rewrite an output.
+    """The instruction to rewrite an output.
 
-    Only of a long one there is something to keep: a small model that is told to keep what is right about a
-    short one tends to return it unchanged.
+    Only for a long output it says to keep what is right: for a short output, small models tend to return it
+    unchanged.
     """
     return REWRITE if is_short(output) else REWRITE_LONG
 
 
-def _reflections(run: RunContext, output: Output, known: Sequence[Issue]) -> str:
+def _earlier_issues(run: RunContext, output: Output, named: Sequence[Issue]) -> str:
     """List issues of earlier versions, without those that the prompt names anyway."""
     failed = run.attempt.failed
     lines = [
@@ -346,12 +343,12 @@ def _reflections(run: RunContext, output: Output, known: Sequence[Issue]) -> str
         for version in _others(run.versions, output)
         if failed is None or version.iteration != failed.iteration
         for issue in version.evaluation.issues[:3]
-        if issue not in known
+        if issue not in named
     ]
     return "\n".join(dict.fromkeys(lines))
 
 
-def _versions(versions: Sequence[ReflectionVersion], output: Output) -> str:
+def _earlier_texts(versions: Sequence[ReflectionVersion], output: Output) -> str:
     return "\n\n".join(
         f"--- version {version.iteration} ---\n{as_text(version.output)}"
         for version in _others(versions, output)
@@ -383,13 +380,13 @@ class Edit:
 
 
 def read_edits(reply: str) -> tuple[Edit, ...]:
-    """Return the edits in a reply; raises `OutputError` if there are none, or one is ambiguous.
+    """Read the edits in a reply; raises `OutputError` if there are none, or one is ambiguous.
 
     An edit is ambiguous if the text has a line of seven `=`, since that is also the separator.
     """
     edits: list[Edit] = []
     # Stop at the last end marker, or each unterminated block would be searched to the end of the reply.
-    end = max((found.end() for found in _END.finditer(reply)), default=0)
+    end = max((marker.end() for marker in _END.finditer(reply)), default=0)
     for block in _BLOCK.findall(reply, 0, end):
         parts = _SEPARATOR.split(block)
         if len(parts) != 2:  # noqa: PLR2004 (search and replace)
@@ -401,12 +398,12 @@ def read_edits(reply: str) -> tuple[Edit, ...]:
 
 
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
-    """Return `text` with all edits applied in order; raises `OutputError` naming the first that can't be.
+    """Apply all edits in order; raises `OutputError` for the first that can't be applied.
 
-    A search text that is whole lines replaces whole lines, also where their indentation differs, which the
-    replacement then gets. Anything else has to occur within lines, and not inside a word. If the search text
-    occurs in neither way, lines that differ from it only in white space are replaced. New lines get the line
-    breaks of the text.
+    A search text that consists of whole lines replaces whole lines, also where their indentation differs; the
+    replacement then gets their indentation. Any other search text has to occur within lines, and not inside a
+    word. If it occurs in neither way, lines that differ from it only in white space are replaced. New lines
+    get the line breaks of the text.
     """
     for edit in edits:
         if not edit.search.strip():
@@ -418,7 +415,7 @@ def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
 
 
 def _edited(text: str, edit: Edit) -> str:
-    """Return a text with an edit applied; raises `OutputError` unless its search text occurs once."""
+    """Apply an edit; raises `OutputError` unless its search text occurs once."""
     exact = _bare_lines(edit.search)
     if places := _whole_lines(text, exact, _as_it_is):
         start, end = _only(places, edit)
@@ -441,7 +438,7 @@ def _only(places: Sequence[tuple[int, int]], edit: Edit) -> tuple[int, int]:
 
 
 def _bare_lines(text: str) -> list[str]:
-    """Return the lines of a text without their line breaks, which are LF or CRLF and nothing else."""
+    """The lines of a text without their line breaks; only LF and CRLF are line breaks."""
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
@@ -454,32 +451,32 @@ def _as_it_is(line: str) -> str:
 
 
 def _whole_lines(text: str, searched: Sequence[str], form: Callable[[str], object]) -> list[tuple[int, int]]:
-    """Return where consecutive lines of a text have the same `form` as the lines searched for.
+    """The spans of consecutive lines that have the same `form` as the lines searched for.
 
-    A place includes the line break after the last line.
+    A span includes the line break after the last line.
     """
-    wanted = [form(line) for line in searched]
+    needle = [form(line) for line in searched]
     lines = _bare_lines(text)
     if text.endswith("\n"):
-        lines.pop()  # what follows the last line break is no line
-    there = list(map(form, lines))
+        lines.pop()  # there is no line after the last line break
+    forms = list(map(form, lines))
     starts = [*accumulate((len(line) + 1 for line in text.split("\n")), initial=0)]
     return [
-        (starts[first], min(starts[first + len(wanted)], len(text)))
-        for first in range(len(there) - len(wanted) + 1)
-        if there[first : first + len(wanted)] == wanted
+        (starts[first], min(starts[first + len(needle)], len(text)))
+        for first in range(len(forms) - len(needle) + 1)
+        if forms[first : first + len(needle)] == needle
     ]
 
 
 def _passages(text: str, searched: Sequence[str]) -> list[tuple[int, int]]:
-    """Return where a text occurs within lines, without cutting into a word at either end."""
+    """The spans where a text occurs within lines, with no end inside a word."""
     pattern = "\r?\n".join(map(re.escape, searched))
-    places = [found.span(1) for found in re.finditer(f"(?=({pattern}))", text)]
+    places = [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
     return [place for place in places if not any(is_inside_word(text, at) for at in place)]
 
 
 def _with_lines(text: str, start: int, end: int, new: Sequence[str]) -> str:
-    """Replace whole lines; nothing but line breaks in their place removes them."""
+    """Replace whole lines; blank new lines remove them."""
     passage, line_break = text[start:end], _line_break(text[start:end] if "\n" in text[start:end] else text)
     if any(new):
         last = line_break if passage.endswith("\n") else ""
@@ -491,15 +488,15 @@ def _with_lines(text: str, start: int, end: int, new: Sequence[str]) -> str:
 
 
 def _with_indented_lines(text: str, start: int, end: int, edit: Edit) -> str:
-    """Replace whole lines by those of an edit, with their indentation in place of the search text's.
+    """Replace whole lines by the new lines of an edit, indented as the lines in the text are.
 
-    A search text often lacks the indentation of its first line alone, so that line is on its own.
+    A search text often lacks only the indentation of its first line, so that line is mapped separately.
     """
-    searched, replaced = (_bare_lines(one.strip("\r\n")) for one in (edit.search, edit.replace))
+    searched, replaced = (_bare_lines(side.strip("\r\n")) for side in (edit.search, edit.replace))
     pairs = [
-        (_indent(line), _indent(there))
-        for line, there in zip(searched, _bare_lines(text[start:end]), strict=False)
-        if there.strip()
+        (_indent(line), _indent(original))
+        for line, original in zip(searched, _bare_lines(text[start:end]), strict=False)
+        if original.strip()
     ]
     indents = dict(pairs[1:]) or dict(pairs)
     new = [_reindented(line, indents if number else dict(pairs[:1])) for number, line in enumerate(replaced)]
@@ -507,8 +504,8 @@ def _with_indented_lines(text: str, start: int, end: int, edit: Edit) -> str:
 
 
 def _reindented(line: str, indents: Mapping[str, str]) -> str:
-    known = max((each for each in indents if line.startswith(each)), key=len, default=None)
-    return line if known is None or not line.strip() else indents[known] + line[len(known) :]
+    indent = max((indent for indent in indents if line.startswith(indent)), key=len, default=None)
+    return line if indent is None or not line.strip() else indents[indent] + line[len(indent) :]
 
 
 def _indent(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Choose how to make the next version: from which one, by which strategy, at which temperature."""
+"""Choose how to make the next version: its base, its strategy and its temperature."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ AFTER_FAILURE = {
     "full_rewrite": "incremental",
     "incremental": "targeted_edit",
 }
-"""The strategy to try after one that made things worse."""
+"""The strategy to try after a strategy that made things worse."""
 
 FROM_SCRATCH = ("fresh", "resample")
-"""The strategies that hide the failed text: with what went wrong as constraints, and without any feedback."""
+"""The strategies that hide the failed text: `fresh` with its issues as constraints, `resample` without."""
 
 
 def next_attempt(
@@ -49,15 +49,15 @@ def next_attempt(
     criteria: Sequence[QualityCriterion] = (),
     max_tokens: int | None = None,
 ) -> tuple[Attempt, ReflectionVersion]:
-    """Return the attempt after `before`, and the version it starts from: the best one, or the last.
+    """The attempt after `before`, and the version that it starts from: the best version, or the last.
 
-    `shown` are the versions as the writer may know them: they go into the attempt, and the others decide.
-    `strategy` is what the caller asked for. `is_repeat` says that the last output had been made before, which
-    calls for a fresh start if the caller wants to `diversify`. If only checks among `criteria` fail, `hybrid`
-    may start a short output from scratch.
+    `visible` are the versions as the writer may see them: they go into the attempt, and `versions` decide.
+    `strategy` is the pattern's. `is_repeat` says that the last output repeats an earlier output, which calls
+    for a fresh start with `diversify`. If only checks among `criteria` fail, `hybrid` may start a short
+    output from scratch.
 
-    A version that was not fully judged is set aside like one that made things worse, but prompts don't say
-    so.
+    A version that was not fully judged is set aside like a version that made things worse, but prompts don't
+    say so.
     """
     last = versions[-1]
     base = best if is_setback(last, best) else last
@@ -89,7 +89,7 @@ def next_attempt(
 def _after_failed_checks(
     versions: Sequence[ReflectionVersion], base: ReflectionVersion, criteria: Sequence[QualityCriterion]
 ) -> str | None:
-    """Return how to start a short output from scratch if only checks fail, and it is half wrong or more.
+    """How to start a short output from scratch if only checks fail, and it is half wrong or more.
 
     Small models repeat most of what they are asked to rewrite. A failed test says what came out, not what to
     do: however few fail, another sample solves more, until they fail in exactly the same way again.
@@ -98,8 +98,12 @@ def _after_failed_checks(
     if evaluation.suggestions or versions[0].strategy == "given" or not is_short(base.output):
         return None
     scores = evaluation.criteria_scores
-    failing = [one for one in criteria if one.name in scores and (scores[one.name] or 0.0) < one.threshold]
-    others = [one for one in failing if not is_test(one)]
+    failing = [
+        criterion
+        for criterion in criteria
+        if criterion.name in scores and (scores[criterion.name] or 0.0) < criterion.threshold
+    ]
+    others = [criterion for criterion in failing if not is_test(criterion)]
     if not failing or any(map(needs_model, others)):
         return None
     if not others and all(version.evaluation.issues != last.issues for version in versions[:-1]):
@@ -113,10 +117,10 @@ def choose_strategy(
 ) -> str:
     """Choose the strategy of `hybrid` by how long the text is and how much of it is wrong.
 
-    A long text is never thrown away: it is edited if there are places for all issues or few of them,
-    rewritten if it is mostly wrong, and otherwise extended. A short one is rewritten, or started from scratch
-    if all of its checks failed: nothing is known to be worth keeping, and a model that sees its failed draft
-    tends to repeat it.
+    A long text is never thrown away: it is edited if all issues have a place or there are few of them,
+    rewritten if it is mostly wrong, and otherwise extended. A short text is rewritten, or started from
+    scratch if all of its checks failed: no part is known to be worth keeping, and a model that sees its
+    failed draft tends to repeat it.
     """
     text, issues = as_text(output), evaluation.issues
     if is_short(text):
@@ -138,9 +142,9 @@ def way_of_hybrid(
     *,
     is_misfit: bool = False,
 ) -> str:
-    """Choose the strategy of `hybrid` for a model: a text that the caller gave is never thrown away.
+    """Choose the strategy of `hybrid` for a model: a draft of the caller's is never thrown away.
 
-    `is_misfit` means that the output is not of the type that was asked for, and may need little.
+    `is_misfit` means that the output is not of the output type, and may need little.
     """
     if is_misfit:
         return "full_rewrite"
@@ -151,9 +155,9 @@ def way_of_hybrid(
 
 
 def from_scratch(evaluation: ReflectionEvaluation | None, versions: Sequence[ReflectionVersion]) -> str:
-    """Choose how to start from scratch: in a way not yet tried in this run, or in the one that did better.
+    """Choose how to start from scratch: in the way not yet tried in this run, or in the better of the two.
 
-    Whether feedback helps depends on the model: some solve more with it, and small ones more without.
+    Whether feedback helps depends on the model: some solve more with it, and small models more without.
     Suggestions are always passed on: they say what to do, where a failed check only says what came out.
     """
     with_feedback = [version for version in versions if version.strategy == "fresh"]

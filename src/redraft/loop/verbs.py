@@ -55,7 +55,7 @@ def function_verbs(
     has_draft: bool,
     hint: JudgeHint = BY_FUNCTION,
 ) -> Verbs:
-    """Return the verbs of a run over plain functions; the model of the settings stands in for a missing one.
+    """The verbs of a run over plain functions; the model of the settings replaces a missing function.
 
     Without `evaluate`, the pattern's criteria judge. Without `revise`, the generator is called again with the
     critique. Without `generate`, a model drafts, unless there are a draft and a reviser.
@@ -99,7 +99,7 @@ def model_verbs(
     output_type: OutputType[Any] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Verbs:
-    """Return the verbs of a run that a model drafts and revises, without tools, with its `settings`."""
+    """The verbs of a run that a model drafts and revises, without tools."""
     check_tools(judges.criteria, ())
     if output_type is None:
         schema = answer_schema(judges.criteria)
@@ -112,7 +112,7 @@ def model_verbs(
 
 
 def _ways(model: ChatModel) -> tuple[str, ...]:
-    """Return the ways in which a model can revise; a recording has replies to those of one run alone."""
+    """The ways in which a model can revise; a recording has only the replies of its run."""
     return () if getattr(model, "is_recorded", False) else MODEL_WAYS
 
 
@@ -122,7 +122,7 @@ def judging_verbs(
     output_type: OutputType[Any] | None = None,
     evaluate: Callable[..., Any] | None = None,
 ) -> Verbs:
-    """Return the verbs of a run that judges its draft and revises nothing, which the pattern has to say.
+    """The verbs of a run that judges its draft and revises nothing; the pattern must allow no revision.
 
     Without `evaluate`, the pattern's criteria judge.
     """
@@ -142,7 +142,7 @@ def model_reviser(
     schema: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> ModelReviser:
-    """Return the reviser of a run whose model revises."""
+    """The reviser of a run whose model revises."""
     return ModelReviser(
         model,
         system_prompt,
@@ -155,10 +155,10 @@ def model_reviser(
 
 
 def reflector_of(pattern: ReflectionPattern, model: ChatModel | None, runner: str = "") -> ChatModel | None:
-    """Return the model that reflects in the middle of a run, if a trigger needs it.
+    """The model that reflects in the middle of a run, if a trigger needs it.
 
-    `runner` says who makes the versions ("a plain function") if that leaves some triggers without the steps
-    they need. Raises `ConfigError` for such triggers, and if there is no model.
+    `runner` says what makes the versions ("a plain function") if it lacks the steps that some triggers need.
+    Raises `ConfigError` for such triggers, and if there is no model.
     """
     if pattern.triggers is NO_TRIGGERS:
         return None
@@ -171,10 +171,10 @@ def reflector_of(pattern: ReflectionPattern, model: ChatModel | None, runner: st
 def judges_of(
     pattern: ReflectionPattern, model: ChatModel | None, task_type: str = "", hint: JudgeHint = BY_PATTERN
 ) -> Judges:
-    """Return the judges of a pattern's criteria.
+    """The judges of a pattern's criteria.
 
-    `model` is the one that drafts; it also judges, unless the pattern or the settings name another. Raises
-    `ConfigError` with the `hint` if criteria need a model and there is none.
+    The `model` that drafts also judges, unless the pattern or the settings name another. Raises `ConfigError`
+    with the `hint` if criteria need a model and there is none.
     """
     panel = own_panel(pattern, model, task_type or pattern.task_type, hint)
     accept = _preference(pattern, model, panel.criteria, hint)
@@ -193,7 +193,7 @@ def _preference(
     criteria: Sequence[QualityCriterion],
     hint: JudgeHint,
 ) -> Preference | None:
-    """Return the function that compares a version with the best one, if the pattern asks for it.
+    """The function that compares a version with the best version, if the pattern asks for it.
 
     Raises `ConfigError` without a model.
     """
@@ -204,9 +204,9 @@ def _preference(
 
 
 def own_panel(pattern: ReflectionPattern, model: ChatModel | None, task_type: str, hint: JudgeHint) -> Panel:
-    """Return the panel of a pattern's own criteria; one that needs no model is built only once."""
-    if (known := pattern.panels.get(task_type)) is not None:
-        return known
+    """The panel of a pattern's own criteria; a panel that needs no model is built only once."""
+    if (built := pattern.panels.get(task_type)) is not None:
+        return built
     panel = panel_for(pattern, pattern.quality_criteria, model, task_type, hint)
     if not panel.judged:  # the settings may name another judge each time
         pattern.panels[task_type] = panel
@@ -220,7 +220,7 @@ def panel_for(
     task_type: str,
     hint: JudgeHint,
 ) -> Panel:
-    """Return the panel that judges by criteria; raises `ConfigError` with the `hint` if it lacks a model."""
+    """The panel that judges by criteria; raises `ConfigError` with the `hint` if it lacks a model."""
     parsed = criteria_of(criteria, task_type)
     judged = [criterion.name for criterion in parsed if needs_model(criterion)]
     if criteria is None:
@@ -241,7 +241,7 @@ def panel_for(
 def _decides_from(
     floor: float | None, criteria: Sequence[QualityCriterion]
 ) -> Callable[[JudgeId], Awaitable[bool]] | None:
-    """Return what says whether a judge agrees with people by at least `floor`, and so may decide."""
+    """A function that says whether a judge agrees with people by at least `floor`, and so may decide."""
     if floor is None:
         return None
 
@@ -254,7 +254,7 @@ def _decides_from(
 
 
 def judge_of(pattern: ReflectionPattern, model: ChatModel | None, missing: str = "") -> ChatModel:
-    """Return the model that judges: that of the pattern, of the settings, or else the one that drafts."""
+    """The model that judges: of the pattern, else of the settings, else the model that drafts."""
     settings = load_settings()
     return model_of(pattern.reflection_model or settings.reflection_model or model, settings, missing=missing)
 
@@ -263,13 +263,16 @@ JAILED = ("command", "generated_tests")
 
 
 def _jail(criteria: Sequence[QualityCriterion]) -> CommandRunner | None:
-    """Return a sandbox for the commands of criteria, if any; raises `ConfigError` if none works here.
+    """A sandbox for the commands of criteria, if any; raises `ConfigError` if none works on this machine.
 
-    Evidence from a command can do without: its criterion is then unknown.
+    Commands that gather evidence need none: without a sandbox, their criterion is unknown.
     """
     commands = [criterion for criterion in criteria if criterion.evaluator in JAILED]
     has_evidence = any(
-        source.kind == "command" for one in criteria if one.evaluator == "llm" for source in sources_of(one)
+        source.kind == "command"
+        for criterion in criteria
+        if criterion.evaluator == "llm"
+        for source in sources_of(criterion)
     )
     if not (commands or has_evidence):
         return None

@@ -24,24 +24,24 @@ SAMPLE, FRESH, EDITS, REWRITE, OWN = "resample", "fresh", "targeted_edit", "full
 MODEL_WAYS = (SAMPLE, FRESH, EDITS, REWRITE)
 """The ways of a model that drafts and revises."""
 OWN_WAYS = (SAMPLE, FRESH, OWN)
-"""Those of a model that drafts, where a function of the user's revises."""
-USUAL = (1.0, 2.0)
-"""The gains and failures that the usual way is taken to have had before anything is known."""
-OTHER = (0.5, 2.0)
-"""Those of every other way."""
-MEMORY = 0.96
-"""What a revision counts beside the next one in the same situation: models and tasks change."""
-SURE = 2.5
-"""By how much a draw is closer to the mean than the posterior is, which shortens the search."""
-SAME_COST = 1.0
-"""How many revisions of average cost each way is taken to have had."""
-_MOST_KNOWN = 1_000
+"""The ways of a model that drafts, where a function of the user's revises."""
+USUAL_PRIOR = (1.0, 2.0)
+"""The gains and failures with which the usual way starts, without evidence."""
+OTHER_PRIOR = (0.5, 2.0)
+"""The gains and failures with which every other way starts."""
+DECAY = 0.96
+"""The weight of a revision relative to the next in the same situation: models and tasks change."""
+SHARPNESS = 2.5
+"""Factor on both parameters of the posterior: draws closer to its mean shorten the search."""
+COST_PRIOR = 1.0
+"""The number of revisions of average cost with which each way starts."""
+_MOST_REMEMBERED = 1_000
 """Agents whose evidence a process remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One revision that was made and judged, with what it used."""
+    """A revision that was made and judged."""
 
     way: Way
     is_gain: bool
@@ -50,48 +50,48 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class WayRecord:
-    """What is known of one way to revise outputs of one length after one kind of failure.
-
-    `tried` and `gains` count revisions. `weight`, `weighted_gains` and `weighted_tokens` are sums in which
-    earlier revisions count less.
-    """
+    """The results of a way to revise outputs of a length after a kind of failure."""
 
     failure: FailureKind
     length: LengthClass
     way: str
     tried: int = 0
+    """Revisions in this way."""
     gains: int = 0
+    """Revisions that were gains."""
     weight: float = 0.0
+    """The sum of the weights of revisions, with less weight for earlier ones."""
     weighted_gains: float = 0.0
     weighted_tokens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionEvidence:
-    """What the revisions of one agent with one model have shown."""
+    """The results of the revisions of an agent with a model."""
 
     records: tuple[WayRecord, ...] = ()
 
     def of(self, failure: FailureKind, length: LengthClass) -> dict[str, WayRecord]:
-        """Return what is known of outputs of a length after a kind of failure, by way."""
-        return {one.way: one for one in self.records if (one.failure, one.length) == (failure, length)}
+        """The results for outputs of a length after a kind of failure, by way."""
+        situation = failure, length
+        return {record.way: record for record in self.records if (record.failure, record.length) == situation}
 
     def plus(self, revisions: Iterable[Revision]) -> RevisionEvidence:
-        """Return the evidence after more revisions, in the order in which they were made."""
-        known = {(one.failure, one.length, one.way): one for one in self.records}
+        """The evidence with more revisions, in the order in which they were made."""
+        records = {(record.failure, record.length, record.way): record for record in self.records}
         for revision in revisions:
             way = revision.way
             key = (way.failure, way.length, way.name)
-            for other, record in known.items():
+            for other, record in records.items():
                 if other[:2] == key[:2]:
-                    known[other] = replace(
+                    records[other] = replace(
                         record,
-                        weight=record.weight * MEMORY,
-                        weighted_gains=record.weighted_gains * MEMORY,
-                        weighted_tokens=record.weighted_tokens * MEMORY,
+                        weight=record.weight * DECAY,
+                        weighted_gains=record.weighted_gains * DECAY,
+                        weighted_tokens=record.weighted_tokens * DECAY,
                     )
-            record = known.get(key) or WayRecord(*key)
-            known[key] = replace(
+            record = records.get(key) or WayRecord(*key)
+            records[key] = replace(
                 record,
                 tried=record.tried + 1,
                 gains=record.gains + revision.is_gain,
@@ -99,61 +99,62 @@ class RevisionEvidence:
                 weighted_gains=record.weighted_gains + revision.is_gain,
                 weighted_tokens=record.weighted_tokens + revision.usage.total_tokens,
             )
-        return RevisionEvidence(tuple(known.values()))
+        return RevisionEvidence(tuple(records.values()))
 
 
 # --- the choice ---------------------------------------------------------------------------------------------
 
 
 def choose_way(evidence: RevisionEvidence, usual: Way, possible: Sequence[str], seed: str) -> Way:
-    """Choose a way by Thompson sampling: the one with the most gains a token, in one draw of what may be so.
+    """Choose a way by Thompson sampling: the way with the most gains per token in a draw from the posteriors.
 
-    `usual` is the way without evidence of outputs of this length after this kind of failure. First it is
-    drawn whether feedback pays, and then, among the `possible` ways with feedback, which. Each draw is from a
-    beta distribution: the posterior of the share of gains. The same evidence and seed give the same choice.
+    `usual` is the way without evidence on outputs of this length after this kind of failure. The first draw
+    decides whether feedback pays, and the second chooses among the `possible` ways with feedback. Each draw
+    is from a beta distribution: the posterior of the share of gains. The same evidence and seed give the same
+    choice.
 
     Source: W. R. Thompson, Biometrika 25 (1933); D. Russo et al., A Tutorial on Thompson Sampling (2018).
     """
-    known = evidence.of(usual.failure, usual.length)
-    if not known:
+    records = evidence.of(usual.failure, usual.length)
+    if not records:
         return usual
-    random = Random(f"{seed}/{sum(one.tried for one in known.values())}")  # noqa: S311 (no secret)
+    random = Random(f"{seed}/{sum(record.tried for record in records.values())}")  # noqa: S311 (no secret)
     chosen = SAMPLE if SAMPLE in possible else ""
     with_feedback = [way for way in possible if way != SAMPLE]
-    nothing = WayRecord(usual.failure, usual.length, "")
+    untried = WayRecord(usual.failure, usual.length, "")
     if chosen and with_feedback:
         arms = {
-            SAMPLE: known.get(SAMPLE, nothing),
-            "": _together([one for way, one in known.items() if way != SAMPLE], nothing),
+            SAMPLE: records.get(SAMPLE, untried),
+            "": _sum_of([record for way, record in records.items() if way != SAMPLE], untried),
         }
-        chosen = _drawn(arms, SAMPLE if usual.name == SAMPLE else "", random)
+        chosen = _draw(arms, SAMPLE if usual.name == SAMPLE else "", random)
     if not chosen:
-        chosen = _drawn({way: known.get(way, nothing) for way in with_feedback}, usual.name, random)
-    return replace(usual, name=chosen, reason=_reason(chosen, known))
+        chosen = _draw({way: records.get(way, untried) for way in with_feedback}, usual.name, random)
+    return replace(usual, name=chosen, reason=_reason(chosen, records))
 
 
-def _drawn(arms: Mapping[str, WayRecord], usual: str, random: Random) -> str:
-    """Return the arm with the most gains a token in one draw."""
-    weight = sum(one.weight for one in arms.values())
-    mean = sum(one.weighted_tokens for one in arms.values()) / weight if weight else 0.0
+def _draw(arms: Mapping[str, WayRecord], usual: str, random: Random) -> str:
+    """Draw once from each arm: the arm with the most gains per token."""
+    weight = sum(record.weight for record in arms.values())
+    mean = sum(record.weighted_tokens for record in arms.values()) / weight if weight else 0.0
 
-    def gains_a_token(arm: str) -> float:
+    def gains_per_token(arm: str) -> float:
         record = arms[arm]
-        gains, failures = USUAL if arm == usual else OTHER
+        gains, failures = USUAL_PRIOR if arm == usual else OTHER_PRIOR
         gains += record.weighted_gains
         failures += record.weight - record.weighted_gains
-        tokens = (record.weighted_tokens + SAME_COST * mean) / (record.weight + SAME_COST)
-        return random.betavariate(SURE * gains, SURE * failures) / max(tokens, 1.0)
+        tokens = (record.weighted_tokens + COST_PRIOR * mean) / (record.weight + COST_PRIOR)
+        return random.betavariate(SHARPNESS * gains, SHARPNESS * failures) / max(tokens, 1.0)
 
-    return max(arms, key=gains_a_token)
+    return max(arms, key=gains_per_token)
 
 
-def _together(records: Sequence[WayRecord], nothing: WayRecord) -> WayRecord:
+def _sum_of(records: Sequence[WayRecord], untried: WayRecord) -> WayRecord:
     return replace(
-        nothing,
-        weight=sum(one.weight for one in records),
-        weighted_gains=sum(one.weighted_gains for one in records),
-        weighted_tokens=sum(one.weighted_tokens for one in records),
+        untried,
+        weight=sum(record.weight for record in records),
+        weighted_gains=sum(record.weighted_gains for record in records),
+        weighted_tokens=sum(record.weighted_tokens for record in records),
     )
 
 
@@ -167,38 +168,39 @@ _NOUNS = {
 }
 
 
-def _reason(chosen: str, known: Mapping[str, WayRecord]) -> str:
-    """Say what a choice stands on: "A rewrite: 14 of 20 rewrites were gains here, and 3 of 20 samples."."""
-    figures = [known[chosen]] if chosen in known else []
-    figures += sorted((one for way, one in known.items() if way != chosen), key=lambda one: -one.tried)
-    texts = [f"{one.gains} of {counted(one.tried, way_noun(one.way))}" for one in figures]
+def _reason(chosen: str, records: Mapping[str, WayRecord]) -> str:
+    """Explain a choice: "A rewrite: 14 of 20 rewrites were gains here, and 3 of 20 samples."."""
+    others = [record for way, record in records.items() if way != chosen]
+    figures = [records[chosen]] if chosen in records else []
+    figures += sorted(others, key=lambda record: -record.tried)
+    texts = [f"{record.gains} of {counted(record.tried, way_noun(record.way))}" for record in figures]
     texts[0] += " was a gain here" if figures[0].gains == 1 else " were gains here"
-    untried = "" if chosen in known else ", not tried here before"
+    untried = "" if chosen in records else ", not tried here before"
     more = f", and {texts.pop()}" if len(texts) > 1 else ""
     return f"{_NOUNS[chosen][0]}{untried}: {', '.join(texts)}{more}."
 
 
 def way_noun(way: str) -> str:
-    """Return what one revision in a way is called."""
+    """The noun for a revision in a way."""
     return _NOUNS[way][1] if way in _NOUNS else way.replace("_", " ")
 
 
 def usual_way(
     attempt: Attempt,
     base: ReflectionVersion,
-    shown: Sequence[ReflectionVersion],
+    visible: Sequence[ReflectionVersion],
     ways: Sequence[str],
     *,
     is_misfit: bool,
 ) -> str:
-    """Return the way of an attempt by the rules alone; `shown` are the versions as a writer may know them."""
+    """The way of an attempt by the rules alone; `visible` are the versions as the writer may see them."""
     if attempt.mode == "fresh":
-        return from_scratch(attempt.evaluation, shown)
+        return from_scratch(attempt.evaluation, visible)
     if OWN in ways:
         return OWN
     if attempt.strategy != "hybrid":
         return attempt.strategy
-    return way_of_hybrid(base.output, base.evaluation, shown, is_misfit=is_misfit)
+    return way_of_hybrid(base.output, base.evaluation, visible, is_misfit=is_misfit)
 
 
 def possible_ways(
@@ -209,11 +211,10 @@ def possible_ways(
     is_repeat: bool,
     is_misfit: bool,
 ) -> list[str]:
-    """Return the ways between which a choice makes sense, with the usual one among them.
+    """The ways between which a choice makes sense, with the usual way among them.
 
-    A text that the caller gave is not thrown away, and a short one is not edited. What has just made things
-    worse, or led to the same output again, is not tried next; a sample has no part in how the next one turns
-    out.
+    A draft of the caller's is not thrown away, and a short text is not edited. A way that has just made
+    things worse, or repeated an output, is not tried next; only samples are independent of each other.
     """
     last = versions[-1]
     excluded = {last.strategy} - {SAMPLE} if is_repeat or is_setback(last, highest(versions)) else set[str]()
@@ -225,7 +226,7 @@ def possible_ways(
 
 
 def attempt_in(attempt: Attempt, way: Way, base: ReflectionVersion, ways: Sequence[str]) -> Attempt:
-    """Return an attempt that goes about it in a way; one from scratch is drafted where a function revises."""
+    """The attempt in this way; where a function revises, a start from scratch is a draft."""
     mode, iteration, temperature = attempt.mode, attempt.base, attempt.temperature
     if way.name not in FROM_SCRATCH:
         mode, iteration = "revise", base.iteration
@@ -238,10 +239,14 @@ def attempt_in(attempt: Attempt, way: Way, base: ReflectionVersion, ways: Sequen
 def situation_of(
     version: ReflectionVersion, criteria: Sequence[QualityCriterion]
 ) -> tuple[FailureKind, LengthClass]:
-    """Return whether checks alone found a version wrong, or a judge did, and how long its output is."""
+    """The situation of a revision: whether a judge or only checks failed its base, and its length."""
     evaluation = version.evaluation
     scores = evaluation.criteria_scores
-    missed = [one for one in criteria if one.name in scores and (scores[one.name] or 0.0) < one.threshold]
+    missed = [
+        criterion
+        for criterion in criteria
+        if criterion.name in scores and (scores[criterion.name] or 0.0) < criterion.threshold
+    ]
     judged = any(map(needs_model, missed)) if missed else bool(evaluation.opinions)
     return "judge" if judged else "check", "short" if is_short(version.output) else "long"
 
@@ -250,34 +255,34 @@ def situation_of(
 
 
 def revisions_of(versions: Sequence[ReflectionVersion]) -> list[Revision]:
-    """Return the revisions of a run that were judged; a gain is what replaced the best version before it."""
-    found: list[Revision] = []
+    """The judged revisions of a run; a revision that replaced the best version before it is a gain."""
+    revisions: list[Revision] = []
     best = versions[0] if versions else None
     for version in versions[1:]:
         is_gain = best is not None and replaces(version, best)
         if version.way is not None and (is_gain or version.evaluation.is_conclusive):
-            found.append(Revision(version.way, is_gain, version.token_usage))
+            revisions.append(Revision(version.way, is_gain, version.token_usage))
         if is_gain:
             best = version
-    return found
+    return revisions
 
 
-_known: OrderedDict[tuple[str, str], RevisionEvidence] = OrderedDict()
+_evidence: OrderedDict[tuple[str, str], RevisionEvidence] = OrderedDict()
 
 
 def remember(agent: str, model: str, versions: Sequence[ReflectionVersion]) -> None:
-    """Add the revisions of a run to what this process knows of its agent and model."""
+    """Add the revisions of a run to the evidence in this process."""
     if revisions := revisions_of(versions):
-        _known[agent, model] = _known.pop((agent, model), RevisionEvidence()).plus(revisions)
-        if len(_known) > _MOST_KNOWN:
-            _known.popitem(last=False)
+        _evidence[agent, model] = _evidence.pop((agent, model), RevisionEvidence()).plus(revisions)
+        if len(_evidence) > _MOST_REMEMBERED:
+            _evidence.popitem(last=False)
 
 
 def remembered(agent: str, model: str) -> RevisionEvidence:
-    """Return what this process knows of an agent with a model."""
-    return _known.get((agent, model), RevisionEvidence())
+    """The evidence in this process on an agent with a model."""
+    return _evidence.get((agent, model), RevisionEvidence())
 
 
 def forget() -> None:
-    """Forget what this process knows of all agents."""
-    _known.clear()
+    """Forget the evidence in this process on all agents."""
+    _evidence.clear()
