@@ -1,62 +1,94 @@
-"""`redraft demo`: four small tasks for a small local model, or a recording of it."""
+"""`redraft demo`: five acts with a small local model, or with a recording of it."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from tempfile import TemporaryDirectory
+from threading import Timer
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from redraft._texts import as_text
-from redraft.errors import ConfigError, OutputError, SandboxError
+from redraft._texts import as_text, counted, shortened
+from redraft.demo_tasks import (
+    DATE_FORM,
+    MEETING,
+    ORDER,
+    ORDER_FIELDS,
+    PRIMES,
+    PRIMES_LISTED,
+    SQL_TASK,
+    TITLE_CASE,
+    TITLE_CASE_CALLS,
+    date_check,
+    query_check,
+)
+from redraft.errors import ConfigError, SandboxError
+from redraft.lessons.lessons import Lessons
+from redraft.loop.agent import Agent
 from redraft.loop.cli import (
     Progress,
     Runner,
     ask_one_token,
     check_events,
-    ending,
+    error_text,
     listening,
     result_document,
     resumed,
-    version_row,
 )
 from redraft.loop.pattern import ReflectionPattern
 from redraft.models.local import PACKAGED
 from redraft.models.names import known_models, model_of
 from redraft.models.testing import Cassette
-from redraft.protocols import ChatModel
 from redraft.sandbox.jail import check_jail
 from redraft.settings import load_settings
+from redraft.stores.sqlite import SqliteStore
 from redraft.terminal import options
-from redraft.terminal.commands import handles_errors, own_command
+from redraft.terminal.commands import handles_errors, own_command, run_async
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit_json
 from redraft.terminal.exits import ExitCode, code_of
 from redraft.terminal.options import DEMO_MODEL
-from redraft.terminal.tables import PlainTable
-from redraft.terminal.word_diff import changes
-from redraft.text.replies import json_of
-from redraft.types import ConvergenceReason, PlainTask, QualityCriterion, ReflectionResult, render_score
+from redraft.text.characters import visible
+from redraft.text.replies import unfenced
+from redraft.types import (
+    ConvergenceReason,
+    PlainTask,
+    QualityCriterion,
+    ReflectionResult,
+    TokenUsage,
+    render_score,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
     from redraft.events import Listener
-    from redraft.protocols import ChatReply, ChatRequest
+    from redraft.protocols import Advisor, ChatModel, ChatReply, ChatRequest
 
 
 RECORDING = Path(__file__).with_name("demo_replies.jsonl")
-"""Replies of the offline model to the demo's tasks, recorded by `demo/record.py`."""
+"""Replies of the offline model in the five acts, recorded by `demo/record.py`."""
 REVISIONS = 3
 SECONDS = 60.0
-TOKENS = 250
+"""Time limit of a run with a live model."""
+TOKENS = 200
 """Maximum length of a reply: a small model that repeats itself would go on for minutes."""
+WIDTH = 80
+ROOM = WIDTH - 12
+"""Columns for an output."""
+YOUR_TURN = "Your turn: reflected([your_check])(your_function); docs/start.md shows how."
 
 
 @handles_errors
@@ -74,323 +106,399 @@ def demo(
     no_keep: options.NoKeep = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show Redraft at work, offline. Small tasks, real checks, nothing staged: some succeed, some do not.
+    """Show Redraft at work, offline. Five acts with real checks, and nothing staged: some drafts stay wrong.
 
-    Without the offline model, its recorded replies are shown; the loop and the checks run all the same.
+    Without the offline model, its recorded replies are shown; the loop, the checks and the kill are real all
+    the same.
     """
     check_events(events)
-    player = player_of(model, replay=replay)
-    tasks = tasks_here()
+    if resumed.get() is not None:
+        raise ConfigError(f"Runs of the demo are not resumed: `{own_command()} demo` shows all acts again.")
     stdout, stderr = CalmConsole(), CalmConsole(stderr=True)
     stdout.quiet = as_json
-    stdout.show(opening(player, tasks))
-    load(player, stderr)
-    runner = Runner("demo", player.name, keep=not no_keep, learns=False)  # the tasks have nothing in common
-    finished: list[DemoRun] = []
+    for console in (stdout, stderr):
+        console.width = min(console.width, WIDTH)
+    stage = stage_of(model, stderr, replay=replay, events=events, keep=not no_keep)
+    no_jail = why_no_jail()
+    stdout.show(opening(stage, no_jail))
+    load(stage)
+    shown: list[Act] = []
     interrupted = False
     try:
-        for task, result in runs(player, tasks, stderr, events, runner):
-            finished.append((task, result))
-            stdout.show(task_report(len(finished), task, result, coloured=stdout.is_coloured))
+        for act in acts(stage, runs_code=not no_jail):
+            shown.append(act)
+            stdout.show(act_report(act))
     except KeyboardInterrupt:
-        if not finished:
+        if not shown:
             raise
         interrupted = True
     if as_json:
-        emit_json(demo_document(player, finished))
-    stdout.show(summary(finished, recorded=player.is_recording))
-    if stored := [result.run_id for _, result in finished if runner.keeps(result)]:
-        stderr.say("\nEach run is stored. Ask why it stopped:")
-    for run_id in stored:
-        stderr.say(f"  {own_command()} why {run_id}")
-    codes = {code_of(result) for _, result in finished}
-    if interrupted or ExitCode.INTERRUPTED in codes:
+        emit_json(document_of(stage, shown))
+    results = [scene.result for act in shown for scene in act.scenes]
+    if stored := [result.run_id for result in results if stage.runner.keeps(result)]:
+        stderr.say(f"\nThe runs are stored. Why the first stopped: {own_command()} why {stored[0]}")
+    stdout.show(Text(f"\n{YOUR_TURN}", "bold"))
+    if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     # An unsolved task is part of the demo; only a failing model is an error.
-    raise typer.Exit(ExitCode.PROVIDER if ExitCode.PROVIDER in codes else ExitCode.MET)
+    failed = any(code_of(result) is ExitCode.PROVIDER for result in results)
+    raise typer.Exit(ExitCode.PROVIDER if failed else ExitCode.MET)
 
 
-# --- tasks and checks ---------------------------------------------------------------------------------------
+# --- the acts -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class DemoTask:
-    """A task and its check, under a title of at most 24 characters."""
+class Scene:
+    """One run of an act: what was asked, and its result. A `label` distinguishes runs of the same task."""
 
-    title: str
-    prompt: str
-    check: QualityCriterion
+    task: str
+    result: ReflectionResult
+    label: str = ""
 
     @property
-    def task(self) -> PlainTask:
-        """The task as a run takes it."""
-        return PlainTask(self.prompt)
-
-
-DemoRun: TypeAlias = tuple[DemoTask, ReflectionResult]
-
-
-def fields(**expected: tuple[Any, str]) -> QualityCriterion:
-    """Check that a draft is a JSON object with exactly these fields; each is its value and a hint."""
-
-    def check(output: str) -> dict[str, Any]:
-        try:
-            value = json_of(output)
-        except OutputError as error:
-            return {"valid": False, "score": 0.0, "errors": [str(error)]}
-        actual = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        wrong = [
-            f"{key} must be {hint}, not {actual.get(key)!r}"
-            for key, (right, hint) in expected.items()
-            if actual.get(key) != right or type(actual.get(key)) is not type(right)
-        ]
-        wrong += [f"{key} was not asked for" for key in actual if key not in expected]
-        return {"valid": not wrong, "score": max(0.0, 1 - len(wrong) / len(expected)), "errors": wrong}
-
-    return QualityCriterion(
-        "fields", threshold=1.0, evaluator="function", evaluator_config={"function": check}
-    )
-
-
-def calls(*expected: tuple[str, Any]) -> QualityCriterion:
-    """Run the code of a draft in the jail and check the values of these calls."""
-    config = {"calls": [list(call) for call in expected], "timeout": 5}
-    return QualityCriterion("calls", threshold=1.0, evaluator="command", evaluator_config=config)
-
-
-TASKS = (
-    DemoTask(
-        "An order as JSON",
-        "Extract the order from this message as one JSON object with the keys customer (text), lamps "
-        "(integer), trays (integer), total_cents (integer) and paid (true or false). Reply with JSON "
-        'only.\n\n"Hi, Dana Okafor here. Please send three desk lamps and a cable tray. That was 84.50 '
-        "altogether, I'll pay on delivery.\"",
-        fields(
-            customer=("Dana Okafor", "the name of the person who orders"),
-            lamps=(3, "the number of lamps"),
-            trays=(1, "the number of trays"),
-            total_cents=(8450, "the total in cents"),
-            paid=(False, "true only if the money was paid already"),
-        ),
-    ),
-    DemoTask(
-        "The second largest",
-        "Write a Python function `second_largest(numbers)` that returns the second largest distinct "
-        "number of a list, or None if there is none. Reply with nothing but the function.",
-        calls(
-            ("second_largest([3, 1, 2])", 2),
-            ("second_largest([5, 5, 4])", 4),
-            ("second_largest([7])", None),
-            ("second_largest([-1, -3, -2, -1])", -2),
-        ),
-    ),
-    DemoTask(
-        "A table for four",
-        "Extract the booking from this message as one JSON object with the keys name (text), guests "
-        "(integer), date (text, YYYY-MM-DD) and smoking (true or false). Reply with JSON only.\n\n"
-        '"Table for my wife, our two children and me on 5 March 2027. Non-smoking, please. Omar Haddad"',
-        fields(
-            name=("Omar Haddad", "the name of the person who books"),
-            guests=(4, "the number of people, the writer of the message included"),
-            date=("2027-03-05", "the day as YYYY-MM-DD"),
-            smoking=(False, "true only if a smoking table is wanted"),
-        ),
-    ),
-    DemoTask(
-        "Leap years",
-        "Write a Python function `is_leap(year)`. Reply with nothing but the function.",
-        calls(
-            ("is_leap(2024)", True),
-            ("is_leap(2023)", False),
-            ("is_leap(2000)", True),
-            ("is_leap(1900)", False),
-        ),
-    ),
-)
-
-
-def tasks_here() -> tuple[DemoTask, ...]:
-    """Return the tasks whose checks can run here: code needs the jail."""
-    try:
-        check_jail(programs=False)
-    except (ConfigError, SandboxError):
-        return tuple(task for task in TASKS if task.check.evaluator != "command")
-    return TASKS
-
-
-def pattern_of(
-    task: DemoTask, *, seconds: float | None = None, on_event: Listener | None = None
-) -> ReflectionPattern:
-    """Return the options of a task's run, with a limit in seconds or without."""
-    return ReflectionPattern(
-        max_iterations=REVISIONS,
-        quality_criteria=[task.check],
-        quality_threshold=1.0,
-        budget_seconds=seconds,
-        on_event=on_event,
-    )
-
-
-# --- model and runs -----------------------------------------------------------------------------------------
+    def first_draft(self) -> str:
+        """Whether the first draft "passes" or "fails"."""
+        return "passes" if self.result.history.versions[0].evaluation.satisfactory else "fails"
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
-    """The model that does the tasks, or a recording of it."""
+class Act:
+    """A finished act: its runs, and what happened, in sentences that depend on their results."""
 
-    name: str
-    model: ChatModel
+    number: int
+    title: str
+    scenes: tuple[Scene, ...]
+    happened: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    shows_issues: bool = True
+
+
+def acts(stage: Stage, *, runs_code: bool) -> Iterator[Act]:
+    """Yield each act as soon as it has ended; act 2 runs code, which needs a jail."""
+    yield fixed(stage)
+    if runs_code:
+        yield unfixed(stage)
+    yield requirement(stage)
+    yield lesson(stage)
+    yield killed(stage)
+
+
+def fixed(stage: Stage) -> Act:
+    """A draft fails a check, whose message leads to a better version."""
+    scene = stage.play(1, ORDER, ORDER_FIELDS)
+    return Act(1, "A draft fails its check", (scene,), (ending(scene.result), why(scene.result)))
+
+
+def unfixed(stage: Stage) -> Act:
+    """A task that the small model does not solve in four versions."""
+    scene = stage.play(2, TITLE_CASE, TITLE_CASE_CALLS)
+    return Act(2, "A task that is harder for the model", (scene,), (ending(scene.result), why(scene.result)))
+
+
+def requirement(stage: Stage) -> Act:
+    """The same task twice; the second prompt states what the check asks for, as prompts usually do."""
+    late = stage.play(3, MEETING, date_check(""))
+    early = stage.play(3, MEETING, date_check(DATE_FORM))
+    scenes = (
+        replace(late, label=f"Without it, the first draft {late.first_draft}. {used(late.result)} in all."),
+        replace(early, label=f'With it ("{DATE_FORM}"), it {early.first_draft}. {used(early.result)}.'),
+    )
+    return Act(3, "The same task, without and with the requirement in its prompt", scenes)
+
+
+def lesson(stage: Stage) -> Act:
+    """An error says what the task does not, and is remembered for the next task.
+
+    Facts are read from the error itself. A reflection in words would take the small model a minute: `auto` is
+    off.
+    """
+    question = "What is the highest price of an article?"
+    with TemporaryDirectory() as folder:
+
+        def play(question: str, right: str) -> Scene:
+            lessons = Lessons(folder, agent="demo", store=False, auto=False)
+            return stage.play(4, SQL_TASK.format(question), query_check(right), lessons)
+
+        first = play("How many articles are there?", "SELECT COUNT(*) FROM t_art")
+        then = play(question, "SELECT MAX(prs_ct) FROM t_art")
+    then = replace(then, label=f'{used(first.result)}. Next: "{question}"')
+    facts = "; ".join(advice.text for advice in then.result.advice if advice.kind == "fact")
+    happened = (
+        f"The error left a fact, without a call: {facts}." if facts else "No error left a fact.",
+        f"{'With' if facts else 'Without'} it, the next first draft {then.first_draft}. {used(then.result)}.",
+    )
+    return Act(4, "What only an error says", (first, then), happened)
+
+
+# --- act 5: a run in a process of its own, killed, and resumed here -----------------------------------------
+
+LAST_CALL = 3
+"""The call in which the process is killed."""
+CHILD = "import sys; from redraft.demo import run_until_killed; run_until_killed(*sys.argv[1:])"
+
+
+async def act_5(model: ChatModel, journal: str, pattern: ReflectionPattern) -> ReflectionResult:
+    """Run the agent of act 5. A process that repeats the call resumes the run, by its id."""
+    store = SqliteStore(journal)
+    agent = Agent(model, pattern=pattern, keep=store, name="demo")
+    try:
+        return await agent.run(PRIMES, run_id="act-5")
+    finally:
+        await store.aclose()
+
+
+def run_until_killed(journal: str, source: str) -> None:
+    """Run act 5 in the child process, and report to the parent how many answers and tokens it has."""
+    model = Metered(open_model(source))
+
+    def report() -> None:
+        sys.stdout.write(f"{model.used.requests} {model.used.total_tokens}\n")
+        sys.stdout.flush()
+
+    async def ask(request: ChatRequest, /) -> ChatReply:
+        report()
+        is_last = model.used.requests == LAST_CALL - 1
+        reply = await model(request)
+        if is_last:
+            await asyncio.Event().wait()  # the process is killed before this answer gets into the journal
+        return reply
+
+    ask.is_recorded = True  # pyright: ignore[reportFunctionMemberAccess] (see `Metered`)
+    run_async(act_5(ask, journal, pattern_of(PRIMES_LISTED)))
+    report()
+
+
+def killed(stage: Stage) -> Act:
+    """A child process begins a run and is killed; this process resumes it from the journal."""
+    with TemporaryDirectory() as folder:
+        journal = str(Path(folder, "runs.db"))
+        answers, tokens, was_killed = begin_and_kill(journal, stage)
+        before = stage.model.used
+        progress = stage.progress("act 5")
+        with listening(progress, stage.events) as listener, progress:
+            result = run_async(act_5(stage.model, journal, stage.pattern(PRIMES_LISTED, listener)))
+    after, total = stage.model.used, result.token_usage
+    made, paid = after.requests - before.requests, after.total_tokens - before.total_tokens
+    replayed, twice = total.requests - made, tokens + paid - total.total_tokens
+    end = f"killed (SIGKILL) in call {answers + 1}" if was_killed else "ended by itself"
+    happened = (
+        f"Child process: {counted(answers, 'answer')}, {tokens} tokens; {end}.",
+        f"This process: {counted(replayed, 'answer')} replayed, {counted(made, 'call')} made, {paid} tokens.",
+        f"{tokens} + {paid} tokens were paid for, the run has {total.total_tokens}: {twice or 'none'} twice.",
+        ending(result),
+    )
+    counts = {"answers": answers, "replayed": replayed, "made": made, "tokens_paid_twice": twice}
+    return Act(5, "Killed, and resumed", (Scene(PRIMES, result),), happened, counts, shows_issues=False)
+
+
+def begin_and_kill(journal: str, stage: Stage) -> tuple[int, int, bool]:
+    """Kill a child process in its last call; its answers and tokens before, and whether it was killed."""
+    answers = tokens = 0
+    command = (sys.executable, "-c", CHILD, journal, stage.source)
+    progress = stage.progress("act 5, another process")
+    with progress, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:  # noqa: S603 (this very program)
+        timer = Timer(SECONDS, child.kill)
+        timer.start()
+        try:
+            for line in child.stdout or ():
+                answers, tokens = map(int, line.split())
+                if answers == LAST_CALL - 1:
+                    break
+        finally:
+            timer.cancel()
+            child.kill()
+    return answers, tokens, child.returncode == -signal.SIGKILL
+
+
+# --- the model, and a run of it -----------------------------------------------------------------------------
+
+
+class Metered:
+    """A model whose replies have at most `TOKENS` tokens, and what it has used so far."""
+
+    is_recorded = True
+    """Runs revise as in the recording, whatever earlier runs have shown."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self._model = model
+        self.used = TokenUsage(cost_usd=0.0)
+
+    async def __call__(self, request: ChatRequest, /) -> ChatReply:
+        """Answer one request."""
+        reply = await self._model(replace(request, max_tokens=min(TOKENS, request.max_tokens or TOKENS)))
+        self.used += reply.usage
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the acts are played with. Another process opens the model by its `source`."""
+
+    model: Metered
+    source: str
+    runner: Runner
+    stderr: CalmConsole
+    events: str | None = None
     is_recording: bool = False
 
+    def progress(self, label: str) -> Progress:
+        """Progress of a run: on a terminal as a line, elsewhere as a row for each version."""
+        return Progress(self.stderr, label, rows=not self.stderr.is_terminal)
 
-def player_of(model: str | None, *, replay: bool) -> Player:
-    """Return the model with a name, else the offline model, else its recording.
+    def pattern(
+        self, check: QualityCriterion, listener: Listener, advisors: Sequence[Advisor] = ()
+    ) -> ReflectionPattern:
+        """The options of a run; with a live model, its time is limited."""
+        seconds = None if self.is_recording else SECONDS
+        return pattern_of(check, budget_seconds=seconds, on_event=listener, advisors=advisors)
+
+    def play(self, act: int, task: str, check: QualityCriterion, *advisors: Advisor) -> Scene:
+        """Let the model do a task. Raises `KeyboardInterrupt` if that is interrupted."""
+        progress = self.progress(f"act {act}")
+        with listening(progress, self.events) as listener:
+            pattern = self.pattern(check, listener, advisors)
+            result = self.runner.revise(PlainTask(task), self.model, pattern, progress)
+        if result.convergence_reason is ConvergenceReason.CANCELLED:
+            raise KeyboardInterrupt
+        return Scene(task, result)
+
+
+def pattern_of(check: QualityCriterion, **more: Any) -> ReflectionPattern:
+    """The options of every run, and those of some."""
+    return ReflectionPattern(
+        max_iterations=REVISIONS, quality_criteria=[check], quality_threshold=1.0, **more
+    )
+
+
+def stage_of(
+    model: str | None, stderr: CalmConsole, *, replay: bool, events: str | None, keep: bool
+) -> Stage:
+    """Take the model with a name, else the offline model, else its recording.
 
     Raises `ConfigError` for a model that can't be used.
     """
     if replay and model is not None:
         raise ConfigError("--replay shows the recording; leave it out to use --model.")
     offline = next(known for known in known_models() if known.name == DEMO_MODEL)
-    if replay or (model is None and not offline.answers):
-        return Player(f"a recording of {DEMO_MODEL}", bounded(Cassette(RECORDING)), is_recording=True)
-    name = model or DEMO_MODEL
-    return Player(name, bounded(model_of(name, load_settings())))
+    is_recording = replay or (model is None and not offline.answers)
+    source = str(RECORDING) if is_recording else model or DEMO_MODEL
+    runner = Runner("demo", f"a recording of {DEMO_MODEL}" if is_recording else source, keep)
+    return Stage(Metered(open_model(source)), source, runner, stderr, events, is_recording)
 
 
-def bounded(model: ChatModel) -> ChatModel:
-    """Return a model whose replies are no longer than `TOKENS`."""
-
-    async def ask(request: ChatRequest, /) -> ChatReply:
-        return await model(replace(request, max_tokens=min(TOKENS, request.max_tokens or TOKENS)))
-
-    return ask
+def open_model(source: str) -> ChatModel:
+    """The model with a name, or the recording at a path."""
+    return Cassette(source) if source.endswith(".jsonl") else model_of(source, load_settings())
 
 
-def load(player: Player, stderr: CalmConsole) -> None:
-    """Load the model, so that this does not count as time of the first task."""
-    if player.is_recording:
+def load(stage: Stage) -> None:
+    """Load the model, so that this does not count as time of the first act."""
+    if stage.is_recording:
         return
-    weights = PACKAGED.get(player.name.removeprefix("local:"))
+    weights = PACKAGED.get(stage.source.removeprefix("local:"))
     if weights is not None and not weights.is_joined:
-        stderr.say(
+        stage.stderr.say(
             f"Joining the parts of the weights, once: {weights.bytes / 1e6:.0f} MB in {weights.joined}. "
             "Only this copy is needed from now on."
         )
-    with Progress(stderr, "the model"):
-        asyncio.run(ask_one_token(player.model))
+    with Progress(stage.stderr, "the model"):
+        asyncio.run(ask_one_token(stage.model))
 
 
-def runs(
-    player: Player, tasks: Sequence[DemoTask], stderr: CalmConsole, events: str | None, runner: Runner
-) -> Iterator[DemoRun]:
-    """Run the tasks in turn, with progress on `stderr`; only that of a resumed run; until one is interrupted.
-
-    Raises `KeyboardInterrupt` if a run is interrupted before its first version.
-    """
-    again = resumed.get()
-    tasks = [task for task in tasks if again is None or task.task == again.record.task]
-    for number, task in enumerate(tasks, 1):
-        progress = Progress(stderr, f"{number}/{len(tasks)}", rows=not stderr.is_terminal)
-        with listening(progress, events) as listener:
-            pattern = pattern_of(task, seconds=None if player.is_recording else SECONDS, on_event=listener)
-            result = runner.revise(task.task, player.model, pattern, progress)
-        yield task, result
-        if result.convergence_reason is ConvergenceReason.CANCELLED:
-            return
+def why_no_jail() -> str:
+    """Why code can't run in a jail on this machine; empty if it can."""
+    try:
+        check_jail(programs=False)
+    except (ConfigError, SandboxError) as error:
+        return str(error)
+    return ""
 
 
 # --- what is printed ----------------------------------------------------------------------------------------
 
 
-def opening(player: Player, tasks: Sequence[DemoTask]) -> Text:
-    """Introduce the demo: the tasks, the model, and how long it may take."""
-    limits = f"at most {REVISIONS + 1} versions" + (
-        "" if player.is_recording else f" and {SECONDS:.0f} seconds a task"
-    )
-    lines = [f"{len(tasks)} small tasks for {player.name}.", f"Checks decide, no model judges; {limits}."]
-    if player.is_recording:
+def opening(stage: Stage, no_jail: str) -> Text:
+    """Introduce the demo: the model, how long it takes, and what is missing."""
+    lines = [f"Five acts with {stage.runner.model}."]
+    if stage.is_recording:
         lines += [
-            "This is a replay: the model's replies were recorded; the loop and the checks run now.",
+            "The model's replies were recorded; the loop, the checks and the kill are real.",
             f"Live: {own_command()} demo --model provider:model or local:PATH.gguf; or make demo in a clone.",
         ]
     else:
-        lines.append("Ctrl-C stops it and shows the results so far.")
-    if len(tasks) < len(TASKS):
-        lines.append("The tasks that run code are left out, since no jail is available here.")
+        lines.append("Checks decide, no model judges. About a minute if the machine is idle.")
+    if no_jail:
+        lines.append(f"Act 2, which runs code, is left out: {no_jail}")
     return Text("\n".join(lines))
 
 
-def task_report(number: int, task: DemoTask, result: ReflectionResult, *, coloured: bool) -> RenderableType:
-    """Render a task, its versions, what changed from the first to the best, and why it stopped."""
-    versions, best = result.history.versions, result.history.best_version
-    parts: list[RenderableType] = [
-        Text(f"\n{number}. {task.title}", "bold"),
-        _indented(Text(f"{task.prompt}\n", QUIET)),
-        *(version_row(version, best=best.iteration, indent=2) for version in versions),
-    ]
-    if best.iteration > 1:
-        before, after = as_text(versions[0].output), as_text(best.output)
-        parts += [
-            _indented(Text(f"\nFrom version 1 to version {best.iteration}:")),
-            _indented(changes(before, after, coloured=coloured), by=4),
-        ]
-    return Group(*parts, _indented(Text("\n").append_text(ending(result))))
+def ending(result: ReflectionResult) -> str:
+    """Say how a run ended, and what it used."""
+    best = result.history.best_version.iteration
+    passes, none = f"Version {best} passes.", f"No version passes. Version {best} is returned, success=False."
+    return f"{passes if result.success else none} {used(result)}."
 
 
-def _indented(text: Text, *, by: int = 2) -> Padding:
-    return Padding(text, (0, 0, 0, by), expand=False)
+def used(result: ReflectionResult) -> str:
+    """What a run used, such as `2 calls, 344 tokens`."""
+    usage = result.token_usage
+    return f"{counted(usage.requests, 'call')}, {usage.total_tokens} tokens"
 
 
-def scores_of(result: ReflectionResult) -> tuple[float | None, float | None]:
-    """Return the scores of the first draft and of the best version."""
-    history = result.history
-    return history.versions[0].evaluation.overall_score, history.best_version.evaluation.overall_score
+def why(result: ReflectionResult) -> str:
+    """Say why a run stopped, as `redraft why` does."""
+    detail = "" if result.stop is None else result.stop.detail
+    return f"Why it stopped: {result.convergence_reason.value}. {detail}"
 
 
-def improved_and_met(runs: Sequence[DemoRun]) -> tuple[int, int]:
-    """Return in how many runs a revision beat the first draft, and how many met their criteria."""
-    results = [result for _, result in runs]
-    improved = sum(result.history.best_version.iteration > 1 for result in results)
-    return improved, sum(result.success for result in results)
+def act_report(act: Act) -> RenderableType:
+    """Render an act: what was asked, what came, and what happened."""
+    parts: list[RenderableType] = [Text(f"\n{act.number}. {act.title}", "bold")]
+    parts.append(_indented(Text(act.scenes[0].task.replace("\n\n", "\n"), QUIET)))
+    for scene in act.scenes:
+        parts += [_indented(Text(scene.label))] if scene.label else []
+        parts.append(versions_table(scene.result, shows_issues=act.shows_issues))
+        if isinstance(scene.result.error, Exception):
+            parts.append(_indented(Text(error_text(scene.result).plain.strip(), BAD)))
+    return Group(*parts, *(_indented(Text(visible(sentence))) for sentence in act.happened))
 
 
-def summary(runs: Sequence[DemoRun], *, recorded: bool) -> RenderableType:
-    """Render all tasks as a table, and how many improved; a recording has no times of its own."""
-    rows: list[dict[str, str | Text]] = []
-    for task, result in runs:
-        first, best = scores_of(result)
-        seconds = {} if recorded else {"seconds": f"{result.execution_time:.1f}"}
-        rows.append(
-            {
-                "task": task.title,
-                "first": render_score(first),
-                "best": Text(render_score(best), GOOD if result.success else BAD),
-                "versions": str(len(result.history.versions)),
-                "stopped because of": result.convergence_reason.value,
-                **seconds,
-            }
-        )
-    table = PlainTable(rows, right=("first", "best", "versions", "seconds"), wrap=("stopped because of",))
-    improved, met = improved_and_met(runs)
-    sentence = (
-        f"Better than the first draft: {improved} of {len(runs)}. All criteria met: {met} of {len(runs)}. "
-        "The best version is returned, which is not always the last."
-    )
-    return Group(Text(), table, Text(), Text(sentence))
+def versions_table(result: ReflectionResult, *, shows_issues: bool) -> Table:
+    """Render versions: number, score, output on one line, and what its check said; `*` marks the best."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", min_width=4)
+    table.add_column(min_width=4)
+    table.add_column()
+    seen: dict[str, int] = {}
+    for version in result.history.versions:
+        evaluation, number = version.evaluation, version.iteration
+        output = visible(shortened(unfenced(as_text(version.output))[0], ROOM))
+        before = seen.setdefault(output, number)
+        mark = "*" if version is result.history.best_version else " "
+        score = Text(render_score(evaluation.overall_score), GOOD if evaluation.satisfactory else BAD)
+        said = Text(output) if before == number else Text(f"the same as version {before}", QUIET)
+        table.add_row(f"{mark} {number}", score, said)
+        if evaluation.issues and shows_issues and before == number:
+            issues = shortened("; ".join(evaluation.issues), 2 * ROOM)
+            table.add_row("", "", Text(visible(issues), QUIET))
+    return table
 
 
-def demo_document(player: Player, runs: Sequence[DemoRun]) -> dict[str, Any]:
-    """Return the demo as JSON data."""
-    improved, met = improved_and_met(runs)
-    tasks: list[dict[str, Any]] = []
-    for task, result in runs:
-        first, best = scores_of(result)
-        scores = {"first_score": first, "best_score": best}
-        tasks.append({"title": task.title, "task": task.prompt, **scores, **result_document(result)})
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, 3), expand=False)
+
+
+def document_of(stage: Stage, shown: Sequence[Act]) -> dict[str, Any]:
+    """The demo as JSON data."""
+    listed: list[dict[str, Any]] = []
+    for act in shown:
+        runs = [{"task": one.task, "label": one.label, **result_document(one.result)} for one in act.scenes]
+        said = {"happened": act.happened, "counts": act.counts}
+        listed.append({"act": act.number, "title": act.title, "runs": runs, **said})
     return {
-        "model": player.name,
-        "recorded": player.is_recording,
-        "improved": improved,
-        "met": met,
-        "tasks": tasks,
+        "model": stage.runner.model,
+        "recorded": stage.is_recording,
+        "acts": listed,
+        "next": YOUR_TURN,
     }

@@ -577,15 +577,6 @@ def test_export_rejects_an_unwritable_path(revised, place):
     assert "--html takes a file" in result.stderr or gone in result.stderr
 
 
-ORDER = {
-    "customer": "Dana Okafor",
-    "lamps": 3,
-    "trays": 1,
-    "total_cents": 8450,
-    "paid": False,
-}
-
-
 def test_a_failed_run_resumes_after_its_last_paid_step(revised, project, monkeypatch):
     failed = revised("aab", ModelError("It is away."))
     assert failed.exit_code == 4
@@ -655,15 +646,14 @@ def test_a_draft_from_stdin_is_resumed_from_the_record(project, monkeypatch):
     assert redraft("show", "last", "--version", "1").stdout == "ab of mine\n"
 
 
-def test_resuming_a_demo_runs_only_that_task(project, monkeypatch):
-    script(monkeypatch, "loaded", "{}", ModelError("away"), *["x"] * 40)
-    redraft("demo", "-m", "any:model")
-    first = document(redraft("runs", "--status", "failed", "--json"))["runs"][0]["run_id"]
-    script(monkeypatch, "loaded", ORDER)
-    result = redraft("resume", first)
-    assert result.exit_code == 0
-    assert "1. An order as JSON" in result.stdout
-    assert "2." not in result.stdout.splitlines()
+def test_a_run_of_the_demo_is_not_resumed(project, monkeypatch):
+    arguments = ("demo", "-m", "any:model")
+    put(record([], run_id="r", process=GONE, origin=Origin("command", "redraft demo", "", arguments, ".")))
+    model = script(monkeypatch, "loaded")
+    result = redraft("resume", "r")
+    assert result.exit_code == 2
+    assert "Runs of the demo are not resumed: `redraft demo` shows all acts again." in result.stderr
+    assert model.requests == []
 
 
 @pytest.mark.parametrize(

@@ -171,11 +171,11 @@ def test_events_are_lines_of_json(revised, project, words):
 
 def test_all_runs_of_a_demo_go_into_one_file(project, monkeypatch):
     monkeypatch.setattr("redraft.demo.REVISIONS", 0)
-    script(monkeypatch, "loaded", *["x"] * 4)
+    script(monkeypatch, "loaded", *["x"] * 7)
     assert redraft("demo", "-m", "any:model", "--events", "e.jsonl").exit_code == 0
     events = [json.loads(line) for line in (project / "e.jsonl").read_text().splitlines()]
-    assert sum(event["event"] == "run_finished" for event in events) == 4
-    assert len(document(redraft("runs", "--json"))["runs"]) == 4
+    assert sum(event["event"] == "run_finished" for event in events) == 7
+    assert len(document(redraft("runs", "--json"))["runs"]) == 6  # the last one has a store of its own
 
 
 @pytest.mark.parametrize("place", ["-", ".", "no/such/folder.jsonl"])

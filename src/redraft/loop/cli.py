@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
@@ -262,8 +262,6 @@ class Runner:
     command: str
     model: str
     keep: bool
-    learns: bool = True
-    """Whether revisions are made in the way that earlier runs favour."""
 
     def revise(
         self,
@@ -277,8 +275,6 @@ class Runner:
         """Let a model answer the task, or revise a draft."""
         judges = judges_of(pattern, model, task.task_type)
         verbs = model_verbs(pattern, model, judges, output_type=output_type)
-        if not self.learns:
-            verbs = replace(verbs, ways=())
         return self._run(task, verbs, pattern, draft, progress)
 
     def judge(
