@@ -67,20 +67,19 @@ def cells(page, section, *words):
 def test_the_figures_are_those_of_the_benchmarks():
     table = Page("README.md").text.split("<!-- measured -->")[1].split("<!-- /measured -->")[0]
     rows = [line.replace("**", "") for line in table.splitlines()[3:]]
-    drafts, drafts_15, questions, solved, tokens, cpu, killed = rows
+    drafts, drafts_15, questions, styled, solved, tokens, cpu, killed = rows
     benchmarks, findings = Page("benchmarks/README.md"), Page("benchmarks/findings.md").text
 
     for row, model in ((drafts, "0.5b"), (drafts_15, "1.5b")):
         section = f"first-drafts-qwen2.5-coder-{model}"
         before, after = (cells(benchmarks, section, "all", arm)[2] for arm in ("withheld", "stated"))
-        right, most = after.split(" of ")
-        assert f"of {most}" in row
-        assert f"| not stated: {before.split()[0]} | {right} |" in row
+        assert f"| other prompt: {before} | {after} |" in row
 
-    facts = re.findall(r"^\| (?:\*\*)?(\w+).*?\| (?:\*\*)?(\d+)", benchmarks.text, re.MULTILINE)
-    assert ("resampling", "0") in facts
-    assert ("lessons", "18") in facts
-    assert "| three samples: 0 | 18 |" in questions
+    plain = benchmarks.text.replace("**", "")
+    assert "\n| resampling, up to three times | 0 | 3.0 |\n| lessons | 18 | 1.1 |\n" in plain
+    assert "| three samples: 0 of 20 | 18 of 20 |" in questions
+    assert re.search(r"^\| replies of a shop[^|]*\| 0 \| 15 \|", plain, re.MULTILINE)
+    assert "| no memory: 0 of 20 | 15 of 20 |" in styled
 
     arms = [
         cells(benchmarks, "offline-small-qwen2.5-coder-0.5b", arm) for arm in ("greedy", "best-of-3", "loop")
@@ -93,7 +92,7 @@ def test_the_figures_are_those_of_the_benchmarks():
     measured = cells(benchmarks, "overhead", "A: JSON schema in `evaluate`")
     assert f"| agno: {measured[6]} | {measured[3]} |" in cpu
     assert "400 runs of six 50 ms calls, four workers, one SIGKILLed every 5 s; all 400 finished" in findings
-    assert "of 400" in killed
+    assert "| 400 of 400 |" in killed
 
 
 def test_the_commands_exist():
