@@ -12,17 +12,17 @@ from typing import NamedTuple
 from redraft._words import is_latin, words_of
 
 MOST_WORDS = 48
-"""Words of a question that are looked up, names first."""
+"""Maximum words of a question that are looked up, names first."""
 NAME_WEIGHT = 2.0
 """The weight of a whole name, relative to that of a word."""
 MOST_ROWS = 5_000
-"""Rows that are found by common words alone."""
+"""Maximum rows that match by common words alone."""
 INFLECTED, ENDING = 6, 2
 """Letters of the shortest word that is also looked up without its ending, and letters of the ending."""
 
 
 def damping(words: int) -> float:
-    """The divisor of the score of a row with so many words, since long rows have more of them by chance.
+    """The divisor of the score of a row with this many words: long rows match more words by chance.
 
     The fourth root, the weight of names and `ranking.NAME_BOOST` did best on recorded reflections.
     """
@@ -33,7 +33,7 @@ class TextMatch(NamedTuple):
     """How well a row matches a text, by the words that both have."""
 
     share: float
-    """Of the best score (0..1), where long rows score less."""
+    """The share (0..1) of the best score; long rows score less."""
     coverage: float
     """The share (0..1) of the text that the row has, by the weights of its words."""
 
@@ -55,27 +55,28 @@ class FullText:
     searched: Mapping[int, float]
 
     def matches(self, text: str) -> dict[int, TextMatch]:
-        """Return how well each row that has words of a text matches it."""
+        """How well each row matches a text, for rows that have words of it."""
         coverages = self._coverages(text)
         scores = {row: coverage / self.searched[row] for row, coverage in coverages.items()}
         best = max(scores.values(), default=0.0)
         return {row: TextMatch(scores[row] / best, coverage) for row, coverage in coverages.items()}
 
     def rows_with_name(self, name: str) -> list[int]:
-        """Return the rows that contain a name as a whole."""
+        """The rows that contain a whole name."""
         for token in tokens_of(name)[:1]:
             return self._rows_with(f'"{token}"') or self._rows_with(f'"{spelled(token)}"')
         return []
 
     def rows_with_sentence(self, sentence: str) -> list[int]:
-        """Return the rows that contain the words of a sentence one after the other."""
+        """The rows that contain the words of a sentence in order."""
         return self._rows_with(f'"{" ".join(stems_of(sentence))}"')
 
     def _coverages(self, text: str) -> dict[int, float]:
-        """Return the share of the weight of a text's words that each row has.
+        """The share of the weight of a text's words that each row has.
 
-        A name that no row has is looked up in other spellings, and a word in Latin letters by its beginning,
-        unless the text is English: most languages inflect words at the end. If no row has a rare word, the rows that have all of the common ones score 1.
+        A name without a row is looked up in other spellings, and a word in Latin letters by its beginning,
+        unless the text is English: most languages inflect words at the end. If no row has a rare word, the
+        rows with all common words score 1.
         """
         weights: dict[int, float] = {}
         common: list[str] = []
@@ -102,11 +103,11 @@ class FullText:
         return {row: weight / total for row, weight in weights.items()}
 
     def _rows_with(self, expression: str, limit: int = -1) -> list[int]:
-        found = self.connection.execute(
+        rows = self.connection.execute(
             "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?",
             (expression, self.first, self.last, limit),
         )
-        return [row for (row,) in found if row in self.searched]
+        return [row for (row,) in rows if row in self.searched]
 
 
 # --- words and names ---------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ _NAME = re.compile(
     rf"(?<!{_LETTER})(?:--{_LETTER}+(?:-+{_LETTER}+)*|[./~]*{_LETTER}+(?:[./:\\-]+{_LETTER}+)*)"
 )
 # A name has a digit, `_`, `/`, `--`, a dot inside, or a capital inside a word.
-_TELLING = re.compile(r"\d|_|/|\\|^--|\w\.\w|::|[a-z][A-Z]|[A-Z]{2}[a-z]")
+_IDENTIFIER = re.compile(r"\d|_|/|\\|^--|\w\.\w|::|[a-z][A-Z]|[A-Z]{2}[a-z]")
 _PATH_SEPARATORS = re.compile(r"[/\\:]+")
 _JOINTS = re.compile(r"\W+")
 _UNDERSCORES = re.compile(r"(?<=[^_])_+(?=[^_])")
@@ -125,14 +126,14 @@ _EDGES = re.compile(r"^\W+|\W+$")
 
 
 def names_in(text: str) -> list[str]:
-    """Return the identifiers in a text, as written: error codes, files, options, tools, classes."""
+    """The identifiers in a text, as written: error codes, files, options, tools, classes."""
     # Most words are plain, and `islower` is faster than the pattern.
-    found = (one for one in _NAME.findall(text) if not one[1:].islower() or not one.isalpha())
-    return list(dict.fromkeys(one for one in found if _TELLING.search(one)))
+    candidates = (name for name in _NAME.findall(text) if not name[1:].islower() or not name.isalpha())
+    return list(dict.fromkeys(name for name in candidates if _IDENTIFIER.search(name)))
 
 
 def tokens_of(name: str) -> list[str]:
-    """Return the token for a whole name, then those for the parts of a path."""
+    """The token of a whole name, then those of the parts of a path."""
     parts = [part for part in _PATH_SEPARATORS.split(name) if part]
     texts = (name, *(parts if len(parts) > 1 else ()))
     joined = (_JOINTS.sub("_", _EDGES.sub("", text)).lower() for text in texts)
@@ -140,18 +141,18 @@ def tokens_of(name: str) -> list[str]:
 
 
 def spelled(token: str) -> str:
-    """Return what all spellings of a name have in common: `order_total`, `order-total` and `orderTotal`."""
+    """The common form of all spellings of a name: `order_total`, `order-total` and `orderTotal`."""
     return _UNDERSCORES.sub("", token)
 
 
 def searchable(text: str) -> str:
-    """Return the stems of a text in order, then the tokens of its names, which FTS5 would take apart."""
+    """The stems of a text in order, then the tokens of its names, which FTS5 would split."""
     names = [token for name in names_in(text) for token in tokens_of(name)]
     return " ".join([*stems_of(text), *dict.fromkeys([*names, *map(spelled, names)])])
 
 
 def search_words(text: str) -> list[str]:
-    """Return the words of a question to look up, each once: its names, then the rest."""
+    """The distinct words of a question to look up: its names, then the rest."""
     names = (token for name in names_in(text) for token in tokens_of(name))
     stems = stems_of(text)
     stop_words = _ENGLISH if is_english(stems) else _STOP_WORDS
@@ -160,15 +161,15 @@ def search_words(text: str) -> list[str]:
 
 
 def is_english(stems: list[str]) -> bool:
-    """Return whether a text may be English: it has no more stop words of other languages than of English."""
+    """Whether a text may be English: it has no more stop words of other languages than of English."""
     return sum(stem in _STOP_WORDS for stem in stems) <= 2 * sum(stem in _ENGLISH for stem in stems)
 
 
 # --- stems -------------------------------------------------------------------------------------------------
 
 _STEM = 5
-"""Letters of a Greek, Cyrillic, Armenian or Georgian word that are looked up: the others inflect it."""
-# Conjunctions, prepositions and articles, which are written together with the word, and endings.
+"""Letters of a Greek, Cyrillic, Armenian or Georgian word that are looked up; the rest is inflection."""
+# Endings, and the conjunctions, prepositions and articles that are written together with the word.
 _ARABIC_PREFIX = re.compile("^(?:[وفبكل]?ال|لل|[وفبكل])(?=.{3})")
 _ARABIC_ENDING = re.compile("(?<=.{3})(?:ها|ان|ات|ون|ين|يه|ه|ي)$")
 _HEBREW_PREFIX = re.compile("^[והבכלמש]{1,3}(?=.{3})")
@@ -176,7 +177,7 @@ _HEBREW_ENDING = re.compile("(?<=.{3})(?:ים|ות|[התי])$")
 
 
 def stems_of(text: str) -> list[str]:
-    """Return the words of a text in order, without what inflects them; FTS5 does so for English."""
+    """The words of a text in order, without inflections; FTS5 removes those of English."""
     words = words_of(text)
     return words if text.isascii() else [_stem(word) for word in words]
 
@@ -195,7 +196,7 @@ def _stem(word: str) -> str:
 # --- stop words --------------------------------------------------------------------------------------------
 
 # ruff: noqa: RUF001, E501 (letters of other scripts)
-# Words that say nothing about a task, unless they say something in English ("die", "war").
+# Words without meaning for a task, except those that are English words, too ("die", "war").
 _ENGLISH = frozenset(
     words_of(
         "a an and are as at be been but by can could did do does for from had has have how i if in into is "

@@ -1,4 +1,4 @@
-"""Guidance: the rules and playbooks that lessons teach, used as long as the lesson itself is."""
+"""Guidance: the rules and playbooks of lessons, in use as long as the lesson is."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from redraft.types import Advice, PlainTask
 
 QUARANTINED = "lesson_quarantined"
-"""The kind of the records."""
+"""The kind of records."""
 _STOPPED = "stopped"
-"""In place of a task, in the keys of lessons that were retired or superseded."""
+"""Replaces the task in the keys of retired and superseded lessons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A lesson that is not in use, and the rule and playbook that it brings once it is approved."""
+    """A lesson that is not in use, with its rule and playbook, which are used once it is approved."""
 
     lesson: str
     principle: str = ""
@@ -46,9 +46,9 @@ class Quarantined:
 class Guidance:
     """The rules and playbooks of one agent, each of which follows the status of its lesson.
 
-    While the lesson is active, they are documents like the lesson. Otherwise they wait in the store: those of
-    a quarantined lesson by the task that taught it. A document that can't be read or written is logged, and
-    left out.
+    While the lesson is active, they are documents like the lesson. Otherwise they are in the store; those of
+    a quarantined lesson have the task that taught it in their key. A document that can't be read or written
+    is logged and left out.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Guidance:
         self._playbooks = Playbooks(documents, agent, today=today)
 
     def rules(self) -> tuple[list[Rule], list[Rule]]:
-        """The rules in force: those of the agent itself, and those that are quoted as data.
+        """The active rules: the agent's own rules, and those that are quoted as data.
 
         A rule is the agent's own if it is permanent, or if a person or the program vouches for its lesson and
-        the lesson says it: a person who approves a lesson sees no other rule that a model drew from it. With
-        `trusted`, the model is believed.
+        the lesson contains it: a person who approves a lesson does not see other rules that a model drew from
+        it. With `trusted`, these count, too.
         """
         try:
             rules = self._rules.active()
@@ -99,30 +99,32 @@ class Guidance:
             return None
 
     def untrusted(self, task_type: str, advice: Sequence[Advice]) -> str:
-        """Return the id of an untrusted lesson whose rule or playbook is in some advice; empty if none is."""
-        rules = [one.text for one in advice if one.source == f"{self._folder}/{RULES}"]
-        told = {one.source for one in advice}
+        """The id of an untrusted lesson whose rule or playbook is in the advice; empty if there is none."""
+        rules = [piece.text for piece in advice if piece.source == f"{self._folder}/{RULES}"]
+        sources = {piece.source for piece in advice}
         try:
-            taught = [rule.source for rule in self._rules.active() if any(rule.text in one for one in rules)]
+            taught = [
+                rule.source for rule in self._rules.active() if any(rule.text in text for text in rules)
+            ]
         except LessonFileError:
             taught = []
-        taught += [one.lesson for one in self.playbooks(task_type) if one.id in told]
+        taught += [playbook.lesson for playbook in self.playbooks(task_type) if playbook.id in sources]
         lessons = filter(None, map(self._lesson, taught))
-        return next((one.id for one in lessons if one.trust == "untrusted"), "")
+        return next((lesson.id for lesson in lessons if lesson.trust == "untrusted"), "")
 
     def playbooks(self, task_type: str) -> list[Playbook]:
-        """Return the playbooks for a type of task."""
+        """The playbooks for a type of task."""
         return self._playbooks.for_task(task_type)
 
     async def quarantined(self, task: PlainTask) -> list[str]:
-        """Return the ids of the quarantined lessons that this very task taught, newest first."""
-        found = await self._store.find(
+        """The ids of the quarantined lessons that this very task taught, newest first."""
+        records = await self._store.find(
             QUARANTINED, prefix=f"{self._folder}/{digest_of(task)}/", newest_first=True
         )
-        return [from_record(Quarantined, one.data).lesson for one in intact(found)]
+        return [from_record(Quarantined, record.data).lesson for record in intact(records)]
 
     async def add(self, lesson: Lesson, taught_by: str, reflection: LessonReflection) -> None:
-        """Add the rule and the playbook of a new lesson; those of a quarantined one wait.
+        """Add the rule and the playbook of a new lesson, or store those of a quarantined lesson.
 
         `taught_by` is the digest of its task (see `digest_of`).
         """
@@ -130,19 +132,19 @@ class Guidance:
         if lesson.status == "active":
             await self._use(lesson, quarantined)
             return
-        await self._keep(quarantined, f"{self._folder}/{taught_by}/")
+        await self._put(quarantined, f"{self._folder}/{taught_by}/")
 
     async def follow(self, lesson: Lesson) -> None:
-        """Start or stop using the rule and the playbook of a lesson, as its status says."""
+        """Start or stop using the rule and the playbook of a lesson according to its status."""
         if lesson.status == "quarantined":
             return
-        waiting = await self._remove(lesson.id)
+        stored = await self._remove(lesson.id)
         if lesson.status != "active":
             dropped = await self._drop(lesson.id)
-            if (stopped := waiting or dropped) is not None:
-                await self._keep(stopped, f"{_folder_of(lesson.id)}/{_STOPPED}/")
-        elif waiting is not None:
-            await self._use(lesson, waiting)
+            if (stopped := stored or dropped) is not None:
+                await self._put(stopped, f"{_folder_of(lesson.id)}/{_STOPPED}/")
+        elif stored is not None:
+            await self._use(lesson, stored)
 
     async def expire(self) -> None:
         """Remove expired rules and playbooks; propose the rules of helpful lessons as permanent."""
@@ -154,15 +156,15 @@ class Guidance:
             logger.warning("The rules stay as they are: %s", error)
         await asyncio.to_thread(self._playbooks.archive)
 
-    async def _use(self, lesson: Lesson, taught: Quarantined) -> None:
-        if taught.principle:
-            await self._add_rule(taught.principle, lesson.id)
-        if taught.replay is not None:
+    async def _use(self, lesson: Lesson, quarantined: Quarantined) -> None:
+        if quarantined.principle:
+            await self._add_rule(quarantined.principle, lesson.id)
+        if quarantined.replay is not None:
             playbook = Playbook(
                 title=lesson.name,
-                steps=taught.replay.steps,
-                strategy=taught.replay.strategy,
-                outcome=taught.replay.outcome,
+                steps=quarantined.replay.steps,
+                strategy=quarantined.replay.strategy,
+                outcome=quarantined.replay.outcome,
                 agent=lesson.agent,
                 day=lesson.day,
                 task_type=lesson.task_type,
@@ -189,12 +191,12 @@ class Guidance:
         except LessonFileError as error:
             logger.warning("The rule of the lesson %s was not saved: %s", lesson_id, error)
 
-    async def _keep(self, waiting: Quarantined, prefix: str) -> None:
-        data = to_record(waiting) | {"lesson": waiting.lesson}  # `_remove` searches it
-        await self._store.put(Record(QUARANTINED, f"{prefix}{waiting.lesson.rpartition('/')[2]}", data))
+    async def _put(self, quarantined: Quarantined, prefix: str) -> None:
+        data = to_record(quarantined) | {"lesson": quarantined.lesson}  # `_remove` searches it
+        await self._store.put(Record(QUARANTINED, f"{prefix}{quarantined.lesson.rpartition('/')[2]}", data))
 
     async def _drop(self, lesson_id: str) -> Quarantined | None:
-        """Remove the rule and archive the playbook of a lesson; return them, or None if it has neither."""
+        """Remove the rule and archive the playbook of a lesson; None if it has neither."""
         rules: list[Rule] = []
         try:
             rules = await asyncio.to_thread(self._rules_of(lesson_id).drop, lesson_id)
@@ -203,7 +205,7 @@ class Guidance:
         playbooks = await asyncio.to_thread(self._playbooks_of(lesson_id).drop, lesson_id)
         if not rules and not playbooks:
             return None
-        replays = [Replay(one.steps, one.strategy, one.outcome) for one in playbooks]
+        replays = [Replay(playbook.steps, playbook.strategy, playbook.outcome) for playbook in playbooks]
         return Quarantined(lesson_id, rules[0].text if rules else "", replays[0] if replays else None)
 
     def _rules_of(self, lesson_id: str) -> Rules:
@@ -214,20 +216,22 @@ class Guidance:
         return Playbooks(self._documents, _folder_of(lesson_id), today=self._today)
 
     async def _remove(self, lesson_id: str) -> Quarantined | None:
-        """Remove the record of a lesson and return it to one caller only; None if there is none."""
-        found = intact(await self._store.find(QUARANTINED, where={"lesson": lesson_id}))
-        if not found or not await self._store.delete(QUARANTINED, found[0].key):
+        """Remove the record of a lesson, and return it to a single caller; None if there is none."""
+        records = intact(await self._store.find(QUARANTINED, where={"lesson": lesson_id}))
+        if not records or not await self._store.delete(QUARANTINED, records[0].key):
             return None
-        return from_record(Quarantined, found[0].data)
+        return from_record(Quarantined, records[0].data)
 
     async def _helpful(self) -> frozenset[str]:
-        """Return the ids of the lessons that helped more often than they hurt."""
+        """The ids of the lessons that helped more often than they hurt."""
         counters = await self._impact.all_counters()
-        return frozenset(lesson for lesson, its in counters.items() if its.helped > its.hurt)
+        return frozenset(
+            lesson_id for lesson_id, counter in counters.items() if counter.helped > counter.hurt
+        )
 
 
 def digest_of(task: PlainTask) -> str:
-    """Return what identifies a task in keys: a hash, because its description may contain secrets."""
+    """The key of a task: a hash, because its description may contain secrets."""
     words = " ".join(task.description.split())
     return sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -237,6 +241,6 @@ def _folder_of(lesson_id: str) -> str:
 
 
 def _says(lesson: Lesson, rule: Rule) -> bool:
-    """Whether a field of a lesson is the rule."""
+    """Whether a field of a lesson contains just the rule."""
     texts = (str(getattr(lesson.content, name)) for name in headings_of(type(lesson.content)))
     return any(key_of(text) == key_of(rule.text) for text in texts)
