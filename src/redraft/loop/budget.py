@@ -28,23 +28,23 @@ R = TypeVar("R")
 ROLES: dict[str, ModelRole] = {"generate": "generation", "evaluate": "evaluation", "revise": "revision"}
 """The role of the model calls inside each step of the loop."""
 DRAFTING = ("generate", "revise")
-"""The steps that do not begin once a shared budget is spent; judging begins, because checks are free."""
+"""The steps that do not begin once a shared budget is spent; judging does, because checks are free."""
 LONGEST_REPLY = 16_384
 """The highest limit sent for a reply, unless earlier replies came near it; many models refuse higher ones."""
 LONGEST_REASONING = 65_536
-"""The same for a model that reasons, since its thoughts are output tokens, too."""
+"""The highest limit for a model that reasons, since its thoughts are output tokens, too."""
 EXPECTED_REPLY = 1_024
 """Output tokens expected of a reply while its role has none yet."""
 SHORTEST_REPLY = 16
-"""Output tokens below which the first reply of a role is taken to be cut off."""
+"""Output tokens below which the first reply of a role would be cut off."""
 SHORTEST_REASONING = 1_024
-"""The same for the first reply of a model that reasons before it answers."""
+"""Output tokens below which the first reply of a model that reasons would be cut off."""
 REPLY_MARGIN = 1.5
-"""How much longer than the longest reply of its role the next one may well be."""
+"""Factor on the longest reply of a role, to allow for a longer next reply."""
 FREE_CHECKS = 1.0
 """Seconds that judging may always take, so that free checks run even after the time is spent."""
 GRACE = 1.0
-"""Seconds for a step to return what it has, after a call inside it was cancelled."""
+"""Seconds for a step to return its partial result after a call inside it was cancelled."""
 SHORT = 0.1
 """Seconds below which a budget is rendered with more digits."""
 OPTIONS: Mapping[str, str] = {
@@ -58,15 +58,14 @@ OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of a run: tokens of all calls, US dollars, seconds, and tokens of revisions; None: no limit.
-
-    Raises `ConfigError` for a limit of 0 or less.
-    """
+    """The limits of a run; None means no limit. Raises `ConfigError` for a limit of 0 or less."""
 
     tokens: int | None = None
+    """Tokens of all calls, input and output."""
     usd: float | None = None
     seconds: float | None = None
     revision_tokens: int | None = None
+    """Tokens of the calls that revise."""
 
     def __post_init__(self) -> None:
         for field_name, option in OPTIONS.items():
@@ -75,52 +74,53 @@ class Budget:
 
 NO_BUDGET = Budget()
 REFUSALS = (400, 422)
-"""The statuses with which providers refuse a limit that is too high for the model or its context."""
+"""The HTTP statuses with which providers refuse a limit too high for the model or its context."""
 ABOUT_LIMITS = re.compile(
     r"max\w*_?tokens|maxOutputTokens|max_model_len|context length|(output|completion) tokens", re.IGNORECASE
 )
 LEAST_ACCEPTED = 512
-"""The limit below which a refusal has another reason."""
+"""The lowest limit to retry after a refusal: below it, the refusal has another reason."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a run has used so far, by role.
-
-    `shortest` and `longest` are the output tokens of the smallest and the largest reply of each role,
-    `dearest` the highest cost. `exhausted` is the budget that kept a call from starting or from ending;
-    `refused` and `cancelled` count these calls, and `needed` says what the last refused call needed and what
-    was left. `accepted` are limits of replies, by model, to which a provider's refusals have led. `cut_off`
-    counts replies that ended at the limit that the budget set. `estimated_tokens` are those of replies for
-    which the provider reported no usage.
-
-    `outer` is the budget of a workflow inside which the run is a step: it bounds the run's calls as well.
-    `options` are the names under which the limits were set, for messages. `suspends` says that the runs
-    inside share a budget with others, which interrupts them instead of ending them; `suspended` is the error
-    of a call that such a budget did not allow.
-    """
+    """What a run has used so far, by role, and which calls its budget did not allow."""
 
     budget: Budget
     by_role: dict[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
     known_usd: float = 0.0
+    """The cost of the calls whose cost is known."""
     clock: Callable[[], float] = monotonic
     started: float = field(init=False)
     shortest: dict[str, int] = field(default_factory=dict[str, int])
+    """The output tokens of the shortest reply of each role."""
     longest: dict[str, int] = field(default_factory=dict[str, int])
+    """The output tokens of the longest reply of each role."""
     dearest: dict[str, float] = field(default_factory=dict[str, float])
+    """The highest cost of a reply of each role."""
     exhausted: ConvergenceReason | None = None
+    """The budget that kept a call from starting, or cancelled it."""
     refused: int = 0
+    """Calls that were not started."""
     cancelled: int = 0
     needed: str = ""
+    """What the last refused call needed, and what was left."""
     accepted: dict[str, int] = field(default_factory=dict[str, int])
+    """Limits on replies that were lowered after a provider's refusals, by model."""
     cut_off: int = 0
+    """Replies that ended at the limit that the budget set."""
     is_out_of_revisions: bool = False
-    """Whether the tokens that were too few are those of revisions."""
+    """Whether the budget of revision tokens was the one that did not suffice."""
     estimated_tokens: int = 0
+    """Tokens of replies for which the provider reported no usage."""
     outer: StepBudget | None = None
+    """The budget of the workflow in which the run is a step: it bounds the run's calls as well."""
     options: Mapping[str, str] = field(default_factory=lambda: OPTIONS)
+    """The names under which the limits were set, for messages."""
     suspends: bool = False
+    """Whether the budget is shared with other runs: it then interrupts a run instead of ending it."""
     suspended: UnfinishedError | None = None
+    """The error of a call that a shared budget did not allow."""
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -142,20 +142,20 @@ class Tally:
             self.add(role, failed + (error.usage or NOTHING_USED))
 
     def total(self) -> TokenUsage:
-        """Return the usage of all roles."""
+        """The usage of all roles."""
         total = NOTHING_USED
         for used in self.by_role.values():
             total += used
         return total
 
     def seconds(self) -> float:
-        """Return the seconds since the run began."""
+        """Seconds since the run began."""
         return self.clock() - self.started
 
     def spent(self, under_way: TokenUsage = NOTHING_USED) -> ConvergenceReason | None:
-        """Return the budget that is spent, or None; `under_way` is usage that is not counted yet.
+        """The spent budget, if any; `under_way` is usage that is not counted yet.
 
-        A spent budget that is shared does not count: it suspends the run at its next call.
+        A shared budget does not count: once spent, it suspends the run at its next call.
         """
         if self.suspends:
             return None
@@ -169,7 +169,7 @@ class Tally:
         used = self.total() + under_way
         if budget.tokens is not None and used.total_tokens >= budget.tokens:
             return ConvergenceReason.TOKEN_BUDGET
-        # An unknown cost must not lift the limit on the known ones.
+        # An unknown cost must not lift the limit on known costs.
         if budget.usd is not None and self.known_usd + (under_way.cost_usd or 0.0) >= budget.usd:
             return ConvergenceReason.COST_BUDGET
         if budget.seconds is not None and self.seconds() >= budget.seconds:
@@ -177,37 +177,37 @@ class Tally:
         return None
 
     def allows_waiting(self, seconds: float, under_way: TokenUsage = NOTHING_USED) -> bool:
-        """Return whether the run may wait this long and still start a step afterwards."""
+        """Whether the run may wait this long and still start a step afterwards."""
         bound, outer = self.budget.seconds, self.outer
         if outer is not None and not outer.tally.allows_waiting(seconds, outer.used):
             return False
         return self.spent(under_way) is None and (bound is None or self.seconds() + seconds < bound)
 
     def shortest_reply(self, role: ModelRole, *, reasons: bool) -> int:
-        """Return the output tokens without which the next reply of a role is certain to be cut off."""
-        known = self.shortest.get(role)
-        if known is None:
+        """Output tokens below which the next reply of a role is certain to be cut off."""
+        shortest = self.shortest.get(role)
+        if shortest is None:
             return SHORTEST_REASONING if reasons else SHORTEST_REPLY
-        return max(1, known)
+        return max(1, shortest)
 
     def expected_reply(self, role: ModelRole, *, reasons: bool) -> int:
-        """Return the output tokens with which the next reply of a role probably ends by itself."""
+        """Output tokens within which the next reply of a role probably ends by itself."""
         longest = self.longest.get(role)
         if longest is None:
             return SHORTEST_REASONING * 2 if reasons else EXPECTED_REPLY
         return max(SHORTEST_REPLY, round(REPLY_MARGIN * longest))
 
     def longest_reply(self, role: ModelRole, *, reasons: bool) -> int:
-        """Return the highest limit to send for the next reply of a role."""
+        """The highest limit to send for the next reply of a role."""
         return max(LONGEST_REASONING if reasons else LONGEST_REPLY, 4 * self.longest.get(role, 0))
 
     def reply_cost(self, role: ModelRole) -> float:
-        """Return the US dollars to reserve for a call whose price is not known: infinity for the first."""
+        """US dollars to reserve for a call without a known price: infinity for the first call."""
         dearest = self.dearest.get(role)
         return float("inf") if dearest is None else 2 * dearest
 
     def observe(self, role: ModelRole, usage: TokenUsage) -> None:
-        """Learn from a reply how much to reserve for the next one of its role."""
+        """Learn from a reply how much to reserve for the next reply of its role."""
         if usage.requests:
             output = usage.output_tokens
             self.shortest[role] = min(self.shortest.get(role, output), output)
@@ -216,7 +216,7 @@ class Tally:
             self.dearest[role] = max(self.dearest.get(role, 0.0), usage.cost_usd or 0.0)
 
     def state(self) -> dict[str, Any]:
-        """Return, as JSON, what decides on the next call beside the usage: a journal records it."""
+        """What decides on the next call besides the usage, as JSON for the journal."""
         return {
             "budget": asdict(self.budget),
             "shortest": dict(self.shortest),
@@ -243,14 +243,14 @@ class Tally:
             self.is_out_of_revisions = state.get("is_out_of_revisions", False)
 
     def end_by(self, outer: Tally, error: UnfinishedError) -> None:
-        """Note that the budget around this one did not allow something: it ends or suspends the run."""
+        """End or suspend the run, because the budget around this one did not allow a call."""
         if outer.suspends or outer.suspended is not None:
             self.suspended = self.suspended or error
         else:
             self.exhausted = self.exhausted or error.reason
 
     def option(self, reason: ConvergenceReason) -> str:
-        """Return the option behind a budget's reason to stop, with its value."""
+        """The option behind a budget's reason to stop, with its value."""
         if (outer := self._spent_outer(reason)) is not None:
             return outer.tally.option(reason)
         budget, options = self.budget, self.options
@@ -269,12 +269,12 @@ class Tally:
         return f"{self.budget.seconds:g} seconds passed ({self.options['seconds']})"
 
     def _spent_outer(self, reason: ConvergenceReason) -> StepBudget | None:
-        """Return the budget of the workflow around the run, if that is the one which is spent."""
+        """The budget of the workflow around the run, if it is spent for this reason."""
         outer = self.outer
         return outer if outer is not None and outer.tally.spent(outer.used) is reason else None
 
     def stop(self, reason: ConvergenceReason, under_way: TokenUsage = NOTHING_USED) -> Stop:
-        """Return the stop for a budget's reason, with what was used of it; `under_way` as in `spent`."""
+        """The stop for a budget's reason, with its usage; `under_way` as in `spent`."""
         if (outer := self._spent_outer(reason)) is not None:
             outer.tally.exhausted = reason  # it keeps this run from going on
             return outer.tally.stop(reason, outer.used)
@@ -311,30 +311,30 @@ class Tally:
         return f" What was left was too little for the next call{self.needed and f': {self.needed}'}."
 
     def diagnostics(self) -> dict[str, str]:
-        """Return what a reader should know: calls that the budget prevented or cut short, an unknown cost."""
-        found: dict[str, str] = {}
+        """Diagnostics on calls that the budget prevented or cut short, and on an unknown cost."""
+        notes: dict[str, str] = {}
         if self.exhausted is not None:
             counts = ((self.refused, "not started"), (self.cancelled, "cancelled"))
             calls = " and ".join(f"{count} {what}" for count, what in counts if count)
             option = self.option(self.exhausted)
-            found["budget"] = f"{option} left no room for all model calls and checks: {calls}."
+            notes["budget"] = f"{option} left no room for all model calls and checks: {calls}."
             if self.needed and self.refused:
-                found["budget"] += f" The last one: {self.needed}."
+                notes["budget"] += f" The last one: {self.needed}."
         if self.cut_off:
             replies = "One reply was" if self.cut_off == 1 else f"{self.cut_off} replies were"
-            found["cut_off"] = f"{replies} cut off at the limit that the budget allowed."
+            notes["cut_off"] = f"{replies} cut off at the limit that the budget allowed."
         if self.estimated_tokens:
-            found["usage_estimated"] = (
+            notes["usage_estimated"] = (
                 f"About {self.estimated_tokens:,} of the tokens are an estimate: the provider did not say "
                 "what a reply used, or its stream broke off before."
             )
         if self.budget.usd is not None and self.total().cost_usd is None:
             option = self.options["usd"]
-            found["cost_unknown"] = f"Some cost is not known; {option} could bound only the rest."
-        return found
+            notes["cost_unknown"] = f"Some cost is not known; {option} could bound only the rest."
+        return notes
 
     def revision_tokens_left(self) -> int | None:
-        """Return the tokens left for revisions; None if there is no limit."""
+        """Tokens left for revisions; None if there is no limit."""
         if self.budget.revision_tokens is None:
             return None
         used = self.by_role.get("revision", NOTHING_USED).total_tokens
@@ -342,7 +342,7 @@ class Tally:
 
 
 class StepBudget:
-    """The `Allowance` of one step: what it may still use of the run's budget.
+    """The `Allowance` of a step: what it may still use of the run's budget.
 
     A model call is sent with a limit on its reply. Before it starts, it reserves its input and this limit,
     and it starts only if both fit into what the calls under way leave. Calls that begin together share what
@@ -350,14 +350,15 @@ class StepBudget:
     would certainly be cut off. So a run exceeds its budget by the error of its input estimates at most.
     A model that only reports costs, without a known price, exceeds a budget in US dollars by one reply.
 
-    `used` is the usage of the step's finished calls, which are not in the tally yet. A call has to fit into
-    the budget of the workflow around the run as well, and ends when the earlier of both deadlines is reached.
+    A call has to fit into the budget of the workflow around the run as well, and ends at the earlier of both
+    deadlines.
     """
 
     def __init__(self, tally: Tally, name: str) -> None:
         self.tally = tally
         self.outer = tally.outer
         self.used = NOTHING_USED
+        """The usage of the step's finished calls, which are not in the tally yet."""
         self.known_usd = 0.0
         self.under_way: set[BudgetedCall] = set()
         self.bound = asyncio.timeout(None)
@@ -373,11 +374,11 @@ class StepBudget:
         return self.deadline is not None
 
     async def bounding(self, step: Awaitable[R]) -> R:
-        """Await the step; an effect that is still under way when the time is spent is cancelled.
+        """Await the step; when the time is spent, an effect that is still under way is cancelled.
 
         A journal does not record it, so it is carried out again when the run is resumed. Raises
-        `UnfinishedError` with the reason, also for a step that a shared budget cut short, so that nothing is
-        decided by what is missing in its result.
+        `UnfinishedError` with the reason, also for a step that a shared budget cut short, so that no decision
+        rests on its incomplete result.
         """
         name = self._name
         try:
@@ -390,7 +391,7 @@ class StepBudget:
             late = self.out_of_time(f"the step {name!r} was under way")
             late.usage = self.used
             raise late from error
-        except asyncio.CancelledError:  # from outside; only this step knows what its calls have used
+        except asyncio.CancelledError:  # from outside: only this step knows the usage of its calls
             if (role := ROLES.get(name)) is not None:
                 self.tally.add(role, self.used)
             raise
@@ -424,10 +425,10 @@ class StepBudget:
         free = self._name == "evaluate"
         self._checks_until = max(own, now + FREE_CHECKS) if free else own
         self.bound.reschedule(self._checks_until)
-        self._leave_time_outside()
+        self._extend_outer_deadline()
 
     def _stop_clock(self) -> None:
-        """Stop the clock, so that what follows the effect is not cancelled."""
+        """Stop the clock, so that recording the effect is not cancelled."""
         if self.deadline is not None and not self.bound.expired():
             self.bound.reschedule(None)
 
@@ -441,14 +442,14 @@ class StepBudget:
         *,
         is_sent: bool = False,
     ) -> BudgetedCall:
-        """Return a context in which to make a model call; with `is_sent`, `max_tokens` can't be lowered."""
+        """The context of a model call; with `is_sent`, `max_tokens` can't be lowered."""
         return BudgetedCall(self, role, input_tokens, max_tokens, model, is_sent=is_sent)
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
         """Await a part of the step, such as a free check; raises `UnfinishedError` when its time is spent."""
         if (until := self._checks_until) is None:
             return await effect
-        self.leave_time_after(until)
+        self.extend_deadline(until)
         bound = asyncio.timeout_at(until)
         try:
             async with bound:
@@ -458,23 +459,23 @@ class StepBudget:
                 raise
             raise self.out_of_time(f"{what} was under way") from error
 
-    def leave_time_after(self, moment: float) -> None:
-        """Give the step time to return after something inside it is cancelled at `moment`."""
+    def extend_deadline(self, moment: float) -> None:
+        """Let the step clean up after a call inside it is cancelled at `moment`."""
         if not self.bound.expired() and (self.bound.when() or moment) < moment + GRACE:
             self.bound.reschedule(moment + GRACE)
-            self._leave_time_outside()
+            self._extend_outer_deadline()
 
-    def _leave_time_outside(self) -> None:
+    def _extend_outer_deadline(self) -> None:
         if self.outer is not None and self.outer.deadline is not None and self.bound.when() is not None:
-            self.outer.leave_time_after(self.bound.when() or 0.0)
+            self.outer.extend_deadline(self.bound.when() or 0.0)
 
     def out_of_time(self, what: str) -> UnfinishedError:
-        """Return the error for something that was cancelled, and count it."""
+        """Count a cancelled call or check, and make its error."""
         self.tally.cancelled += 1
         return self.over(ConvergenceReason.TIME_BUDGET, f"while {what}; it was cancelled.")
 
     def over(self, reason: ConvergenceReason, what: str) -> UnfinishedError:
-        """Return the error for something that the budget does not allow; the run ends for this reason."""
+        """The error for a call that the budget does not allow; the run ends for this reason."""
         if self.outer is not None and reason is ConvergenceReason.TIME_BUDGET and self._ends_with_outer:
             error = self.outer.over(reason, what)
             self.tally.end_by(self.outer.tally, error)
@@ -497,7 +498,7 @@ class StepBudget:
 
     @property
     def shared(self) -> StepBudget | None:
-        """The part of a shared budget within which this step takes place, if it shares one."""
+        """The part of a shared budget to which this step belongs, if any."""
         budget: StepBudget | None = self
         while budget is not None and not budget.tally.suspends:
             budget = budget.outer
@@ -538,7 +539,7 @@ class StepBudget:
             self._waiting.popleft()
 
     def _reserve(self, call: BudgetedCall) -> bool:
-        """Reserve what a call may use, or return False if it has to wait; raises `UnfinishedError`."""
+        """Reserve what a call may use; False if it has to wait. Raises `UnfinishedError`."""
         tally = self.tally
         if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             tally.refused += 1
@@ -548,7 +549,7 @@ class StepBudget:
         enough = call.expected_reply
         rooms = self.rooms(call)
         for room in rooms:
-            # While other calls are under way, waiting for what they don't use leaves more for this one.
+            # While other calls are under way, it pays to wait for what they leave unused.
             if room.output < (enough if self.under_way else least):
                 if self.under_way:
                     return False
@@ -564,7 +565,7 @@ class StepBudget:
         return True
 
     def rooms(self, call: BudgetedCall) -> list[Room]:
-        """Return what the budgets of tokens and US dollars leave for a call, if they bound it."""
+        """What the budgets of tokens and US dollars leave for a call, if they bound it."""
         budget, tally, rooms = self.tally.budget, self.tally, list[Room]()
         waiting = [other for other, turn in self._waiting if not turn.done()]
         calls = self.calls_expected(len(waiting))
@@ -587,11 +588,11 @@ class StepBudget:
         return rooms
 
     def least_reply(self, call: BudgetedCall) -> int:
-        """Return the output tokens without which a call does not start."""
+        """Output tokens below which a call does not start."""
         return self.tally.shortest_reply(call.role, reasons=call.reasons)
 
     def calls_expected(self, waiting: int) -> int:
-        """Return how many calls are to share what is left."""
+        """The number of calls that share what is left."""
         return waiting
 
     def count_cut_off(self, _call: BudgetedCall, _usage: TokenUsage) -> None:
@@ -599,7 +600,7 @@ class StepBudget:
         self.tally.cut_off += 1
 
     def _fits_by_cost(self, call: BudgetedCall) -> bool:
-        """Return whether a call fits by the cost of earlier ones; raises `UnfinishedError` if none does."""
+        """Whether a call fits, by the cost of earlier calls; raises `UnfinishedError` if no call does."""
         budget, tally = self.tally.budget, self.tally
         left = (budget.usd or 0.0) - tally.known_usd - self.known_usd
         call.usd = call.expected_usd
@@ -611,7 +612,7 @@ class StepBudget:
         return True
 
     def refused(self, room: Room, least: int) -> UnfinishedError:
-        """Return the error for a call whose reply would certainly be cut off."""
+        """The error for a call whose reply would certainly be cut off."""
         tally = self.tally
         tally.refused += 1
         needed = room.input + least * room.per_token
@@ -631,18 +632,18 @@ class StepBudget:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the calls under way leave of one budget, in tokens or US dollars, for the calls that wait."""
+    """What the calls under way leave of a budget, in tokens or US dollars, for the waiting calls."""
 
     reason: ConvergenceReason
     left: float
     input: float
-    """What the input of the next call takes."""
+    """The input of the next call."""
     per_token: float
-    """What each output token takes."""
+    """The price of an output token: 1 in tokens."""
     inputs: float
-    """What the inputs of all waiting calls take."""
+    """The inputs of all waiting calls."""
     calls: int
-    """How many calls share it."""
+    """The number of calls that share it."""
     of_revisions: bool = False
     """Whether it is the budget of revisions alone."""
 
@@ -664,39 +665,41 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a call costs in US dollars: its input, and each output token."""
+    """The price of a call in US dollars."""
 
     input: float
+    """The cost of its whole input."""
     output: float
+    """The cost of each output token."""
 
     def usd(self, output_tokens: int) -> float:
-        """Return the cost of a call with so many output tokens."""
+        """The cost of a call with this many output tokens."""
         return self.input + output_tokens * self.output
 
 
 def price_of(model: object, input_tokens: int) -> Price | None:
-    """Return the price of a call of a model; None for a model that only reports what a reply has cost.
+    """The price of a call of a model; None for a model that only reports what a reply has cost.
 
-    Of several models, of which each may answer, it is the dearest. Raises `ConfigError` for a provider's
-    model without a known price, since a budget in US dollars can't bound it.
+    With fallback models, it is the highest price. Raises `ConfigError` for a provider's model without a known
+    price, since a budget in US dollars can't bound it.
     """
     if isinstance(models := getattr(model, "models", None), tuple):
-        prices = [price_of(one, input_tokens) for one in cast("tuple[object, ...]", models)]
-        known = [price for price in prices if price is not None]
-        if len(known) < len(prices):
+        prices = [price_of(candidate, input_tokens) for candidate in cast("tuple[object, ...]", models)]
+        known_prices = [price for price in prices if price is not None]
+        if len(known_prices) < len(prices):
             return None
-        return Price(max(price.input for price in known), max(price.output for price in known))
+        return Price(max(price.input for price in known_prices), max(price.output for price in known_prices))
     if not isinstance(model, PricedModel):
         return None
-    given, more = model.cost_of(input_tokens, 0), model.cost_of(input_tokens, MILLION)
-    if given is None or more is None:
+    input_usd, total_usd = model.cost_of(input_tokens, 0), model.cost_of(input_tokens, MILLION)
+    if input_usd is None or total_usd is None:
         raise ConfigError(
             f"The price of {model.name!r} is not known, so a budget in US dollars can't bound its calls. "
             "Give its price, in US dollars for a million input and output tokens, under [prices] in "
             f'redraft.toml: "{model.name}" = [0.5, 1.5]; or in Python: '
             f"ProviderModel({model.name!r}, price=(0.5, 1.5)). Or use a budget of tokens or seconds."
         )
-    return Price(given, (more - given) / MILLION)
+    return Price(input_usd, (total_usd - input_usd) / MILLION)
 
 
 MILLION = 1_000_000
@@ -721,12 +724,12 @@ class PricedModel(Protocol):
     name: str
 
     def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
-        """Return what a call costs in US dollars."""
+        """The cost of a call in US dollars."""
         ...
 
 
 class BudgetedCall:
-    """One model call of a step: it reserves what it may use, and is counted when it ends."""
+    """A model call of a step: it reserves what it may use, and is counted when it ends."""
 
     def __init__(
         self,
@@ -820,7 +823,7 @@ class BudgetedCall:
             self._outer._lower(limit)  # noqa: SLF001 (the same class)
 
     def counted(self, usage: TokenUsage, text: str, *, cut_off: bool = False) -> TokenUsage:
-        """Return the usage of a call, with estimates for what the provider did not report.
+        """The usage of a call, with estimates for what the provider did not report.
 
         `text` is the reply; `cut_off` says that it ended at a limit.
         """
@@ -868,7 +871,7 @@ class BudgetedCall:
         if step.deadline is None:
             await step.admit(self)
             return await self._start(fn, *args, **kwargs)
-        step.leave_time_after(step.deadline)
+        step.extend_deadline(step.deadline)
         bound = asyncio.timeout_at(step.deadline)
         try:
             async with bound:
@@ -895,7 +898,7 @@ class BudgetedCall:
             raise
 
     def _end_by(self, outer: BudgetedCall, error: UnfinishedError) -> None:
-        """Note that the budget around the step's own did not allow the call."""
+        """End or suspend the run, because the budget around its own did not allow the call."""
         if error.reason is not None:
             tally, around = self._step.tally, outer._step.tally
             tally.end_by(around, error)
@@ -931,8 +934,8 @@ class SharedBudget(StepBudget):
 
     A `part` that needs more than is left is suspended, not ended: it raises `UnfinishedError`, and its stored
     runs go on after their last step when they are resumed within a larger budget. So a run that lacked money
-    is never mistaken for a failed one. `ended` is the usage of the parts that ended in an earlier process,
-    and `suspended` that of its suspended parts, by their names.
+    is never mistaken for a failed run. `ended` is the usage of the parts that ended in an earlier process;
+    `suspended` is the usage of its suspended parts, by name.
     """
 
     def __init__(
@@ -943,7 +946,7 @@ class SharedBudget(StepBudget):
     ) -> None:
         super().__init__(Tally(budget), "shared")
         self.suspended = dict(suspended or {})
-        """The usage of the suspended parts, by their names."""
+        """The usage of the suspended parts, by name."""
         self._parts: set[StepBudget] = set()
         self._ended_usd = 0.0
         for usage in ended:
@@ -958,12 +961,12 @@ class SharedBudget(StepBudget):
         return self.tally.spent(self.used) is not None
 
     def explain(self) -> str:
-        """Say what was used of a budget that is over, and what was too little; empty if none is over."""
+        """What was used of the spent budget, and what was too little; empty if no budget is spent."""
         reason = self.tally.spent(self.used)
         return "" if reason is None else self.tally.stop(reason, self.used).detail
 
     async def part(self, name: str, work: Callable[[], Awaitable[R]], usage: Callable[[R], TokenUsage]) -> R:
-        """Do some work within the budget; `usage` returns all that it used, from its result.
+        """Do some work within the budget; `usage` takes its total usage from its result.
 
         `name` is the same in each process that does this work. Raises `UnfinishedError` if it is suspended.
         """
@@ -997,15 +1000,15 @@ class SharedBudget(StepBudget):
         """Add up what suspended parts and those under way have used."""
         suspended = self.suspended.values()
         self.tally.by_role["suspended"] = sum(suspended, NOTHING_USED)
-        self.tally.known_usd = self._ended_usd + sum(one.cost_usd or 0.0 for one in suspended)
+        self.tally.known_usd = self._ended_usd + sum(usage.cost_usd or 0.0 for usage in suspended)
         self.used = sum((part.used for part in self._parts), NOTHING_USED)
         self.known_usd = sum(part.known_usd for part in self._parts)
 
-    def leave_time_after(self, moment: float) -> None:
+    def extend_deadline(self, moment: float) -> None:
         """Do nothing: each part has a deadline, and what they share has none."""
 
     def least_reply(self, call: BudgetedCall) -> int:
-        """Return the output tokens without which a call does not start: those of a whole reply."""
+        """Output tokens below which a call does not start: enough for a whole reply."""
         if call.role in self.tally.longest:
             return self.tally.expected_reply(call.role, reasons=call.reasons)
         return super().least_reply(call)
@@ -1027,6 +1030,6 @@ class SharedBudget(StepBudget):
 
 
 def enclosing_budget() -> StepBudget | None:
-    """Return the budget of the step under way here, if it has one."""
+    """The budget of the current step, if it has one."""
     within = step_context.get().budget
     return within if isinstance(within, StepBudget) else None

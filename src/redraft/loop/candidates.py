@@ -1,4 +1,4 @@
-"""Candidates: several drafts of one version, made at once, of which the best goes on to revision."""
+"""Candidates: several drafts of a version, made concurrently, of which the best goes on to revision."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ R = TypeVar("R")
 def best_of(count: int, generate: Generator, evaluate: Evaluator) -> Generator:
     """Wrap a generator to return the best of `count` first drafts, as `best_draft` chooses it.
 
-    The first candidate is the draft that there would be without the others, which are made at a higher
-    temperature. A function can tell them apart by `attempt.candidate`.
+    The first candidate is the same draft as without candidates; the others are made at a higher temperature.
+    A function can distinguish them by `attempt.candidate`.
     """
 
     async def generate_best(prompt: str, run: RunContext, /) -> Draft:
@@ -46,7 +46,7 @@ def best_of(count: int, generate: Generator, evaluate: Evaluator) -> Generator:
         others = [
             replace(first, candidate=number, temperature=FRESH_TEMPERATURE) for number in range(2, count + 1)
         ]
-        makers = [partial(generate, prompt, replace(run, attempt=one)) for one in (first, *others)]
+        makers = [partial(generate, prompt, replace(run, attempt=attempt)) for attempt in (first, *others)]
         return await best_draft(makers, evaluate, run)
 
     return generate_best
@@ -55,12 +55,12 @@ def best_of(count: int, generate: Generator, evaluate: Evaluator) -> Generator:
 async def best_draft(
     makers: Sequence[Callable[[], Awaitable[Draft]]], evaluate: Evaluator, run: RunContext
 ) -> Draft:
-    """Make several drafts of one version concurrently, and return the best with its `Choice`.
+    """Make several drafts of a version concurrently: the best, with its `Choice`.
 
     Free checks judge every draft. `evaluate` scores the drafts that no check distinguishes; the earliest of
     equal drafts is chosen.
 
-    Every draft and every judgement is a step of its own, so a run that was killed repeats none that finished.
+    Every draft and every judgement is a step, so a run that was killed repeats none that had finished.
     A draft that fails, or that the budget does not allow, is left out; if all do, the first error is raised.
     """
     contest = Contest(evaluate, run)
@@ -70,7 +70,7 @@ async def best_draft(
 
 @dataclass(slots=True)
 class Contender:
-    """One of several drafts of a version, with its judgement so far."""
+    """A draft among several, with its judgement so far."""
 
     number: int
     draft: Draft
@@ -95,7 +95,7 @@ class Contest:
         self._numbers: dict[object, int] = {}
 
     async def draft(self, makers: Sequence[Callable[[], Awaitable[Draft]]]) -> None:
-        """Make and check all drafts at once; raises the first one's error if none can be made."""
+        """Make and check all drafts concurrently; raises the first error if none can be made."""
         self.count = len(makers)
         errors = (await settle([self._make(number, make) for number, make in enumerate(makers, 1)]))[1]
         if errors:
@@ -109,7 +109,7 @@ class Contest:
             raise add_usage(errors[0], used)
 
     async def _make(self, number: int, make: Callable[[], Awaitable[Draft]]) -> None:
-        """Make and check one draft."""
+        """Make and check a draft."""
         calls: list[TokenUsage] = []
         version = step_context.get().text
         text = version and version.candidate()
@@ -135,7 +135,7 @@ class Contest:
         await self._judge(candidate, free_only=True)
 
     async def _judge(self, candidate: Contender, *, free_only: bool) -> None:
-        """Judge a candidate by the checks, or by all; a judgement that fails leaves the one before."""
+        """Judge a candidate by the checks, or by all criteria; on failure, the previous judgement stays."""
         draft = candidate.draft
         run, output = replace(self.run, free_only=free_only, rivals=self.judgements), draft.output
         if draft.conversation is not None:
@@ -146,48 +146,50 @@ class Contest:
             evaluation = await self._step(name, ReflectionEvaluation, evaluate, "evaluation")
         except ChangedRunError:
             raise
-        except Exception as error:  # noqa: BLE001 (an output that can't be judged is an unknown; the loop asks again)
+        except Exception as error:  # noqa: BLE001 (an output that can't be judged is unknown; the loop asks again)
             self._count("evaluation", _usage_of_failure(error))
             if free_only:
                 issue = Issue(f"{NOT_JUDGED}{_named(error)}")
                 candidate.evaluation = ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
             return
-        self._count("evaluation", candidate.evaluation.usage)  # of the checks alone, which this one replaces
+        self._count(
+            "evaluation", candidate.evaluation.usage
+        )  # of the checks alone, whose judgement is replaced
         candidate.evaluation = evaluation
         self.judgements.append(evaluation)
 
     async def decide(self) -> Draft:
-        """Return the draft of the best candidate, with the choice."""
+        """Choose the draft of the best candidate."""
         leaders = [
-            one
-            for one in self.candidates
-            if not any(other.evaluation.outranks(one.evaluation) for other in self.candidates)
+            candidate
+            for candidate in self.candidates
+            if not any(other.evaluation.outranks(candidate.evaluation) for other in self.candidates)
         ]
         winner, scores = leaders[0], _scores(self.candidates)
-        equal = f"{listed([str(one.number) for one in leaders])}, which no check distinguishes"
+        equal = f"{listed([str(leader.number) for leader in leaders])}, which no check distinguishes"
         if len(leaders) == 1:
             by, why = "checks", "the only one" if len(self.candidates) == 1 else "the best by the checks"
-        elif all(one.evaluation.is_conclusive for one in leaders):
+        elif all(leader.evaluation.is_conclusive for leader in leaders):
             by, why = "order", f"the first of {equal}"
         else:
-            waiting = [one for one in leaders if not one.evaluation.is_conclusive]
-            errors = (await settle([self._judge(one, free_only=False) for one in waiting]))[1]
+            waiting = [leader for leader in leaders if not leader.evaluation.is_conclusive]
+            errors = (await settle([self._judge(leader, free_only=False) for leader in waiting]))[1]
             if errors:
                 raise errors[0]
             winner, scores = _highest(leaders), _scores(leaders)
             by, why = "judge", f"the judge's choice of {equal}"
-            is_ahead = any(winner.evaluation.outranks(one.evaluation) for one in leaders)
+            is_ahead = any(winner.evaluation.outranks(leader.evaluation) for leader in leaders)
             if not (winner.evaluation.is_conclusive and is_ahead):
                 by, why = "order", f"the first of {equal}; the judge could not distinguish them either"
         return self._chosen(winner, by, why, scores)
 
     def _chosen(self, winner: Contender, by: str, why: str, scores: dict[str, float | None]) -> Draft:
-        """Return the winner's draft with the choice."""
+        """The winner's draft with the choice."""
         # The loop judges the winner again unless all of it has been judged.
         judged = winner.evaluation if winner.evaluation.is_conclusive else None
         if judged is None:
             self._count("evaluation", winner.evaluation.usage)
-        rejected = sorted((one for one in self._all() if one.number != winner.number), key=_number)
+        rejected = sorted((other for other in self._all() if other.number != winner.number), key=_number)
         self._count_rejected(rejected)
         detail = [f"Candidate {winner.number} of {self.count} is {why}{_rendered(scores)}."]
         detail += [f"{number} is the same as {same}." for number, same in sorted(self.same.items())]
@@ -200,23 +202,23 @@ class Contest:
         return replace(winner.draft, notes=(*winner.draft.notes, *notes), evaluation=judged, choice=choice)
 
     def _all(self) -> list[Contender]:
-        """Return the candidates and those that repeat them, with their judgement."""
-        judged = {one.number: one.evaluation for one in self.candidates}
+        """The candidates and their repeats, each with its judgement."""
+        judged = {candidate.number: candidate.evaluation for candidate in self.candidates}
         return self.candidates + [
-            replace(one, evaluation=replace(judged[self.same[one.number]], usage=NOTHING_USED))
-            for one in self.repeats
+            replace(repeat, evaluation=replace(judged[self.same[repeat.number]], usage=NOTHING_USED))
+            for repeat in self.repeats
         ]
 
     def _count_rejected(self, rejected: Sequence[Contender]) -> None:
         """Add the usage of the drafts that were not chosen, finished or failed."""
-        for one in rejected:
-            self._count(self.role, one.draft.usage)
-            self._count("evaluation", one.evaluation.usage)
+        for candidate in rejected:
+            self._count(self.role, candidate.draft.usage)
+            self._count("evaluation", candidate.evaluation.usage)
         for error in self.failed.values():
             self._count(self.role, _usage_of_failure(error))
 
     def _version(self, candidate: Contender) -> ReflectionVersion:
-        """Return a rejected candidate as a version."""
+        """A rejected candidate as a version."""
         draft, attempt = candidate.draft, self.run.attempt
         return ReflectionVersion(
             iteration=attempt.number,
@@ -235,7 +237,7 @@ class Contest:
     async def _step(
         self, name: str, returns: type[R], effect: Callable[[], Awaitable[R]], role: ModelRole
     ) -> R:
-        """Carry out a part of the step under way as a step of its own: recorded, retried, and in time."""
+        """Carry out a part of the current step as a step of its own: recorded, retried, and in time."""
         within, steps = step_context.get().budget, self.state.steps
 
         def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
@@ -250,7 +252,7 @@ class Contest:
         return await steps.inside(name, returns, in_time, on_failure=on_failure)
 
     def _count(self, role: ModelRole, usage: TokenUsage) -> None:
-        """Add usage that is not the chosen draft's own."""
+        """Add usage that is not in the chosen draft."""
         if usage is not NOTHING_USED:
             self.usage[role] = self.usage.get(role, NOTHING_USED) + usage
 
@@ -260,20 +262,20 @@ def _number(candidate: Contender) -> int:
 
 
 def _highest(candidates: Sequence[Contender]) -> Contender:
-    """Return the candidate that outranks the others; the first of equals."""
+    """The candidate that outranks the others; the first of equals."""
     best = candidates[0]
-    for one in candidates:
-        if one.evaluation.outranks(best.evaluation):
-            best = one
+    for candidate in candidates:
+        if candidate.evaluation.outranks(best.evaluation):
+            best = candidate
     return best
 
 
 def _scores(candidates: Sequence[Contender]) -> dict[str, float | None]:
-    return {str(one.number): one.evaluation.overall_score for one in candidates}
+    return {str(candidate.number): candidate.evaluation.overall_score for candidate in candidates}
 
 
 def _rendered(scores: dict[str, float | None]) -> str:
-    """Render scores by candidate, such as ` (1: 0.50, 2: 1.00)`; nothing if none is known."""
+    """Render scores by candidate, such as ` (1: 0.50, 2: 1.00)`; empty if no score is known."""
     if all(score is None for score in scores.values()):
         return ""
     return f" ({', '.join(f'{number}: {render_score(score).strip()}' for number, score in scores.items())})"
@@ -284,7 +286,7 @@ def _named(error: Exception) -> str:
 
 
 def _usage_of_failure(error: Exception) -> TokenUsage:
-    """Return what a failed step has used, with the failed request itself."""
+    """The usage of a failed step, with the failed request itself."""
     failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
     used = error.usage if isinstance(error, RedraftError) else None
     return failed + (used or NOTHING_USED)

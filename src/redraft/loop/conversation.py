@@ -1,4 +1,4 @@
-"""Draft and revise with an agent that keeps its conversation, and so what its tools have said."""
+"""Draft and revise with an agent that keeps its conversation, and so the results of its tools."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class AgentAdapter(Protocol):
-    """An agent of a framework, such as Pydantic AI, as a loop needs it.
-
-    `model` judges and reflects unless the pattern or the settings name another model; it is None if the
-    framework's models can't be called by Redraft.
-    """
+    """An agent of a framework, such as Pydantic AI, as a loop needs it."""
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -42,18 +38,21 @@ class AgentAdapter(Protocol):
 
     @property
     def model(self) -> ChatModel | None:
-        """The agent's model."""
+        """The agent's model, which judges and reflects unless the pattern or the settings name another.
+
+        None if Redraft can't call the framework's models.
+        """
         ...
 
     def with_system_prompt(self, system_prompt: str) -> Self:
-        """Return this agent with another system prompt; raises `ConfigError` if it brings its own."""
+        """A copy with another system prompt; raises `ConfigError` if the agent brings its own."""
         ...
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
-        """Run the agent once; return its final output with its usage and conversation.
+        """Run the agent once, for its final output with its usage and conversation.
 
-        `messages` are those of a conversation to continue; None starts a new one. Raises `ModelError` if a
-        model failed for good, and `UnfinishedError` otherwise, each with the usage and not to be retried.
+        `messages` continue a conversation; None starts a new one. Raises `ModelError` if a model failed for
+        good, and `UnfinishedError` otherwise, each with the usage; neither is retried.
         """
         ...
 
@@ -77,9 +76,9 @@ def conversation_verbs(
     output_type: OutputType[Any] | None = None,
     system_prompt: str = "",
 ) -> Verbs:
-    """Return the verbs of a run that an agent drafts and revises; `model` reflects in between.
+    """The verbs of a run that an agent drafts and revises; `model` reflects in between.
 
-    `system_prompt` is that of the agent, as far as it is known.
+    `system_prompt` is the agent's, as far as it is known.
     """
     check_triggers(agent, pattern.triggers)
     if agent.tool_names:
@@ -103,7 +102,7 @@ class ConversationGenerator:
     agent: AgentAdapter
 
     async def __call__(self, prompt: str, run: RunContext, /) -> Draft:
-        """Return the agent's answer."""
+        """The agent's answer."""
         evaluation = run.attempt.evaluation
         if run.attempt.mode != "fresh" or evaluation is None:
             return await self.agent.complete(prompt, None, run)
@@ -118,14 +117,15 @@ class ConversationReviser:
     agent: AgentAdapter
 
     async def __call__(self, output: Output, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        """Return the agent's answer to the critique; the agent still sees all its earlier tool results."""
+        """The agent's answer to the critique; the agent still sees all its earlier tool results."""
         strategy = run.attempt.strategy
         if strategy == "hybrid":
             strategy = choose_strategy(output, evaluation)
         if strategy not in INSTRUCTIONS:  # a fresh start would lose what the agent has gathered
             strategy = "full_rewrite"
         instruction = f"{INSTRUCTIONS.get(strategy) or rewriting(output)} {USE_TOOLS}"
-        base = next((one.conversation for one in run.versions if one.iteration == run.attempt.base), None)
+        number = run.attempt.base
+        base = next((version.conversation for version in run.versions if version.iteration == number), None)
         if base is None or not base.messages:  # the agent did not write this draft
             prompt = f"{render_retry(run.prompt, run.attempt)}\n\n{instruction}"
             draft = await self.agent.complete(prompt, None, run)

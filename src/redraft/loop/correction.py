@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 ENDED = ("finished", "failed", "cancelled")
 MOST_CHANGES = 8
-"""Changes of a correction that are named; of more, only the number is."""
+"""Changes of a correction that are named; further changes are only counted."""
 REWRITTEN = 0.3
-"""The similarity below which a text counts as rewritten: its changes would be a jumble of words."""
+"""The similarity below which a text counts as rewritten, rather than changed in places."""
 ATTEMPTS = 5
 
 
 def corrected_version(record: RunRecord) -> ReflectionVersion:
-    """The version of a run that a correction is about: the best one, else the last.
+    """The version of a run that a correction is about: the best version, else the last.
 
-    Raises `ConfigError` for a run that has not ended, and for one without an output.
+    Raises `ConfigError` for a run that has not ended, and for a run without an output.
     """
     if record.status not in ENDED:
         how = "Wait until it has ended" if record.state == "running" else "Resume it first"
@@ -81,7 +81,7 @@ def read_correction(record: RunRecord, output: Any, output_type: Any = None) -> 
 
 
 async def store_correction(store: Store, run_id: str, correction: Correction) -> None:
-    """Store a correction with its run, in the place of any earlier one.
+    """Store a correction with its run, in place of an earlier correction.
 
     Raises `StoreError` if the run is deleted, or changes all the time.
     """
@@ -135,7 +135,7 @@ def _changes(old: Any, new: Any) -> Iterator[Amendment]:
         yield from _text_changes(old, new)
         return
     for field in field_diff(old, new):
-        before, after = ("" if one is ABSENT else as_text(one) for one in (field.old, field.new))
+        before, after = ("" if side is ABSENT else as_text(side) for side in (field.old, field.new))
         yield Amendment(_bounded(before), _bounded(after), field.path)
 
 
@@ -144,12 +144,12 @@ def _text_changes(old: str, new: str) -> Iterator[Amendment]:
         yield Amendment(_bounded(old), _bounded(new))
         return
     for before, after in _phrases(word_diff(old, new)):
-        if before.split() != after.split():  # else only white space was changed
+        if before.split() != after.split():  # otherwise only white space was changed
             yield Amendment(_bounded(before), _bounded(after))
 
 
 def _phrases(pieces: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The changed phrases of a text, old and new; changes between which is only white space are one."""
+    """The changed phrases of a text, old and new; changes with only white space in between are merged."""
     before = after = between = ""
     for op, text in pieces:
         if op == "=" and text.strip():
