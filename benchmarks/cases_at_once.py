@@ -40,7 +40,7 @@ async def evaluate(cases: int, seconds: float, store: Store) -> tuple[float, flo
     tasks = [EvalCase(f"case-{number}", PlainTask(f"Task {number}."), (GOOD,)) for number in range(cases)]
     agent = Agent(model, pattern=ReflectionPattern(CALLS - 1), keep=False, name="writer")
     wall, cpu = perf_counter(), process_time()
-    report = await Evaluation(tasks, agent, at_once=cases, store=store).run()
+    report = await Evaluation(tasks, agent, concurrency=cases, store=store).run()
     wall, cpu = perf_counter() - wall, process_time() - cpu
     assert report.figures[0].passed_tries == cases
     return wall, cpu

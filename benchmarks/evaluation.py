@@ -69,7 +69,7 @@ async def run(tasks: list[BenchTask], replies: Replies, seeds: list[int]) -> Eva
     for seed in seeds:
         pattern = ReflectionPattern(CALLS - 1)
         agent = Agent(OfEachArm(replies, seed), pattern=pattern, system_prompt=SYSTEM, keep=False)
-        evaluation = Evaluation(cases, agent, compare=COMPARE, at_once=1, store=MemoryStore())
+        evaluation = Evaluation(cases, agent, compare=COMPARE, concurrency=1, store=MemoryStore())
         report = await evaluation.run()
         if failed := [one for one in report.tries if one.error]:
             raise ConfigError(failed[0].error)

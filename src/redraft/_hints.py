@@ -17,7 +17,7 @@ REMOVED = {
     "choose": "Checks choose among candidates, and the judge scores those that no check distinguishes.",
     "share_lessons": "With PostgreSQL, lessons are records in the database; Lessons(path=...) keeps files.",
     "spool": "Leave it out: what an agent has not stored when its process ends is lost.",
-    "fleet": "Leave it out: one process evaluates many cases at once; at_once=... says how many.",
+    "fleet": "Leave it out: one process evaluates many cases at once; concurrency=... says how many.",
 }
 """Options of earlier versions, each with what replaced it."""
 

@@ -73,7 +73,7 @@ AFTER_COMMANDS = {
 REMOVED = {
     "optimize": "tune texts with GEPA over an Evaluation, as examples/tune_with_gepa.py does",
     "eval export": "write the rows with a few lines of Python, as examples/training_pairs.py does",
-    "eval --fleet": "leave it out: one process evaluates many cases at once, --at-once says how many",
+    "eval --fleet": "leave it out: one process evaluates many cases at once, --concurrency says how many",
     "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
     "cycle feedback --approve": "`redraft approve AGENT` decides on a plan; praise needs no option but -m",
     "calibrate --wording": "change the criteria, which makes them another judge; docs/evaluate.md",

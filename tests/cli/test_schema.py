@@ -104,7 +104,7 @@ name: w
 budget: {tokens: 1000, usd: 0.5, seconds: 60}
 nodes:
   - {name: a, run: pass, timeout: 5, retries: 2}
-  - {name: b, map: state.x, at_once: 4, run: pass, retries: {times: 2, wait: 0.5, longest_wait: 9}}
+  - {name: b, map: state.x, concurrency: 4, run: pass, retries: {times: 2, wait: 0.5, longest_wait: 9}}
   - {name: c, map: [1, two, "{{ state.x }}"], uses: llm.call, with: {prompt: "{{ item }}"}}
 """,
     "everything around nodes": """\
@@ -148,7 +148,7 @@ WRONG = {
     "an empty budget": "{name: w, budget: {tokens: 0}, nodes: [{name: a, run: pass}]}",
     "an unknown budget": "{name: w, budget: {euros: 1}, nodes: [{name: a, run: pass}]}",
     "a map of a number": "{name: w, nodes: [{name: a, run: pass, map: 5}]}",
-    "no items at once": "{name: w, nodes: [{name: a, run: pass, map: [1], at_once: 0}]}",
+    "no items at once": "{name: w, nodes: [{name: a, run: pass, map: [1], concurrency: 0}]}",
     "a loop without parameters": "{name: w, nodes: [{name: a, uses: reflection.loop}]}",
     "a loop without an evaluator": LOOP("reflection.loop", "{generator: {run: pass}}"),
     "an underscored one likewise": LOOP("reflection_loop", "{generator: {run: pass}}"),
@@ -194,7 +194,7 @@ WRONG = {
     "a schema that is a template": LOOP("llm.call", "{prompt: x, schema: '{{ state.s }}'}"),
     "a server of neither kind": "{name: w, mcp: {a: {}}, nodes: [{name: a, run: pass}]}",
     "two bounds of time": "{name: w, timeout: 5, budget: {seconds: 5}, nodes: [{name: a, run: pass}]}",
-    "items without a list": "{name: w, nodes: [{name: a, run: pass, at_once: 2}]}",
+    "items without a list": "{name: w, nodes: [{name: a, run: pass, concurrency: 2}]}",
     "a default without a deadline": LOOP("human.approve", "{message: a, default: reject}"),
     "steps without tools": LOOP("llm.call", "{prompt: x, max_steps: 2}"),
     "tools and a limit": LOOP("llm.call", "{prompt: x, tools: [a], max_tokens: 5}"),

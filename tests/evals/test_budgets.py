@@ -40,10 +40,10 @@ def test_an_evaluation_exceeds_its_budget_by_the_error_of_its_input_estimates_at
     dice = random.Random(seed)  # noqa: S311
     server.wanted = lambda: dice.choice([5, 60, 300, 2_000])
     found = cases(dice.choice([2, 6]), words=dice.choice([0, 10, 400]))
-    tokens, at_once = round(10 ** dice.uniform(2, 4.5)), dice.choice([1, 3, 8])
+    tokens, concurrency = round(10 ** dice.uniform(2, 4.5)), dice.choice([1, 3, 8])
     usd = tokens * OUTPUT_USD
     budget = {"budget_tokens": tokens} if dice.random() < 0.5 else {"budget_usd": usd}
-    report = evaluate(found, agent(), at_once=at_once, n=2, **budget)
+    report = evaluate(found, agent(), concurrency=concurrency, n=2, **budget)
     error = sum(server.error)
     if "budget_tokens" in budget:
         assert server.tokens <= tokens + error
@@ -103,7 +103,7 @@ def test_the_budget_of_the_agent_is_a_result_and_that_of_the_evaluation_is_not(s
 
 def test_free_checks_grade_a_draft_that_is_paid_for(server):
     server.wanted = lambda: 400
-    report = evaluate(cases(4, (WORDS,)), agent(revisions=0), at_once=1, budget_tokens=1_000)
+    report = evaluate(cases(4, (WORDS,)), agent(revisions=0), concurrency=1, budget_tokens=1_000)
     assert len(server.usage) == len(report.tries)
     assert len(report.tries) in (1, 2)
 
@@ -143,7 +143,7 @@ def test_what_a_function_reports_counts(server):
     def answer(prompt):
         return Draft("word", usage=TokenUsage(400, 100, requests=1, cost_usd=0.01))
 
-    report = evaluate(cases(6, (WORDS,)), answer, at_once=1, budget_tokens=1_200)
+    report = evaluate(cases(6, (WORDS,)), answer, concurrency=1, budget_tokens=1_200)
     assert len(report.tries) == 3
     assert report.evaluated.note == (
         "The budget was spent after 3 of 6 tries. 1,500 of 1,200 tokens were used (budget_tokens)."

@@ -195,7 +195,7 @@ def test_parts_are_compared(project):
 
 
 def test_an_interrupted_evaluation_goes_on(project):
-    words = ("eval", "cases.yaml", "-a", "an_app:writer", "--at-once", "1")
+    words = ("eval", "cases.yaml", "-a", "an_app:writer", "--concurrency", "1")
     stopped = redraft(*words, "--budget-tokens", "140")
     assert stopped.exit_code == 3
     assert "The budget was spent after 1 of 12 tries." in " ".join(stopped.stdout.split())

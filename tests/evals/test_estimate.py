@@ -223,7 +223,7 @@ def test_what_is_stored_is_not_counted_again():
     def evaluation(answer):
         model = ScriptedModel(answer)
         writer = agent(answer, 1)
-        return Evaluation(judged(3), writer, model=model, store=store, run_id="e", at_once=1)
+        return Evaluation(judged(3), writer, model=model, store=store, run_id="e", concurrency=1)
 
     assert evaluation(Bad()).estimate_sync().calls == 3 * (2 + 4 + 4)
     with pytest.raises(Killed):

@@ -75,7 +75,7 @@ def test_tries_of_a_case_are_compared_with_each_other():
         return "good" if next(left[prompt.split()[-1].strip(".")]) else "bad"
 
     found = [EvalCase(f"case-{number}", PlainTask(f"Write {number}"), criteria=(GOOD,)) for number in endings]
-    report = Evaluation(found, answer, n=3, at_once=1, store=MemoryStore()).run_sync()
+    report = Evaluation(found, answer, n=3, concurrency=1, store=MemoryStore()).run_sync()
     (figures,) = report.figures
     assert figures.passed_all == pytest.approx(1 / 3)
     assert figures.flips == pytest.approx((2 / 3) / 3)
@@ -128,7 +128,7 @@ def test_the_ways_of_the_loops_revisions_are_counted():
     )
     compare = ["first", "loop", "best-of-2"]
     store = MemoryStore()
-    report = Evaluation(cases(8), agent, compare=compare, at_once=1, store=store).run_sync()
+    report = Evaluation(cases(8), agent, compare=compare, concurrency=1, store=store).run_sync()
     assert {one.agent for one in report.ways} == {"loop"}, "once, although two sides are of the loop"
     assert [(one.way, one.tried, one.gains, one.tokens) for one in report.ways] == [("fresh", 8, 8, 110)]
     stored = asyncio.run(Evaluations(store).report())
@@ -305,7 +305,7 @@ def test_what_cannot_work_is_said_before_anything_is_spent():
     )
     with pytest.raises(ConfigError, match="The case 'case-0': Criterion 'r'"):
         Evaluation([broken], revising(calls), store=MemoryStore())
-    for wrong in ({"n": 0}, {"at_once": 0}, {"budget_usd": -1}, {"model": ""}):
+    for wrong in ({"n": 0}, {"concurrency": 0}, {"budget_usd": -1}, {"model": ""}):
         with pytest.raises(ConfigError):
             Evaluation(cases(1), revising(calls), store=MemoryStore(), **wrong)
     with pytest.raises(ConfigError, match="Two cases have the id 'case-0'"):
@@ -318,7 +318,7 @@ def test_what_cannot_work_is_said_before_anything_is_spent():
 
 
 def test_what_was_removed_says_what_to_do_instead():
-    with pytest.raises(TypeError, match=r"argument 'fleet'\. Leave it out: .* at_once="):
+    with pytest.raises(TypeError, match=r"argument 'fleet'\. Leave it out: .* concurrency="):
         Evaluation(cases(1), revising(), fleet="app:fleet")
     with pytest.raises(ImportError, match=r"'Optimization' was removed .* examples/tune_with_gepa"):
         from redraft.evals import Optimization  # noqa: F401
@@ -346,8 +346,8 @@ def test_a_killed_evaluation_goes_on_without_paying_twice():
 
     for _ in range(wanted - 1):
         with pytest.raises(asyncio.CancelledError):
-            Evaluation(cases(4), limited(), n=2, at_once=1, store=store, run_id="killed").run_sync()
-    report = Evaluation(cases(4), limited(), n=2, at_once=1, store=store, run_id="killed").run_sync()
+            Evaluation(cases(4), limited(), n=2, concurrency=1, store=store, run_id="killed").run_sync()
+    report = Evaluation(cases(4), limited(), n=2, concurrency=1, store=store, run_id="killed").run_sync()
     assert len(paid) == wanted
     assert [one.mean_passed for one in report.figures] == [one.mean_passed for one in whole.figures]
     again = Evaluation(cases(4), limited(), n=2, store=store, run_id="killed").run_sync()
@@ -422,7 +422,9 @@ def test_a_judge_grades_each_output_once_and_is_not_part_of_the_agents_cost():
 
 def test_a_spent_budget_ends_it_and_a_larger_one_goes_on():
     store = MemoryStore()
-    report = Evaluation(cases(10), revising(), at_once=1, budget_usd=0.05, store=store, run_id="e").run_sync()
+    report = Evaluation(
+        cases(10), revising(), concurrency=1, budget_usd=0.05, store=store, run_id="e"
+    ).run_sync()
     suspended = sum(one.cost_usd for one in report.evaluated.suspended.values())
     assert report.usage.cost_usd + suspended == pytest.approx(0.05)
     assert report.evaluated.note.startswith("The budget was spent after ")

@@ -105,7 +105,7 @@ def test_a_budget_ends_it_and_the_rest_is_made_later():
     async def main():
         store, calibration = await stored()
         model = judging_model(lambda *_: 0.9)
-        few = StabilityTest(calibration, store, model=model, outputs=6, budget_tokens=1_000, at_once=1)
+        few = StabilityTest(calibration, store, model=model, outputs=6, budget_tokens=1_000, concurrency=1)
         first = await few.run()
         rest = await StabilityTest(calibration, store, model=model, outputs=6).run()
         return first, rest

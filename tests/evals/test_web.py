@@ -53,7 +53,7 @@ def test_repeated_tries_show_how_often_all_pass_and_how_often_two_differ():
     store = MemoryStore()
     cases = [EvalCase(f"case-{n}", PlainTask(f"Task {n}."), (GOOD,)) for n in range(6)]
     answer = Evaluation(
-        cases, lambda _: "bad" if next(drafts) % 5 == 0 else "good", n=2, at_once=1, store=store
+        cases, lambda _: "bad" if next(drafts) % 5 == 0 else "good", n=2, concurrency=1, store=store
     )
     report = asyncio.run(answer.run())
     page = Seen(read(store, f"{LIST}/{report.run_id}").text).words
@@ -86,7 +86,7 @@ def test_a_regression_and_a_spent_budget_are_marked():
     store = MemoryStore()
     same = evaluated(store, first="good", revised="good", name="same")
     assert "No case flipped." in Seen(read(store, f"{LIST}/{same.run_id}").text).words
-    part = evaluated(store, at_once=1, budget_tokens=140)
+    part = evaluated(store, concurrency=1, budget_tokens=140)
     seen = Seen(read(store, f"{LIST}/{part.run_id}").text)
     assert "unknown, 1 case to compare; at least 5 are needed." in seen.words
     assert "The budget was spent after 1 of 6 tries." in seen.words

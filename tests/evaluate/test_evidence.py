@@ -700,7 +700,7 @@ def test_an_evaluation_grades_by_what_tools_returned():
     script = [call("price", item="Tea"), "12.", call("price", item="Milk"), "12."]
     agent, _ = agent_with(script, None, criteria=[QualityCriterion("any", evaluator="regex", **ANY)])
     case = EvalCase("a", PlainTask("How much?"), criteria=(wants("tool:price"),))
-    evaluation = Evaluation([case], agent, n=2, at_once=1, store=MemoryStore(), model=judge)
+    evaluation = Evaluation([case], agent, n=2, concurrency=1, store=MemoryStore(), model=judge)
     assert evaluation.run_sync().figures[0].passed_all == 1
     # The same answer from other evidence is another thing to grade, and from the same it is not.
     assert list(map(costs, judge.requests)) == [["Tea costs 12 euros"], ["Milk costs 12 euros"]]

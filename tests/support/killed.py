@@ -200,14 +200,14 @@ name: items
 nodes:
   - name: ask
     map: state.them
-    at_once: 4
+    concurrency: 4
     uses: llm.call
     retries: {times: 1, wait: 0}
     with: {model: m, prompt: "Say {{ item }}"}
     output: said
   - name: judge
     map: state.them
-    at_once: 4
+    concurrency: 4
     uses: reflection.loop
     with:
       generator:
@@ -224,7 +224,7 @@ outputs: {letters: array}
 nodes:
   - name: letters
     map: state.them
-    at_once: 3
+    concurrency: 3
     uses: ./inner.yaml
     with: {x: "{{ item }}"}
 """
@@ -536,7 +536,7 @@ class Cases(Feature):
         store = self.store(folder, killer)
         cases = [EvalCase(f"c{n}", PlainTask(f"Task {n}."), (SHORT,), (CLEAR,)) for n in range(3)]
         agent = Agent(model, pattern=ReflectionPattern(2), keep=False, name="w")
-        report = await Evaluation(cases, agent, at_once=1, model=model, store=store, run_id="e").run()
+        report = await Evaluation(cases, agent, concurrency=1, model=model, store=store, run_id="e").run()
         await store.aclose()
         return [len(report.tries), report.figures[0].mean_passed, report.usage.requests]
 

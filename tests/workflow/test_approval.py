@@ -262,7 +262,7 @@ def test_items_that_wait_hold_up_no_others():
     nodes:
       - name: n
         map: [1, 2, 3]
-        at_once: 1
+        concurrency: 1
         uses: human.approve
         with: {message: "{{ item }}?"}
     """

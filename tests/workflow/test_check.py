@@ -142,8 +142,8 @@ FILES = {
     "a parameter next to the action": (
         nodes("- name: n\n  uses: own\n  prompt: x"), 5, "n", "prompt", "the parameters of an action go under 'with'",
     ),
-    "at_once without a map": (nodes("- name: n\n  run: pass\n  at_once: 2"), 5, "n", "at_once", "no effect without 'map'"),
-    "at_once 0": (nodes("- name: n\n  run: pass\n  map: [1]\n  at_once: 0"), 6, "n", "at_once", "at least 1, got 0"),
+    "concurrency without a map": (nodes("- name: n\n  run: pass\n  concurrency: 2"), 5, "n", "concurrency", "no effect without 'map'"),
+    "concurrency 0": (nodes("- name: n\n  run: pass\n  map: [1]\n  concurrency: 0"), 6, "n", "concurrency", "at least 1, got 0"),
     "env that is no name": ("name: t\nenv: [A, 'B C']\nnodes:\n- {name: n, run: pass}", 2, None, "env.1", "'B C'"),
     "duplicate keys": ("name: t\nname: u\nnodes: []", 2, None, None, "line 2: duplicate key 'name'"),
     "broken YAML": ("name: [", 2, None, None, "line 2"),
@@ -893,10 +893,10 @@ PAIRS = {
     ),
     "conditions on keys": (
         "timeout: 5\nbudget: {seconds: 5}\nmcp: {a: {}}\n"
-        + nodes("- {name: end, uses: llm.call, run: pass, with: {max_steps: 1}, at_once: 2}\n- {name: q, uses: human.approve, with: {message: x, default: reject}}"),
+        + nodes("- {name: end, uses: llm.call, run: pass, with: {max_steps: 1}, concurrency: 2}\n- {name: q, uses: human.approve, with: {message: x, default: reject}}"),
         [
             "timeout: 'timeout' is a short form", "mcp.a: give an MCP server either", "node 'end': give a node either", "with: 'with' holds",
-            "the name 'end' is reserved", "'at_once' has no effect", "give either 'prompt' or 'messages'", "max_steps: has no effect", "give a 'deadline', too",
+            "the name 'end' is reserved", "'concurrency' has no effect", "give either 'prompt' or 'messages'", "max_steps: has no effect", "give a 'deadline', too",
         ],
     ),
     "on_error and a cycle": (nodes("- {name: n, run: pass, on_error: nowhere, goto: n}"), ["no node 'nowhere'", NO_BOUND]),

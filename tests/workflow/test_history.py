@@ -148,7 +148,7 @@ nodes:
   - {name: first, uses: work}
   - name: each
     map: [1, 2, 3, 4]
-    at_once: 1
+    concurrency: 1
     uses: work
     with: {x: "{{ item }}"}
     on_error: continue
@@ -200,7 +200,7 @@ PAYMENTS = """
 name: payments
 nodes:
   - {name: once, uses: pay, with: {what: once}}
-  - {name: each, map: [1, 1], uses: pay, with: {what: each}, at_once: 1}
+  - {name: each, map: [1, 1], uses: pay, with: {what: each}, concurrency: 1}
   - {name: again, uses: pay, retries: {times: 1, wait: 0.001}, with: {what: again}}
   - {name: last, uses: pay, with: {what: last}}
 """

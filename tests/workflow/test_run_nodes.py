@@ -274,7 +274,7 @@ def test_a_resumed_run_goes_on_with_the_next_try():
     assert len(tries) == 3
 
 
-MAP = "- {name: n, map: state.them, at_once: 2, uses: work, with: {x: '{{ item }}', at: '{{ index }}'}%s}"
+MAP = "- {name: n, map: state.them, concurrency: 2, uses: work, with: {x: '{{ item }}', at: '{{ index }}'}%s}"
 
 
 def test_a_map_gives_the_results_in_the_order_of_the_list():
@@ -416,8 +416,8 @@ def test_a_resumed_map_repeats_only_the_items_that_failed():
 def test_a_run_interrupted_after_a_handled_failure_resumes_where_it_was():
     text = """
 - {name: first, uses: fail_once, on_error: other}
-- {name: good, map: [1, 2], at_once: 1, uses: name_of, with: {name: good, item: "{{ item }}"}, goto: end}
-- {name: other, map: [1, 2], at_once: 1, uses: name_of, with: {name: other, item: "{{ item }}"}}
+- {name: good, map: [1, 2], concurrency: 1, uses: name_of, with: {name: good, item: "{{ item }}"}, goto: end}
+- {name: other, map: [1, 2], concurrency: 1, uses: name_of, with: {name: other, item: "{{ item }}"}}
 """
     failures = [RuntimeError("down")]
     interruptions = [asyncio.CancelledError()]
@@ -465,7 +465,7 @@ def test_an_item_that_has_changed_is_run_again():
 @pytest.mark.parametrize(("on_error", "calls"), [("raise", 4), ("continue", 4)])
 def test_the_budget_of_the_workflow_ends_a_map(on_error, calls):
     store, model = MemoryStore(), Model(99)
-    text = f"- {{name: n, map: state.them, at_once: 2, on_error: {on_error}, uses: llm.call, "
+    text = f"- {{name: n, map: state.them, concurrency: 2, on_error: {on_error}, uses: llm.call, "
     text += "with: {model: m, prompt: '{{ item }}'}}"
     given = {"them": list(range(9))}
     result = made(text, models={"m": model}, head="budget: {tokens: 200}\n", keep=store).run_sync(

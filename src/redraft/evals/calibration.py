@@ -592,7 +592,7 @@ class StabilityTest:
         model: str | ChatModel | None = None,
         outputs: int = 20,
         repeats: int = 2,
-        at_once: int = 8,
+        concurrency: int = 8,
         budget_tokens: int | None = None,
         budget_usd: float | None = None,
         budget_seconds: float | None = None,
@@ -600,10 +600,10 @@ class StabilityTest:
     ) -> None:
         check_count("outputs", outputs, 1)
         check_count("repeats", repeats, 1)
-        check_count("at_once", at_once, 1)
+        check_count("concurrency", concurrency, 1)
         self._budget = Budget(budget_tokens, budget_usd, budget_seconds)
         self._calibration, self._store = calibration, store
-        self._repeats, self._at_once, self._on_judged = repeats, at_once, on_judged
+        self._repeats, self._concurrency, self._on_judged = repeats, concurrency, on_judged
         if calibration.judging.is_of_workflow:
             raise ConfigError(
                 f"The judge {calibration.judge.key} is that of a workflow, which fills in its prompt, so it "
@@ -623,7 +623,7 @@ class StabilityTest:
 
     async def run(self) -> StabilityReport:
         """Make the judgements that were not made before, and report on all."""
-        budget, gate = SharedBudget(self._budget), asyncio.Semaphore(self._at_once)
+        budget, gate = SharedBudget(self._budget), asyncio.Semaphore(self._concurrency)
         scores: dict[tuple[str, int], Mapping[str, float | None]] = {}
         failures: list[str] = []
         usages: list[TokenUsage] = []

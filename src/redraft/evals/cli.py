@@ -95,7 +95,7 @@ async def run(
         typer.Option(metavar="PARTS", help="Compare parts: loop,first,best-of-3,no-lessons,no-notes."),
     ] = None,
     n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Try each case N times.")] = 1,
-    at_once: Annotated[
+    concurrency: Annotated[
         int, typer.Option(metavar="N", min=1, help="Run at most N cases at the same time.")
     ] = 8,
     model: options.Model = None,
@@ -174,7 +174,7 @@ async def run(
         targets,
         n=n,
         compare=parts,
-        at_once=at_once,
+        concurrency=concurrency,
         model=judge or model,
         budget_tokens=budget_tokens,
         budget_usd=budget_usd,

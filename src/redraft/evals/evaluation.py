@@ -92,7 +92,7 @@ Target = Agent[Any] | Task | Callable[..., Any]
 LOOP, FIRST, NO_LESSONS, NO_NOTES = "loop", "first", "no-lessons", "no-notes"
 PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
 """What `compare` may name: the agent, its first draft, the best of N drafts, and the agent without memory."""
-AT_ONCE = 8
+CONCURRENCY = 8
 GRADE = "grade"
 """The name of the runs that grade an answer."""
 
@@ -112,7 +112,7 @@ class Evaluation:
     has to, by default the one of the settings, else that of the agent. An agent without criteria of its own
     reflects by the case's criteria. Agents recall lessons and notes, and learn nothing.
 
-    At most `at_once` cases run at the same time. The budgets bound all runs together, grading included, and
+    At most `concurrency` cases run at the same time. The budgets bound all runs together, grading included, and
     what they have under way. A try that needs more than is left is suspended: it is no result, and goes on
     under the same `run_id` with a larger budget. What a function uses is counted when it returns, so the
     functions under way may exceed a budget. `budget_usd` needs the price of every model. Everything is stored
@@ -130,7 +130,7 @@ class Evaluation:
         *,
         n: int = 1,
         compare: Sequence[str] = (),
-        at_once: int = AT_ONCE,
+        concurrency: int = CONCURRENCY,
         model: ModelChoice | None = None,
         budget_tokens: int | None = None,
         budget_usd: float | None = None,
@@ -140,7 +140,7 @@ class Evaluation:
         on_try: Callable[[Try], None] | None = None,
     ) -> None:
         check_count("n", n, 1)
-        check_count("at_once", at_once, 1)
+        check_count("concurrency", concurrency, 1)
         check_model("model", model)
         budget = Budget(budget_tokens, budget_usd, budget_seconds)
         if not cases:
@@ -149,7 +149,7 @@ class Evaluation:
         if twice := [one for one, count in counts.items() if count > 1]:
             raise ConfigError(f"Two cases have the id {twice[0]!r}; ids must be unique.")
         self._cases = tuple(cases)
-        self._n, self._at_once, self._on_try = n, at_once, on_try
+        self._n, self._concurrency, self._on_try = n, concurrency, on_try
         self._budget = budget
         self._resumes = run_id is not None
         self._run_id = run_id or f"eval-{new_run_id()}"
@@ -216,7 +216,7 @@ class Evaluation:
         evaluated = await self._begin()
         done = await self._bench.load()
         budget = SharedBudget(self._budget, [attempt.spent for attempt in done.values()], evaluated.suspended)
-        gate = asyncio.Semaphore(self._at_once)
+        gate = asyncio.Semaphore(self._concurrency)
 
         async def answer_case(case: EvalCase, number: int) -> None:
             async with gate:

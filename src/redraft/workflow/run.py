@@ -386,7 +386,7 @@ class Items:
                 else:
                     on_item(index, len(self.items), "")
 
-        workers = [asyncio.create_task(work()) for _ in range(min(self.node.at_once, len(self.items)))]
+        workers = [asyncio.create_task(work()) for _ in range(min(self.node.concurrency, len(self.items)))]
         try:
             await asyncio.gather(*workers)
         finally:

@@ -472,7 +472,7 @@ class Node(Code):
         None,
         description="A list: the node runs for each `item` of it, and its result is the list of the results.",
     )
-    at_once: int = Field(8, ge=1, le=1_000, description="How many items of `map` run at the same time.")
+    concurrency: int = Field(8, ge=1, le=1_000, description="How many items of `map` run at the same time.")
     timeout: float | None = Field(
         None,
         gt=0,
@@ -501,7 +501,9 @@ class Node(Code):
             "name",
         ),
         Condition(
-            {"dependentRequired": {"at_once": ["map"]}}, "'at_once' has no effect without 'map'", "at_once"
+            {"dependentRequired": {"concurrency": ["map"]}},
+            "'concurrency' has no effect without 'map'",
+            "concurrency",
         ),
     )
 
