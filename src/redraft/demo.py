@@ -296,7 +296,7 @@ def begin_and_kill(journal: str, stage: Stage) -> tuple[int, int, bool]:
     """Kill a child process in its last call; its answers and tokens before, and whether it was killed."""
     answers = tokens = 0
     command = (sys.executable, "-c", CHILD, journal, stage.source)
-    progress = stage.progress("act 5, another process")
+    progress = stage.progress("act 5, child")
     with progress, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:  # noqa: S603 (this very program)
         timer = Timer(SECONDS, child.kill)
         timer.start()
