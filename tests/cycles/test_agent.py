@@ -21,7 +21,7 @@ from support.redact_corpus import Maker, person
 
 
 def without(*stages):
-    """Return the text of the monitor's file without these stages."""
+    """The text of the monitor's file without these stages."""
     kept, is_left_out = [], False
     for line in MONITOR.splitlines():
         if line.startswith("  ") and not line.startswith("   "):

@@ -78,11 +78,11 @@ def waits(project, name):
 
 
 def remembered(project, agent):
-    """Return what `redraft cycle memory` shows."""
+    """The output of `redraft cycle memory`."""
     command = [sys.executable, "-m", "redraft", "cycle", "memory", agent, "--json"]
     environment = {**os.environ, "REDRAFT_HOME": ".redraft"}
-    told = subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True).stdout
-    return json.loads(told)["memory"]
+    output = subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True).stdout
+    return json.loads(output)["memory"]
 
 
 def test_every_page_is_accessible_and_fits(opened, dashboard_url):

@@ -238,7 +238,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-def test_all_mistakes_of_a_pass_are_reported_at_once(name):
+def test_all_mistakes_of_a_pass_are_reported_together(name):
     text, begins = SEVERAL[name]
     with pytest.raises(AgentFileError) as raised:
         checked(text)

@@ -40,7 +40,7 @@ def watcher(clock, store, retention):
 
 
 async def actions_after(clock, hours, wrong, retention, *, restarts):
-    """Return the times (in hours since noon) of the actions in memory after each cycle.
+    """The times (in hours since noon) of the actions in memory after each cycle.
 
     One cycle runs each hour; the clock of the tenth is `wrong` by that much.
     """
@@ -86,7 +86,7 @@ def test_the_age_of_an_item_from_the_future_is_that_of_the_next_one():
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one process", "another process"])
-def test_a_limit_counts_what_a_clock_from_the_future_did_as_done_now(restarts):
+def test_effects_of_a_clock_in_the_future_count_from_now(restarts):
     clock, hourly, stored = Clock(), ActionLimit(max_runs=1, per_ms=3_600_000), []
 
     async def save(records):

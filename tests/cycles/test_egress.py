@@ -22,7 +22,7 @@ async def act(egress, key, **limits):
     return await egress.act(AgentEffect(key, limits), perform)
 
 
-def test_a_limit_counts_what_happened_within_its_period():
+def test_a_limit_counts_the_effects_within_its_period():
     clock = Clock()
     egress = Egress(no_lease, clock, unsaved)
     hourly, never = ActionLimit(max_runs=2, per_ms=HOUR), ActionLimit(max_runs=0, per_ms=1)
@@ -43,13 +43,13 @@ def test_a_limit_counts_what_happened_within_its_period():
     run(main())
 
 
-def test_what_is_counted_outlives_the_process_and_is_dropped_in_the_end():
+def test_counters_outlive_the_process_until_their_period_ends():
     clock, hourly = Clock(), ActionLimit(max_runs=1, per_ms=HOUR)
     first, second = Egress(no_lease, clock, unsaved), Egress(no_lease, clock, unsaved)
 
     async def main():
         await act(first, "a", refunds=hourly)
-        assert first.take_record() == []  # nobody knows what is stored already
+        assert first.take_record() == []  # the stored counters are not loaded yet
         first.load(None)
         [record] = first.take_record()
         assert first.take_record() == []
@@ -64,7 +64,7 @@ def test_what_is_counted_outlives_the_process_and_is_dropped_in_the_end():
     run(main())
 
 
-def test_what_is_about_to_happen_is_counted_even_if_it_kills_the_process():
+def test_an_effect_is_counted_even_if_it_kills_the_process():
     saved = []
 
     async def save(records):

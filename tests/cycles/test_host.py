@@ -162,7 +162,7 @@ def test_names_in_the_path_are_quoted_and_an_application_may_be_mounted():
     assert run(main()) == [202, 200]
 
 
-def test_what_cannot_be_stored_is_to_be_sent_again(monkeypatch):
+def test_a_webhook_that_cannot_be_stored_must_be_sent_again(monkeypatch):
     async def fails(*_):
         raise StoreError("it is away")
 
@@ -257,10 +257,10 @@ def test_slow_bodies_take_no_place_of_a_webhook(monkeypatch):
         ("127.0.0.1", "evil.example", 421),
         ("127.0.0.1", "127.0.0.1.evil.example", 421),
         ("0.0.0.0", "10.1.2.3", 200),  # noqa: S104 (as in a container)
-        ("0.0.0.0", "evil.example", 421),  # noqa: S104 (likewise)
+        ("0.0.0.0", "evil.example", 421),  # noqa: S104 (as above)
     ],
 )
-def test_health_is_told_to_its_own_hosts_only(listen, host, status):
+def test_health_answers_only_its_own_hosts(listen, host, status):
     async def main():
         agent = monitor(text=HOOKED, storage=MemoryStore())
         host_of_agents = AgentHost([agent])
@@ -275,7 +275,7 @@ def test_health_is_told_to_its_own_hosts_only(listen, host, status):
     assert run(main()) == (status, 202)
 
 
-def test_health_tells_supervisors_what_runs():
+def test_health_lists_the_running_agents():
     async def main():
         good = monitor(text=named("good", MONITOR), storage=MemoryStore())
         bad = monitor(text=named("bad", MONITOR), storage=MemoryStore())
@@ -309,7 +309,7 @@ def test_health_tells_supervisors_what_runs():
     assert (good["state"], good["cycle"]["number"], good["cycle"]["status"]) == ("ended", 1, "finished")
 
 
-def test_health_shows_an_agent_that_only_fails_and_one_that_waits():
+def test_health_shows_failing_and_waiting_agents():
     supervised = MONITOR.replace(
         "  actuate:", "      - {type: authorize, name: ask, config: {mode: controlled}}\n  actuate:", 1
     )
@@ -341,14 +341,14 @@ def test_health_shows_an_agent_that_only_fails_and_one_that_waits():
 
 
 async def end_of(reader):
-    """Return what comes before a server closes the connection, also if that resets it."""
+    """Read until the server closes or resets the connection."""
     try:
         return await reader.read()
     except ConnectionResetError:
         return b""
 
 
-def test_connections_that_ask_for_nothing_keep_nobody_out(monkeypatch):
+def test_idle_connections_block_no_others(monkeypatch):
     monkeypatch.setattr("redraft.web.server.REQUEST_TIMEOUT", 0.5)
     agent, clients = monitor(text=HOOKED, storage=MemoryStore()), []
 
@@ -386,7 +386,7 @@ def test_beyond_so_many_connections_the_oldest_that_waits_is_closed(monkeypatch)
     run(main())
 
 
-def test_too_many_webhooks_at_once_come_again_later_and_health_answers(monkeypatch):
+def test_too_many_parallel_webhooks_are_retried_later_and_health_answers(monkeypatch):
     monkeypatch.setattr(endpoint, "MAX_DELIVERIES", 1)
 
     async def main():
@@ -434,7 +434,7 @@ def test_one_agent_that_fails_leaves_the_others_running():
     assert run(main()) == [0, 3]
 
 
-def test_problems_of_a_host_are_found_at_once(monkeypatch):
+def test_problems_of_a_host_are_reported_before_a_cycle(monkeypatch):
     with pytest.raises(ConfigError, match="two agents named 'monitor'"):
         AgentHost([monitor(), monitor()])
     monkeypatch.setenv("HOOK", "short")

@@ -73,7 +73,7 @@ def test_the_id_of_a_cycle_is_written_before_its_first_step():
 
 
 @pytest.mark.parametrize("name", ["actuate/act/first", "sense/claim"])
-def test_what_acts_is_written_before_the_next_step_begins(name):
+def test_a_step_with_side_effects_is_written_before_the_next_step_begins(name):
     begun = []
 
     async def effect(name):

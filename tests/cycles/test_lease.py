@@ -164,7 +164,7 @@ def test_a_paused_holder_learns_that_it_lost_the_lease():
 
 
 async def paused_holder(first, store):
-    """Return a holder that was paused until another one had acquired the lease, run and ended."""
+    """A holder that was paused until another one had acquired the lease, run and ended."""
     first._renewing.cancel()
     await asyncio.sleep(0.25)
     second = lease(store)
@@ -249,7 +249,7 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_process_loses_it_at_once(tmp_path):
+def test_a_killed_process_loses_it_immediately(tmp_path):
     async def main(process):
         store = SqliteStore(tmp_path / "redraft.db")
         second = lease(store)

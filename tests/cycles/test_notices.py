@@ -104,7 +104,7 @@ def with_notify(notify):
         ),
     ],
 )
-def test_what_can_not_work_is_refused_before_the_first_cycle(notify, message, monkeypatch):
+def test_an_unusable_webhook_is_refused_before_the_first_cycle(notify, message, monkeypatch):
     monkeypatch.setenv("HOOK", "short")
     with pytest.raises(AgentFileError, match="notify") as error:
         CycleAgent(with_notify(notify))

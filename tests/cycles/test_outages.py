@@ -41,7 +41,7 @@ def server(own_postgres):
 
 
 def by_agent(caplog, level, text):
-    """Return how often each agent logged a text."""
+    """How often each agent logged a text."""
     lines = [record.getMessage() for record in caplog.records if record.levelno == level]
     return Counter(line.split("'")[1] for line in lines if text in line)
 
@@ -63,7 +63,7 @@ async def until(condition):
 
 
 async def undelivered_in(store):
-    """Return what is not delivered yet."""
+    """The undelivered notices and messages."""
     return [one for one in await stored_outbox(store, "") if not one.is_over]
 
 
@@ -92,7 +92,7 @@ STAGES = {
 
 
 def cycle_agent(name, storage):
-    """Return an agent of all four stages, whose functions take no time."""
+    """An agent of all four stages, whose functions take no time."""
     stages = {stage: {"substages": substages} for stage, substages in STAGES.items()}
 
     async def look():
@@ -126,7 +126,7 @@ async def assert_cycles_are_complete(storage, name):
 
 
 async def cycles_of(storage, name):
-    """Return the stored cycles of an agent, the newest first."""
+    """The stored cycles of an agent, the newest first."""
     return await AgentHandle(storage.location_of(name)).cycles()
 
 
@@ -191,9 +191,7 @@ def test_a_hanging_server_stops_no_cycle(server, place, caplog, monkeypatch):
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_what_an_agent_learns_in_an_outage_at_its_start_is_added_later(
-    server, place, caplog, monkeypatch, hangs
-):
+def test_learnings_of_an_outage_at_the_start_are_added_later(server, place, caplog, monkeypatch, hangs):
     async def main():
         storage = LongTermStorage(place.url)
         async with cycle_agent("monitor", storage) as first:
@@ -281,7 +279,7 @@ def test_a_cycle_that_began_in_an_outage_goes_on_after_it(server, place):
     asyncio.run(main())
 
 
-def test_what_an_agent_that_ends_in_an_outage_did_is_lost(server, place, caplog):
+def test_cycles_of_a_process_that_ends_in_an_outage_are_lost(server, place, caplog):
     async def main():
         storage = LongTermStorage(place.url)
         keys = set()
@@ -396,7 +394,7 @@ def test_alerts_and_feedback_wait_for_the_end_of_an_outage(server, place):
     asyncio.run(main())
 
 
-def test_an_agent_that_starts_in_an_outage_delivers_what_an_earlier_process_could_not(server, place):
+def test_an_agent_that_starts_in_an_outage_delivers_the_notices_of_an_earlier_process(server, place):
     def answer(handler):
         handler.reply(*of_json({}, handler.server.status))
 

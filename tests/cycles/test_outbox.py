@@ -23,13 +23,13 @@ from support.monitor import Clock
 ALERT = {"name": "tell", "type": "alert", "message": "cycle {{cycle}}", "severity": "critical"}
 
 
-def spec_of(url, *, actions=(ALERT,), mode=None, name="teller", **told):
+def spec_of(url, *, actions=(ALERT,), mode=None, name="teller", **notify_config):
     stages = {"actuate": [{"type": "execute", "name": "act", "config": {"actions": list(actions)}}]}
     if mode is not None:
         rules = {"rules": [{"action": one["name"], "reason": "why not"} for one in actions]}
         plan = {"type": "plan", "name": "plan", "config": rules}
         stages["reason"] = [plan, {"type": "authorize", "name": "ask", "config": mode}]
-    notify = {"url": f"{url}/hook", **told}
+    notify = {"url": f"{url}/hook", **notify_config}
     parts = {stage: {"substages": parts} for stage, parts in stages.items()}
     return AgentSpec.model_validate({"name": name, "notify": notify, "stages": parts})
 
@@ -51,8 +51,8 @@ def _quick(monkeypatch):
     monkeypatch.setattr(outbox_module, "MIN_RETRY", 0.05)
 
 
-def told(server, status=200):
-    """Return what was told: event, title and cycle, in order; each with its key."""
+def delivered(server, status=200):
+    """The delivered notices, in order: event, title and key."""
     return [
         (body["type"].removeprefix("agent."), body["data"]["title"], request.headers["webhook-id"])
         for request in server.requests
@@ -66,7 +66,7 @@ async def until(holds):
             await asyncio.sleep(0.01)
 
 
-def test_an_alert_is_told_once_and_the_record_goes_with_the_next_cycle(hook):
+def test_an_alert_is_sent_once_and_its_record_is_deleted_with_the_next_cycle(hook):
     store = MemoryStore()
 
     async def main():
@@ -77,13 +77,17 @@ def test_an_alert_is_told_once_and_the_record_goes_with_the_next_cycle(hook):
         return len(await store.find("notice"))
 
     left = run(main())
-    assert [title for _, title, _ in told(hook)] == ["teller: cycle 1", "teller: cycle 2", "teller: cycle 3"]
-    assert len({key for _, _, key in told(hook)}) == 3
+    assert [title for _, title, _ in delivered(hook)] == [
+        "teller: cycle 1",
+        "teller: cycle 2",
+        "teller: cycle 3",
+    ]
+    assert len({key for _, _, key in delivered(hook)}) == 3
     assert left == 0
     assert json.loads(hook.requests[0].body)["data"]["severity"] == "critical"
 
 
-def test_what_is_refused_is_told_again_under_the_same_key(hook, caplog):
+def test_a_refused_notice_is_sent_again_under_the_same_key(hook, caplog):
     hook.status = 503
     caplog.set_level(logging.INFO, "redraft")
 
@@ -97,11 +101,11 @@ def test_what_is_refused_is_told_again_under_the_same_key(hook, caplog):
             await until(lambda: "after a retry" in caplog.text)
 
     run(main())
-    assert len(set(told(hook))) == 1
+    assert len(set(delivered(hook))) == 1
     assert caplog.text.count("will retry") == 1
 
 
-def test_what_was_not_delivered_is_delivered_by_the_next_process(hook):
+def test_the_next_process_delivers_undelivered_notices(hook):
     hook.status = 500
     store = MemoryStore()
 
@@ -118,7 +122,7 @@ def test_what_was_not_delivered_is_delivered_by_the_next_process(hook):
     assert failed >= 1
     hook.status = 200
     run(second())
-    assert len(set(told(hook))) == 1
+    assert len(set(delivered(hook))) == 1
 
 
 LOG = {"name": "log", "type": "log", "message": "nothing"}
@@ -149,7 +153,7 @@ def notices_of(server, *cycles, **options):
             spec = spec_of(server.url, actions=[FAILING, OTHER], **options)
             async with CycleAgent(spec, functions=functions, storage=store, clock=clock) as agent:
                 await agent.run_cycle()
-            sent.extend((minute, event, title) for event, title, _ in told(server)[count:])
+            sent.extend((minute, event, title) for event, title, _ in delivered(server)[count:])
 
     run(main())
     return sent
@@ -169,7 +173,7 @@ def test_a_failure_that_comes_and_goes_is_reported_once(hook):
     assert [event for _, event, _ in notices_of(hook, *cycles)] == ["failure"]
 
 
-def test_an_agent_that_rarely_runs_reports_its_recovery_at_once(hook):
+def test_an_agent_that_rarely_runs_reports_its_recovery_immediately(hook):
     day = 24 * 60
     cycles = [(0, "busy", ""), (day, "busy", ""), (2 * day, "", ""), (3 * day, "", "")]
     assert [(at // day, event) for at, event, _ in notices_of(hook, *cycles)] == [
@@ -210,7 +214,7 @@ def test_a_failed_cycle_ends_no_failure_of_a_step_that_it_did_not_reach():
     assert reported("finished") == ["recovery"]
 
 
-def test_a_clock_that_was_set_back_does_not_keep_a_failure_for_ever():
+def test_a_clock_that_was_set_back_does_not_prevent_a_recovery():
     failures = Failures("a")
     failures.load(Record(FAILURES, FAILURES, {"last": {"sense": "2999-01-01T00:00:00.000Z"}}))
     events = [
@@ -223,7 +227,7 @@ def test_a_clock_that_was_set_back_does_not_keep_a_failure_for_ever():
 CONTROLLED = {"mode": "controlled"}
 
 
-def test_a_plan_that_waits_is_told_with_its_page_and_deadline(hook, monkeypatch):
+def test_the_notice_of_a_waiting_plan_has_its_page_and_deadline(hook, monkeypatch):
     monkeypatch.setenv("REDRAFT_DASHBOARD_URL", "https://redraft.example.org")
     events = []
 
@@ -248,7 +252,7 @@ def test_a_plan_that_waits_is_told_with_its_page_and_deadline(hook, monkeypatch)
     assert [one.url for one in events if type(one).__name__ == "CycleWaiting"] == [data["url"]]
 
 
-def test_a_plan_that_was_decided_on_is_not_told_any_more(hook):
+def test_no_notice_of_a_decided_plan_is_sent(hook):
     hook.status = 500
     store = MemoryStore()
 
@@ -266,7 +270,7 @@ def test_a_plan_that_was_decided_on_is_not_told_any_more(hook):
     assert run(main()) <= 1  # one may have been under way
 
 
-def test_a_resumed_wait_is_not_told_again(hook, project):
+def test_a_resumed_wait_sends_no_second_notice(hook, project):
     async def main():
         spec = spec_of(hook.url, mode=CONTROLLED, events=["waiting"])
         async with CycleAgent(spec, storage="project") as agent:
@@ -298,7 +302,7 @@ def test_secrets_and_personal_data_are_withheld(hook):
     assert "jane.doe" not in sent
 
 
-def test_what_was_not_delivered_goes_to_the_address_that_the_file_has_now(hook):
+def test_undelivered_notices_go_to_the_current_address_of_the_file(hook):
     hook.status = 500
     store = MemoryStore()
 
@@ -308,15 +312,15 @@ def test_what_was_not_delivered_goes_to_the_address_that_the_file_has_now(hook):
 
     async def once_more():
         async with CycleAgent(spec_of(hook.url), storage=store):
-            await until(lambda: any("cycle 1" in title for _, title, _ in told(hook)))
+            await until(lambda: any("cycle 1" in title for _, title, _ in delivered(hook)))
 
     run(cycle(f"{hook.url}/other"))
     hook.status = 200
     run(once_more())
-    assert len(told(hook)) == 1
+    assert len(delivered(hook)) == 1
 
 
-def test_a_file_without_a_webhook_any_more_drops_what_was_not_delivered(hook, caplog):
+def test_a_file_without_a_webhook_drops_undelivered_notices(hook, caplog):
     hook.status = 500
     store, spec = MemoryStore(), spec_of(hook.url)
 
@@ -356,12 +360,12 @@ def listener(name, store):
 
 
 async def heard(agent):
-    """Return the messages that a cycle of a listener takes."""
+    """The messages that a cycle of a listener takes."""
     result = await agent.run_cycle()
     return [one["data"]["message"] for one in result.state["environmentalData"]["payload"]["heard"]]
 
 
-def test_a_message_that_one_agent_could_not_get_reaches_each_agent_once_and_in_order():
+def test_a_message_that_an_agent_could_not_receive_reaches_each_agent_once_and_in_order():
     broken = FailingStore()
 
     async def main():
@@ -418,12 +422,12 @@ def test_records_of_the_version_before_and_damaged_ones_stop_no_others(hook):
             ]
 
     got, left = run(main())
-    assert [(title, key) for _, title, key in told(hook)] == [("old", "b")]
+    assert [(title, key) for _, title, key in delivered(hook)] == [("old", "b")]
     assert got == ["m"]
     assert left == ["a", "20261101T120000000000-00"]
 
 
-def test_a_message_that_is_queued_is_shown_with_the_notices(hook):
+def test_a_queued_message_is_listed_with_the_notices(hook):
     broken, store = FailingStore(), MemoryStore()
     hook.status = 500
 

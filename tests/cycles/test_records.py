@@ -28,7 +28,7 @@ from support.properties import given, some
 
 
 def alike(one, other):
-    """Return whether two memories are equal, ignoring keys without items."""
+    """Whether two memories are equal, ignoring keys without items."""
     kept = [{key: list(items) for key, items in each.items.items() if items} for each in (one, other)]
     return kept[0] == kept[1] and one.cycle == other.cycle
 
@@ -140,7 +140,7 @@ LEARNED = some.fixed_dictionaries(
 
 
 def run_cycles(learnings, clocks=()):
-    """Return the memories after each of several cycles, the first before any, and the cycles' records."""
+    """The memory before the first and after each of several cycles, and the cycles' records."""
     memories, records = [Memory()], []
     for number, learned in enumerate(learnings, 1):
         cycle = reflecting(memory=memories[-1].items)
@@ -193,7 +193,7 @@ def test_differences_of_two_memories():
     )
 
 
-def test_a_name_in_one_part_of_a_cycle_is_withheld_in_all():
+def test_a_name_in_one_part_of_a_cycle_is_redacted_in_all_parts():
     derived = {
         "input": {"note": "Put Mbeki's plans in a folder."},
         "reasoning": {"by": "approved by Thandeka Mbeki"},

@@ -43,7 +43,7 @@ from support.properties import given, settings, some
 
 
 def retained(items, retention, now):
-    """Return the items that are kept by a retention policy."""
+    """The items that a retention policy retains."""
     return memory.retained(items, *_bounds(retention, now), now)
 
 

@@ -96,7 +96,7 @@ def test_all_source_types(tmp_path, monkeypatch):
     assert cycle.state.environmental_data["errors"] == []
 
 
-def test_a_source_that_acts_is_asked_once_under_its_key_and_within_its_limit():
+def test_a_source_with_side_effects_is_read_once_under_its_key_and_within_its_limit():
     store, hourly = MemoryStore(), {"maxRuns": 1, "perMs": 3_600_000}
     with serving({"/claim": of_json({"job": 7}), "/look": of_json({"rate": 5})}) as server:
         spec = spec_of(
@@ -126,7 +126,7 @@ def test_a_source_that_acts_is_asked_once_under_its_key_and_within_its_limit():
         assert error["error"].startswith("the limit of 'sense/claim' is reached")
 
 
-def test_nothing_that_acts_is_asked_once_another_process_runs_the_agent():
+def test_no_source_with_side_effects_is_read_once_another_process_runs_the_agent():
     async def lost():
         raise LeaseError("another process")
 

@@ -25,7 +25,7 @@ def project(tmp_path, monkeypatch):
 
 
 async def _status_of(name):
-    """Return an agent's status and last cycle; this process may still know agents of other tests."""
+    """An agent's status and last cycle; this process may still have agents of other tests."""
     return next((one.status, one.last.number) for one in await Agents().all() if one.name == name)
 
 
@@ -92,7 +92,7 @@ def test_a_second_event_loop_is_refused(storage):
     assert run(main()) == 2
 
 
-def test_two_threads_never_run_one_agent_at_once():
+def test_two_threads_never_run_the_same_agent_in_parallel():
     world, is_in, goes_on = World(), Event(), Event()
 
     def look():

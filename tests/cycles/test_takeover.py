@@ -117,7 +117,7 @@ def done_in(folder):
 
 @pytest.fixture
 def distant(postgres_server, postgres):
-    """Return the URL of a database that is so many milliseconds away."""
+    """The URL of a database with a latency in milliseconds."""
     links = []
 
     def distant(milliseconds):

@@ -25,7 +25,7 @@ async def traced(agent, number):
 
 
 def said(found):
-    """Return the step, the last message and the reply of each call."""
+    """The step, the last message and the reply of each call."""
     return [(call.step, call.exchange.request[-1].text, call.exchange.reply[0].text) for call in found.calls]
 
 

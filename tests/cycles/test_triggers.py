@@ -23,7 +23,7 @@ async def none(topic):
 
 
 async def fires(triggers, seconds=0.05):
-    """Return the trigger that fires soon, or None."""
+    """The trigger that fires soon, or None."""
     try:
         return await asyncio.wait_for(triggers.next(), seconds)
     except TimeoutError:
@@ -283,7 +283,7 @@ def test_a_webhook_needs_a_source_that_takes_its_messages():
 
 
 @pytest.mark.parametrize("triggers", [[], [ManualTrigger(type="manual")]])
-def test_manual_cycles_start_at_once(triggers):
+def test_manual_cycles_start_immediately(triggers):
     assert run(Triggers("a", triggers, None).next()) == "manual"
 
 

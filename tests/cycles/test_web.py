@@ -150,8 +150,8 @@ def test_an_unreadable_store_is_reported(project, path):
     async def main():
         await ran_cycles(1)
         async with visited() as client:
-            for beside in (project / ".redraft").glob("redraft.db-*"):
-                beside.unlink()
+            for file in (project / ".redraft").glob("redraft.db-*"):
+                file.unlink()
             (project / ".redraft" / "redraft.db").write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
             return await client.get(path)
 
@@ -208,7 +208,7 @@ def test_an_unreachable_long_term_storage_is_reported(project, monkeypatch):
 
 
 def seen(*paths, cycles=5, **options):
-    """Return the answers of an agent's pages after it has run."""
+    """The responses of an agent's pages after it has run."""
 
     async def main():
         await ran_cycles(cycles, **options)

@@ -62,13 +62,13 @@ def memory(*ids, cycle=1):
 
 
 def cycle(number, *ids):
-    """Return what a cycle saves: its record, and the memory with these items."""
+    """The records that a cycle saves: its own, and the memory with these items."""
     record = CycleRecord(number, datetime.now(UTC), status="finished", id=f"C{number}")
     return [memory(*ids, cycle=number), stored_cycle(record)]
 
 
 async def stored(store):
-    """Return the numbers of the stored cycles, and the ids in the stored memory."""
+    """The numbers of the stored cycles, and the ids in the stored memory."""
     cycles = await store.find("cycle")
     found = await stored_memory(store)
     return [record.data["number"] for record in cycles], [each["id"] for each in found.of("patterns")]
