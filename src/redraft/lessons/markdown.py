@@ -34,13 +34,13 @@ _HEADING = re.compile(r"#{1,6}\s+(\S.*)")
 _CONFLICT = re.compile(r"(?:<{7}|>{7})(?:\s|$)")
 """The first or the last line of a conflict that git could not merge."""
 _ESCAPED = re.compile(rf"\\+(?:#{{1,6}}\s|{_CONFLICT.pattern})")
-# Text that YAML reads as itself, without quotes.
+# Text that needs no quotes in YAML.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
 _NOT_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 
 
 def with_front(values: Mapping[str, Any], body: str) -> str:
-    """Return a body with front matter before it, without empty values."""
+    """A body with front matter before it, without empty values."""
     front = "".join(
         f"{_scalar(name)}: {_scalar(value)}\n" for name, value in values.items() if value not in ("", [])
     )
@@ -48,18 +48,18 @@ def with_front(values: Mapping[str, Any], body: str) -> str:
 
 
 def section(heading: str, text: str, headings: Collection[str]) -> str:
-    """Return a heading with a text, escaping lines that would be read as one of the headings."""
+    """A heading with a text; lines that would be read as one of the headings are escaped."""
     lines = without_invisible(text).strip().split("\n")
     return f"## {heading}\n" + "\n".join(_escaped(line, headings) for line in lines)
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, without invisible characters."""
+    """A text on a single line, without invisible characters."""
     return " ".join(without_invisible(text).split())
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a file, whatever they end with, without a byte order mark."""
+    """The lines of a file, with any line endings, without a byte order mark."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -72,10 +72,10 @@ def check_merged(lines: Sequence[str], file: str) -> None:
 
 
 def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) -> tuple[dict[str, Any], int]:
-    """Return the front matter, and the index of the line after it.
+    """The front matter, and the index of the line after it.
 
-    `problem` returns what is wrong with a key and its value, or an empty string. Raises `LessonFileError`
-    with the line.
+    `problem` returns the problem of a key and its value, or an empty string. Raises `LessonFileError` with
+    the line.
     """
     check_merged(lines, file)
     if lines[0].rstrip() != _FENCE:
@@ -97,7 +97,7 @@ def front_of(lines: list[str], file: str, problem: Callable[[Any, Any], str]) ->
 
 
 def wrong_tools(value: Any) -> str:
-    """Return what is wrong with a list of tools, or an empty string."""
+    """The problem of a list of tools; empty if there is none."""
     if isinstance(value, list) and all(isinstance(tool, str) for tool in cast("list[Any]", value)):
         return ""
     return f"tools must be a list of names, got {value!r}."
@@ -106,18 +106,18 @@ def wrong_tools(value: Any) -> str:
 def sections_of(
     lines: list[str], start: int, file: str, headings: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Return the title, and the text under each heading that is found, by the casefolded heading.
+    """The title, and the text under each heading in the file, by the casefolded heading.
 
     Raises `LessonFileError` with the line.
     """
-    title, found = "", dict[str, list[str]]()
+    title, sections = "", dict[str, list[str]]()
     current: list[str] | None = None
     for number, line in enumerate(lines[start:], start + 1):
         heading = _heading(line, headings)
-        if heading in found:
+        if heading in sections:
             raise LessonFileError(f"Duplicate heading {line.strip()!r}.", file=file, line=number)
         if heading:
-            current = found[heading] = []
+            current = sections[heading] = []
         elif current is not None:
             current.append(line[1:] if _ESCAPED.match(line) else line)
         elif not title and line.startswith("# "):
@@ -126,23 +126,27 @@ def sections_of(
             raise LessonFileError(
                 f"{line.strip()!r} comes before the first heading of a lesson.", file=file, line=number
             )
-    return title, {heading: "\n".join(text).strip() for heading, text in found.items()}
+    return title, {heading: "\n".join(text).strip() for heading, text in sections.items()}
 
 
 def heading_in(line: str) -> str:
-    """Return the text of a heading below the title, casefolded; empty for any other line."""
+    """The text of a heading below the title, casefolded; empty for any other line."""
     return "" if line.startswith("# ") else _heading_text(line)
 
 
 def _heading_text(line: str) -> str:
-    found = _HEADING.fullmatch(line.rstrip())
-    return found[1].rstrip("#").rstrip().casefold() if found else ""
+    match = _HEADING.fullmatch(line.rstrip())
+    return match[1].rstrip("#").rstrip().casefold() if match else ""
 
 
 def _heading(line: str, headings: Collection[str]) -> str:
-    """Return which of the headings a line is, whatever punctuation it ends with; empty if it is none."""
+    """The heading in a line, whatever its punctuation at the end; empty if there is none."""
     heading = _heading_text(line).rstrip(" ?:.!")
-    return next((one for one in (heading, f"{heading}?") if one in headings), "") if heading else ""
+    return (
+        next((candidate for candidate in (heading, f"{heading}?") if candidate in headings), "")
+        if heading
+        else ""
+    )
 
 
 def _escaped(line: str, headings: Collection[str]) -> str:
@@ -194,10 +198,9 @@ _HEADINGS = {heading.casefold() for kind in KINDS.values() for heading in headin
 
 
 def render(lesson: Lesson) -> str:
-    """Return the text of a lesson's file.
+    """The text of a lesson's file.
 
-    Invisible characters are removed, and a backslash is put before lines that would be headings of the
-    protocol.
+    Invisible characters are removed, and lines that would be headings of the protocol get a backslash.
     """
     body = _body(lesson)
     front: dict[str, Any] = {
@@ -223,7 +226,7 @@ def _body(lesson: Lesson) -> str:
 
 
 def unknown_keys(lesson: Lesson) -> list[str]:
-    """Say of each entry of a lesson's front matter that has no meaning, and which key may be meant."""
+    """A message about each unknown entry of a lesson's front matter, with the key that may be meant."""
     others: dict[str, Any] = json.loads(lesson.others or "{}")
     near = {key: get_close_matches(key, _KEYS, n=1) for key in others}
     return [
@@ -233,33 +236,33 @@ def unknown_keys(lesson: Lesson) -> list[str]:
 
 
 def hash_of(body: str) -> str:
-    """Return a hash that shows whether the text of a lesson has been changed by hand."""
+    """A hash that shows whether the text of a lesson has been changed by hand."""
     return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @lru_cache(512)  # the same few files are read before and after every run
 def parse(text: str, lesson_id: str, agent: str, written: datetime | None = None) -> Lesson:
-    """Return the lesson in the text of a file.
+    """The lesson in the text of a file.
 
-    A file needs no more than the headings: the kind follows from them, the day from the file name or else
-    from `written`, and the lesson is active. A file without a time, which earlier versions wrote, has that of
-    `written` if it is of the same day. Raises `LessonFileError` with the line if the text is invalid.
+    A file needs only the headings: the kind follows from them, the day from the file name or else from
+    `written`, and the lesson is active. A file of an earlier version, without a time, has the time of
+    `written` if that is on the same day. Raises `LessonFileError` with the line if the text is invalid.
     """
     lines = lines_of(text)
     front, start = front_of(lines, lesson_id, _problem)
     title, sections = sections_of(lines, start, lesson_id, _HEADINGS)
     content = _content(front.get("kind"), sections, lesson_id)
-    found = _TITLE.fullmatch(title)
+    match = _TITLE.fullmatch(title)
     stem = lesson_id.rpartition("/")[2]
     is_dated = _DATED.match(stem) is not None
-    if found or is_dated or written is None:
-        where = "the title" if found else "the name of the file"
-        day = _day(found[1] if found else stem[:10], where, lesson_id, start + 1)
+    if match or is_dated or written is None:
+        where = "the title" if match else "the name of the file"
+        day = _day(match[1] if match else stem[:10], where, lesson_id, start + 1)
     else:
         day = written.date()
     times = (None if AT not in front else datetime.fromisoformat(str(front[AT])), written)
     agent = front.get("agent", agent)
-    summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
+    summary = match[2].removeprefix(f"{one_line(agent)} - ") if match else title.removeprefix("# ")
     named = stem[11:] if is_dated else stem
     others = {str(key): value for key, value in front.items() if key not in _KEYS}
     return Lesson(
@@ -271,7 +274,7 @@ def parse(text: str, lesson_id: str, agent: str, written: datetime | None = None
         confidence=front.get("confidence", CONFIDENCE),
         status=front.get("status", "active"),
         id=lesson_id,
-        # A person who changes the day in the title makes the time that goes with the old day void.
+        # If a person changes the day in the title, the time of the old day is void.
         at=next((at for at in times if at is not None and at.date() == day), None),
         others=json.dumps(others, ensure_ascii=False, default=str) if others else "",
         **{name: front[name] for name in _TEXTS if name in front and name != "agent"},
@@ -288,7 +291,7 @@ def _day(text: str, where: str, file: str, line: int) -> date:
 
 
 def _problem(key: Any, value: Any) -> str:
-    """Return what is wrong with an entry of the front matter, or an empty string."""
+    """The problem of an entry of the front matter; empty if there is none."""
     choices = {"kind": tuple(KINDS), "status": STATUSES, "trust": TRUSTS}.get(key)
     if choices is not None and value not in choices:
         return f"Unknown {key} {value!r}; {nearest(str(value), choices)}"
@@ -326,7 +329,7 @@ def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Co
 
 
 def _form_of(sections: dict[str, str]) -> type[Content] | None:
-    """Return the kind whose headings are all found; of two, the one with more headings."""
+    """The kind whose headings are all present; of several, the kind with the most headings."""
     fitting = [form for form in KINDS.values() if _needed(form) <= set(sections)]
     return max(fitting, key=lambda form: len(_needed(form)), default=None)
 
@@ -344,10 +347,13 @@ _EMPTY_ENTRY = re.compile(r"^[a-z_]+:[ \t]*\n", re.MULTILINE)
 
 
 def template(kind: LessonKind, agent: str) -> str:
-    """Return the text of a lesson's file to be filled in, with a hint under each heading."""
+    """The text of a lesson's file to be filled in, with a hint under each heading."""
     what = _TITLED.get(kind, "Reflection")
     parts = [f"# {what}: {datetime.now(UTC).date()} - {agent} - {TITLE}"]
-    parts += [f"## {one.metadata['heading']}\n> {one.metadata['hint']}\n" for one in fields(KINDS[kind])]
+    parts += [
+        f"## {form_field.metadata['heading']}\n> {form_field.metadata['hint']}\n"
+        for form_field in fields(KINDS[kind])
+    ]
     return f"---\nkind: {kind}\ntask:\ntask_type:\ntools: []\nerror:\n---\n" + "\n\n".join(parts)
 
 
@@ -357,12 +363,12 @@ def parse_draft(text: str, file: str, agent: str) -> Lesson:
     Raises `LessonFileError` with the line.
     """
     text = text.replace("\r\n", "\n")
-    found = _FRONT.match(text)
-    front, body = ("", text) if found is None else (found[0], text[found.end() :])
+    match = _FRONT.match(text)
+    front, body = ("", text) if match is None else (match[0], text[match.end() :])
     for form in KINDS.values():
-        for one in fields(form):
-            body = body.replace(f"> {one.metadata['hint']}\n", "\n")
-    # Comments in place of empty entries, so that line numbers stay the same.
+        for form_field in fields(form):
+            body = body.replace(f"> {form_field.metadata['hint']}\n", "\n")
+    # Empty entries become comments, so that line numbers stay the same.
     lesson = parse(_EMPTY_ENTRY.sub("#\n", front) + body, file, agent, datetime.now(UTC))
     if TITLE in lesson.summary:
         raise LessonFileError(f"The title still says {TITLE!r}.", file=file)

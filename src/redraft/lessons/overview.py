@@ -1,4 +1,4 @@
-"""Overview: everything that an agent has learned, and the problems that a person should look at."""
+"""Overview: all lessons of an agent, and the problems that need a person."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A lesson that a person should look at, and why.
-
-    `broken`: its file can't be parsed. `duplicate`: it nearly repeats the lesson `other`. `hidden`: it is not
-    used, because it is quarantined, retired or superseded, or says what no lesson may. `disobeyed`: runs keep
-    failing at it although they are told. `ignored`: its front matter has a key without a meaning.
-    """
+    """A problem with a lesson that needs a person."""
 
     id: str
     what: Literal["broken", "duplicate", "hidden", "disobeyed", "ignored"]
+    """The type of the problem.
+
+    `broken`: the file can't be parsed. `duplicate`: the lesson nearly repeats the lesson `other`. `hidden`:
+    it is not used, because it is quarantined, retired or superseded, or contains what no lesson may contain.
+    `disobeyed`: runs with it keep failing in the same way. `ignored`: its front matter has an unknown key.
+    """
     why: str
     other: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The lessons of an agent, newest first and archived ones last, its rules and playbooks, and problems.
-
-    `archived_ids` are those of the whole archive, whether its lessons were read or not.
-    """
+    """The lessons of an agent, its rules and playbooks, and problems."""
 
     lessons: tuple[Lesson, ...]
+    """Newest first, archived lessons last."""
     archived_ids: frozenset[str]
+    """The ids of the whole archive, whether its lessons were read or not."""
     problems: tuple[Problem, ...]
     rules: tuple[Rule, ...]
     playbooks: tuple[Playbook, ...]
@@ -56,34 +56,38 @@ class Overview:
     ) -> Overview:
         """Read the documents of an agent.
 
-        Reads at most `archived` lessons of the archive, the newest by their names. Duplicates are looked for
-        among the newest `compared` lessons, by default among all but the archived ones. Raises `StoreError`
-        if the folder can't be read.
+        Reads at most `archived` lessons of the archive, the newest by their names. Duplicates are searched
+        among the newest `compared` lessons, by default among all lessons outside the archive. Raises
+        `StoreError` if the folder can't be read.
         """
         folder = LessonFolder(place, agent)
         entries = list(folder.entries())
-        archive = sorted((one for one in entries if one.archived), key=lambda one: one.id, reverse=True)
-        archived_ids = frozenset(one.id for one in archive)
+        archive = sorted(
+            (entry for entry in entries if entry.archived), key=lambda entry: entry.id, reverse=True
+        )
+        archived_ids = frozenset(entry.id for entry in archive)
         lessons: list[Lesson] = []
         problems: list[Problem] = []
-        chosen = [*(one for one in entries if not one.archived), *archive[:archived]]
+        chosen = [*(entry for entry in entries if not entry.archived), *archive[:archived]]
         for entry, _, lesson in folder.read_all(chosen):
             if isinstance(lesson, StoreError):
                 problems.append(_broken(lesson, entry.id))
             else:
                 lessons.append(lesson)
-        lessons.sort(key=lambda one: (one.id not in archived_ids, one.recency, one.id), reverse=True)
+        lessons.sort(
+            key=lambda lesson: (lesson.id not in archived_ids, lesson.recency, lesson.id), reverse=True
+        )
         rules, playbooks = Rules(folder.documents, agent), Playbooks(folder.documents, agent)
         for files, name in ((rules, RULES), (playbooks, PLAYBOOKS)):
             try:
                 problems += [_broken(error, f"{folder.name}/{name}") for error in files.broken()]
             except StoreError as error:  # none of it can be read
                 problems.append(_broken(error, f"{folder.name}/{name}"))
-        current = [one for one in lessons if one.id not in archived_ids]
+        current = [lesson for lesson in lessons if lesson.id not in archived_ids]
         problems += _problems_among(current[:compared][::-1])
         every_rule: list[Rule] = []
         active_playbooks: list[Playbook] = []
-        with suppress(StoreError):  # one of the problems
+        with suppress(StoreError):  # it is among the problems
             every_rule = [*rules.permanent(), *rules.proposed(), *rules.active(), *rules.due()]
         with suppress(StoreError):
             active_playbooks = playbooks.active()
@@ -96,12 +100,15 @@ class Overview:
         )
 
     def duplicate_of(self, lesson_id: str) -> Problem | None:
-        """Return the problem that a lesson nearly repeats an earlier one, if it does."""
-        return next((one for one in self.problems if (one.id, one.what) == (lesson_id, "duplicate")), None)
+        """The problem that a lesson nearly repeats an earlier lesson, if it does."""
+        return next(
+            (problem for problem in self.problems if (problem.id, problem.what) == (lesson_id, "duplicate")),
+            None,
+        )
 
 
 def _problems_among(lessons: Sequence[Lesson]) -> Iterator[Problem]:
-    """Yield lessons that are not used, and active ones that are disobeyed or nearly repeat an earlier one."""
+    """Yield lessons that are not used, are disobeyed, or nearly repeat an earlier lesson."""
     active = [lesson for lesson in lessons if lesson.status == "active"]
     for lesson in lessons:
         yield from (Problem(lesson.id, "ignored", why) for why in unknown_keys(lesson))

@@ -1,4 +1,4 @@
-"""Playbooks: the steps in which tasks were done before."""
+"""Playbooks: the steps of earlier tasks."""
 
 from __future__ import annotations
 
@@ -32,33 +32,36 @@ if TYPE_CHECKING:
 Ending = Literal["success", "failure"]
 
 MOST_PLAYBOOKS = 100
-"""Active playbooks of an agent."""
+"""Maximum active playbooks of an agent."""
 LIFE: dict[Ending, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
-"""How long a playbook stays active; failures are worth remembering for longer."""
+"""How long a playbook stays active; failures are worth longer than successes."""
 REPLAYED = 3
-"""Playbooks that are recalled for a task."""
+"""Maximum playbooks that are recalled for a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Playbook:
     """Steps to replay or, if they ended in a failure, to avoid.
 
-    `title` names the lesson or its task, `strategy` the idea behind the steps. `lesson` is the id of its
-    lesson, `source` that of the run. `id` is `<agent>/playbooks/<stem>`, empty until the playbook is stored.
     Raises `ConfigError` without steps or strategy.
     """
 
     title: str
+    """The lesson or its task."""
     steps: tuple[str, ...]
     strategy: str
+    """The idea behind the steps."""
     outcome: Ending
     agent: str
     day: date
     task_type: str = ""
     tools: tuple[str, ...] = ()
     lesson: str = ""
+    """The id of its lesson."""
     source: str = ""
+    """The id of its run."""
     id: str = ""
+    """`<agent>/playbooks/<stem>`; empty until the playbook is stored."""
 
     def __post_init__(self) -> None:
         if not self.steps or not all(step.strip() for step in self.steps):
@@ -74,10 +77,10 @@ class Playbook:
 class Playbooks:
     """The playbooks of one agent, as documents in the folder `<agent>/playbooks`.
 
-    `place` is where the documents of all agents are; a path is that of a folder such as `memory`. At most a
-    hundred are active, successes for four weeks and failures for eight; then they move to the archive of
-    their year. Writes are atomic, and many processes may write at once. `today` returns the day. Raises
-    `StoreError` if a document can't be read or written.
+    `place` holds the documents of all agents: `Documents`, or the path of a folder such as `memory`. At most
+    a hundred playbooks are active, successes for four weeks and failures for eight; then they move to the
+    archive of their year. Writes are atomic, and many processes may write concurrently. `today` returns the
+    day. Raises `StoreError` if a document can't be read or written.
     """
 
     def __init__(
@@ -89,46 +92,46 @@ class Playbooks:
         self._today = today
 
     def add(self, playbook: Playbook) -> Playbook:
-        """Write a playbook, its secrets withheld; return it, or the same one if it is known.
+        """Write a playbook with its secrets withheld, unless the same playbook exists.
 
         Archives others to make room. Raises `ConfigError` for content that no lesson may contain, and
         `LessonFileError` if the folder is not a folder.
         """
         clean = _checked(playbook)
         with self._documents.locked(self._folder):
-            for known in self._playbooks():
-                if _is_same(known, clean):
-                    return known
+            for existing in self._playbooks():
+                if _is_same(existing, clean):
+                    return existing
             stem = f"{clean.day}-{short_title(clean.title)}"
             name = self._documents.add(f"{self._folder}/{stem}", render_playbook(clean))
             self._archive()
         return replace(clean, id=name)
 
     def active(self) -> list[Playbook]:
-        """Return the unexpired playbooks, newest first."""
-        return [one for one in self._playbooks() if not self._has_expired(one)]
+        """The unexpired playbooks, newest first."""
+        return [playbook for playbook in self._playbooks() if not self._has_expired(playbook)]
 
     def for_task(self, task_type: str, k: int = REPLAYED) -> list[Playbook]:
-        """Return at most `k` playbooks for a type of task, newest first, or none without a type.
+        """At most `k` playbooks for a type of task, newest first; none without a type.
 
-        If there is one of a failure, it is among them.
+        If there are playbooks of failures, at least one is included.
         """
-        fitting = [one for one in self.active() if task_type and one.task_type == task_type]
+        fitting = [playbook for playbook in self.active() if task_type and playbook.task_type == task_type]
         chosen = fitting[:k]
-        failure = next((one for one in fitting if one.outcome == "failure"), None)
+        failure = next((playbook for playbook in fitting if playbook.outcome == "failure"), None)
         if chosen and failure is not None and failure not in chosen:
             chosen[-1] = failure
         return chosen
 
     def broken(self) -> list[LessonFileError]:
-        """Return an error for each document that is not a playbook, or for the folder."""
+        """An error for each document that is not a playbook, or for the folder."""
         try:
-            return [one for _, _, one in self._read() if isinstance(one, LessonFileError)]
+            return [error for _, _, error in self._read() if isinstance(error, LessonFileError)]
         except LessonFileError as error:
             return [error]
 
     def archive(self) -> list[str]:
-        """Archive expired playbooks, and the oldest beyond a hundred; return their ids."""
+        """Archive expired playbooks, and the oldest beyond a hundred, and list their ids."""
         if not self._playbooks():
             return []
         with self._documents.locked(self._folder):
@@ -139,63 +142,63 @@ class Playbooks:
         if not self._playbooks():
             return []
         with self._documents.locked(self._folder):
-            taught = [one for one in self._playbooks() if lesson and one.lesson == lesson]
+            taught = [playbook for playbook in self._playbooks() if lesson and playbook.lesson == lesson]
             self._move(taught)
         return taught
 
     def erase(
         self,
-        is_wanted: Callable[[str, str, str], bool],
+        matches: Callable[[str, str, str], bool],
         *,
         on_unreadable: Callable[[str, StoreError], None],
         check: bool = False,
     ) -> list[str]:
-        """Delete each document for which `is_wanted(text, run, lesson)`, archived or broken ones included.
+        """Delete each document for which `matches(text, run, lesson)`, including archived and broken ones.
 
-        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each document that is left
-        out, or the folder.
+        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each document that can't be
+        read, or the folder.
         """
-        found: list[Entry] = []
+        matching: list[Entry] = []
         try:
-            for entry, text, known in self._read(archived=True):
-                if not text and isinstance(known, StoreError):
-                    on_unreadable(entry.place, known)
+            for entry, text, playbook in self._read(archived=True):
+                if not text and isinstance(playbook, StoreError):
+                    on_unreadable(entry.place, playbook)
                     continue
-                taught = (known.source, known.lesson) if isinstance(known, Playbook) else ("", "")
-                if is_wanted(text, *taught):
-                    found.append(entry)
+                taught = (playbook.source, playbook.lesson) if isinstance(playbook, Playbook) else ("", "")
+                if matches(text, *taught):
+                    matching.append(entry)
         except StoreError as error:
             on_unreadable(self._documents.place(self._folder), error)
             return []
-        if found and not check:
+        if matching and not check:
             with self._documents.locked(self._folder):
-                for entry in found:
+                for entry in matching:
                     self._documents.delete(entry)
-        return sorted(one.id for one in found)
+        return sorted(entry.id for entry in matching)
 
     def _archive(self) -> list[str]:
         playbooks = self._playbooks()
-        expired = [one for one in playbooks if self._has_expired(one)]
-        unexpired = [one for one in playbooks if not self._has_expired(one)]
+        expired = [playbook for playbook in playbooks if self._has_expired(playbook)]
+        unexpired = [playbook for playbook in playbooks if not self._has_expired(playbook)]
         return self._move([*expired, *unexpired[MOST_PLAYBOOKS:]])
 
     def _move(self, playbooks: list[Playbook]) -> list[str]:
-        for one in playbooks:
-            entry = self._documents.entry(one.id)
-            if entry is not None:  # a person may just have removed it
-                self._documents.archive(entry, one.day.year)
-        return [one.id for one in playbooks]
+        for playbook in playbooks:
+            entry = self._documents.entry(playbook.id)
+            if entry is not None:  # a person may have removed it just now
+                self._documents.archive(entry, playbook.day.year)
+        return [playbook.id for playbook in playbooks]
 
     def _playbooks(self) -> list[Playbook]:
-        """Return the playbooks outside the archive, newest first."""
-        with suppress(LessonFileError):  # `broken` returns it
-            return [one for _, _, one in self._read() if isinstance(one, Playbook)]
+        """The playbooks outside the archive, newest first."""
+        with suppress(LessonFileError):  # `broken` reports it
+            return [playbook for _, _, playbook in self._read() if isinstance(playbook, Playbook)]
         return []
 
     def _read(self, *, archived: bool = False) -> Iterator[tuple[Entry, str, Playbook | StoreError]]:
-        """Yield documents, newest first, with their texts and playbooks, or why one can't be read."""
+        """Yield documents, newest first, with their texts and playbooks, or with their errors."""
         entries = list(self._documents.entries(self._folder, archived=archived))
-        entries.sort(key=lambda one: (one.stem[:10], one.changed_ns), reverse=True)
+        entries.sort(key=lambda entry: (entry.stem[:10], entry.changed_ns), reverse=True)
         return parsed(
             self._documents,
             entries,
@@ -223,8 +226,12 @@ def _checked(playbook: Playbook) -> Playbook:
     return clean
 
 
-def _is_same(one: Playbook, other: Playbook) -> bool:
-    return (one.task_type, one.outcome, one.steps) == (other.task_type, other.outcome, other.steps)
+def _is_same(playbook: Playbook, other: Playbook) -> bool:
+    return (playbook.task_type, playbook.outcome, playbook.steps) == (
+        other.task_type,
+        other.outcome,
+        other.steps,
+    )
 
 
 _KEYS = ("task_type", "tools", "lesson", "source", "agent")
@@ -235,7 +242,7 @@ _STEP = re.compile(r"\s*(?:\d+[.)]|[-*])(|\s.*)")
 
 
 def render_playbook(playbook: Playbook) -> str:
-    """Return the text of a playbook's file."""
+    """The text of a playbook's file."""
     steps = "\n".join(f"{number}. {one_line(step)}" for number, step in enumerate(playbook.steps, 1))
     parts = [
         f"# Playbook: {playbook.day} - {one_line(playbook.agent)} - {one_line(playbook.title)}",
@@ -255,7 +262,7 @@ def render_playbook(playbook: Playbook) -> str:
 
 @lru_cache(512)  # the same few files are read before every run
 def parse_playbook(text: str, file: str, agent: str) -> Playbook:
-    """Parse the text of a playbook's file, which needs no more than the three headings.
+    """Parse the text of a playbook's file, which needs only the three headings.
 
     Raises `LessonFileError` with the line if the text is invalid.
     """
@@ -266,10 +273,10 @@ def parse_playbook(text: str, file: str, agent: str) -> Playbook:
         if not sections.get(heading.casefold()):
             raise LessonFileError(f"There is nothing under '## {heading}'.", file=file, line=1)
     stem = file.rpartition("/")[2]
-    found = _TITLE.fullmatch(title)
-    day = found[1] if found else stem[:10]
+    match = _TITLE.fullmatch(title)
+    day = match[1] if match else stem[:10]
     agent = front.get("agent", agent)
-    summary = found[2].removeprefix(f"{one_line(agent)} - ") if found else title.removeprefix("# ")
+    summary = match[2].removeprefix(f"{one_line(agent)} - ") if match else title.removeprefix("# ")
     steps = _steps(sections[_STEPS.casefold()])
     if not steps:
         raise LessonFileError(f"There is no step under '## {_STEPS}'.", file=file)
@@ -290,7 +297,7 @@ def parse_playbook(text: str, file: str, agent: str) -> Playbook:
 
 
 def _problem(key: Any, value: Any) -> str:
-    if key not in _KEYS:  # a playbook's file is never written again
+    if key not in _KEYS:  # unknown keys are never lost, since a playbook's file is never rewritten
         return ""
     if key == "tools":
         return wrong_tools(value)
@@ -298,11 +305,11 @@ def _problem(key: Any, value: Any) -> str:
 
 
 def _steps(text: str) -> tuple[str, ...]:
-    """Return the items of a list, with continuation lines joined."""
+    """The items of a list, with continuation lines joined."""
     steps: list[str] = []
     for line in text.split("\n"):
-        if found := _STEP.fullmatch(line):
-            steps.append(found[1].strip())
+        if match := _STEP.fullmatch(line):
+            steps.append(match[1].strip())
         elif steps:
             steps[-1] = f"{steps[-1]} {line.strip()}".strip()
         elif line.strip():

@@ -1,4 +1,4 @@
-"""Recurrence: which lessons are about what has just failed."""
+"""Recurrence: match lessons with a failure that has just happened."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from redraft.protocols import Mistake
 
 CANDIDATES = 8
-"""Lessons that share words with a mistake, of which those that match it are chosen."""
+"""Lessons with words of a mistake, among which the matching ones are chosen."""
 MOST_MATCHING = 2
 SAME_ERROR, FEWEST_WORDS = 0.6, 3
-"""The share of the words of the shorter of two errors from which they are the same error, and how many."""
+"""Two errors are the same with this share of the shorter error's words, and this many words, in common."""
 SHARED_NAMES = 2
-"""Identifiers in common by which errors match on their own; with fewer, their words count, too."""
+"""Errors match with this many identifiers in common; with fewer, their words count, too."""
 RELATED = 0.25
-"""The share of words by which errors match that have one identifier in common."""
+"""Errors with a single identifier in common match with this share of words in common."""
 
 
 def query_of(mistake: Mistake, agent: str | None, now: datetime) -> LessonQuery:
-    """Return the query for the lessons that may be about a mistake."""
+    """The query for the lessons that may be about a mistake."""
     return LessonQuery(
         "",
         tools=(mistake.tool,) if mistake.tool else (),
@@ -48,51 +48,52 @@ def query_of(mistake: Mistake, agent: str | None, now: datetime) -> LessonQuery:
 
 
 def matching_lessons(mistake: Mistake, candidates: Iterable[LessonMatch]) -> list[LessonMatch]:
-    """Return the lessons that are about a mistake, best first, each with the reason why it matches."""
+    """The lessons that are about a mistake, best first, each with the reason for the match."""
     errors = [ErrorText(error) for error in mistake.errors]
     matching: list[tuple[int, LessonMatch]] = []
-    for found in candidates:
-        if found.lesson.kind == "decision":  # no failure taught it
+    for candidate in candidates:
+        if candidate.lesson.kind == "decision":  # no failure taught it
             continue
-        rank, reason = _match(mistake, errors, found.lesson)
+        rank, reason = _match(mistake, errors, candidate.lesson)
         if reason:
-            doubt = f"; {found.reason}" if found.lesson.status != "active" else ""
-            matching.append((rank, replace(found, reason=f"{reason}{doubt}")))
-    matching.sort(key=lambda one: -one[0])
-    return [found for _, found in matching[:MOST_MATCHING]]
+            doubt = f"; {candidate.reason}" if candidate.lesson.status != "active" else ""
+            matching.append((rank, replace(candidate, reason=f"{reason}{doubt}")))
+    matching.sort(key=lambda ranked: -ranked[0])
+    return [match for _, match in matching[:MOST_MATCHING]]
 
 
 def _match(mistake: Mistake, errors: Sequence[ErrorText], lesson: Lesson) -> tuple[int, str]:
-    """Return how closely a lesson matches a mistake, and by what; an empty reason if it does not."""
+    """The rank of a lesson for a mistake, and the reason for the match; empty if it does not match."""
     content = [str(getattr(lesson.content, name)) for name in headings_of(type(lesson.content))]
-    said = ErrorText("\n".join([lesson.error, *content]))
+    lesson_text = ErrorText("\n".join([lesson.error, *content]))
     reasons: list[str] = []
     rank = 0
-    if names := next((names for one in errors if (names := one.shared_names(said))), ()):
+    if names := next((names for error in errors if (names := error.shared_names(lesson_text))), ()):
         reasons.append(f"names {', '.join(names[:3])}")
         rank += 2
-    if any(one.is_same(ErrorText(lesson.error)) for one in errors):
+    if any(error.is_same(ErrorText(lesson.error)) for error in errors):
         reasons.append("same error")
         rank += 2
-    if any(one.phrase in said.phrase for text in mistake.requirements if (one := ErrorText(text)).phrase):
+    requirements = map(ErrorText, mistake.requirements)
+    if any(text.phrase in lesson_text.phrase for text in requirements if text.phrase):
         reasons.append("same requirement")
         rank += 1
-    elif criterion := next((one for one in mistake.criteria if said.names_criterion(one)), ""):
+    elif criterion := next((name for name in mistake.criteria if lesson_text.names_criterion(name)), ""):
         reasons.append(f"same criterion {criterion!r}")
         rank += 1
-    if mistake.tool and _is_about_tool(lesson, said, mistake.tool):
+    if mistake.tool and _is_about_tool(lesson, lesson_text, mistake.tool):
         reasons.append(f"tool {mistake.tool}")
         rank += 1
     elif mistake.tool and lesson.tools and normalized(mistake.tool) not in map(normalized, lesson.tools):
-        return 0, ""  # the error of another tool, whatever it says
+        return 0, ""  # an error of another tool, whatever its text
     return rank, "; ".join(reasons)
 
 
-def _is_about_tool(lesson: Lesson, said: ErrorText, tool: str) -> bool:
-    """Return whether a lesson is about a tool: its only one, or one that it names by an identifier."""
-    if [normalized(one) for one in lesson.tools] == [normalized(tool)]:
+def _is_about_tool(lesson: Lesson, lesson_text: ErrorText, tool: str) -> bool:
+    """Whether a lesson is about a tool: its only tool, or an identifier in its text."""
+    if [normalized(name) for name in lesson.tools] == [normalized(tool)]:
         return True
-    return bool(names_in(tool)) and tokens_of(tool)[0] in said.words
+    return bool(names_in(tool)) and tokens_of(tool)[0] in lesson_text.words
 
 
 # --- the words of an error ----------------------------------------------------------------------------------
@@ -105,9 +106,9 @@ _COMMON = frozenset(
     )
 )
 _GENERAL = frozenset(name.lower() for name in vars(builtins)) | {"traceback", "stdin", "stdout", "stderr"}
-"""Names that any error may have."""
+"""Names that any error may contain."""
 _TYPE = re.compile(r"(?:error|exception|warning)$")
-"""The end of the name of a type of error, which many unlike errors share."""
+"""The end of the name of an error type, which many different errors share."""
 _QUOTES = "`'\""
 
 
@@ -123,7 +124,7 @@ class ErrorText:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Its words that say something, with each identifier as one token."""
+        """Its significant words, with each identifier as a single token."""
         written = set(map(folded, self.names.values()))
         return frozenset(
             word
@@ -137,7 +138,7 @@ class ErrorText:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Its identifiers by token, without those that any error may have, such as `ValueError`."""
+        """Its identifiers by token, without those that any error may contain, such as `ValueError`."""
         return {
             tokens[0]: name
             for name in names_in(self._visible)
@@ -154,14 +155,14 @@ class ErrorText:
         return f" {words} " if words else ""
 
     def shared_names(self, other: ErrorText) -> tuple[str, ...]:
-        """Return the identifiers that two texts share, if they are enough for them to be about the same."""
+        """The identifiers that two texts share, if they suffice to show the same subject."""
         shared = [name for token, name in self.names.items() if token in other.names]
         if len(shared) >= min(SHARED_NAMES, len(self.names)) or self._overlap(other) >= RELATED:
             return tuple(sorted(shared))
         return ()
 
     def is_same(self, other: ErrorText) -> bool:
-        """Return whether two errors have most words in common, whatever values they name."""
+        """Whether two errors have most words in common, whatever values they name."""
         return len(self.words & other.words) >= FEWEST_WORDS and self._overlap(other) >= SAME_ERROR
 
     def _overlap(self, other: ErrorText) -> float:
@@ -169,7 +170,7 @@ class ErrorText:
         return len(self.words & other.words) / shorter if shorter else 0.0
 
     def names_criterion(self, criterion: str) -> bool:
-        """Return whether the text names a criterion: before a colon, in quotes, or by a name of its own."""
+        """Whether the text names a criterion: as a label, in quotes, or by a distinctive name."""
         name = " ".join(criterion.split())
         if not name:
             return False

@@ -1,4 +1,4 @@
-"""Retry with lessons: each attempt at a task gets what the earlier ones taught."""
+"""Retry with lessons: each attempt at a task gets the lessons of the earlier attempts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_RETRIES = 3
-"""Attempts after the first one, by default."""
+"""Default number of attempts after the first."""
 CALLS_WITH_FEEDBACK = 2
 
 T = TypeVar("T")
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Reflects(Protocol):
-    """What a chain of attempts needs of its lessons; implemented by `Lessons`."""
+    """Learns from failed attempts; implemented by `Lessons`."""
 
     async def reflect_on(self, outcome: Outcome, /) -> Lesson | None:
-        """Return the lesson that an outcome teaches; None if there is none."""
+        """The lesson that an outcome teaches; None if there is none."""
         ...
 
     async def approve(self, lesson_id: str, why: str, /) -> object:
@@ -63,23 +63,23 @@ async def retry_with_lessons(
     """Call `fn` with a task until it succeeds, reflecting on each failure.
 
     An attempt fails if `fn` raises an error, or if `succeeded`, called with its value, says so in any form
-    that an evaluator may return; by default, a `ReflectionResult` fails if it is not a success. A retry is
-    told what failed and what was learned, but not shown the failed output, which models tend to repeat. That
-    text is passed to the parameter `feedback` or `lessons` of `fn`, or else added to the task. A parameter
-    `attempt` gets the number of the attempt, from 1, and `temperature` None for the first one and 0.7 for
-    retries, or None if the model refuses a temperature. `Agent.run` has such a parameter. All functions may
-    be async or not.
+    that an evaluator may return; by default, a `ReflectionResult` fails if it is not a success. A retry gets
+    feedback on the failures and the lessons, but not the failed output, which models tend to repeat. The
+    feedback is passed to the parameter `feedback` or `lessons` of `fn`, or else added to the task. A
+    parameter `attempt` gets the number of the attempt, from 1; `temperature` gets None for the first attempt
+    and 0.7 for retries, or None if the model refuses a temperature. `Agent.run` has such a parameter. All
+    functions may be async or not.
 
-    An attempt gets all lessons of the chain, quarantined ones included; a lesson with which an attempt does
-    better is approved. It also gets earlier lessons about what has just failed, as `Lessons.advise_on` finds
-    them. If a reflection fails, this is logged, and the next attempt gets the error alone.
-    After `max_retries` retries, an `EscalationError` is raised, or passed to `on_escalate`, whose value is
-    returned. A `ConfigError` is raised at once, since no lesson can help.
+    An attempt gets all lessons of the chain, including quarantined ones; a lesson with which an attempt does
+    better is approved. It also gets earlier lessons on the same failure (see `Lessons.advise_on`). If a
+    reflection fails, this is logged, and the next attempt gets the error alone. After `max_retries` retries,
+    an `EscalationError` is raised, or passed to `on_escalate`, whose value is returned. A `ConfigError` is
+    raised immediately, since no lesson can help.
 
-    Feedback does not help every model: small ones solve more by answering the same prompt once more. With
-    `resample`, a task that checks judge is first retried twice without feedback, then with, which takes two
-    calls as well, a reflection and an answer, and then in the way that did better. Of attempts without
-    feedback, only the best is reflected on, before the next with feedback or in the end.
+    Feedback does not help every model: small models solve more tasks by answering the same prompt again. With
+    `resample`, a task that checks judge is first retried twice without feedback, then once with feedback,
+    which also takes two calls, a reflection and an answer, and then in the way that did better. Of attempts
+    without feedback, only the best is reflected on, before the next attempt with feedback or at the end.
     """
     check_count("max_retries", max_retries, 0)
     check_flag("resample", resample)
@@ -88,12 +88,12 @@ async def retry_with_lessons(
     call = _Call.of(fn, task)
     chain = _Chain(task if isinstance(task, PlainTask) else PlainTask(task), lessons)
     for number in range(1, max_retries + 2):
-        is_told = number > 1 and not (resample and is_resampled_next(chain.attempts))
-        if is_told:
+        has_feedback = number > 1 and not (resample and is_resampled_next(chain.attempts))
+        if has_feedback:
             await chain.reflect()
-        attempt = await _attempt(call, number, await chain.feedback() if is_told else "", succeeded)
-        if is_told:
-            await chain.approve_what_helped(attempt)
+        attempt = await _attempt(call, number, await chain.feedback() if has_feedback else "", succeeded)
+        if has_feedback:
+            await chain.approve_helpful(attempt)
         if attempt.succeeded:
             return attempt.value
         chain.add(attempt)
@@ -105,18 +105,19 @@ async def retry_with_lessons(
 
 
 def is_resampled_next(attempts: Sequence[_Attempt]) -> bool:
-    """Return whether the next attempt goes without feedback: in the way not tried yet, or that did better.
+    """Whether the next attempt gets no feedback: until that is as expensive, then if it does better.
 
-    Without feedback comes first, in as many retries as one with feedback has calls: its reflection is one. It
-    goes on while both do equally well. A judge's verdict is too noisy to ask for another answer until one is
-    accepted.
+    Retries without feedback come first, as many as a retry with feedback has calls, including its reflection.
+    They go on while both ways do equally well. Attempts with a judge always get feedback: its verdict is too
+    noisy to ask for answers until it accepts one.
     """
-    if not all(one.is_checked for one in attempts):
+    if not all(attempt.is_checked for attempt in attempts):
         return False
-    told, untold = [one for one in attempts if one.is_told], [one for one in attempts if not one.is_told]
-    if len(untold) <= CALLS_WITH_FEEDBACK:  # the first attempt is not a retry
+    informed = [attempt for attempt in attempts if attempt.has_feedback]
+    uninformed = [attempt for attempt in attempts if not attempt.has_feedback]
+    if len(uninformed) <= CALLS_WITH_FEEDBACK:  # the first attempt is not a retry
         return True
-    return bool(told) and not best_of(told).is_better_than(best_of(untold))
+    return bool(informed) and not best_of(informed).is_better_than(best_of(uninformed))
 
 
 @keyword_hints()
@@ -144,7 +145,7 @@ def retried_with_lessons(
                 resample=resample,
             )
 
-        # Without the signature: callers give the task alone.
+        # Without the signature: callers only pass the task.
         update_wrapper(retried, fn, ("__module__", "__name__", "__qualname__", "__doc__"))
         vars(retried).pop("__wrapped__")
         return retried
@@ -154,16 +155,14 @@ def retried_with_lessons(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The value of an attempt and the verdict on it, or its error; and whether it was given feedback.
-
-    `lesson` is what a failed attempt taught, None if nothing.
-    """
+    """The value of an attempt and the verdict on it, or its error."""
 
     value: Any = None
     verdict: ReflectionEvaluation | None = None
     error: Exception | None = None
-    is_told: bool = False
+    has_feedback: bool = False
     lesson: Lesson | None = None
+    """The lesson of a failed attempt."""
 
     @property
     def succeeded(self) -> bool:
@@ -171,7 +170,7 @@ class _Attempt:
 
     @property
     def is_checked(self) -> bool:
-        """Whether no model had a say in the verdict."""
+        """Whether no model took part in the verdict."""
         return self.verdict is None or self.verdict.usage.requests == 0
 
     @property
@@ -182,7 +181,7 @@ class _Attempt:
         return "" if self.verdict is None else render_critique(self.verdict)
 
     def is_better_than(self, earlier: _Attempt) -> bool:
-        """Return whether it succeeded, or scored more than an earlier one, beyond the noise."""
+        """Whether it succeeded, or scored higher than an earlier attempt by more than the noise."""
         if self.succeeded or self.verdict is None or earlier.verdict is None:
             return self.succeeded
         score, before = self.verdict.overall_score, earlier.verdict.overall_score
@@ -191,20 +190,26 @@ class _Attempt:
 
     @property
     def result(self) -> ReflectionResult | None:
-        """What it returned, if that is the result of a run."""
+        """Its value, if that is the result of a run."""
         return _result_in(self.value)
 
     def mistake(self, feedback: str) -> Mistake:
-        """Return what failed, for lessons about it to be found; `feedback` says so already."""
+        """The failure, for finding lessons about it; `feedback` states it already."""
         result = self.result
         if self.verdict is None or (result is not None and result.error is not None):
-            raised = self.error or (result and result.error)
-            return Mistake((f"{type(raised).__name__}: {raised}",), stated=(feedback,))
-        shown = self.verdict.for_writer()
-        named = (*(shown.unmet or ()), *(one.criterion for one in shown.issues if one.criterion))
-        required = () if result is None else missed_requirements(result.criteria, shown.issues)
+            error = self.error or (result and result.error)
+            return Mistake((f"{type(error).__name__}: {error}",), stated=(feedback,))
+        evaluation = self.verdict.for_writer()
+        named = (
+            *(evaluation.unmet or ()),
+            *(issue.criterion for issue in evaluation.issues if issue.criterion),
+        )
+        required = () if result is None else missed_requirements(result.criteria, evaluation.issues)
         return Mistake(
-            tuple(map(str, shown.issues)), tuple(dict.fromkeys(named)), tuple(required), stated=(feedback,)
+            tuple(map(str, evaluation.issues)),
+            tuple(dict.fromkeys(named)),
+            tuple(required),
+            stated=(feedback,),
         )
 
     def outcome(self, task: PlainTask) -> Outcome:
@@ -220,10 +225,10 @@ class _Attempt:
 
 
 def best_of(attempts: Sequence[_Attempt]) -> _Attempt:
-    """Return the attempt that did best; of equal ones, the earliest."""
+    """The best attempt; of equal attempts, the earliest."""
     best = attempts[0]
-    for one in attempts[1:]:
-        best = one if one.is_better_than(best) else best
+    for attempt in attempts[1:]:
+        best = attempt if attempt.is_better_than(best) else best
     return best
 
 
@@ -235,9 +240,9 @@ async def _attempt(
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 (any error can teach something)
-        return _Attempt(error=error, is_told=bool(feedback))
+        return _Attempt(error=error, has_feedback=bool(feedback))
     verdict = _own_verdict(value) if succeeded is None else evaluation_of(await awaited(succeeded)(value))
-    return _Attempt(value, verdict, is_told=bool(feedback))
+    return _Attempt(value, verdict, has_feedback=bool(feedback))
 
 
 def _result_in(value: Any) -> ReflectionResult | None:
@@ -245,7 +250,7 @@ def _result_in(value: Any) -> ReflectionResult | None:
 
 
 def _own_verdict(value: Any) -> ReflectionEvaluation:
-    """Return the verdict of a run on itself; any other value is a success, since nothing was raised."""
+    """The verdict of a run on itself; any other value is a success, since no error was raised."""
     result = _result_in(value)
     if result is None:
         return ReflectionEvaluation(1.0, satisfactory=True)
@@ -259,14 +264,15 @@ def _own_verdict(value: Any) -> ReflectionEvaluation:
 
 @dataclass(slots=True)
 class _Chain:
-    """The failed attempts at a task, with their outcomes and lessons; the first `settled` are dealt with."""
+    """The failed attempts at a task, with their outcomes and lessons."""
 
     task: PlainTask
     lessons: Reflects
     attempts: list[_Attempt] = field(default_factory=list[_Attempt])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     approved: set[str] = field(default_factory=set[str])
-    settled: int = 0
+    considered: int = 0
+    """The number of attempts that `reflect` has considered."""
 
     def add(self, attempt: _Attempt) -> None:
         """Add a failed attempt."""
@@ -275,11 +281,11 @@ class _Chain:
 
     async def reflect(self) -> None:
         """Reflect on the best of the attempts since the last reflection, if there are any."""
-        new = self.attempts[self.settled :]
+        new = self.attempts[self.considered :]
         if not new:
             return
-        number = self.settled + new.index(best_of(new))
-        self.settled = len(self.attempts)
+        number = self.considered + new.index(best_of(new))
+        self.considered = len(self.attempts)
         try:
             lesson = await self.lessons.reflect_on(self.outcomes[number])
         except Exception as error:  # noqa: BLE001 (the next attempt gets the error alone)
@@ -293,8 +299,8 @@ class _Chain:
             return
         self.attempts[number] = replace(self.attempts[number], lesson=lesson)
 
-    async def approve_what_helped(self, attempt: _Attempt) -> None:
-        """Approve the quarantined lessons of earlier attempts that this one did better than."""
+    async def approve_helpful(self, attempt: _Attempt) -> None:
+        """Approve the quarantined lessons of earlier attempts that did worse than this attempt."""
         for number, earlier in enumerate(self.attempts, 1):
             lesson = earlier.lesson
             if lesson is None or lesson.status != "quarantined" or lesson.id in self.approved:
@@ -302,7 +308,7 @@ class _Chain:
             if attempt.is_better_than(earlier):
                 self.approved.add(lesson.id)
                 why = f"attempt {len(self.attempts) + 1} did better with it than attempt {number}"
-                # `Lessons` tell what has helped from what a person approves.
+                # `Lessons` distinguish a helpful lesson from one that a person approved.
                 release = getattr(self.lessons, "release", self.lessons.approve)
                 try:
                     await release(lesson.id, why)
@@ -312,29 +318,31 @@ class _Chain:
                     )
 
     async def feedback(self) -> str:
-        """Return what failed and was learned, in this chain and earlier where the same failed."""
+        """The failures and lessons of this chain, and earlier lessons on the same failure."""
         feedback, last = feedback_on(self.attempts), self.attempts[-1]
         if not isinstance(self.lessons, MistakeAdvisor):
             return feedback
-        # Those of the chain are in the feedback, and a run is given at its start what it was given before.
-        known = {one.lesson.id for one in self.attempts if one.lesson is not None}
-        known.update(one.source for one in (last.result.advice if last.result else ()) if not one.after)
+        # The chain's lessons are in the feedback, and a run receives the same advice at its start as before.
+        known_ids = {attempt.lesson.id for attempt in self.attempts if attempt.lesson is not None}
+        known_ids.update(
+            piece.source for piece in (last.result.advice if last.result else ()) if not piece.after
+        )
         try:
             advice = await self.lessons.advise_on(self.task.plain(), last.mistake(feedback))
         except Exception as error:  # noqa: BLE001 (the next attempt gets the feedback alone)
             logger.warning("No lesson on what failed was found: %s: %s", type(error).__name__, error)
             return feedback
-        advice = [one for one in advice if one.source not in known]
+        advice = [piece for piece in advice if piece.source not in known_ids]
         return f"{feedback}\n\n{mistake_text(advice)}" if advice else feedback
 
     def escalation(self) -> EscalationError:
-        """Return the error for a task that is given up, with all that was tried."""
+        """The error for an abandoned task, with all attempts."""
         times = "once" if len(self.attempts) == 1 else f"{len(self.attempts)} times"
         problem = " ".join(self.attempts[-1].problem.split())[:240]
         return EscalationError(
             f"The task {self.task.description[:80]!r} failed {times}; in the end: {problem}",
             outcomes=self.outcomes,
-            lessons=[one.lesson for one in self.attempts],
+            lessons=[attempt.lesson for attempt in self.attempts],
         )
 
 
@@ -347,15 +355,13 @@ _TEMPERATURE = "temperature"
 
 @dataclass(slots=True)
 class _Call:
-    """A function of a task, and which of its parameters are filled by name.
-
-    `temperature` is that of retries; None if the function takes none, or its model refuses it.
-    """
+    """A function of a task, with the names of the parameters that are filled."""
 
     call: Callable[..., Awaitable[Any]]
     task: str | PlainTask
     names: tuple[str, ...]
     temperature: float | None = None
+    """The temperature of retries; None if the function takes none, or its model refuses it."""
 
     @classmethod
     def of(cls, fn: Callable[..., Any], task: Any) -> _Call:
@@ -371,15 +377,18 @@ class _Call:
         if not parameters:
             raise ConfigError(f"fn is called with a task, but {fn!r} has no parameters.")
         names: list[str] = []
-        for one in parameters[1:]:
-            if one.name in (*_FEEDBACK, _NUMBER, _TEMPERATURE) and one.kind in (
-                one.POSITIONAL_OR_KEYWORD,
-                one.KEYWORD_ONLY,
+        for parameter in parameters[1:]:
+            if parameter.name in (*_FEEDBACK, _NUMBER, _TEMPERATURE) and parameter.kind in (
+                parameter.POSITIONAL_OR_KEYWORD,
+                parameter.KEYWORD_ONLY,
             ):
-                names.append(one.name)
-            elif one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                names.append(parameter.name)
+            elif parameter.default is parameter.empty and parameter.kind not in (
+                parameter.VAR_POSITIONAL,
+                parameter.VAR_KEYWORD,
+            ):
                 raise ConfigError(
-                    f"There is no value for the parameter {one.name!r} of {fn!r}: besides the task, only "
+                    f"There is no value for the parameter {parameter.name!r} of {fn!r}: besides the task, only "
                     "'feedback', 'lessons', 'attempt' and 'temperature' are passed, by name."
                 )
         return cls(awaited(fn), task, tuple(names), FRESH_TEMPERATURE if _TEMPERATURE in names else None)
@@ -387,7 +396,7 @@ class _Call:
     async def __call__(self, feedback: str, number: int) -> Any:
         """Call the function for an attempt, with its number and the feedback on earlier attempts.
 
-        If its model refuses a temperature, it is called again without one, and from then on.
+        If its model refuses a temperature, this call and all later ones go without.
         """
         temperature = self.temperature if number > 1 else None
         try:
@@ -417,13 +426,13 @@ _INTRODUCTION = (
     "below. Make use of what was learnt from them."
 )
 _MOST_FIELD = 800
-"""Characters of the problem of an attempt, and of a field of its lesson."""
+"""Maximum characters of the problem of an attempt, and of a field of its lesson."""
 
 
 def feedback_on(attempts: Sequence[_Attempt]) -> str:
-    """Render what failed and was learned, each problem and lesson once, for the next attempt.
+    """Render the failures and lessons, each only once, for the next attempt.
 
-    The failed outputs are hidden: a model that sees one tends to repeat it.
+    The failed outputs are hidden, since models tend to repeat them.
     """
     parts: list[str] = []
     failed: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The rules of an agent: tactical ones, which expire after four weeks, and permanent ones."""
+"""The rules of an agent: tactical rules, which expire after four weeks, and permanent rules."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ RuleStatus = Literal["tactical", "proposed", "permanent"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of an agent, the day it was learned, and the id of the lesson (`source`) that taught it.
-
-    A permanent rule has no day unless its line names one.
-    """
+    """A rule of an agent."""
 
     text: str
     day: date | None = None
+    """The day on which it was learned; None for a permanent rule without a day in its line."""
     source: str = ""
+    """The id of the lesson that taught it."""
     status: RuleStatus = "tactical"
 
 
@@ -46,12 +45,12 @@ RULE_LIFE = timedelta(weeks=4)
 class Rules:
     """The rules of one agent, in the document `<agent>/rules.md`, which a person may edit.
 
-    `place` is where the documents of all agents are; a path is that of a folder such as `memory`.
+    `place` holds the documents of all agents: `Documents`, or the path of a folder such as `memory`.
 
-    There are at most ten tactical rules, of which the oldest makes room for the newest; each expires after
-    four weeks. Permanent rules are those that a person moved under that heading. Writes are atomic, and many
-    processes may write at once. `today` returns the day. Raises `StoreError` if the document can't be
-    read or written.
+    There are at most ten tactical rules; a new rule replaces the oldest, and each expires after four weeks.
+    Permanent rules are those that a person moved under that heading. Writes are atomic, and many processes
+    may write concurrently. `today` returns the day. Raises `StoreError` if the document can't be read or
+    written.
     """
 
     def __init__(
@@ -64,33 +63,33 @@ class Rules:
         self._today = today
 
     def permanent(self) -> list[Rule]:
-        """Return the permanent rules."""
+        """The permanent rules."""
         return self._read().rules("permanent")
 
     def active(self) -> list[Rule]:
-        """Return the rules in force: the permanent ones, then the tactical ones, newest first."""
+        """The active rules: the permanent rules, then the tactical rules, newest first."""
         file = self._read()
         unexpired = [rule for rule in reversed(file.rules("tactical")) if not self._has_expired(rule)]
         unexpired.sort(key=lambda rule: rule.day or self._today(), reverse=True)
         return [*file.rules("permanent"), *unexpired]
 
     def proposed(self) -> list[Rule]:
-        """Return the rules proposed as permanent."""
+        """The rules proposed as permanent."""
         return self._read().rules("proposed")
 
     def due(self) -> list[Rule]:
-        """Return the expired tactical rules, which `expire` will remove."""
+        """The expired tactical rules, which `expire` will remove."""
         return [rule for rule in self._read().rules("tactical") if self._has_expired(rule)]
 
     def broken(self) -> list[LessonFileError]:
-        """Return an error for each line that is not a rule."""
+        """An error for each line that is not a rule."""
         return [LessonFileError(why, file=self._name, line=line) for line, why in self._read().broken()]
 
     def add(self, text: str, source: str = "", *, is_needed: Callable[[Rule], bool] | None = None) -> Rule:
-        """Add a tactical rule that the lesson `source` taught, as it is written, with its secrets withheld.
+        """Add a tactical rule that the lesson `source` taught, word for word, with its secrets withheld.
 
-        Returns the existing rule if there is one. Rules that make room for the new one are proposed as
-        permanent if they are needed. Raises `ConfigError` for a text that can't be a rule.
+        Returns the existing rule if there is one. Rules that the new rule replaces are proposed as permanent
+        if they are needed. Raises `ConfigError` for a text that can't be a rule.
         """
         cleaner = Cleaner()
         clean = cleaner.redact(text)
@@ -98,7 +97,7 @@ class Rules:
             raise ConfigError(f"This can't be a rule: {why}.")
         rule = Rule(one_line(clean), self._today(), source)
         with self._editing() as file:
-            tactical = [one for one in file.rules("tactical") if not self._has_expired(one)]
+            tactical = [other for other in file.rules("tactical") if not self._has_expired(other)]
             for existing in (*file.rules("permanent"), *tactical):
                 if key_of(existing.text) == key_of(rule.text):
                     return existing
@@ -133,18 +132,17 @@ class Rules:
                 file.remove(rule)
         return taught
 
-    def erase(self, is_wanted: Callable[[str, str], bool], *, check: bool = False) -> int:
-        """Remove each rule for which `is_wanted(text, source)`, and other lines with wanted texts.
+    def erase(self, matches: Callable[[str, str], bool], *, check: bool = False) -> int:
+        """Remove each rule for which `matches(text, source)`, even permanent ones, and other matching lines.
 
-        Permanent rules are no exception. Returns how many rules and lines there were; with `check`, nothing
-        is changed.
+        Returns the number of these rules and lines; with `check`, nothing is changed.
         """
         if self._documents.entry(self._name) is None:
             return 0
         if check:
-            return self._read().erase(is_wanted)
+            return self._read().erase(matches)
         with self._editing() as file:
-            return file.erase(is_wanted)
+            return file.erase(matches)
 
     def _has_expired(self, rule: Rule) -> bool:
         return rule.day is not None and self._today() >= rule.day + RULE_LIFE
@@ -172,8 +170,10 @@ class Rules:
 def _end(file: RulesFile, rule: Rule, is_needed: Callable[[Rule], bool] | None) -> None:
     """Remove a tactical rule, or propose it as permanent if it is needed."""
     proposed = file.rules("proposed")
-    is_known = any(key_of(one.text) == key_of(rule.text) for one in (*proposed, *file.rules("permanent")))
-    if is_known or is_needed is None or not is_needed(rule):
+    is_duplicate = any(
+        key_of(other.text) == key_of(rule.text) for other in (*proposed, *file.rules("permanent"))
+    )
+    if is_duplicate or is_needed is None or not is_needed(rule):
         file.remove(rule)
         return
     for oldest in proposed[: max(0, len(proposed) + 1 - MOST_PROPOSED)]:
@@ -201,7 +201,7 @@ _SOURCED = re.compile(r"(.*?)\s*\(from ([^()\s]+)\)\s*\.?")
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A list item under a heading: its lines (`end` exclusive), its rule, and what is wrong with it."""
+    """A list item under a heading: its lines (`end` exclusive), its rule, and its problem."""
 
     start: int
     end: int
@@ -210,7 +210,7 @@ class _Item:
 
 
 class RulesFile:
-    """The rules in a text, which is changed without touching other lines.
+    """The rules in a text; changing a rule leaves other lines unchanged.
 
     A tactical or proposed rule without a day gets the day `today`.
     """
@@ -225,25 +225,25 @@ class RulesFile:
         return "\n".join(self._lines) + "\n"
 
     def rules(self, status: RuleStatus | None = None) -> list[Rule]:
-        """Return the rules in order, or those under one heading."""
+        """The rules in order, by default under all headings."""
         rules = [item.rule for item in self._items() if not item.problem]
         return [rule for rule in rules if status in (None, rule.status)]
 
     def broken(self) -> list[tuple[int, str]]:
-        """Return the number of each line that is not a rule, and what is wrong with it."""
+        """The number of each line that is not a rule, with the problem."""
         return [(item.start + 1, item.problem) for item in self._items() if item.problem]
 
     def add(self, rule: Rule) -> None:
-        """Add a rule after the last one under its heading."""
+        """Add a rule after the last rule under its heading."""
         line = _line(rule)
         last = [item.end for item in self._items() if item.rule.status == rule.status]
         if last:
             self._lines.insert(last[-1], line)
             return
-        wanted = HEADINGS[rule.status]
+        heading = HEADINGS[rule.status]
         at = next((n for n, text in enumerate(self._lines) if _status(text) == rule.status), None)
         if at is None:
-            self._lines += ["", f"## {wanted}", "", _SAYS[rule.status], "", line]
+            self._lines += ["", f"## {heading}", "", _SAYS[rule.status], "", line]
             return
         below = next(
             (n for n in range(at + 1, len(self._lines)) if self._lines[n].startswith("#")), len(self._lines)
@@ -251,7 +251,7 @@ class RulesFile:
         end = below
         while not self._lines[end - 1].strip():
             end -= 1
-        # Empty lines that removed rules left are used again; one stays before the next heading.
+        # Empty lines of removed rules are reused; one stays before the next heading.
         self._lines[end : max(end, below - 1)] = ["", line]
 
     def remove(self, rule: Rule) -> None:
@@ -259,13 +259,13 @@ class RulesFile:
         item = next(item for item in self._items() if item.rule == rule and not item.problem)
         del self._lines[item.start : item.end]
 
-    def erase(self, is_wanted: Callable[[str, str], bool]) -> int:
-        """Remove each rule for which `is_wanted(text, source)`, and other lines with wanted texts."""
-        wanted = [item for item in self._items() if is_wanted(item.rule.text, item.rule.source)]
-        for item in reversed(wanted):
+    def erase(self, matches: Callable[[str, str], bool]) -> int:
+        """Remove each rule for which `matches(text, source)`, and other matching lines."""
+        matching = [item for item in self._items() if matches(item.rule.text, item.rule.source)]
+        for item in reversed(matching):
             del self._lines[item.start : item.end]
-        others = [line for line in self._lines if not is_wanted(line, "")]
-        count = len(wanted) + len(self._lines) - len(others)
+        others = [line for line in self._lines if not matches(line, "")]
+        count = len(matching) + len(self._lines) - len(others)
         self._lines = others
         return count
 
@@ -291,10 +291,10 @@ class RulesFile:
             at += 1
             if line.startswith("#"):
                 status = _status(line)
-            elif status is not None and (found := _ITEM.fullmatch(line)):
+            elif status is not None and (match := _ITEM.fullmatch(line)):
                 while at < len(self._lines) and re.match(r"\s+\S", self._lines[at]):
                     at += 1  # continuation lines
-                text = one_line(" ".join([found[1], *self._lines[start + 1 : at]]))
+                text = one_line(" ".join([match[1], *self._lines[start + 1 : at]]))
                 yield _Item(start, at, *self._read(text, status))
 
     def _read(self, text: str, status: RuleStatus) -> tuple[Rule, str]:
@@ -316,8 +316,8 @@ def _status(line: str) -> RuleStatus | None:
 
 
 def _has_day(line: str) -> bool:
-    found = _ITEM.fullmatch(line)
-    return found is not None and _DATED.fullmatch(found[1]) is not None
+    match = _ITEM.fullmatch(line)
+    return match is not None and _DATED.fullmatch(match[1]) is not None
 
 
 def _line(rule: Rule) -> str:
@@ -333,16 +333,16 @@ def _empty(agent: str) -> list[str]:
     return lines
 
 
-# --- what a rule says -------------------------------------------------------------------------------------
+# --- the text of a rule -----------------------------------------------------------------------------------
 
 LONGEST_RULE = 300
-"""Maximum characters of a rule, which is one sentence of the prompt."""
+"""Maximum characters of a rule, which is a single sentence of the prompt."""
 
 
 def refusal(text: str) -> str:
     """Reason why a text can't be a rule; empty if it can.
 
-    How a rule is worded is up to its author. It says something, in at most 300 characters, and nothing that
+    The author chooses the wording. A rule must not be empty, have more than 300 characters, or contain what
     no lesson may contain.
     """
     line = one_line(text)
@@ -355,5 +355,5 @@ def refusal(text: str) -> str:
 
 
 def key_of(text: str) -> str:
-    """What two rules have in common if they are the same: the text without case and final punctuation."""
+    """The key by which two rules are the same: the text without case and final punctuation."""
     return one_line(text).casefold().rstrip(" .!")
