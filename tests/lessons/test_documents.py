@@ -216,7 +216,7 @@ def test_what_another_machine_writes_is_seen_after_the_next_look(store, postgres
     name = theirs.add(f"{AGENT}/2026-03-01-a", "first")
     assert text_of(documents, documents.entry(name), of="a lesson") == "first"
     theirs.replace(theirs.entry(name), "second")
-    monkeypatch.setattr(module, "LOOK", 0.0)
+    monkeypatch.setattr(module, "LISTING_AGE", 0.0)
     assert text_of(documents, documents.entry(name), of="a lesson") == "second"
     theirs.delete(theirs.entry(name))
     assert list(documents.entries(AGENT)) == []

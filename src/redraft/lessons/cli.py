@@ -636,10 +636,10 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
         rebuilt = await library.rebuild_index(lambda count: progress.say(f"{count:,} lessons embedded"))
     document = {
         "path": str(library.documents),
-        "lessons": rebuilt.found.added,
+        "lessons": rebuilt.index.added,
         "embedded": rebuilt.embedded,
         "embedder": rebuilt.embedder,
-        "broken": [{"id": one.id, "problem": one.problem} for one in rebuilt.found.broken],
+        "broken": [{"id": one.id, "problem": one.problem} for one in rebuilt.index.broken],
     }
     deliver(_rebuilt(rebuilt), document, as_json=as_json, soft_wrap=True)
 
@@ -924,11 +924,11 @@ def _due_table(found: Sequence[DueReflection]) -> RenderableType:
 
 
 def _rebuilt(rebuilt: Rebuilt) -> Text:
-    line = f"{rebuilt.found.added:,} lessons are in the index"
+    line = f"{rebuilt.index.added:,} lessons are in the index"
     line += (
         f", {rebuilt.embedded:,} newly embedded by {visible(rebuilt.embedder)}." if rebuilt.embedder else "."
     )
-    if broken := len(rebuilt.found.broken):
+    if broken := len(rebuilt.index.broken):
         line += f" {counted(broken, 'file')} can't be read: `redraft lessons doctor` says why."
     return Text(line)
 

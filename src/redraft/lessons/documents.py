@@ -1,4 +1,4 @@
-"""Documents: the Markdown of agents, which is the truth, as files in a folder or as records in a store."""
+"""Documents: the Markdown of agents, as files in a folder or as records in a store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ARCHIVE, PLAYBOOKS, RULES = "archive", "playbooks", "rules.md"
 
 ENDING = ".md"
 MOST_BYTES = 1_000_000
-"""Bytes of the largest file that is read."""
+"""Maximum bytes of a file that is read."""
 
 _YEAR = re.compile(r"[0-9]{4}")
 _DATED = re.compile(r"[0-9]{4}-")
@@ -66,17 +66,17 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """The file; built on request, since few of 100,000 entries are opened."""
+        """The file; made on demand, since few of 100,000 entries are opened."""
         return Path(self.file)
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Its location, for people."""
         return self.file or f"record {self.id}"
 
     @property
     def written(self) -> datetime:
-        """When it was created or, for a file, last changed: the time of a lesson without one of its own."""
+        """When it was created or, for a file, last changed; the default time of a lesson."""
         return self.created_at or datetime.fromtimestamp(self.changed_ns // 1_000_000 / 1e3, UTC)
 
     @property
@@ -94,20 +94,20 @@ class Documents(Protocol):
     """The Markdown documents of all agents: lessons, playbooks and rules.
 
     A `folder` is `<agent>` or `<agent>/playbooks`. A document keeps its name in the archive. Writes are
-    atomic, and many processes may write at once. The methods block: call them in a thread. They raise
+    atomic, and many processes may write concurrently. The methods block: call them in a thread. They raise
     `StoreError` if a document can't be read or written.
     """
 
     def agents(self) -> dict[str, int]:
-        """Return the agents with documents, each with the time of its last change (ns since 1970)."""
+        """The agents with documents, each with the time of its last change (ns since 1970)."""
         ...
 
     def misplaced(self) -> list[str]:
-        """Return the names of files that stand where agents' folders are expected."""
+        """The names of files in place of agents' folders."""
         ...
 
     def state(self, agent: str) -> int:
-        """Return a number that changes with each document added or removed; 0 if the agent has none."""
+        """A number that changes with each document added or removed; 0 if the agent has none."""
         ...
 
     def entries(self, folder: str, *, archived: bool = True) -> Iterator[Entry]:
@@ -115,15 +115,15 @@ class Documents(Protocol):
         ...
 
     def entry(self, name: str) -> Entry | None:
-        """Return the current version of a document; None if there is none."""
+        """The current version of a document; None if there is none."""
         ...
 
     def texts(self, entries: Sequence[Entry], *, of: str) -> Iterator[tuple[Entry, str | StoreError]]:
-        """Yield each entry with its text, or why it can't be read; `of` is what it should be ("a lesson")."""
+        """Each entry with its text, or the error; `of` names what it should contain ("a lesson")."""
         ...
 
     def add(self, name: str, text: str, *, year: int | None = None) -> str:
-        """Store a new document and return its name, numbered if it is taken; with `year`, in the archive."""
+        """Store a new document under its name, numbered if it is taken; with `year`, in the archive."""
         ...
 
     def replace(self, entry: Entry, text: str) -> None:
@@ -131,7 +131,7 @@ class Documents(Protocol):
         ...
 
     def archive(self, entry: Entry, year: int) -> bool:
-        """Move a document to the archive of a year; return False if another process changed it."""
+        """Move a document to the archive of a year; False if another process changed it."""
         ...
 
     def delete(self, entry: Entry) -> None:
@@ -143,7 +143,7 @@ class Documents(Protocol):
         ...
 
     def place(self, name: str) -> str:
-        """Return where a document or a folder is, for people."""
+        """The location of a document or a folder, for people."""
         ...
 
     @property
@@ -153,12 +153,12 @@ class Documents(Protocol):
 
 
 def documents_at(place: Documents | Path | str) -> Documents:
-    """Return the documents at a place, which may be the path of a folder."""
+    """The documents at a place, which may be the path of a folder."""
     return LessonFiles(place) if isinstance(place, str | Path) else place
 
 
 def documents_of(path: str | Path | None, store: Store | None) -> Documents:
-    """Return where lessons are: in the folder `path`, else in a store on a server, else in `memory`.
+    """The documents in the folder `path`, by default in a store on a server, otherwise in `memory`.
 
     The folder `memory` is a setting of the project.
     """
@@ -169,7 +169,7 @@ def documents_of(path: str | Path | None, store: Store | None) -> Documents:
 
 
 def unused_files(documents: Documents) -> str:
-    """Say that lessons are left in the project's folder although it keeps them in a store; else empty."""
+    """A warning if the project's folder has lessons although they belong in a store; otherwise empty."""
     memory = project_folder() / load_settings().memory
     if not isinstance(documents, LessonRecords):
         return ""
@@ -185,7 +185,7 @@ def unused_files(documents: Documents) -> str:
 
 
 def text_of(documents: Documents, entry: Entry, *, of: str) -> str:
-    """Return the text of one document; raises `StoreError` if it can't be read."""
+    """The text of a document; raises `StoreError` if it can't be read."""
     [(_, text)] = documents.texts([entry], of=of)
     if isinstance(text, StoreError):
         raise text
@@ -195,7 +195,7 @@ def text_of(documents: Documents, entry: Entry, *, of: str) -> str:
 def parsed(
     documents: Documents, entries: Iterable[Entry], parse: Callable[[str, Entry], T], *, of: str
 ) -> Iterator[tuple[Entry, str, T | StoreError]]:
-    """Yield documents with their texts and what `parse` makes of them, or why that can't be read."""
+    """Yield documents with their texts and the results of `parse`, or with their errors."""
     for entry, text in documents.texts(list(entries), of=of):
         if isinstance(text, StoreError):
             yield entry, "", text
@@ -216,12 +216,12 @@ class LessonFiles:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._given = path
+        self._as_passed = path
         self.path = Path(path).absolute()
         self._root = self.path / REFLECTIONS
 
     def __str__(self) -> str:
-        return str(self._given)
+        return str(self._as_passed)
 
     @property
     def index(self) -> Path:
@@ -229,22 +229,24 @@ class LessonFiles:
         return self.path / INDEX
 
     def agents(self) -> dict[str, int]:
-        """Return the agents' folders, each with the time when a file was last added, replaced or removed."""
+        """The agents' folders, each with the time at which a file was last added, replaced or removed."""
         with reporting(self._root), suppress(FileNotFoundError), os.scandir(self._root) as folders:
-            names = [one.name for one in folders if _is_folder(one) and not one.name.startswith(".")]
+            names = [
+                folder.name for folder in folders if _is_folder(folder) and not folder.name.startswith(".")
+            ]
             return {name: self.state(name) for name in sorted(names)}
         return {}
 
     def misplaced(self) -> list[str]:
-        """Return the names of files without an ending in the folder of all agents."""
+        """The names of files without an extension in the folder of all agents."""
         with reporting(self._root), suppress(FileNotFoundError), os.scandir(self._root) as entries:
-            return sorted(one.name for one in entries if "." not in one.name and not _is_folder(one))
+            return sorted(entry.name for entry in entries if "." not in entry.name and not _is_folder(entry))
         return []
 
     def state(self, agent: str) -> int:
-        """Return when files of an agent were last added, replaced or removed, in nanoseconds."""
+        """When files of an agent were last added, replaced or removed, in nanoseconds."""
         try:
-            return os.stat(f"{self._root}/{agent}").st_mtime_ns  # noqa: PTH116 (asked of 100 folders, at a third of the price)
+            return os.stat(f"{self._root}/{agent}").st_mtime_ns  # noqa: PTH116 (called for 100 folders, three times as fast)
         except OSError:
             return 0
 
@@ -256,12 +258,12 @@ class LessonFiles:
         self._check_folder(folder)
         own = self._root / folder
         for place in (own, *(self._archives(own) if archived else ())):
-            for name, found in sorted(_files(place).items()):
+            for name, status in sorted(_files(place).items()):
                 file = f"{place}/{name}{ENDING}"
-                yield Entry(f"{folder}/{name}", found.st_mtime_ns, found.st_size, place != own, file)
+                yield Entry(f"{folder}/{name}", status.st_mtime_ns, status.st_size, place != own, file)
 
     def entry(self, name: str) -> Entry | None:
-        """Return the file of a name as it is now, whatever kind of file it is."""
+        """The current file of a name, of any type."""
         folder, _, stem = name.rpartition("/")
         own = self._root / folder
         archives = [own / ARCHIVE / stem[:4]] if _DATED.match(stem) else self._archives(own)
@@ -270,13 +272,13 @@ class LessonFiles:
             with (
                 reporting(file),
                 suppress(FileNotFoundError, NotADirectoryError, ValueError),
-            ):  # not a file name
-                found = os.lstat(file)
-                return Entry(name, found.st_mtime_ns, found.st_size, place != own, file)
+            ):  # ValueError: not a file name
+                status = os.lstat(file)
+                return Entry(name, status.st_mtime_ns, status.st_size, place != own, file)
         return None
 
     def texts(self, entries: Sequence[Entry], *, of: str) -> Iterator[tuple[Entry, str | StoreError]]:
-        """Yield each file with its text, or why it can't be read."""
+        """Each file with its text, or with the error."""
         for entry in entries:
             try:
                 yield entry, read_text(entry.file, entry.id, of=of)
@@ -307,9 +309,9 @@ class LessonFiles:
             replace_file(entry.path, text.encode())
 
     def archive(self, entry: Entry, year: int) -> bool:
-        """Move a file to the archive of a year, by its name or else the one given."""
+        """Move a file to the archive of the year in its name, else of `year`."""
         target = _in_archive(entry.path.parent, entry.stem, year)
-        with reporting(target), suppress(FileNotFoundError):  # another process was quicker
+        with reporting(target), suppress(FileNotFoundError):  # another process was faster
             make_folder(target.parent)
             entry.path.rename(target)
             return True
@@ -326,7 +328,7 @@ class LessonFiles:
         return locked(self._root / folder)
 
     def place(self, name: str) -> str:
-        """Return the path of a file or a folder."""
+        """The path of a file or a folder."""
         return str(self._root / name)
 
     def _check_folder(self, folder: str) -> None:
@@ -338,20 +340,20 @@ class LessonFiles:
                 raise LessonFileError("This is not a folder.", file=folder)
 
     def _archives(self, folder: Path) -> list[Path]:
-        """Return the folders of the years in the archive."""
+        """The folders of the years in the archive."""
         archive = folder / ARCHIVE
         with (
             reporting(archive),
             suppress(FileNotFoundError, NotADirectoryError),
             os.scandir(archive) as years,
         ):
-            found = [one.name for one in years if _YEAR.fullmatch(one.name) and _is_folder(one)]
-            return [archive / year for year in sorted(found)]
+            names = [year.name for year in years if _YEAR.fullmatch(year.name) and _is_folder(year)]
+            return [archive / name for name in sorted(names)]
         return []
 
 
 def _in_archive(folder: Path, stem: str, year: int) -> Path:
-    """Return the path of a document in the archive, by the year in its name, else by `year`."""
+    """The path of a document in the archive, by the year in its name, else by `year`."""
     return folder / ARCHIVE / (stem[:4] if _DATED.match(stem) else f"{year:04}") / f"{stem}{ENDING}"
 
 
@@ -360,30 +362,30 @@ def _file_name(stem: str) -> str:
 
 
 def _files(folder: Path) -> dict[str, os.stat_result]:
-    """Return the state of each Markdown file of a folder but the rules, by its name without the ending."""
-    found: dict[str, os.stat_result] = {}
+    """The status of each Markdown file of a folder except the rules, by its name without the extension."""
+    statuses: dict[str, os.stat_result] = {}
     with reporting(folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for one in entries:
-            if one.name.endswith(ENDING) and one.name != RULES and not one.name.startswith("."):
-                with suppress(FileNotFoundError):  # it was moved or deleted just now
-                    found[one.name.removesuffix(ENDING)] = one.stat(follow_symlinks=False)
-    return found
+        for entry in entries:
+            if entry.name.endswith(ENDING) and entry.name != RULES and not entry.name.startswith("."):
+                with suppress(FileNotFoundError):  # just moved or deleted
+                    statuses[entry.name.removesuffix(ENDING)] = entry.stat(follow_symlinks=False)
+    return statuses
 
 
-def _is_folder(one: os.DirEntry[str]) -> bool:
-    return one.is_dir(follow_symlinks=False)
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
 
 
 def read_text(path: Path | str, name: str, *, of: str) -> str:
-    """Return the text of a file, which errors call `name`; `of` is what it should contain ("a lesson").
+    """The text of a file with a `name` for errors; `of` is what it should contain ("a lesson").
 
-    Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte, or one that is not
-    UTF-8, and `StoreError` if it can't be read.
+    Raises `LessonFileError` for a link, a pipe, a folder, a file of more than a megabyte or not in UTF-8, and
+    `StoreError` if it can't be read.
     """
-    found = check_file(path, name)
-    if found.st_size > MOST_BYTES:
+    status = check_file(path, name)
+    if status.st_size > MOST_BYTES:
         raise LessonFileError(
-            f"The file has {found.st_size:,} bytes, which is too large for {of}.", file=name
+            f"The file has {status.st_size:,} bytes, which is too large for {of}.", file=name
         )
     try:
         with reporting(path):
@@ -393,20 +395,20 @@ def read_text(path: Path | str, name: str, *, of: str) -> str:
 
 
 def check_file(path: Path | str, name: str) -> os.stat_result:
-    """Return the state of a regular file; raises `LessonFileError` for a link, a pipe or a folder."""
+    """The status of a regular file; raises `LessonFileError` for a link, a pipe or a folder."""
     with reporting(path):
-        found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):  # it may lead anywhere
+        status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):  # it may lead anywhere
         raise LessonFileError("This is a link, and links are not followed.", file=name)
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe would never end
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe would never end
         raise LessonFileError("This is not a file.", file=name)
-    return found
+    return status
 
 
 def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
-    """Create `<stem>.md`, or `<stem>-2.md` and so on, and return its name without the ending.
+    """Create `<stem>.md`, or `<stem>-2.md` and so on: its name without the extension.
 
-    Never replaces a file. `is_taken` returns whether a name is in use elsewhere. Raises `OSError`.
+    Never replaces a file. `is_taken` says whether a name is in use elsewhere. Raises `OSError`.
     """
     for number in count(1):
         name = stem if number == 1 else f"{stem}-{number}"
@@ -421,15 +423,15 @@ def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], 
 # --- records -----------------------------------------------------------------------------------------------
 
 LESSON, LOCK = "lesson", "lesson_lock"
-"""The kinds of the records: documents, and which process may write to a folder."""
-LOOK = 1.0
-"""Seconds for which a list of records is used before the store is asked again."""
+"""The kinds of records: documents, and locks of folders."""
+LISTING_AGE = 1.0
+"""Seconds for which a list of records is used before the store is read again."""
 LEASE = 5.0
-"""Seconds after which the lock of a process that has not released it is taken over."""
+"""Seconds after which an unreleased lock is taken over."""
 _PAUSE = 0.02
 _CACHED = 2_000
-"""Texts that a process keeps, of all agents."""
-_AT_ONCE = 100
+"""Texts that a process caches, of all agents."""
+_CONCURRENT_READS = 100
 _EVERY_AGENT = ""
 
 
@@ -443,16 +445,16 @@ class _Listing:
     """Without the rules, archived documents last."""
     state: int
     missing: set[str] = field(default_factory=set[str])
-    """Names that the store was asked for since, and does not have."""
+    """Names that the store turned out not to have."""
 
 
 @dataclass(slots=True)
 class _Cache:
-    """What this process knows of the records in a store, for all threads."""
+    """The records of a store that this process has read, for all threads."""
 
     lock: Lock = field(default_factory=Lock)
     writes: int = 0
-    """Writes of this process; a list that was read before one of them is not kept."""
+    """Writes of this process; a list that was read before the latest write is not cached."""
     listings: dict[str, _Listing] = field(default_factory=dict[str, _Listing])
     texts: OrderedDict[Entry, str] = field(default_factory=OrderedDict[Entry, str])
     turns: defaultdict[str, Lock] = field(default_factory=lambda: defaultdict(Lock))
@@ -465,9 +467,9 @@ _making_cache = Lock()
 class LessonRecords:
     """Documents as records of a store that many machines share.
 
-    The text of a document is the body of its record, and the store counts its versions: a version that is not
-    the current one can't be replaced. What another process writes is seen within a second. The search index
-    is on this machine, in `memory/.index`.
+    The text of a document is the body of its record, and the store counts its versions: an outdated version
+    can't be replaced. Writes of other processes are visible within a second. The search index is on this
+    machine, in `memory/.index`.
     """
 
     def __init__(self, store: SharedStore, memory: Path) -> None:
@@ -485,54 +487,56 @@ class LessonRecords:
         return self._memory / INDEX / blake2b(repr(self._store).encode(), digest_size=8).hexdigest()
 
     def agents(self) -> dict[str, int]:
-        """Return the agents that have documents, each with the time when one was last written."""
-        found: dict[str, int] = {}
+        """The agents with documents, each with the time of the last write."""
+        agents: dict[str, int] = {}
         for name, entry in self._listing(_EVERY_AGENT).entries.items():
             agent = name.partition("/")[0]
-            found[agent] = max(found.get(agent, 0), entry.changed_ns)
-        return dict(sorted(found.items()))
+            agents[agent] = max(agents.get(agent, 0), entry.changed_ns)
+        return dict(sorted(agents.items()))
 
     def misplaced(self) -> list[str]:
-        """Return nothing: a record has no place where it should not be."""
+        """Always empty: a record is never in a wrong place."""
         return []
 
     def state(self, agent: str) -> int:
-        """Return a number that differs from one version of the agent's documents to the next."""
+        """A number that differs between versions of the agent's documents."""
         return self._listing(agent).state
 
     def entries(self, folder: str, *, archived: bool = True) -> Iterator[Entry]:
         """Yield the documents in a folder by name, archived ones last, without reading them."""
         own = self._listing(folder.partition("/")[0]).folders.get(folder, ())
-        yield from (one for one in own if archived or not one.archived)
+        yield from (entry for entry in own if archived or not entry.archived)
 
     def entry(self, name: str) -> Entry | None:
-        """Return the current version of a document."""
+        """The current version of a document."""
         listing = self._listing(name.partition("/")[0])
         if name not in listing.entries and name not in listing.missing:
             # Another process may have written it since.
-            found = {one.id: one for one in self._versions(name)}
-            if name in found:
-                return found[name]
+            entries = {entry.id: entry for entry in self._versions(name)}
+            if name in entries:
+                return entries[name]
             listing.missing.add(name)
         return listing.entries.get(name)
 
     def texts(self, entries: Sequence[Entry], *, of: str) -> Iterator[tuple[Entry, str | StoreError]]:
-        """Yield each document with its text; of one that was changed just now, the newer text."""
+        """Yield each document with its text, or with a newer text if it has just changed."""
         del of
-        for start in range(0, len(entries), _AT_ONCE):
-            some = entries[start : start + _AT_ONCE]
+        for start in range(0, len(entries), _CONCURRENT_READS):
+            some = entries[start : start + _CONCURRENT_READS]
             with self._cache.lock:
                 texts: dict[Entry, str | StoreError] = {
-                    one: self._cache.texts[one] for one in some if one in self._cache.texts
+                    entry: self._cache.texts[entry] for entry in some if entry in self._cache.texts
                 }
-            if missing := [one for one in some if one not in texts]:
-                found = run_sync(self._records(missing))
-                texts |= {entry: _text_in(one, entry.id) for entry, one in zip(missing, found, strict=True)}
+            if missing := [entry for entry in some if entry not in texts]:
+                records = run_sync(self._records(missing))
+                texts |= {
+                    entry: _text_in(record, entry.id) for entry, record in zip(missing, records, strict=True)
+                }
                 current = [
                     entry
-                    for entry, one in zip(missing, found, strict=True)
-                    if isinstance(one, Record)
-                    and (one.revision, one.created_at) == (entry.size, entry.created_at)
+                    for entry, record in zip(missing, records, strict=True)
+                    if isinstance(record, Record)
+                    and (record.revision, record.created_at) == (entry.size, entry.created_at)
                 ]
                 with self._cache.lock:
                     for entry in current:
@@ -540,11 +544,11 @@ class LessonRecords:
                             self._cache.texts[entry] = text
                     while len(self._cache.texts) > _CACHED:
                         self._cache.texts.popitem(last=False)
-            yield from ((one, texts[one]) for one in some)
+            yield from ((entry, texts[entry]) for entry in some)
 
     async def _records(self, entries: Sequence[Entry]) -> list[Record | BaseException | None]:
         return await asyncio.gather(
-            *(self._store.get(LESSON, one.id) for one in entries), return_exceptions=True
+            *(self._store.get(LESSON, entry.id) for entry in entries), return_exceptions=True
         )
 
     def add(self, name: str, text: str, *, year: int | None = None) -> str:
@@ -553,19 +557,19 @@ class LessonRecords:
         for number in count(1):
             key = name if number == 1 else f"{name}-{number}"
             stored, is_new = run_sync(self._store.put_if_absent(Record(LESSON, key, data)))
-            # After a connection was lost, the record may be there although the first try failed.
+            # If the connection was lost, the record may exist although the first attempt failed.
             if is_new or stored.data == data:
                 self._forget(name.partition("/")[0])
                 return key
         raise AssertionError("count() never ends")
 
     def replace(self, entry: Entry, text: str) -> None:
-        """Replace the text of a version, if it is the current one."""
+        """Replace the text of a version, if it is current."""
         if not self._replaced(entry, _data(text, archived=entry.archived)):
             raise StoreError(f"{entry.id}: another process has just changed or deleted it; try again.")
 
     def archive(self, entry: Entry, year: int) -> bool:
-        """Mark a document as archived; return False if this version is not the current one."""
+        """Mark a document as archived; False if this version is outdated."""
         del year
         return self._replaced(entry, _data(text_of(self, entry, of="a document"), archived=True))
 
@@ -591,23 +595,23 @@ class LessonRecords:
                 run_sync(self._store.replace(released))
 
     def place(self, name: str) -> str:
-        """Return what identifies a record, or the records of a folder."""
+        """The name of a record, or of the records of a folder, for people."""
         return f"record {name}"
 
     def _locked(self, folder: str) -> Record:
-        """Return the lock of a folder once this process holds it."""
+        """Wait until this process holds the lock of a folder."""
         mine = {"by": uuid4().hex}
         seen: Record | None = None
         since = 0.0
         while True:
-            found, is_mine = run_sync(self._store.put_if_absent(Record(LOCK, folder, mine)))
+            lock, is_mine = run_sync(self._store.put_if_absent(Record(LOCK, folder, mine)))
             if is_mine:
-                return found
-            if seen is None or (seen.revision, seen.created_at) != (found.revision, found.created_at):
-                seen, since = found, time.monotonic()
-            if not found.data["by"] or time.monotonic() - since > LEASE:
-                wanted = Record(LOCK, folder, mine, revision=found.revision, created_at=found.created_at)
-                if (held := run_sync(self._store.replace(wanted))) is not None:
+                return lock
+            if seen is None or (seen.revision, seen.created_at) != (lock.revision, lock.created_at):
+                seen, since = lock, time.monotonic()
+            if not lock.data["by"] or time.monotonic() - since > LEASE:
+                taken = Record(LOCK, folder, mine, revision=lock.revision, created_at=lock.created_at)
+                if (held := run_sync(self._store.replace(taken))) is not None:
                     return held
             time.sleep(_PAUSE)
 
@@ -618,14 +622,14 @@ class LessonRecords:
         return stored is not None
 
     def _listing(self, agent: str) -> _Listing:
-        """Return the current documents of an agent, or of all, as of at most a second ago."""
+        """The current documents of an agent, or of all, at most a second old."""
         with self._cache.lock:
-            known, writes = self._cache.listings.get(agent), self._cache.writes
-        if known is not None and time.monotonic() - known.at < LOOK:
-            return known
+            cached, writes = self._cache.listings.get(agent), self._cache.writes
+        if cached is not None and time.monotonic() - cached.at < LISTING_AGE:
+            return cached
         at = time.monotonic()
         entries = self._versions(f"{agent}/" if agent else "")
-        listing = _Listing(at, {one.id: one for one in entries}, _by_folder(entries), _digest(entries))
+        listing = _Listing(at, {entry.id: entry for entry in entries}, _by_folder(entries), _digest(entries))
         with self._cache.lock:
             if self._cache.writes == writes:
                 self._cache.listings[agent] = listing
@@ -633,14 +637,20 @@ class LessonRecords:
 
     def _versions(self, prefix: str) -> list[Entry]:
         """Ask the store for the current versions of the documents whose names begin with a prefix."""
-        found = run_sync(self._store.versions(LESSON, prefix=prefix, where={"archived": True}))
+        versions = run_sync(self._store.versions(LESSON, prefix=prefix, where={"archived": True}))
         return [
-            Entry(one.key, _nanoseconds(one.updated_at), one.revision, one.matches, created_at=one.created_at)
-            for one in found
+            Entry(
+                version.key,
+                _nanoseconds(version.updated_at),
+                version.revision,
+                version.matches,
+                created_at=version.created_at,
+            )
+            for version in versions
         ]
 
     def _forget(self, agent: str) -> None:
-        """Have the store asked again: this process has written something, or needs the newest versions."""
+        """Drop cached lists, since this process has written a document or needs the newest versions."""
         with self._cache.lock:
             self._cache.writes += 1
             for name in (agent, _EVERY_AGENT):
@@ -651,12 +661,12 @@ def _data(text: str, *, archived: bool) -> dict[str, object]:
     return {"text": text, "archived": archived}
 
 
-def _text_in(found: Record | BaseException | None, name: str) -> str | StoreError:
-    if isinstance(found, StoreError):
-        return found
-    if isinstance(found, BaseException):
-        raise found
-    text = None if found is None else found.data.get("text")
+def _text_in(record: Record | BaseException | None, name: str) -> str | StoreError:
+    if isinstance(record, StoreError):
+        return record
+    if isinstance(record, BaseException):
+        raise record
+    text = None if record is None else record.data.get("text")
     if isinstance(text, str):
         return text
     return LessonFileError("No such lesson; it may have been deleted.", file=name)
@@ -667,20 +677,20 @@ def _nanoseconds(at: datetime) -> int:
 
 
 def _by_folder(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for one in sorted(entries, key=lambda one: one.archived):
-        folder, _, stem = one.id.rpartition("/")
+    folders: dict[str, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.archived):
+        folder, _, stem = entry.id.rpartition("/")
         if stem != RULES:
-            found.setdefault(folder, []).append(one)
-    return found
+            folders.setdefault(folder, []).append(entry)
+    return folders
 
 
 def _digest(entries: Sequence[Entry]) -> int:
-    """Return a number of 48 bits that identifies versions; 0 without any.
+    """A number of 48 bits that identifies versions; 0 without any.
 
-    It is far less than a time in nanoseconds, so the index never takes it for a moment ago.
+    It is far less than a time in nanoseconds, so the index never takes it for a recent time.
     """
     if not entries:
         return 0
-    versions = repr([(one.id, one.size, one.changed_ns) for one in entries])
+    versions = repr([(entry.id, entry.size, entry.changed_ns) for entry in entries])
     return int.from_bytes(blake2b(versions.encode(), digest_size=6).digest())

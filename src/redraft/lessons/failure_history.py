@@ -1,4 +1,4 @@
-"""Failure history: what keeps failing in an agent's stored runs, and the checks that would have caught it."""
+"""Failure history: recurring failures in an agent's stored runs, and checks that would have caught them."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ if TYPE_CHECKING:
     from redraft.types import QualityCriterion, ReflectionEvaluation
 
 NEWEST = 300
-"""The newest runs of an agent that are looked through."""
+"""Number of the newest runs of an agent that are examined."""
 CHECKED = frozenset({"regex", "schema", *COUNTS, "command", "generated_tests", "compare"})
-"""Evaluators whose failures need no check: it is there, or is a test of what no text shows."""
+"""Evaluators whose failures need no check: they are checks, or test what a text does not show."""
 SIMILAR = 0.5
-"""The overlap from which two issues say that the same is wrong."""
+"""Two issues with at least this overlap are about the same problem."""
 ABOUT = 0.6
-"""The share of an issue's words that a lesson about it has."""
+"""Minimum share of an issue's words in a lesson about it."""
 LONGEST_TITLE = 120
-MOST_SAID = 20
+MOST_ISSUES = 20
 
 
 Labels: TypeAlias = "Mapping[tuple[str, str], Mapping[str, bool]]"
-"""What people said of outputs, by run and version: whether each meets a criterion."""
+"""People's labels of outputs, by run and version: whether each meets a criterion."""
 
 
 async def runs_of(store: Store, folder: str, names: Collection[str] = ()) -> list[RunRecord]:
-    """Return the newest runs that an agent learned from, or that ran under one of its names, oldest first."""
+    """The newest runs that an agent learned from, or that ran under one of its names, oldest first."""
     runs = Runs(store)
     scored = await store.find(SCORED_RUN, where={"agent": folder}, newest_first=True, limit=NEWEST)
-    ids = {str(one.data["run_id"]) for one in intact(scored)}
+    ids = {str(record.data["run_id"]) for record in intact(scored)}
     for name in {folder, *names}:
         ids |= {row.run_id for row in await runs.rows(name=name, inner=True, limit=NEWEST)}
     rows = [row for run_id in ids if (row := await runs.row(run_id)) is not None]
-    rows.sort(key=lambda one: (one.created_at, one.run_id), reverse=True)
+    rows.sort(key=lambda row: (row.created_at, row.run_id), reverse=True)
     records = await runs.read_rows(rows[:NEWEST])
-    return sorted(records, key=lambda one: (one.started_at, one.run_id))
+    return sorted(records, key=lambda record: (record.started_at, record.run_id))
 
 
 async def labels_of(store: Store, records: Sequence[RunRecord]) -> Labels:
-    """Return what people said of the outputs of runs when they compared a judge with themselves."""
-    found: dict[tuple[str, str], dict[str, bool]] = {}
-    ids = tuple(one.run_id for one in records)
+    """People's labels of the outputs of runs, from calibrations of a judge."""
+    labels: dict[tuple[str, str], dict[str, bool]] = {}
+    ids = tuple(record.run_id for record in records)
     for record in intact(await store.find(LABEL, where={"run": ids})) if ids else ():
         label = from_record(Label, record.data)
         if label.met is not None:
-            found.setdefault((label.run, label.version), {})[label.criterion] = label.met
-    return found
+            labels.setdefault((label.run, label.version), {})[label.criterion] = label.met
+    return labels
 
 
 async def proposals_of_runs(
@@ -74,63 +74,65 @@ async def proposals_of_runs(
     draft: Callable[[RecurringFailure], Awaitable[Sequence[QualityCriterion]]] | None = None,
     weaker: bool = False,
 ) -> list[Proposal]:
-    """Return the checks that runs suggest, each tried on all their outputs.
+    """The checks that runs suggest, each tried on all their outputs.
 
-    What failed is told by similar issues, then by criteria, then by failed outputs as a whole; an output that
-    a check catches needs no other one. A person's label overrules what was judged in the run. `draft` has a
-    model draft further checks.
+    Failures are grouped by similar issues, then by criteria, then all together; an output that a check
+    catches needs no other check. A person's label overrules the verdict of the run. `draft` has a model draft
+    further checks.
     """
     outputs = _Outputs(records, labels)
-    found: dict[str, Proposal] = {}
+    proposals: dict[str, Proposal] = {}
     caught: set[int] = set()
     for group in outputs.groups():
-        left = [one for one in group.bad if id(one) not in caught]
+        left = [sample for sample in group.bad if id(sample) not in caught]
         failure = outputs.failure(replace(group, bad=left), lessons)
         if failure.runs < FEWEST_RUNS:
             continue
         drafts = () if draft is None else await draft(failure)
-        for one in await proposals_for(failure, drafts, weaker=weaker):
-            found.setdefault(one.id, one)
-            if not one.trial.weakness:
-                passed = await verdicts(one.criterion, left)
+        for proposal in await proposals_for(failure, drafts, weaker=weaker):
+            proposals.setdefault(proposal.id, proposal)
+            if not proposal.trial.weakness:
+                passed = await verdicts(proposal.criterion, left)
                 caught |= {id(sample) for sample, is_met in zip(left, passed, strict=True) if is_met is False}
-    strong = [one for one in found.values() if not one.trial.weakness]
-    return sorted(strong, key=lambda one: -one.trial.bad_runs) + [
-        one for one in found.values() if one.trial.weakness
+    strong = [proposal for proposal in proposals.values() if not proposal.trial.weakness]
+    return sorted(strong, key=lambda proposal: -proposal.trial.bad_runs) + [
+        proposal for proposal in proposals.values() if proposal.trial.weakness
     ]
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Failed outputs of which something similar was said."""
+    """Failed outputs with similar issues."""
 
     title: str
     criterion: str = ""
     words: frozenset[str] = frozenset()
     bad: list[Sample] = field(default_factory=list[Sample])
-    said: list[str] = field(default_factory=list[str])
+    issues: list[str] = field(default_factory=list[str])
 
 
 class _Outputs:
-    """The outputs of runs, and what was said of them."""
+    """The outputs of runs, with their issues."""
 
     def __init__(self, records: Sequence[RunRecord], labels: Labels) -> None:
         self.good: list[Sample] = []
         self.met: dict[str, list[Sample]] = {}
-        """The outputs that met each criterion, but not all others."""
+        """The outputs that met each criterion, but missed others."""
         self.advised: dict[str, set[str]] = {}
-        """The sources of the advice that each run was given."""
+        """The sources of the advice that each run received."""
         self.descriptions: dict[str, str] = {}
         self._issues: list[tuple[Sample, str, str]] = []
         for record in records:
-            self.advised[record.run_id] = {one.source for one in record.advice}
+            self.advised[record.run_id] = {piece.source for piece in record.advice}
             self._read(record, labels)
 
     def _read(self, record: RunRecord, labels: Labels) -> None:
         criteria = cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
-        checked = {one["name"] for one in criteria if one.get("evaluator", "llm") in CHECKED}
-        thresholds = {one["name"]: one.get("threshold", 0.7) for one in criteria}
-        self.descriptions |= {one["name"]: one.get("description", "") for one in criteria}
+        checked = {
+            criterion["name"] for criterion in criteria if criterion.get("evaluator", "llm") in CHECKED
+        }
+        thresholds = {criterion["name"]: criterion.get("threshold", 0.7) for criterion in criteria}
+        self.descriptions |= {criterion["name"]: criterion.get("description", "") for criterion in criteria}
         for version in record.all_versions:
             if version.repeats is not None:
                 continue
@@ -141,7 +143,7 @@ class _Outputs:
             if (version.accepted or judged_good) and not denied:
                 self.good.append(sample)
                 continue
-            # A check for a criterion that the writer is not wholly shown would disclose it.
+            # A check for a criterion that is hidden from the writer would disclose it.
             left_out = checked.union(version.evaluation.shown or ())
             issues = [*_issues(version.evaluation, thresholds), *((name, name) for name in denied)]
             left_out |= {name for name, met in labelled.items() if met}
@@ -158,12 +160,12 @@ class _Outputs:
         criteria: dict[str, _Group] = {}
         every = _Group("The output was not satisfactory.")
         for sample, criterion, text in self._issues:
-            words = _telling(text)
+            words = _general_words(text)
             group = next(
                 (
-                    one
-                    for one in similar
-                    if one.criterion == criterion and overlap(one.words, words) >= SIMILAR
+                    other
+                    for other in similar
+                    if other.criterion == criterion and overlap(other.words, words) >= SIMILAR
                 ),
                 None,
             )
@@ -171,38 +173,38 @@ class _Outputs:
                 group = _Group(_title(criterion, text), criterion, words)
                 similar.append(group)
             own = criteria.setdefault(criterion, _Group(criterion or every.title, criterion))
-            for one in (group, own, every):
-                if not any(sample is other for other in one.bad):
-                    one.bad.append(sample)
-                one.said.append(text)
-        similar.sort(key=lambda one: -len(one.bad))
+            for each in (group, own, every):
+                if not any(sample is other for other in each.bad):
+                    each.bad.append(sample)
+                each.issues.append(text)
+        similar.sort(key=lambda group: -len(group.bad))
         yield from similar
-        yield from (one for name, one in criteria.items() if name)
+        yield from (group for name, group in criteria.items() if name)
         yield every
 
     def failure(self, group: _Group, lessons: Sequence[Lesson]) -> RecurringFailure:
-        """Return a group as a failure, with the good outputs and the lessons about it."""
+        """A group as a failure, with the good outputs and the lessons about it."""
         good = self.good
-        if len({one.run for one in good}) < FEWEST_RUNS:
+        if len({sample.run for sample in good}) < FEWEST_RUNS:
             good = [*good, *self.met.get(group.criterion, ())]
-        runs = {one.run for one in group.bad}
-        about = [one for one in lessons if _is_about(one, group, runs)]
-        ids = tuple(one.id for one in about)
-        told = sum(not self.advised[run].isdisjoint(ids) for run in runs)
-        counts = Counter(group.said).most_common(MOST_SAID)
-        said = [text for text, _ in counts]
-        title = _title(group.criterion, said[0]) if group.words else group.title
+        runs = {sample.run for sample in group.bad}
+        about = [lesson for lesson in lessons if _is_about(lesson, group, runs)]
+        ids = tuple(lesson.id for lesson in about)
+        advised_runs = sum(not self.advised[run].isdisjoint(ids) for run in runs)
+        counts = Counter(group.issues).most_common(MOST_ISSUES)
+        issues = [text for text, _ in counts]
+        title = _title(group.criterion, issues[0]) if group.words else group.title
         texts = (
-            *said,
+            *issues,
             self.descriptions.get(group.criterion, ""),
             *map(_advice_in, about),
             _shared_numbers(group.bad),
         )
-        return RecurringFailure(title, group.bad, good, texts, ids, told)
+        return RecurringFailure(title, group.bad, good, texts, ids, advised_runs)
 
 
 def _issues(evaluation: ReflectionEvaluation, thresholds: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with an output that is not satisfactory, each with its criterion, if it has one."""
+    """Yield the issues of an output that is not satisfactory, each with its criterion, if any."""
     scores = evaluation.criteria_scores
     named: set[str] = set()
     for issue in evaluation.issues:
@@ -222,8 +224,8 @@ def _issues(evaluation: ReflectionEvaluation, thresholds: Mapping[str, float]) -
 _QUOTED = re.compile(r"\"[^\"\n]*\"|'[^'\n]{2,}'|`[^`\n]*`|\u201c[^\u201d\n]*\u201d|\d+")
 
 
-def _telling(text: str) -> frozenset[str]:
-    """Return the words of an issue without what it quotes from one output."""
+def _general_words(text: str) -> frozenset[str]:
+    """The words of an issue without quotations from an output."""
     return words_in(_QUOTED.sub(" ", text)) or words_in(text)
 
 
@@ -234,11 +236,11 @@ def _title(criterion: str, text: str) -> str:
 
 
 def _is_about(lesson: Lesson, group: _Group, runs: set[str]) -> bool:
-    """Return whether a lesson is about a failure: it has most of what was said, or its run failed so."""
-    content = " ".join(str(getattr(lesson.content, one.name)) for one in fields(lesson.content))
+    """Whether a lesson is about a failure: it has most of its words, or its run failed in this way."""
+    content = " ".join(str(getattr(lesson.content, section.name)) for section in fields(lesson.content))
     words = words_in(f"{content} {lesson.error} {lesson.title}")
-    wanted = group.words or _telling(group.title)
-    if len(wanted & words) >= ABOUT * len(wanted):
+    issue_words = group.words or _general_words(group.title)
+    if len(issue_words & words) >= ABOUT * len(issue_words):
         return True
     return lesson.source in runs and bool(group.criterion) and words_in(group.criterion) <= words
 
@@ -249,6 +251,6 @@ def _advice_in(lesson: Lesson) -> str:
 
 
 def _shared_numbers(samples: Sequence[Sample]) -> str:
-    """Return the numbers that the tasks of most failed outputs say, such as a limit."""
-    counts = Counter(number for one in samples for number in set(re.findall(r"\d+", one.task)))
+    """The numbers in the tasks of most failed outputs, such as a limit."""
+    counts = Counter(number for sample in samples for number in set(re.findall(r"\d+", sample.task)))
     return " ".join(number for number, count in counts.items() if count * 2 > len(samples))

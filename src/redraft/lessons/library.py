@@ -65,72 +65,80 @@ if TYPE_CHECKING:
 
 EMBEDDED_PER_STEP = 256
 MOST_SUGGESTED = 1_000
-"""The newest lessons that are suggested for a reference to no lesson."""
+"""Number of the newest lessons among which similar names are suggested for an unknown reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonDetails:
-    """A lesson with its counters and its file, relative to the working directory, or record.
-
-    `text` is its Markdown, and `has_run` says whether the run that taught it is stored, if that was
-    looked up.
-    """
+    """A lesson with its counters and its file."""
 
     lesson: Lesson
     file: str
+    """The file, relative to the working directory, or the record."""
     archived: bool = False
     counters: Counters = field(default_factory=Counters)
     text: str = ""
+    """Its Markdown, from `LessonLibrary.show`."""
     has_run: bool = False
+    """Whether the run that taught it is stored, from `LessonLibrary.show`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lessons, newest first; `archived` counts those in the archive."""
+    """Lessons, newest first."""
 
     lessons: list[LessonDetails]
     broken: int = 0
     """The number of files that can't be parsed, whose lessons are not in use."""
     archived: int = 0
+    """The number of lessons in the archive."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong with these files."""
+    """The problems of the broken files."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentCount:
-    """How many lessons an agent has, those in the archive apart; `newest` is the last day of the others."""
+    """The number of lessons of an agent."""
 
     name: str
     lessons: int
+    """Lessons outside the archive."""
     archived: int
+    """Lessons in the archive."""
     newest: str
+    """The day of the newest lesson outside the archive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild of the index found, and how many lessons were embedded, by which embedder."""
+    """The result of rebuilding the index."""
 
-    found: Refreshed
+    index: Refreshed
     embedded: int
+    """The number of lessons that were embedded."""
     embedder: str
+    """The name of the embedder; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedLessons:
-    """What was erased, or would be: the ids of lessons and playbooks, and how many rules."""
+    """The result of erasing lessons, or of a check without erasing."""
 
     lessons: tuple[str, ...] = ()
+    """The ids of lessons."""
     playbooks: tuple[str, ...] = ()
+    """The ids of playbooks."""
     rules: int = 0
+    """The number of rules."""
 
 
 @keyword_hints()
 class LessonLibrary:
     """The lessons of all agents, or of one `agent`.
 
-    `path` is their folder; by default they are where the project keeps its lessons (see `Lessons`). `store`
-    has counters and due reflections: True is the project's, False none. Methods raise `ConfigError` if the
-    `agent` has no lessons.
+    `path` is their folder, by default the place of the project's lessons (see `Lessons`). `store` has
+    counters and due reflections: True for the project's store, False for none. Methods raise `ConfigError` if
+    the `agent` has no lessons.
     """
 
     def __init__(
@@ -143,28 +151,28 @@ class LessonLibrary:
         self._lessons: dict[str, Lessons] = {}
 
     def folders(self) -> list[LessonFolder]:
-        """Return the agents' folders."""
+        """The agents' folders."""
         names = list(self.documents.agents())
         if self.agent is None:
-            # A folder whose name no agent could have is reported by `problems`.
+            # `problems` reports folders with names that no agent can have.
             return [LessonFolder(self.documents, name) for name in names if folder_name(name) == name]
         if folder_name(self.agent) not in names:
-            known = f"; {nearest(self.agent, names)}" if names else "."
-            raise ConfigError(f"The agent {self.agent!r} has no lessons in {self.place}{known}")
+            hint = f"; {nearest(self.agent, names)}" if names else "."
+            raise ConfigError(f"The agent {self.agent!r} has no lessons in {self.place}{hint}")
         return [LessonFolder(self.documents, self.agent)]
 
     @property
     def place(self) -> str:
-        """Where the lessons are, for people: a folder in quotes, or a database."""
+        """The location of the lessons, for people: a folder in quotes, or a database."""
         return repr(str(self.documents)) if isinstance(self.documents, LessonFiles) else str(self.documents)
 
     def agents(self) -> list[str]:
-        """Return the names of the agents' folders, most recently changed first."""
+        """The names of the agents' folders, most recently changed first."""
         changed = {name: at for name, at in self.documents.agents().items() if folder_name(name) == name}
         return sorted(changed, key=lambda name: (-changed[name], name))
 
     def lessons_of(self, lesson_id: str) -> Lessons:
-        """Return the lessons of an agent, by its name or by the id of one of its lessons."""
+        """The lessons of an agent, by its name or by the id of one of its lessons."""
         agent = lesson_id.partition("/")[0]
         if agent not in self._lessons:
             self._lessons[agent] = self._made(agent)
@@ -178,7 +186,7 @@ class LessonLibrary:
     # --- reading -------------------------------------------------------------------------------------------
 
     def resolve(self, reference: str) -> Entry:
-        """Return the lesson with an id, or with the beginning or end of one; `last` is the newest.
+        """The lesson with an id, or with the beginning or end of an id; `last` is the newest.
 
         The agent and the day may be omitted. Raises `ConfigError` with the candidates if no lesson or more
         than one matches.
@@ -186,21 +194,21 @@ class LessonLibrary:
         entries: dict[str, Entry] = {}
         for folder in self.folders():
             for entry in folder.entries():
-                entries.setdefault(entry.id, entry)  # of two files with one name, the archived one is second
+                entries.setdefault(entry.id, entry)  # of two files with one name, the archived file is second
         if reference in entries:
             return entries[reference]
         if reference == "last" and entries:
             return self._newest(entries.values())
         part = reference.casefold()
-        found = [entry for entry in entries.values() if part and _matches(entry.id.casefold(), part)]
-        found = [entry for entry in found if _stem(entry.id) == reference] or found
-        entry = only(found, reference, "lessons", lambda one: one.id)
+        matches = [entry for entry in entries.values() if part and _matches(entry.id.casefold(), part)]
+        matches = [entry for entry in matches if _stem(entry.id) == reference] or matches
+        entry = only(matches, reference, "lessons", lambda entry: entry.id)
         if entry is None:
-            raise ConfigError(self._not_found(reference, list(entries)))
+            raise ConfigError(self._unknown(reference, list(entries)))
         return entry
 
     def _newest(self, entries: Collection[Entry]) -> Entry:
-        """Return the lesson that was written last; of those of one day, a broken one counts least."""
+        """The lesson that was written last; of lessons of the same day, a broken lesson counts least."""
         last = max(map(_day, entries))
         newest = [entry for entry in entries if _day(entry) == last]
 
@@ -212,19 +220,19 @@ class LessonLibrary:
 
         return max(newest, key=recency)
 
-    def _not_found(self, reference: str, known: Sequence[str]) -> str:
-        if not known:
+    def _unknown(self, reference: str, lesson_ids: Sequence[str]) -> str:
+        if not lesson_ids:
             return f"There are no lessons in {self.place} yet."
-        near = get_close_matches(reference, sorted(known, key=_stem)[-MOST_SUGGESTED:], cutoff=0.5)
+        near = get_close_matches(reference, sorted(lesson_ids, key=_stem)[-MOST_SUGGESTED:], cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "`redraft lessons` lists them."
         return f"There is no lesson {reference!r} in {self.place}; {hint}"
 
     def text_of(self, entry: Entry) -> str:
-        """Return the text of a lesson's file."""
+        """The text of a lesson's file."""
         return self._folder_of(entry.id).text_of(entry)
 
     async def show(self, reference: str) -> LessonDetails:
-        """Return a lesson by reference (see `resolve`); raises `LessonFileError` if its file is broken."""
+        """A lesson by reference (see `resolve`); raises `LessonFileError` if its file is broken."""
         entry = self.resolve(reference)
         lesson = self._folder_of(entry.id).read_entry(entry)
         counters = await self.lessons_of(lesson.id).counters(lesson.id)
@@ -243,7 +251,7 @@ class LessonLibrary:
         task_type: str | None = None,
         with_archive: bool = False,
     ) -> Listing:
-        """Return the lessons of a kind, a status and a task type, archived ones only `with_archive`."""
+        """The lessons of a kind, a status and a task type; archived lessons only `with_archive`."""
         if kind is not None:
             check_choice("--kind", kind, tuple(KINDS))
         if status is not None:
@@ -251,7 +259,7 @@ class LessonLibrary:
         counters = await self._counters()
 
         def read() -> Listing:
-            found: list[LessonDetails] = []
+            details: list[LessonDetails] = []
             archived, problems = 0, list[Problem]()
             for folder in self.folders():
                 entries = list(folder.entries())
@@ -261,17 +269,17 @@ class LessonLibrary:
                     if isinstance(lesson, StoreError):
                         problems.append(Problem(entry.id, "broken", str(lesson)))
                         continue
-                    wanted = kind in (None, lesson.kind) and status in (None, lesson.status)
-                    if wanted and task_type in (None, lesson.task_type):
+                    matches = kind in (None, lesson.kind) and status in (None, lesson.status)
+                    if matches and task_type in (None, lesson.task_type):
                         counted = counters.get(lesson.id, Counters())
-                        found.append(LessonDetails(lesson, _relative(entry), entry.archived, counted))
-            found.sort(key=lambda one: (one.lesson.recency, one.lesson.id), reverse=True)
-            return Listing(found, len(problems), archived, tuple(problems))
+                        details.append(LessonDetails(lesson, _relative(entry), entry.archived, counted))
+            details.sort(key=lambda each: (each.lesson.recency, each.lesson.id), reverse=True)
+            return Listing(details, len(problems), archived, tuple(problems))
 
         return await asyncio.to_thread(read)
 
     async def payoff(self) -> Payoff:
-        """Compare the latest runs that had lessons with those that had none, by agent and task type."""
+        """Compare the latest runs with and without lessons, by agent and task type."""
         groups: list[History] = []
         if self._store is not None:
             for folder in await asyncio.to_thread(self.folders):
@@ -285,71 +293,72 @@ class LessonLibrary:
         return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
     async def search(self, query: str, *, k: int = 5, task_type: str = "") -> LessonMatches:
-        """Return the active lessons that are relevant to a task, best first; full-text matches come last.
+        """The active lessons that are relevant to a task, best first; full-text matches come last.
 
-        `near_misses` of the list counts others that are almost similar enough.
+        `near_misses` of the result counts other lessons that are almost similar enough.
         """
         if not query.strip():
             raise ConfigError("QUERY is empty; say what to search for.")
         result = LessonMatches()
         if not await asyncio.to_thread(self.folders):  # so that no index is created
             return result
-        wanted = LessonQuery(query, task_type, agent=self.agent, k=k)
+        lesson_query = LessonQuery(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
         indexes = [LessonIndex(self.documents, embedder)]
         indexes += [LessonIndex(self.documents)] if embedder is not None else []
-        found: dict[str, LessonMatch] = {}
-        effects = {lesson: its.effect for lesson, its in (await self._counters()).items() if its.effect}
+        matches: dict[str, LessonMatch] = {}
+        counters = await self._counters()
+        effects = {lesson_id: each.effect for lesson_id, each in counters.items() if each.effect}
         for index in indexes:
-            if len(found) < k:
-                lessons = await index.search(wanted, effects)
+            if len(matches) < k:
+                lessons = await index.search(lesson_query, effects)
                 result.near_misses = max(result.near_misses, lessons.near_misses)
-                for one in lessons:
+                for match in lessons:
                     by_words = index is not indexes[0]
-                    found.setdefault(one.lesson.id, replace(one, score=0.0) if by_words else one)
-        result.extend(islice(found.values(), k))
+                    matches.setdefault(match.lesson.id, replace(match, score=0.0) if by_words else match)
+        result.extend(islice(matches.values(), k))
         return result
 
     async def problems(self) -> list[Problem]:
-        """Return broken files, near-duplicates, and lessons not in use; of the archive, only broken files."""
-        found: dict[tuple[str, str], Problem] = {}
+        """Broken files, near-duplicates, and lessons not in use; of the archive, only broken files."""
+        by_lesson: dict[tuple[str, str], Problem] = {}
         for folder in await asyncio.to_thread(self.folders):
             try:
                 problems = await self.lessons_of(folder.name).problems()
             except LessonFileError as error:
                 problems = [Problem(error.file, "broken", str(error))]
-            found |= {(one.id, one.what): one for one in problems}
+            by_lesson |= {(problem.id, problem.what): problem for problem in problems}
         for name in await asyncio.to_thread(self.documents.misplaced):
             why = f"{name}: This is a file where an agent's folder should be: move it away."
-            found[name, "broken"] = Problem(name, "broken", why)
+            by_lesson[name, "broken"] = Problem(name, "broken", why)
         if await asyncio.to_thread(self.documents.agents):
             index = LessonIndex(self.documents, embedder_of(None, load_settings()))
             try:
                 unread = (await index.refresh()).broken
-            except StoreError as error:  # the files say all the same what is wrong with them
+            except StoreError as error:  # the problems of the files are known without the index
                 unread = ()
-                found[INDEX, "broken"] = Problem(INDEX, "broken", str(error))
+                by_lesson[INDEX, "broken"] = Problem(INDEX, "broken", str(error))
             for broken in unread:
                 if self.agent is None or broken.id.partition("/")[0] == folder_name(self.agent):
-                    found.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
-        return list(found.values())
+                    by_lesson.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
+        return list(by_lesson.values())
 
     # --- writing -------------------------------------------------------------------------------------------
 
     def only_agent(self) -> str:
-        """Return the agent, else the only one with lessons; raises `ConfigError` if there is not just one."""
+        """The agent, or the only agent with lessons; raises `ConfigError` if there are several or none."""
         if self.agent is not None:
             if not self.agent.strip():
                 raise ConfigError("--agent needs a name.")
             return self.agent
-        known = list(self.documents.agents())
-        if len(known) != 1:
-            there = f"lessons belong to {', '.join(known)}" if known else "no agent has lessons yet"
-            raise ConfigError(f"Whose lessons are they? Give --agent NAME; {there}.")
-        return known[0]
+        agents = list(self.documents.agents())
+        if len(agents) != 1:
+            owners = f"lessons belong to {', '.join(agents)}" if agents else "no agent has lessons yet"
+            raise ConfigError(f"Whose lessons are they? Give --agent NAME; {owners}.")
+        return agents[0]
 
     async def add(self, lesson: Lesson, *, confidence: float | None = None) -> tuple[Lesson, bool]:
-        """Store a lesson that a person wrote; return it or its near-duplicate, and whether it is new."""
+        """Store a lesson that a person wrote: the lesson or its near-duplicate, and whether it is new."""
         before = {entry.id for entry in LessonFolder(self.documents, lesson.agent).entries()}
         task = PlainTask(lesson.task or lesson.summary, task_type=lesson.task_type, tools=lesson.tools)
         lessons = self._made(lesson.agent)
@@ -379,31 +388,31 @@ class LessonLibrary:
         await self.lessons_of(lesson_id).rate(lesson_id, helped)
 
     async def due(self) -> list[DueReflection]:
-        """Return the reflections that are due, oldest first."""
+        """The reflections that are due, oldest first."""
         if self._store is None:
             return []
         folder = None if self.agent is None else folder_name(self.agent)
-        return [one for one in await all_due(self._store) if folder in (None, one.agent)]
+        return [reflection for reflection in await all_due(self._store) if folder in (None, reflection.agent)]
 
     async def waive(self, run: str, why: str) -> DueReflection:
-        """Waive the reflection on a run, given by its id, the id's beginning or end, or `last`."""
+        """Waive the reflection on a run, referenced by its id, the id's beginning or end, or `last`."""
         due = resolve_due(run, await self.due())
         await self.lessons_of(due.agent).waive(due.run_id, why)
         return due
 
     async def erase(
         self,
-        is_wanted: Callable[[str, str], bool],
+        matches: Callable[[str, str], bool],
         *,
         on_unreadable: Callable[[str, StoreError], None],
         check: bool = False,
     ) -> ErasedLessons:
-        """Delete the lessons for which `is_wanted(text, run)`, and the rules and playbooks that they taught.
+        """Delete the lessons for which `matches(text, run)`, and the rules and playbooks that they taught.
 
-        The archive and broken documents are included; `run` is the one that taught a lesson, empty if
-        unknown, and each of the runs that a fact quotes. Afterwards no byte of them is left in the search
-        index. With `check`, nothing is changed. `on_unreadable` gets the place of each document or folder
-        that is left out, and why. Raises `StoreError` where a document can't be deleted or changed.
+        The archive and broken documents are included. `run` is the run that taught a lesson, empty if
+        unknown, and each of the runs that a fact quotes. The search index is rebuilt without them. With
+        `check`, nothing is changed. `on_unreadable` gets the place and the error of each document or folder
+        that can't be read. Raises `StoreError` if a document can't be deleted or changed.
         """
         erased, rules = ErasedLessons(), 0
         try:
@@ -415,10 +424,12 @@ class LessonLibrary:
             gone: dict[str, Entry] = {}
             try:
                 for entry, text, lesson in folder.read_all(folder.entries()):
-                    if not text and isinstance(lesson, StoreError):  # a link, say, which leads elsewhere
+                    if not text and isinstance(
+                        lesson, StoreError
+                    ):  # for example a link, which leads elsewhere
                         on_unreadable(entry.place, lesson)
                     elif any(
-                        is_wanted(text, run)
+                        matches(text, run)
                         for run in (runs_behind(lesson) if isinstance(lesson, Lesson) else [""])
                     ):
                         gone[entry.id] = entry
@@ -427,21 +438,21 @@ class LessonLibrary:
                 continue
 
             def is_taught(text: str, run: str, lesson: str, gone: Collection[str] = gone) -> bool:
-                return lesson in gone or is_wanted(text, run)
+                return lesson in gone or matches(text, run)
 
             def is_rule(text: str, lesson: str, gone: Collection[str] = gone) -> bool:
-                return lesson in gone or is_wanted(text, "")
+                return lesson in gone or matches(text, "")
 
             playbooks = Playbooks(self.documents, folder.name).erase(
                 is_taught, on_unreadable=on_unreadable, check=check
             )
             own_rules = Rules(self.documents, folder.name)
             try:
-                found = own_rules.erase(is_rule, check=True)
+                count = own_rules.erase(is_rule, check=True)
             except StoreError as error:
                 on_unreadable(self.documents.place(f"{folder.name}/{RULES}"), error)
             else:
-                rules += found if check else own_rules.erase(is_rule)
+                rules += count if check else own_rules.erase(is_rule)
             if not check:
                 for entry in gone.values():
                     folder.delete(entry)
@@ -456,22 +467,22 @@ class LessonLibrary:
         return erased
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
-        """Index every document anew and embed all lessons; `on_progress` gets the number embedded so far."""
+        """Index all documents again and embed all lessons; `on_progress` gets the number embedded so far."""
         embedder = embedder_of(None, load_settings())
         index = LessonIndex(self.documents, embedder)
-        found, embedded = await index.rebuild(), 0
-        while some := await index.fill(EMBEDDED_PER_STEP):
-            embedded += some
+        refreshed, embedded = await index.rebuild(), 0
+        while step := await index.fill(EMBEDDED_PER_STEP):
+            embedded += step
             on_progress(embedded)
-        return Rebuilt(found, embedded, "" if embedder is None else embedder.name)
+        return Rebuilt(refreshed, embedded, "" if embedder is None else embedder.name)
 
     async def export(
         self, form: Form = "agents-md", *, max_tokens: int | None = None, outside: str = ""
     ) -> Export:
         """Render the permanent rules and the best active lessons for coding agents.
 
-        What the file says `outside` of the block is not repeated. `max_tokens` is 1,000 by default, and 4,000
-        for a skill.
+        Text `outside` the block of the file is not repeated. `max_tokens` is 1,000 by default, 4,000 for a
+        skill.
         """
         lessons: list[Lesson] = []
         rules: dict[str, list[Rule]] = {}
@@ -485,23 +496,23 @@ class LessonLibrary:
     async def import_files(
         self, paths: Sequence[str | Path] = (), *, trusted: bool = False, dry_run: bool = False
     ) -> list[ImportItem]:
-        """Import instructions written for agents; return what became of each section.
+        """Import instructions written for agents: the result for each section.
 
-        Without `paths`, the project's AGENTS.md, CLAUDE.md, .cursorrules and .cursor/rules. A section is
-        added for the agent (see `only_agent`) unless a lesson says the same already; nothing that is stored
-        changes. New lessons are quarantined, unless a person vouches for them: `trusted` approves them, and
-        those from an earlier import. More lessons than the agent keeps go to the archive. A `dry_run` writes
-        nothing. Raises `ConfigError` for a missing file.
+        By default, imports the project's AGENTS.md, CLAUDE.md, .cursorrules and .cursor/rules. A section is
+        added for the agent (see `only_agent`) unless a lesson says the same; stored lessons do not change.
+        New lessons are quarantined, unless a person vouches for them: `trusted` approves them, and those from
+        an earlier import. Lessons beyond the agent's limit go to the archive. A `dry_run` writes nothing.
+        Raises `ConfigError` for a missing file.
 
-        A path that is a folder of lessons, such as `memory`, is copied as it is: all lessons, playbooks and
+        A path that is a folder of lessons, such as `memory`, is copied unchanged: all lessons, playbooks and
         rules with their status, so it has to be `trusted`.
         """
         project = project_folder()
-        there = [project / name for name in KNOWN_FILES if (project / name).exists()]
-        chosen = [Path(path) for path in paths] or there
+        existing = [project / name for name in KNOWN_FILES if (project / name).exists()]
+        chosen = [Path(path) for path in paths] or existing
         if not chosen:
             raise ConfigError(f"None of {', '.join(KNOWN_FILES)} was found in {str(project)!r}; give a PATH.")
-        memories = [LessonFiles(one) for one in chosen if (one / REFLECTIONS).is_dir()]
+        memories = [LessonFiles(path) for path in chosen if (path / REFLECTIONS).is_dir()]
         if memories and not trusted and not dry_run:
             raise ConfigError(
                 f"{str(memories[0])!r} is a folder of lessons, which are copied with their status and their "
@@ -509,12 +520,12 @@ class LessonLibrary:
             )
         copies = await asyncio.to_thread(
             lambda: [
-                one
+                item
                 for memory in memories
-                for one in copied(memory, self.documents, self.agent, dry_run=dry_run)
+                for item in copied(memory, self.documents, self.agent, dry_run=dry_run)
             ]
         )
-        chosen = [one for one in chosen if not (one / REFLECTIONS).is_dir()]
+        chosen = [path for path in chosen if not (path / REFLECTIONS).is_dir()]
         if not chosen:
             return copies
         folder = LessonFolder(self.documents, self.only_agent())
@@ -538,38 +549,40 @@ class LessonLibrary:
             lesson = await self.lessons_of(folder.name).approve(lesson.id, VOUCHED)
         return replace(item, lesson=lesson)
 
-    # --- checks for what keeps failing ---------------------------------------------------------------------
+    # --- checks for recurring failures ---------------------------------------------------------------------
 
     async def propose(self, model: ChatModel | None = None, *, weaker: bool = False) -> list[Proposal]:
-        """Return checks for what keeps failing in stored runs, each tried on all of their outputs.
+        """Checks for recurring failures in stored runs, each tried on all outputs of these runs.
 
-        They are drafted by rule, and also by a `model` if there is one. Nothing changes but that the project
-        remembers the checks until one is accepted. With `weaker`, checks that refuse a good output or rest on
-        too few runs are returned, too, for failures that have no other.
+        They are drafted by rule, and also by a `model` if there is one. The only change is that the project
+        stores each check until it is accepted. With `weaker`, failures without a better check get checks that
+        refuse a good output or rest on too few runs.
         """
         store = self._required_store()
-        found: list[Proposal] = []
+        proposals: list[Proposal] = []
 
         async def draft(failure: RecurringFailure) -> Sequence[QualityCriterion]:
             return () if model is None else (await drafted_by(model, failure)).checks
 
         seen: set[str] = set()
         for agent in await self._agents():
-            found += await self._proposed(agent, draft, seen, weaker=weaker)
-        for one in found:
-            await store.put(Record(PROPOSED, f"{one.agent}/{one.id}", to_data(one)))
-        return found
+            proposals += await self._proposed(agent, draft, seen, weaker=weaker)
+        for proposal in proposals:
+            await store.put(Record(PROPOSED, f"{proposal.agent}/{proposal.id}", to_data(proposal)))
+        return proposals
 
     async def proposal(self, reference: str) -> Proposal:
-        """Return a check that was proposed, by its id or the beginning of it, tried again on stored runs.
+        """A proposed check, by its id or the beginning of it, tried again on stored runs.
 
-        Raises `ConfigError` if there is none, and if the runs do not suggest it any more.
+        Raises `ConfigError` if there is none, or if the runs no longer suggest it.
         """
         store = self._required_store()
         prefix = "" if self.agent is None else f"{self.agent}/"
-        known = intact(await store.find(PROPOSED, prefix=prefix))
-        those = [one for one in known if one.key.rpartition("/")[2].startswith(reference) and reference]
-        record = only(those, reference, "proposals", lambda one: one.key)
+        records = intact(await store.find(PROPOSED, prefix=prefix))
+        matches = [
+            record for record in records if record.key.rpartition("/")[2].startswith(reference) and reference
+        ]
+        record = only(matches, reference, "proposals", lambda record: record.key)
         if record is None:
             raise ConfigError(f"There is no proposal {reference!r}; `redraft lessons propose` lists them.")
         proposal = from_data(record.data)
@@ -577,8 +590,8 @@ class LessonLibrary:
         async def draft(_failure: RecurringFailure) -> Sequence[QualityCriterion]:
             return (proposal.criterion,)
 
-        found = await self._proposed(proposal.agent, draft, set(), weaker=True)
-        if (current := next((one for one in found if one.id == proposal.id), None)) is None:
+        proposals = await self._proposed(proposal.agent, draft, set(), weaker=True)
+        if (current := next((each for each in proposals if each.id == proposal.id), None)) is None:
             raise ConfigError(
                 f"The stored runs do not suggest the check {reference!r} any more; `redraft lessons propose` "
                 "lists those that they do."
@@ -586,7 +599,7 @@ class LessonLibrary:
         return replace(current, drafter=proposal.drafter)
 
     async def accepted(self, proposal: Proposal, name: str) -> tuple[str, ...]:
-        """Record that a criterion of this name stands for the lessons of a proposal; return their ids."""
+        """Record that a criterion of this name replaces the lessons of a proposal, and list their ids."""
         changed: list[str] = []
         for lesson_id in proposal.lessons:
             with suppress(LessonFileError):  # deleted meanwhile
@@ -604,19 +617,19 @@ class LessonLibrary:
         *,
         weaker: bool,
     ) -> list[Proposal]:
-        """Return the checks that an agent's runs suggest, without those in `seen`, which grows."""
+        """The checks that an agent's runs suggest, except runs in `seen`, to which the runs are added."""
         store, folder = self._required_store(), LessonFolder(self.documents, folder_name(agent))
         lessons = await asyncio.to_thread(lambda: list(folder.lessons(archived=True)))
-        records = await runs_of(store, folder.name, {agent, *(one.agent for one in lessons)})
-        records = [one for one in records if one.run_id not in seen]
-        seen |= {one.run_id for one in records}
+        records = await runs_of(store, folder.name, {agent, *(lesson.agent for lesson in lessons)})
+        records = [record for record in records if record.run_id not in seen]
+        seen |= {record.run_id for record in records}
         labels = await labels_of(store, records)
-        without_check = [one for one in lessons if not one.check]
-        found = await proposals_of_runs(records, without_check, labels, draft=draft, weaker=weaker)
-        return [replace(one, agent=agent) for one in found]
+        without_check = [lesson for lesson in lessons if not lesson.check]
+        proposals = await proposals_of_runs(records, without_check, labels, draft=draft, weaker=weaker)
+        return [replace(proposal, agent=agent) for proposal in proposals]
 
     async def _agents(self) -> list[str]:
-        """Return the agents whose runs are looked through: the chosen one, else those with lessons first."""
+        """The agents whose runs are examined: the chosen agent, else those with lessons first."""
         if self.agent is not None:
             return [self.agent]
         learned = await asyncio.to_thread(lambda: [folder.name for folder in self.folders()])
@@ -639,11 +652,11 @@ class LessonLibrary:
         return LessonFolder(self.documents, lesson_id.partition("/")[0])
 
     async def _counters(self) -> dict[str, Counters]:
-        found: dict[str, Counters] = {}
+        counters: dict[str, Counters] = {}
         if self._store is not None:
             for folder in await asyncio.to_thread(self.folders):
-                found |= await Impact(self._store, folder.name).all_counters()
-        return found
+                counters |= await Impact(self._store, folder.name).all_counters()
+        return counters
 
 
 def _relative(entry: Entry) -> str:
@@ -654,7 +667,7 @@ def _relative(entry: Entry) -> str:
 def _matches(lesson_id: str, part: str) -> bool:
     stem = _stem(lesson_id)
     without_day = stem[len("YYYY-MM-DD-") :]
-    return lesson_id.endswith(part) or any(one.startswith(part) for one in (lesson_id, stem, without_day))
+    return lesson_id.endswith(part) or any(text.startswith(part) for text in (lesson_id, stem, without_day))
 
 
 def _stem(lesson_id: str) -> str:
@@ -662,6 +675,6 @@ def _stem(lesson_id: str) -> str:
 
 
 def _day(entry: Entry) -> str:
-    """Return the day in the name of a document, or else that of its last change."""
+    """The day in the name of a document, or else of its last change."""
     stem = _stem(entry.id)
     return stem[:10] if stem[:4].isdecimal() else str(entry.day)

@@ -388,8 +388,8 @@ class _Call:
                 parameter.VAR_KEYWORD,
             ):
                 raise ConfigError(
-                    f"There is no value for the parameter {parameter.name!r} of {fn!r}: besides the task, only "
-                    "'feedback', 'lessons', 'attempt' and 'temperature' are passed, by name."
+                    f"There is no value for the parameter {parameter.name!r} of {fn!r}: besides the task, "
+                    "only 'feedback', 'lessons', 'attempt' and 'temperature' are passed, by name."
                 )
         return cls(awaited(fn), task, tuple(names), FRESH_TEMPERATURE if _TEMPERATURE in names else None)
 
