@@ -1,4 +1,4 @@
-"""Error forms: what the usual messages of programs say about names, limits and formats."""
+"""Error forms: read names, limits and formats from the usual messages of programs."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 LONGEST_REPORT = 4_000
-"""Characters of a message that are read."""
+"""Maximum characters of a message that are read."""
 MOST_NAMES = 40
-"""Names of a list, such as the columns of a table, that a fact holds."""
+"""Maximum names of a list in a fact, such as the columns of a table."""
 LONGEST_NAME = 64
 MOST_NAME_WORDS = 6
-"""Words of an identifier such as `customer_billing_address`; longer ones are sentences in disguise."""
+"""Maximum words of an identifier such as `customer_billing_address`; more are a sentence in disguise."""
 MOST_VALUE_WORDS = 2
 
 
 class MessageClaim(NamedTuple):
-    """One thing that a message says of a subject.
-
-    `span` is the part of the message that says so: whoever wrote it decided what is claimed.
-    """
+    """A claim of a message about a subject."""
 
     subject: str
     clause: str
     span: str = ""
+    """The part of the message with the claim, which is only as trustworthy as its author."""
 
 
 def claims_in(message: str) -> list[MessageClaim]:
-    """Return what a message says about the environment, each thing once; empty if its form is unknown."""
+    """The distinct claims of a message about the environment; empty if its form is unknown."""
     text = without_invisible(message)[:LONGEST_REPORT].replace('\\"', '"')
-    found = [*_of_names(text), *_of_values(text)]
-    return [one for one in dict.fromkeys(found) if is_name(one.subject) and not violation(one.clause)]
+    claims = [*_of_names(text), *_of_values(text)]
+    return [
+        claim for claim in dict.fromkeys(claims) if is_name(claim.subject) and not violation(claim.clause)
+    ]
 
 
 def missing_name(message: str) -> tuple[str, str] | None:
-    """Return the kind and the name that a message says is missing, if it does."""
+    """The kind and the name that is missing according to a message; None if it names none."""
     missing = _missing_in(without_invisible(message)[:LONGEST_REPORT])
     return None if missing is None else (missing.kind, missing.name)
 
@@ -52,7 +52,7 @@ _BARE = r"(?:(?:~|\.{1,2})?/)?[\w$]+(?:[.\-/][\w$]+)*"
 
 
 def _named(group: str) -> str:
-    """Return the pattern of a name in any script, quoted or not."""
+    """The pattern of a name in any script, quoted or not."""
     quote = f"{group}_quote"
     return (
         rf"(?P<{quote}>[{_OPENING}]+)?"
@@ -70,7 +70,7 @@ _KINDS = {"relation": "table", "view": "table", "identifier": "name", "symbol": 
 
 
 def _pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile a form, in which `<x>` is a name, `<in>` what it should be part of, and `<kind>` its kind."""
+    """Compile a form, in which `<x>` is a name, `<in>` its container, and `<kind>` its kind."""
     text = text.replace("<x>", _named("x")).replace("<in>", _named("container")).replace("<kind>", _KIND)
     return re.compile(text, re.IGNORECASE | re.MULTILINE | flags)
 
@@ -115,7 +115,7 @@ _MISSING: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("field", _pattern(r"\bextra (?:inputs|fields) (?:are )?not (?:permitted|allowed): <x>")),
     ("field", _pattern(r"\bcannot query field <x> on type <in>")),
     ("argument", _pattern(r"\bunrecogni[sz]ed (?:request )?arguments?(?: supplied)?: <x>")),
-    # what most others say
+    # most other programs
     (
         "",
         _pattern(
@@ -137,7 +137,7 @@ _MISSING: tuple[tuple[str, re.Pattern[str]], ...] = (
         _pattern(r"\bno <kind> (?:named |called )?<x>(?: (?:in|of|on|for) (?:the )?(?:table |type )?<in>)?"),
     ),
 )
-"""Messages that a name is missing, from the most particular form to the most general one."""
+"""Messages about a missing name, from the most specific to the most general form."""
 
 _SUGGESTED = _pattern(
     r"\b(?:did you mean|perhaps you meant|maybe you meant|do you mean|you (?:may|might|probably) (?:have "
@@ -181,7 +181,7 @@ _ONE_OF = _pattern(
     r"|\bexpected(?= ['\"]))\s*:?\s*"
 )
 _TABLE = re.compile(r"\b(?:tables?|columns?|relations?|sql|select|database|query)\b", re.IGNORECASE)
-# Words of a definition that tell a type or a unit: `amt_c in cents`, `placed_on DATE NOT NULL`.
+# Words of a definition for a type or a unit: `amt_c in cents`, `placed_on DATE NOT NULL`.
 _NOTE = re.compile(
     r"(?:\s+|\s*:\s*|\s*\(\s*)((?:(?:in|integer|int|bigint|smallint|text|varchar|char|real|float|double"
     r"|numeric|decimal|date"
@@ -216,7 +216,7 @@ _PROSE = _LITTLE.union(
         "clause instruction instructions note important warning assistant user",
     )
 )
-"""Words that are names only in quotes, or in a list of names."""
+"""Words that can be names only in quotes, or in a list of names."""
 
 
 class _Item(NamedTuple):
@@ -231,9 +231,9 @@ class _Item(NamedTuple):
 
 
 def is_name(text: str, *, quoted: bool = True) -> bool:
-    """Return whether a text can be a name in a fact: short, and no sentence in disguise.
+    """Whether a text can be a name in a fact: short, and not a sentence in disguise.
 
-    Unless it is `quoted`, an ordinary word of a message is no name.
+    An ordinary word of a message can only be a name if it is `quoted`.
     """
     words = re.findall(r"[^\W_]+", text)
     if not words or len(text) > LONGEST_NAME or len(words) > MOST_NAME_WORDS:
@@ -260,48 +260,50 @@ _ORDER = re.compile(
 
 
 def is_order(text: str) -> bool:
-    """Return whether a text tells somebody to do something, rather than how things are."""
+    """Whether a text gives an order instead of describing something."""
     return _ORDER.search(text.strip()) is not None
 
 
-def _is_item(found: re.Match[str], *, inner: bool) -> bool:
-    text, is_quoted = found["x"], found["x_quote"] is not None
+def _is_item(match: re.Match[str], *, inner: bool) -> bool:
+    text, is_quoted = match["x"], match["x_quote"] is not None
     if not is_quoted and (text.isdecimal() or (not inner and text.casefold() in _LITTLE)):
         return False
     return is_name(text)
 
 
 def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) -> tuple[list[_Item], int]:
-    """Return the items of a list that begins at a place, and where the list ends.
+    """The items of a list that begins at a position, and the end of the list.
 
-    The items are `values`, or names; `inner` ones stand in parentheses after another name.
+    The items are `values`, or names; `inner` items are in parentheses after another name.
     """
     items: list[_Item] = []
     end = at
     while len(items) < MOST_NAMES:
         while at < len(text) and text[at] in " \t\n[({":
             at += 1
-        found = _ITEM.match(text, at)
-        if found is None or not (_is_item(found, inner=inner) or (values and found["x"].isdecimal())):
+        match = _ITEM.match(text, at)
+        if match is None or not (_is_item(match, inner=inner) or (values and match["x"].isdecimal())):
             break
-        at, parts, note = found.end(), tuple[str, ...](), ""
-        said = None if values else _NOTE.match(text, at)
-        is_noted = said is not None and said[0].lstrip().startswith("(") and said[0].endswith(")")
+        at, parts, note = match.end(), tuple[str, ...](), ""
+        note_match = None if values else _NOTE.match(text, at)
+        is_noted = (
+            note_match is not None and note_match[0].lstrip().startswith("(") and note_match[0].endswith(")")
+        )
         if not values and not is_noted and (opening := re.compile(r"\s?\(").match(text, at)):
             columns, _ = _items_at(text, opening.end(), inner=True)
             if columns and (close := _closing(text, opening.end())):
-                parts, at = tuple(one.text for one in columns), close
-        if not parts and said is not None:
-            note, at = " ".join(said[1].split()), said.end()
-            if said[0].lstrip().startswith("(") and not said[0].endswith(")"):
-                note, at = "", found.end()
+                parts, at = tuple(column.text for column in columns), close
+        if not parts and note_match is not None:
+            note, at = " ".join(note_match[1].split()), note_match.end()
+            if note_match[0].lstrip().startswith("(") and not note_match[0].endswith(")"):
+                note, at = "", match.end()
             elif size := re.compile(r"\(\d+(?:,\s*\d+)?\)(?:\s+(?:not )?null)?", re.IGNORECASE).match(
                 text, at
             ):
                 at = size.end()
-        if not parts and not note and not values and found["x_quote"] is None and _is_prose_after(text, at):
+        if not parts and not note and not values and match["x_quote"] is None and _is_prose_after(text, at):
             break
-        items.append(_Item(found["x"].strip(), note, parts))
+        items.append(_Item(match["x"].strip(), note, parts))
         end = at
         if text[at : at + 1] in ")]}":
             end = at + 1
@@ -314,7 +316,7 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
 
 
 def _closing(text: str, at: int) -> int:
-    """Return the place after the parenthesis that closes the one before a place; 0 if none does."""
+    """The position after the parenthesis that closes the one before a position; 0 if there is none."""
     depth = 1
     for place in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
@@ -324,7 +326,7 @@ def _closing(text: str, at: int) -> int:
 
 
 def _is_prose_after(text: str, at: int) -> bool:
-    """Return whether an unquoted word goes on as a sentence: `too many words`, not `cust_nm, amt_c`."""
+    """Whether an unquoted word continues as a sentence: `too many words`, not `cust_nm, amt_c`."""
     following = text[at : at + 1]
     return (
         following == " "
@@ -334,14 +336,14 @@ def _is_prose_after(text: str, at: int) -> bool:
 
 
 def _of_names(text: str) -> Iterator[MessageClaim]:
-    """Yield what a message says of names: which are missing, which there are, and which were meant."""
+    """Yield claims about names: missing names, existing names, and names that were meant."""
     missing = _missing_in(text)
     kind = missing.kind if missing else ""
     positive = [*_listed(text, missing), *(_suggested(text, missing) if missing else ())]
     if (
         missing
         and missing.kind in ("table", "column")
-        and not any(" with the " in one.clause for one in positive)
+        and not any(" with the " in claim.clause for claim in positive)
     ):
         positive += _tables_in(text, missing)
     if missing and not positive and (names := _names_in(text, missing)):
@@ -358,20 +360,20 @@ def _of_names(text: str) -> Iterator[MessageClaim]:
 _NAME = r"[\w$]+(?:[.\-/][\w$]+)*"
 _RUN = re.compile(rf"{_NAME}(?:(?:\s*[,;:|=(\[{{)\]}}]+\s*|\s+(?:and|or)\s+){_NAME})+")
 _OF_CODE = re.compile(r"\w*(?:[a-z0-9]_|_[a-z0-9]|[a-z][A-Z]|[a-z]\d)\w*")
-"""A name that is no word: `prt_id`, `onHand`, `col2`."""
+"""An identifier that is not a word: `prt_id`, `onHand`, `col2`."""
 FEWEST_NAMES = 4
-"""Names in a row that a message seems to list, whatever its form."""
+"""Minimum names in a row that count as a list, whatever the form of the message."""
 
 
 def _names_in(text: str, missing: _Missing) -> str:
-    """Return the longest row of names in a message, as it is written there; empty if it has none.
+    """The longest row of names in a message, as written; empty if there is none.
 
-    At least a third of the names must be no words, so that no prose is taken for them.
+    At least a third of the names must not be words, so that prose does not count.
     """
     rows: list[str] = []
-    for found in _RUN.finditer(text):
-        first = _OF_CODE.search(found[0])
-        row = found[0][first.start() :] if first and not _STATEMENT.search(text) else ""
+    for match in _RUN.finditer(text):
+        first = _OF_CODE.search(match[0])
+        row = match[0][first.start() :] if first and not _STATEMENT.search(text) else ""
         names = re.findall(_NAME, row)
         of_code = [name for name in names if _OF_CODE.fullmatch(name) and name != missing.name]
         if FEWEST_NAMES <= len(names) <= MOST_NAMES and 3 * len(of_code) >= len(names):
@@ -389,16 +391,16 @@ _STATEMENT = re.compile(
 def _tables_in(text: str, missing: _Missing) -> Iterator[MessageClaim]:
     """Yield the tables that a message names with their columns, however it introduces them.
 
-    A message that quotes a statement says nothing: in one, parentheses follow functions, too.
+    A message that quotes a statement is ignored: parentheses in a statement follow functions, too.
     """
     if _STATEMENT.search(text):
         return
-    for found in _SIGNATURE.finditer(text):
-        items, end = _items_at(text, found.start())
+    for match in _SIGNATURE.finditer(text):
+        items, end = _items_at(text, match.start())
         if items and len(items[0].parts) > 1 and items[0].name != missing.name:
             columns = ", ".join(items[0].parts)
             yield MessageClaim(
-                items[0].name, f"a table with the columns {columns}", text[found.start() : end]
+                items[0].name, f"a table with the columns {columns}", text[match.start() : end]
             )
 
 
@@ -411,21 +413,21 @@ class _Missing(NamedTuple):
 
 def _missing_in(text: str) -> _Missing | None:
     for kind, pattern in _MISSING:
-        for found in pattern.finditer(text):
-            name, is_quoted = found["x"].strip(), found["x_quote"] is not None
-            container = _container(found)
-            kind = kind or found["kind"].casefold()  # noqa: PLW2901 (the pattern says it)
+        for match in pattern.finditer(text):
+            name, is_quoted = match["x"].strip(), match["x_quote"] is not None
+            container = _container(match)
+            kind = kind or match["kind"].casefold()  # noqa: PLW2901 (the pattern says it)
             kind = _KINDS.get(kind, kind)  # noqa: PLW2901
             if kind in ("column", "attribute") and not container and "." in name:
                 container, _, name = name.rpartition(".")
             if is_name(name, quoted=is_quoted):
-                return _Missing(kind, name, container, found[0])
+                return _Missing(kind, name, container, match[0])
     return None
 
 
-def _container(found: re.Match[str]) -> str:
-    """Return the name of what something is part of; empty if the message does not say."""
-    groups = found.groupdict()
+def _container(match: re.Match[str]) -> str:
+    """The name of the container of a thing; empty if the message does not name it."""
+    groups = match.groupdict()
     name = (groups.get("container") or "").strip()
     return name if name and is_name(name, quoted=groups["container_quote"] is not None) else ""
 
@@ -446,36 +448,36 @@ _NOT_LISTED = re.compile(
 def _listed(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
     taken = list[tuple[int, int]]()
     for pattern in _LISTED:
-        for found in pattern.finditer(text):
-            if any(start <= found.start() < end or start <= found.end() <= end for start, end in taken):
+        for match in pattern.finditer(text):
+            if any(start <= match.start() < end or start <= match.end() <= end for start, end in taken):
                 continue
-            items, end = _items_at(text, found.end())
+            items, end = _items_at(text, match.end())
             if not items:
                 continue
-            if _NOT_LISTED.search(text, max(0, found.start() - 24), found.start()):
+            if _NOT_LISTED.search(text, max(0, match.start() - 24), match.start()):
                 continue
-            groups, container = found.groupdict(), _container(found)
+            groups, container = match.groupdict(), _container(match)
             kind = (groups.get("kind") or "").casefold()
             kind = _KINDS.get(kind, kind) or ("" if groups.get("values") else missing.kind if missing else "")
-            if "candidate" in found[0].casefold():
+            if "candidate" in match[0].casefold():
                 kind = kind or "column"
             is_value = bool(groups.get("values")) and (container or not missing)
-            span = text[found.start() : end]
-            if not any(one.parts for one in items) and (is_value or not kind):
+            span = text[match.start() : end]
+            if not any(item.parts for item in items) and (is_value or not kind):
                 continue  # allowed values, or words
-            taken.append((found.start(), end))
+            taken.append((match.start(), end))
             yield from _listing(items, kind, container or (missing.container if missing else ""), text, span)
 
 
 def _listing(items: list[_Item], kind: str, container: str, text: str, span: str) -> Iterator[MessageClaim]:
     """Yield the claims of a list of names of a kind."""
-    if whole := [one for one in items if one.parts]:
+    if whole := [item for item in items if item.parts]:
         is_table = kind in ("table", "column", "database", "schema") or (not kind and _TABLE.search(text))
         noun = "a table with the columns" if is_table else "a function with the arguments"
-        for one in whole:
-            yield MessageClaim(one.name, f"{noun} {', '.join(one.parts)}", span)
+        for item in whole:
+            yield MessageClaim(item.name, f"{noun} {', '.join(item.parts)}", span)
         return
-    names = ", ".join(one.text for one in items)
+    names = ", ".join(item.text for item in items)
     if kind == "column":
         if container:
             yield MessageClaim(container, f"a table with the columns {names}", span)
@@ -487,12 +489,12 @@ def _listing(items: list[_Item], kind: str, container: str, text: str, span: str
 
 
 def _suggested(text: str, missing: _Missing) -> Iterator[MessageClaim]:
-    for found in _SUGGESTED.finditer(text):
-        at = found.end()
+    for match in _SUGGESTED.finditer(text):
+        at = match.end()
         while at and text[at - 1] in _OPENING:
             at -= 1
         items, end = _items_at(text, at)
-        span = text[found.start() : end]
+        span = text[match.start() : end]
         for item in items:
             name, kind, container = item.name, missing.kind, missing.container
             if not container and "." in name and kind in ("column", "attribute", "name"):
@@ -528,30 +530,30 @@ _DEPRECATED = _pattern(
 
 
 def _arguments(text: str) -> Iterator[MessageClaim]:
-    """Yield what a message says is required, unique, or outdated."""
-    if found := _NEEDED[0].search(text):
-        items, end = _items_at(text, found.end())
+    """Yield claims that something is required, unique, or outdated."""
+    if match := _NEEDED[0].search(text):
+        items, end = _items_at(text, match.end())
         if items:
-            names = ", ".join(one.name for one in items)
-            yield MessageClaim(found["container"], f"needs the arguments {names}", text[found.start() : end])
-    if found := _TAKES.search(text):
+            names = ", ".join(item.name for item in items)
+            yield MessageClaim(match["container"], f"needs the arguments {names}", text[match.start() : end])
+    if match := _TAKES.search(text):
         yield MessageClaim(
-            found["container"], f"takes at most {found['most']} positional arguments", found[0]
+            match["container"], f"takes at most {match['most']} positional arguments", match[0]
         )
     for pattern, clause in ((_NEEDED[1], "needs the columns"), (_UNIQUE, "no two rows have the same")):
-        if (found := pattern.search(text)) and "." in found["container"]:
-            table, _, column = found["container"].rpartition(".")
-            yield MessageClaim(table, f"{clause} {column}", found[0])
-    if found := _NEEDED[2].search(text):
-        yield MessageClaim(found["container"], f"needs the columns {found['x']}", found[0])
-    if found := _NEEDED[3].search(text):
-        items, end = _items_at(text, found.end())
-        for one in items:
-            yield MessageClaim(one.name, f"a required {found['what'].casefold()}", text[found.start() : end])
-    if found := _VERSION.search(text):
-        yield MessageClaim(found["x"], f"version {''.join(found['version'].split())} is required", found[0])
-    if (found := _DEPRECATED.search(text)) and is_name(found["x"]):
-        yield MessageClaim(found["container"], f"the name in place of {found['x']}", found[0])
+        if (match := pattern.search(text)) and "." in match["container"]:
+            table, _, column = match["container"].rpartition(".")
+            yield MessageClaim(table, f"{clause} {column}", match[0])
+    if match := _NEEDED[2].search(text):
+        yield MessageClaim(match["container"], f"needs the columns {match['x']}", match[0])
+    if match := _NEEDED[3].search(text):
+        items, end = _items_at(text, match.end())
+        for item in items:
+            yield MessageClaim(item.name, f"a required {match['what'].casefold()}", text[match.start() : end])
+    if match := _VERSION.search(text):
+        yield MessageClaim(match["x"], f"version {''.join(match['version'].split())} is required", match[0])
+    if (match := _DEPRECATED.search(text)) and is_name(match["x"]):
+        yield MessageClaim(match["container"], f"the name in place of {match['x']}", match[0])
 
 
 # --- values ------------------------------------------------------------------------------------------------
@@ -642,44 +644,44 @@ _CHECKED = _pattern(r"\bCHECK constraint failed: <x>\s+IN\s*\(")
 
 
 def _of_values(text: str) -> Iterator[MessageClaim]:
-    """Yield what a message says of the values of a field: which are allowed, their limits and their form."""
-    if found := _CHECKED.search(text):
-        items, end = _items_at(text, found.end(), values=True)
+    """Yield claims about the values of a field: allowed values, limits and formats."""
+    if match := _CHECKED.search(text):
+        items, end = _items_at(text, match.end(), values=True)
         if items:
             yield MessageClaim(
-                found["x"], f"one of {', '.join(one.name for one in items)}", text[found.start() : end]
+                match["x"], f"one of {', '.join(item.name for item in items)}", text[match.start() : end]
             )
-    for found in _ONE_OF.finditer(text):
-        items, end = _items_at(text, found.end(), values=True)
-        subject = (found["x"] or "").strip() or _subject_of(text, found.start(), is_value="not" in found[0])
+    for match in _ONE_OF.finditer(text):
+        items, end = _items_at(text, match.end(), values=True)
+        subject = (match["x"] or "").strip() or _subject_of(text, match.start(), is_value="not" in match[0])
         if len(items) > 1 and subject:
             yield MessageClaim(
-                subject, f"one of {', '.join(one.name for one in items)}", text[found.start() : end]
+                subject, f"one of {', '.join(item.name for item in items)}", text[match.start() : end]
             )
     for template, pattern in _LIMITS:
-        for found in pattern.finditer(text):
-            if subject := _subject_of(text, found.start()):
-                clause = template.format_map(found.groupdict()) + _unit(found["unit"])
-                yield MessageClaim(subject, clause, found[0])
-    if found := _RATE.search(text):
-        yield MessageClaim("rate limit", f"at most {found['number']}{_unit(found['unit'])}", found[0])
-    for found in _FORMAT.finditer(text):
-        form = found["format"].strip()
+        for match in pattern.finditer(text):
+            if subject := _subject_of(text, match.start()):
+                clause = template.format_map(match.groupdict()) + _unit(match["unit"])
+                yield MessageClaim(subject, clause, match[0])
+    if match := _RATE.search(text):
+        yield MessageClaim("rate limit", f"at most {match['number']}{_unit(match['unit'])}", match[0])
+    for match in _FORMAT.finditer(text):
+        form = match["format"].strip()
         is_form = re.search(r"[%\\\[{^$#:/\-.]|\d|[A-Z]{2}", form) and not is_order(form)
         if (
             is_form
             and len(form.split()) <= MOST_VALUE_WORDS
-            and (subject := _subject_of(text, found.start(), is_value="not" in found[0]))
+            and (subject := _subject_of(text, match.start(), is_value="not" in match[0]))
         ):
-            yield MessageClaim(subject, f"in the format {form}", found[0])
-    for found in _TYPED.finditer(text):
+            yield MessageClaim(subject, f"in the format {form}", match[0])
+    for match in _TYPED.finditer(text):
         kind = re.sub(
-            r"^(?:valid|an?|in|of|as)\s+|\s+(?:an?|in|of|as|or|and|with)$", "", found["type"].strip()
+            r"^(?:valid|an?|in|of|as)\s+|\s+(?:an?|in|of|as|or|and|with)$", "", match["type"].strip()
         )
         if kind.casefold() not in ("", "in", "of", "as", "a", "an", "valid", "with") and (
-            subject := _subject_of(text, found.start())
+            subject := _subject_of(text, match.start())
         ):
-            yield MessageClaim(subject, _typed(kind, found[0]), found[0])
+            yield MessageClaim(subject, _typed(kind, match[0]), match[0])
 
 
 def _unit(unit: str) -> str:
@@ -694,14 +696,14 @@ _ADJECTIVES = frozenset(
 )
 
 
-def _typed(kind: str, said: str) -> str:
+def _typed(kind: str, message: str) -> str:
     kind = (
         " ".join(kind.casefold().split())
         .replace("iso ", "ISO ")
         .replace("utc", "UTC")
         .replace("uuid", "UUID")
     )
-    is_unit = re.search(rf"\bin {re.escape(kind)}", said, re.IGNORECASE) is not None
+    is_unit = re.search(rf"\bin {re.escape(kind)}", message, re.IGNORECASE) is not None
     if is_unit:
         return f"in {kind}"
     if kind in _ADJECTIVES or kind.split()[0].endswith("s"):
@@ -742,12 +744,12 @@ _ABOUT_ANSWERS = frozenset(
 
 
 def _subject_of(text: str, at: int, *, is_value: bool = False) -> str:
-    """Return the name of the field that a message speaks of before a place; empty if it names none."""
+    """The name of the field that a message mentions before a position; empty if it names none."""
     start = max(0, at - 160)
     before = text[start:at]
     sentence = re.split(r"(?<=[.!?;])\s+(?=[A-Z\"'`«])", before)[-1]
     for pattern in _BEFORE[1 if is_value else 0 :]:
-        names = [one["x"].strip() for one in _nested(pattern, sentence)]
+        names = [match["x"].strip() for match in _nested(pattern, sentence)]
         for name in reversed(names):
             if is_name(name, quoted=False) and name.casefold() not in _ABOUT_ANSWERS and not name.isdecimal():
                 return name
@@ -755,7 +757,7 @@ def _subject_of(text: str, at: int, *, is_value: bool = False) -> str:
 
 
 def _nested(pattern: re.Pattern[str], text: str) -> Iterable[re.Match[str]]:
-    """Yield the match of a pattern that ends with a text, from each of its words on."""
+    """Yield the match of a pattern from each word of a text on."""
     for place in re.finditer(r"(?:(?<=^)|(?<=[\s(\[\"'`«“-]))\S", text):
-        if (found := pattern.match(text, place.start())) is not None:
-            yield found
+        if (match := pattern.match(text, place.start())) is not None:
+            yield match

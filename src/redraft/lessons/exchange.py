@@ -1,4 +1,4 @@
-"""Exchange with the files that coding agents read, such as AGENTS.md: import adds lessons, export a block."""
+"""Exchange with the files of coding agents, such as AGENTS.md: import lessons, export a block."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ManagedBlock:
     def with_body(self, body: str) -> str:
         """The file with another body in its block, or with a block at its end.
 
-        The rest stays the same, character by character; lines of the block end as those of the file do.
+        The rest stays the same, character by character; the block gets the line endings of the file.
         """
         line = "\r\n" if "\r\n" in self.before + self.after else "\n"
         marked = f"{_BEGIN}\n{body}{_END}".replace("\n", line)
@@ -116,11 +116,11 @@ KNOWN_FILES = (
     ".windsurf/rules",
     ".github/copilot-instructions.md",
 )
-"""What is imported from a project if no path is given."""
+"""The files that are imported from a project by default."""
 ENDINGS = (".md", ".mdc")
 MOST_FILES = 500
 MOST_SECTIONS = 500
-"""Sections, or parts of long ones, in one file."""
+"""Maximum sections, or parts of long sections, in a file."""
 UNKNOWN = "Not known."
 UNVERIFIED = "imported, and not approved yet"
 VOUCHED = "imported by a person who vouches for it"
@@ -129,38 +129,40 @@ _LONGEST_SUMMARY = 90
 
 @dataclass(frozen=True, slots=True)
 class WithheldLine:
-    """A line of an imported file of which something is withheld."""
+    """A line of an imported file with something withheld."""
 
     text: str
-    """The line with a mark in place of what is withheld."""
+    """The line with a mark in place of the withheld text."""
     number: int | None = None
-    """Its number in the file, from 1; None if what is withheld goes over several lines."""
+    """Its number in the file, from 1; None if the withheld text spans several lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportItem:
-    """A section of a file, or a part of it, and what an import makes of it."""
+    """A section of a file, or a part of it, and the result of its import."""
 
     place: str
     """The file and the section."""
     what: Literal["added", "approved", "already there", "left out", "refused"]
-    """`approved` is a lesson that was there already and that a person vouches for now; `refused` could not be
-    read."""
+    """The result.
+
+    `approved`: an existing lesson that a person now vouches for. `refused`: it could not be read.
+    """
     lesson: Lesson | None = None
-    """The new lesson, or the stored one that says the same."""
+    """The new lesson, or the stored lesson that says the same."""
     why: str = ""
     """The reason, unless it is simply new."""
     is_archived: bool = False
-    """A new lesson goes to the archive, since the agent has no room for it."""
+    """Whether a new lesson goes to the archive, since the agent has no room for it."""
     withheld: tuple[WithheldLine, ...] = ()
 
 
 def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportItem]:
-    """Read each section of files and folders as a lesson of `agent`; whatever is not one says why.
+    """Read each section of files and folders as a lesson of `agent`; other items have a reason.
 
-    A section that is one numbered list becomes a procedure, any other a decision. Files are named relative to
-    the `project`. Links are followed within their folder only. Raises `ConfigError` if there is no such file,
-    or if there are too many.
+    A section that is a single numbered list becomes a procedure, any other section a decision. Files are
+    named relative to the `project`. Links are followed within their folder only. Raises `ConfigError` if a
+    file does not exist, or if there are too many files.
     """
     items: list[ImportItem] = []
     seen: set[Path] = set()
@@ -181,7 +183,9 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
             check_merged(lines_of(text), name)
             day = datetime.fromtimestamp(target.stat().st_mtime, UTC).date()
             block = ManagedBlock.find(text, name)
-            in_file = Cleaner(cleaner.redactor)  # one record: a name in one section is withheld in all
+            in_file = Cleaner(
+                cleaner.redactor
+            )  # for the whole file: a name in one section is withheld in all
             read = list(
                 _items_in(in_file.redact(block.outside), name, agent, day, _withheld_in(text, in_file))
             )
@@ -198,19 +202,19 @@ def read_items(paths: Sequence[Path], agent: str, project: Path) -> list[ImportI
 
 
 def _withheld_in(text: str, cleaner: Cleaner) -> dict[str, int]:
-    """Return the lines of a file of which something is withheld, as they become, with their numbers."""
+    """The lines of a file with something withheld, as they become, with their numbers."""
     lines = text.split("\n")
     changed = ((number, line, cleaner.redact(line)) for number, line in enumerate(lines, 1) if line.strip())
     return {_bare(after): number for number, line, after in changed if after != line.strip()}
 
 
 def _bare(line: str) -> str:
-    """Return a line without what makes it a heading or an item of a list."""
+    """A line without the marks of a heading or a list item."""
     return line.strip().strip("#*-+ ")
 
 
 def _files_in(paths: Sequence[Path]) -> list[Path]:
-    """The files, and those in the folders, by name, without linked and hidden folders."""
+    """The files, and the files in the folders, by name, without linked and hidden folders."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -235,9 +239,9 @@ _REFERENCE = re.compile(r"\s*(?:[-*+]\s+)?@(\S+)\s*")
 def _items_in(
     text: str, name: str, agent: str, day: date, numbers: Mapping[str, int] | None = None
 ) -> Iterator[ImportItem]:
-    """Yield an item for each section of a redacted text, or for each part of a long one.
+    """Yield an item for each section of a redacted text, or for each part of a long section.
 
-    `numbers` are those of the lines of which something is withheld.
+    `numbers` are the numbers of the lines with something withheld.
     """
     front, text = _front_of(text)
     about, settings = _about(front)
@@ -269,7 +273,7 @@ def _items_in(
             continue
         references = [_REFERENCE.fullmatch(line) for line in body.split("\n") if line.strip()]
         if all(references):
-            files = ", ".join(found[1] for found in references if found)
+            files = ", ".join(reference[1] for reference in references if reference)
             yield ImportItem(place, "left out", why=f"It only refers to {files}; import that file.")
             continue
         title = heading or about or Path(name).name
@@ -283,14 +287,14 @@ def _items_in(
             source = f"{place}{suffix}"
             lesson, is_used = Lesson(content, agent, day, summary, task, source=source), True
             withheld = Counter(_WITHHELD.findall(f"{task}\n{part}"))
-            names = ", ".join(f"{one} ({count})" if count > 1 else one for one, count in withheld.items())
-            shown = tuple(
+            names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in withheld.items())
+            withheld_lines = tuple(
                 WithheldLine(line.strip(), (numbers or {}).get(_bare(line)))
                 for line in f"{section.title}\n{part}".split("\n")
                 if _WITHHELD.search(line)
             )
             why = f"Withheld: {names}." if names else ""
-            yield ImportItem(source, "added", lesson, why=why, withheld=shown)
+            yield ImportItem(source, "added", lesson, why=why, withheld=withheld_lines)
     if about and not is_used:
         why = f"There is no text below it: {about}"
         yield ImportItem(f"{name}: front matter", "left out", why=why)
@@ -299,33 +303,33 @@ def _items_in(
 _WITHHELD = re.compile(r"\[withheld: ([^\]\n]+)\]")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _UNQUOTED = re.compile(r"^([\w-]+):[ \t]+([^\s\"'>|\[{].*)$(?!\n[ \t])", re.MULTILINE)
-"""A value on one line, which Cursor writes without quotes even where YAML needs them, as in `*.ts`."""
+"""A value on one line; Cursor omits quotes even if YAML needs them, as in `*.ts`."""
 _ABOUT = ("description", "name", "globs", "paths", "applyTo")
 
 
 def _front_of(text: str) -> tuple[dict[Any, Any], str]:
     """The front matter of a file, and the text after it; front matter that is not YAML is a description."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    found = _FRONT.match(text)
-    if found is None:
+    match = _FRONT.match(text)
+    if match is None:
         return {}, text
     try:
-        quoted = _UNQUOTED.sub(lambda line: f"{line[1]}: {json.dumps(line[2])}", found[1])
+        quoted = _UNQUOTED.sub(lambda line: f"{line[1]}: {json.dumps(line[2])}", match[1])
         front: Any = load_yaml(quoted) or {}
     except ConfigError:
-        front = {"description": found[1]}
+        front = {"description": match[1]}
     if not isinstance(front, dict):  # text between two lines
         return {}, text
-    return cast("dict[Any, Any]", front), text[found.end() :]
+    return cast("dict[Any, Any]", front), text[match.end() :]
 
 
 def _about(front: Mapping[Any, Any]) -> tuple[str, list[str]]:
-    """What front matter says that a rule is about, and its other entries."""
+    """The subject of a rule in its front matter, and the other entries."""
     texts: list[str] = []
     for key in _ABOUT:
         value: Any = front.get(key)
         values = cast("list[Any]", value) if isinstance(value, list) else [value]
-        texts.append(one_line(", ".join(str(one) for one in values if one is not None)))
+        texts.append(one_line(", ".join(str(value) for value in values if value is not None)))
     others = [f"{key}: {value}" for key, value in front.items() if key not in _ABOUT]
     return "; ".join(dict.fromkeys(filter(None, texts))), others
 
@@ -335,10 +339,10 @@ class _Section:
     """The text between two headings of a file."""
 
     path: tuple[str, ...] = ()
-    """The headings above it, from the first level, empty where a level is missing."""
+    """The headings above it, from the first level; empty if a level is missing."""
     body: str = ""
     is_steps: bool = False
-    """It is one numbered list."""
+    """Whether it is a single numbered list."""
     comments: tuple[str, ...] = ()
 
     @property
@@ -351,11 +355,11 @@ class _Section:
 
 
 _COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
-"""In a text that ends with `-->`, without which the search would take quadratic time."""
+"""For a text that ends with `-->`; otherwise the search would take quadratic time."""
 
 
 def _sections_of(text: str) -> Iterator[_Section]:
-    """Yield the sections of a Markdown text, with every line that is no heading and no comment."""
+    """Yield the sections of a Markdown text, with every line except headings and comments."""
     from markdown_it import MarkdownIt  # noqa: PLC0415 (most commands read no Markdown)
 
     lines = text.split("\n")
@@ -393,7 +397,7 @@ _LONG_LINE = re.compile(rf".{{1,{LONGEST}}}(?!\S)|.{{1,{LONGEST}}}")
 
 
 def _parts_of(text: str) -> Iterator[str]:
-    """Yield the parts of a text that fit into a field, cut between lines, or between words of a long line."""
+    """Yield parts of a text that fit into a field, cut between lines, or between words of a long line."""
     lines = [piece for line in text.split("\n") for piece in _LONG_LINE.findall(line) or [""]]
     part, size = list[str](), 0
     for line in [*lines, None]:
@@ -406,21 +410,22 @@ def _parts_of(text: str) -> Iterator[str]:
             size += len(line) + 1
 
 
-# --- import: comparing with what is stored -----------------------------------------------------------------
+# --- import: comparing with stored lessons -----------------------------------------------------------------
 
 
 def compared(items: Iterable[ImportItem], folder: LessonFolder, *, trusted: bool) -> Iterator[ImportItem]:
-    """Yield each item, marked as already there if a lesson of the agent, or an item before it, says the same.
+    """Mark items as already there if a lesson of the agent, or an earlier item, says the same.
 
-    What exceeds the number of lessons that an agent keeps is marked for the archive.
+    Lessons beyond the limit of an agent are marked for the archive.
     """
     items = list(items)
     texts = {text for item in items if item.lesson for text in _keys(item.lesson)}
     stored: dict[str, Lesson] = {}
     edited: dict[str, str] = {}
-    for lesson in sorted(folder.lessons(archived=True), key=lambda one: one.status == "active"):
+    for lesson in sorted(folder.lessons(archived=True), key=lambda lesson: lesson.status == "active"):
         section = section_of(lesson)
-        if section or lesson.status != "quarantined":  # what a run may have been made to say waits
+        # A quarantined lesson from a run does not count: its text may have been planted.
+        if section or lesson.status != "quarantined":
             stored |= dict.fromkeys(_keys(lesson), lesson)
         if section and lesson.status not in REJECTED and texts.isdisjoint(_keys(lesson)):
             edited[section] = lesson.id
@@ -466,7 +471,7 @@ _WAITING = ("quarantined", "untrusted")
 
 
 def _advice_of(content: Content) -> list[str]:
-    """The fields that say what to do, without those that say nothing."""
+    """The non-empty fields that say what to do."""
     match content:
         case Failure():
             texts = [content.do_differently, content.rule]
@@ -484,7 +489,7 @@ def _advice_of(content: Content) -> list[str]:
 
 
 def add_imported(folder: LessonFolder, item: ImportItem, lesson: Lesson) -> Lesson:
-    """Write an imported lesson to a new file; it is quarantined."""
+    """Write an imported lesson to a new file, in quarantine."""
     with folder.documents.locked(folder.name):
         new = replace(lesson, status="quarantined", trust="untrusted", why=UNVERIFIED)
         return folder.add(new, archived=item.is_archived)
@@ -496,10 +501,10 @@ def add_imported(folder: LessonFolder, item: ImportItem, lesson: Lesson) -> Less
 def copied(
     source: LessonFiles, target: Documents, agent: str | None, *, dry_run: bool
 ) -> Iterator[ImportItem]:
-    """Copy the lessons, playbooks and rules of a folder as they are, without secrets; yield each.
+    """Copy the lessons, playbooks and rules of a folder unchanged except for secrets, and yield the results.
 
-    They keep their ids, their status and their place in the archive. A document that is there with another
-    text is never replaced. `agent` limits this to one agent.
+    They keep their ids, their status and their place in the archive. An existing document with another text
+    is never replaced. `agent` limits the copy to a single agent.
     """
     clean = memory_redactor().redact
     for name in source.agents():
@@ -525,12 +530,12 @@ def _copied(agent: str, entry: Entry, text: str | StoreError, target: Documents,
             parse_playbook(text, entry.id, agent)
         elif entry.stem != RULES:
             lesson = parse(text, entry.id, agent, entry.written)
-        there = target.entry(entry.id)
-        if there is not None and text_of(target, there, of="a lesson") != text:
+        existing = target.entry(entry.id)
+        if existing is not None and text_of(target, existing, of="a lesson") != text:
             raise LessonFileError("Another version is stored already; merge the two by hand.", file=entry.id)
     except StoreError as error:
         return ImportItem(entry.file, "refused", lesson, str(error))
-    if there is not None:
+    if existing is not None:
         return ImportItem(entry.file, "already there", lesson, entry.id)
     if not dry_run:
         target.add(entry.id, text, year=int(entry.path.parent.name) if entry.archived else None)
@@ -548,7 +553,7 @@ FILES: dict[Form, str] = {
 }
 """The default file of each form, in the project's folder."""
 MAX_TOKENS: dict[Form, int] = {"agents-md": 1_000, "skill": 4_000, "rules": 1_000}
-"""A skill is read on demand, the others before every task."""
+"""A skill is read on demand, the other forms before every task."""
 STDOUT = "-"
 
 _HEAD = """\
@@ -583,9 +588,9 @@ class Export:
     ids: tuple[str, ...]
     """The lessons in it, best first."""
     rules: int = 0
-    """How many permanent rules are in it."""
+    """The number of permanent rules in it."""
     left_out: tuple[tuple[str, str], ...] = ()
-    """The id of each lesson, or file of rules, that is not in it, and why."""
+    """The id of each lesson, or file of rules, that is not in it, with the reason."""
 
 
 def export(
@@ -596,23 +601,24 @@ def export(
 ) -> Export:
     """Render the permanent `rules`, by agent, and the best active lessons, in at most `max_tokens`.
 
-    Rules come first, because a person chose them; then the most confident lessons, of these the newest. What
-    the file says `outside` of the block, or nearly repeats another item, is left out; if an item does not
-    fit, a shorter one after it may. Each item is one line of a list: no lesson or rule can end the block, or
-    make a heading, a tag or a front matter. What no lesson may say is left out, however it came into its
-    file, and secrets are withheld. The result depends on the files alone: it is the same on every machine.
+    Rules come first, because a person chose them; then lessons by confidence, the newest first. An item that
+    the file contains `outside` the block, or that nearly repeats another item, is left out; if an item does
+    not fit, a shorter item after it may. Each item is a single line of a list: no lesson or rule can end the
+    block, or make a heading, a tag or a front matter. Anything that no lesson may contain is left out, even
+    if a person wrote it into the file, and secrets are withheld. The result depends only on the files: it is
+    the same on every machine.
     """
     check_count("max_tokens", max_tokens, 1)
-    said = _said_in(outside)
+    keys_outside = _keys_in(outside)
     lessons = list(lessons)
-    cleaner = Cleaner.of(*_texts_of(lessons, rules))  # a name in one of them is withheld in all
+    cleaner = Cleaner.of(*_texts_of(lessons, rules))  # a name in one text is withheld in all
     left = max_tokens - estimate_tokens(_HEAD)
     ids, chosen, left_out = list[str](), dict[str, frozenset[str]](), list[tuple[str, str]]()
     for place, texts, words, refusal, item in (*_rules_in(rules, cleaner), *_lessons_in(lessons, cleaner)):
         tokens = estimate_tokens(item)
         if refusal:
             left_out.append((place, f"it holds {refusal}"))
-        elif said.issuperset(map(key_of, texts)):
+        elif keys_outside.issuperset(map(key_of, texts)):
             left_out.append((place, SAID))
         elif any(overlap(words, other) >= NEAR_DUPLICATE for other in chosen.values()):
             left_out.append((place, REPEATED))
@@ -637,7 +643,7 @@ def _texts_of(lessons: Iterable[Lesson], rules: Mapping[str, Sequence[Rule]]) ->
 _BULLET = re.compile(r"\A\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s+)?")
 
 
-def _said_in(text: str) -> frozenset[str]:
+def _keys_in(text: str) -> frozenset[str]:
     """The keys of all sections and of all lines of a text."""
     clean = Cleaner().redact(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
     sections = (item.lesson for item in _items_in(clean, "", "", date.min))
@@ -647,7 +653,7 @@ def _said_in(text: str) -> frozenset[str]:
 
 
 _Candidate = tuple[str, list[str], frozenset[str], str, str]
-"""An id, the advice, its words, why it is refused, and its line of the list."""
+"""An id, the advice, its words, the reason for refusing it, and its line of the list."""
 
 
 def _rules_in(rules: Mapping[str, Sequence[Rule]], cleaner: Cleaner) -> Iterator[_Candidate]:
@@ -660,8 +666,10 @@ def _rules_in(rules: Mapping[str, Sequence[Rule]], cleaner: Cleaner) -> Iterator
 
 
 def _lessons_in(lessons: Iterable[Lesson], cleaner: Cleaner) -> Iterator[_Candidate]:
-    """Yield the active lessons that say something, best first."""
-    for lesson in sorted(lessons, key=lambda one: (one.confidence, one.recency, one.id), reverse=True):
+    """Yield the active lessons with advice, best first."""
+    for lesson in sorted(
+        lessons, key=lambda lesson: (lesson.confidence, lesson.recency, lesson.id), reverse=True
+    ):
         fields = {label: str(getattr(lesson.content, name)) for name, label in _LABELS[lesson.kind].items()}
         fields = {label: text for label, text in fields.items() if not is_empty(text)}
         if lesson.status != "active" or not fields:
@@ -679,14 +687,14 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-# What a reader of the file would take for a tag, a comment, or a file to include.
-_ACTING = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
+# Characters that a reader of the file would take for a tag, a comment, or a file to include.
+_SPECIAL = re.compile(r"<(?=[!/?A-Za-z])|(?<!\w)@(?=[\w~./])|`{3,}")
 
 
 def _inert(text: str, cleaner: Cleaner) -> str:
     """Redact a text, put it on one line, remove code fences, and escape what Markdown would interpret."""
     line = one_line(cleaner.redact(text))
-    return _ACTING.sub(lambda found: "`" if found[0][0] == "`" else f"\\{found[0]}", line)
+    return _SPECIAL.sub(lambda match: "`" if match[0][0] == "`" else f"\\{match[0]}", line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -695,7 +703,7 @@ class ExportFile:
 
     form: Form
     name: str
-    """The name that messages use."""
+    """The name in messages."""
     target: Path | None
     """None for standard output."""
     text: str | None
@@ -704,7 +712,7 @@ class ExportFile:
 
     @classmethod
     def read(cls, form: Form, file: str | None = None) -> ExportFile:
-        """Read a file, by default that of the form; raises `ConfigError` if it can't have a block."""
+        """Read a file, by default the file of the form; raises `ConfigError` if it can't have a block."""
         name = file or FILES[form]
         if name == STDOUT:
             return cls(form, name, None, None, ManagedBlock(""))
