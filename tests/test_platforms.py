@@ -118,7 +118,7 @@ def test_a_run_is_stored_and_read_on_macos(tmp_path):
         print(asyncio.run(Runs(store).get()).task.description)
 
         this = Process.this()
-        print(bool(this.started), this.is_gone())  # from ps
+        print(bool(this.started), this.has_exited())  # from ps
         """,
         tmp_path,
     )

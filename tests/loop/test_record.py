@@ -14,10 +14,10 @@ from support.kept_runs import record
 
 def test_an_ended_process_is_gone():
     me = Process.this()
-    assert not me.is_gone()
-    assert Process(me.host, me.pid, "1").is_gone()
-    assert Process(me.host, 2**22 + 1, me.started).is_gone()
-    assert not Process("another-host", me.pid, "1").is_gone()
+    assert not me.has_exited()
+    assert Process(me.host, me.pid, "1").has_exited()
+    assert Process(me.host, 2**22 + 1, me.started).has_exited()
+    assert not Process("another-host", me.pid, "1").has_exited()
     assert Process.this().pid == os.getpid()
 
 
@@ -43,11 +43,11 @@ def without_proc(request, tmp_path, monkeypatch):
 def test_an_ended_process_is_gone_without_proc(without_proc, sleeper):
     me = Process.this()
     assert bool(me.started) == (without_proc == "ps")
-    assert me.is_gone() is False
-    assert Process(me.host, 2**22 + 1, me.started).is_gone() is True
+    assert me.has_exited() is False
+    assert Process(me.host, 2**22 + 1, me.started).has_exited() is True
     other = Process(me.host, sleeper.pid, start_of(sleeper.pid))
-    assert other.is_gone() is (False if without_proc == "ps" else None)
-    assert Process(me.host, sleeper.pid, "Mon Jan  1 00:00:00 2001").is_gone() is (
+    assert other.has_exited() is (False if without_proc == "ps" else None)
+    assert Process(me.host, sleeper.pid, "Mon Jan  1 00:00:00 2001").has_exited() is (
         True if without_proc == "ps" else None
     )
 
@@ -64,12 +64,12 @@ def zombie():
 
 
 def test_a_killed_process_that_nobody_waits_for_is_gone(zombie):
-    assert zombie.is_gone()
+    assert zombie.has_exited()
 
 
 @pytest.mark.parametrize("without_proc", ["ps"], indirect=True)
 def test_a_killed_process_that_nobody_waits_for_is_gone_without_proc(without_proc, zombie):
-    assert zombie.is_gone()
+    assert zombie.has_exited()
 
 
 @pytest.mark.parametrize("without_proc", ["nothing"], indirect=True)
@@ -95,7 +95,7 @@ parent = Process.this()
 time.sleep(0.05)
 if os.fork() == 0:
     child = Process.this()
-    os._exit(child.pid == parent.pid or child.started == parent.started or child.is_gone())
+    os._exit(child.pid == parent.pid or child.started == parent.started or child.has_exited())
 raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

@@ -413,7 +413,7 @@ def test_a_running_run_shows_its_versions_so_far():
         assert [[v.output for v in run.versions] for run in seen] == [[], ["draft 0"], ["draft 0", "draft 1"]]
         assert [run.status for run in seen] == ["running"] * 3
         assert (seen[2].best, seen[2].final, seen[2].usage.requests) == (2, 2, 3)
-        assert not seen[2].process.is_gone()
+        assert not seen[2].process.has_exited()
 
     asyncio.run(main())
 

@@ -259,7 +259,7 @@ def live_holder(data: Mapping[str, Any]) -> str:
             f"read ({type(error).__name__}: {error}), so it can't tell whether a process runs the agent. "
             "Upgrade redraft if a newer version wrote it, or give the agent another name."
         ) from error
-    if is_free or is_over or (is_this_machine and process.is_gone()):
+    if is_free or is_over or (is_this_machine and process.has_exited()):
         return ""
     is_this_process = is_this_machine and process == Process.this()
     where = f"{'this process' if is_this_process else 'process'} ({process.pid} on {process.host})"

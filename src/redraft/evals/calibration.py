@@ -33,8 +33,8 @@ from redraft.loop.labels import (
     answers,
     forget,
     grouped,
-    keep_label,
     labels_of,
+    store_label,
 )
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin, task_digest
@@ -511,7 +511,7 @@ class Calibrations:
             met,
             datetime.now(UTC),
         )
-        await keep_label(self._store, judge, label)
+        await store_label(self._store, judge, label)
         return replace(calibration, labels={**calibration.labels, label.key: label})
 
     async def undo(self, calibration: Calibration) -> Calibration:

@@ -14,7 +14,7 @@ from redraft.errors import ConfigError
 from redraft.history import changes
 from redraft.history.changes import strip_versions
 from redraft.loop.record import RUN, Process, RunRecord
-from redraft.loop.runs import AT_WORK, Runs, StoredRun, state_of
+from redraft.loop.runs import ACTIVE, Runs, StoredRun, state_of
 from redraft.notes.learner import note_cost
 from redraft.redact.data import redact_object
 from redraft.types import NOTHING_USED, preference
@@ -86,7 +86,7 @@ async def _fingerprint(request: PageRequest) -> str:
     if row is None:
         raise NotFoundError(f"There is no run {run_id!r} here.")
     # The prefix is needed because a new run has no step yet, and an empty text means "no more changes".
-    return f"at work {await runs.latest_step(run_id)}" if state_of(row) in AT_WORK else ""
+    return f"at work {await runs.latest_step(run_id)}" if state_of(row) in ACTIVE else ""
 
 
 def _document(run: StoredRun) -> dict[str, Any]:

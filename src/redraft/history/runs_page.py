@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.evals.success import SuccessCriteria, success_criteria
 from redraft.loop.record import RUN, RunRecord
-from redraft.loop.runs import AT_WORK, STATES, Runs, state_of
+from redraft.loop.runs import ACTIVE, STATES, Runs, state_of
 from redraft.stores.base import listed
 from redraft.stores.run_index import RunRow
 from redraft.types import ConvergenceReason
@@ -144,9 +144,9 @@ async def _fingerprint(request: PageRequest) -> str:
         return ""
     project_runs = Runs(project.store)
     rows = await run_filter.runs(project_runs, MOST)
-    active = [row.run_id for row in rows if state_of(row) in AT_WORK]
+    active = [row.run_id for row in rows if state_of(row) in ACTIVE]
     workflows = await run_filter.workflows(request, WATCHED)
-    active += [workflow.record.run_id for workflow in workflows if workflow.state in AT_WORK]
+    active += [workflow.record.run_id for workflow in workflows if workflow.state in ACTIVE]
     progress = [await project_runs.latest_step(run_id) for run_id in active]
     states = [f"{workflow.record.run_id} {workflow.state}" for workflow in workflows]
     return "; ".join([rows[0].run_id if rows else "", *progress, *states])

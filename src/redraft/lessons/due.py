@@ -69,7 +69,7 @@ class ReflectionWriter:
             return self.token in _tokens_in_use
         now = time()
         # A time further ahead comes from a clock that was ahead.
-        return now < self.until <= now + 2 * WRITER_TIMEOUT and not self.process.is_gone()
+        return now < self.until <= now + 2 * WRITER_TIMEOUT and not self.process.has_exited()
 
 
 @dataclass(frozen=True, slots=True)

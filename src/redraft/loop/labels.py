@@ -136,7 +136,7 @@ async def labels_of(store: Store, judge: JudgeId) -> list[Label]:
     return [from_record(Label, record.data) for record in found]
 
 
-async def keep_label(store: Store, judge: JudgeId, label: Label) -> None:
+async def store_label(store: Store, judge: JudgeId, label: Label) -> None:
     """Store a label, in place of an earlier one of the same judgement."""
     await store.put(Record(LABEL, f"{judge.key}/{label.key}", to_record(label)))
     forget(judge)

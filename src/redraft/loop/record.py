@@ -81,16 +81,16 @@ class Process:
         """Return the current process."""
         return cls(socket.gethostname(), os.getpid(), own_start())
 
-    def is_gone(self) -> bool | None:
+    def has_exited(self) -> bool | None:
         """Return whether this process has ended; None if this machine can't tell.
 
-        A process on another machine counts as not gone.
+        A process on another machine counts as running.
         """
         if self.host != socket.gethostname():
             return False
         if self.pid == os.getpid():
             return own_start() != self.started
-        if not _is_used(self.pid):
+        if not _pid_exists(self.pid):
             return True
         state, started = _status_of(self.pid)
         if state == ZOMBIE:
@@ -101,10 +101,10 @@ class Process:
     @property
     def state_of_run(self) -> Literal["running", "killed", "unknown"]:
         """The state of an unfinished run of this process."""
-        gone = self.is_gone()
-        return "unknown" if gone is None else "killed" if gone else "running"
+        exited = self.has_exited()
+        return "unknown" if exited is None else "killed" if exited else "running"
 
-    def check_gone(self, run_id: str, *, force: bool = False) -> None:
+    def check_exited(self, run_id: str, *, force: bool = False) -> None:
         """Raise `ConfigError` if this process, on this machine, is or may be at work on a run.
 
         `force` allows a run if this machine can't tell. Processes on other machines can't be checked; two
@@ -112,12 +112,12 @@ class Process:
         """
         if self.host != socket.gethostname():
             return
-        gone = self.is_gone()
-        if gone is False:
+        exited = self.has_exited()
+        if exited is False:
             raise ConfigError(
                 f"The process {self.pid} is still working on the run {run_id!r}; wait for it, or end it."
             )
-        if gone is None and not force:
+        if exited is None and not force:
             raise ConfigError(
                 f"This machine can't tell whether the process {self.pid} is still working on the run "
                 f"{run_id!r}. If it is not: redraft resume {run_id} --force"
@@ -154,7 +154,7 @@ def _status_of(pid: int) -> tuple[str, str]:
         return "", ""
 
 
-def _is_used(pid: int) -> bool:
+def _pid_exists(pid: int) -> bool:
     """Return whether a process has this id now."""
     try:
         os.kill(pid, 0)
@@ -335,12 +335,12 @@ class RunRecord:
     def check_resumable(self, *, force: bool = False) -> None:
         """Raise `ConfigError` for a run inside another one, and for one that a process is working on.
 
-        `force` is that of `Process.check_gone`.
+        `force` is that of `Process.check_exited`.
         """
         if self.parent:
             raise ConfigError(f"The run {self.run_id!r} ran inside {self.parent!r}: resume that one.")
         if self.status == "running":
-            self.process.check_gone(self.run_id, force=force)
+            self.process.check_exited(self.run_id, force=force)
 
     def resuming_call(self) -> str:
         """Return the Python call that resumes a run; empty if a command began it: `redraft resume` does."""

@@ -62,11 +62,11 @@ if TYPE_CHECKING:
 
 LAST = "last"
 KILLED = "killed"
-UNENDED = ("running", KILLED, "unknown")
+UNFINISHED = ("running", KILLED, "unknown")
 """The states of a run that has not ended; which one depends on its process."""
-AT_WORK = ("running", "unknown")
+ACTIVE = ("running", "unknown")
 """The states of runs that may still be active; those this machine can't check are watched, too."""
-STATES = (*UNENDED, "waiting", "finished", "failed", "cancelled")
+STATES = (*UNFINISHED, "waiting", "finished", "failed", "cancelled")
 """The states by which runs can be filtered."""
 ENDED_RUNS = ("finished", "failed", "cancelled")
 LONGEST_CLAUSE = 200
@@ -147,7 +147,7 @@ class Runs:
         if reason is not None:
             check_choice("reason", reason, [one.value for one in ConvergenceReason])
         if status is not None:
-            where["status"] = "running" if status in UNENDED else status
+            where["status"] = "running" if status in UNFINISHED else status
         if name is not None:
             where["agent"] = name
         if reason is not None:
@@ -294,7 +294,7 @@ class Runs:
         ended = query(status=ENDED)
         inside = await self._index.count("day", RunQuery({"status": ENDED, "is_inner": True}, begin))
         unended = await self._index.find(query(status="running"))
-        at_work = sum(state_of(row) in AT_WORK for row in unended)
+        at_work = sum(state_of(row) in ACTIVE for row in unended)
         return Spend(
             await self._index.sum("day", ended),
             await self._index.sum("role", ended),

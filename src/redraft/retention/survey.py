@@ -314,7 +314,7 @@ class Survey:
         process = self._processes.get(run)
         if process is None or process.host != socket.gethostname():
             return "unknown"
-        return {True: "", False: "running", None: "unknown"}[process.is_gone()]
+        return {True: "", False: "running", None: "unknown"}[process.has_exited()]
 
     def groups(self) -> list[StoredGroup]:
         """The runs and workflows, each with the runs inside it, oldest first.

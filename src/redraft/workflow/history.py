@@ -13,7 +13,7 @@ from redraft._validation import only
 from redraft.approvals import Approval, Approvals
 from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError
 from redraft.loop.record import RUN, Process, RunRecord, Status
-from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNENDED, Runs, StoredStep, Why, check_status
+from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNFINISHED, Runs, StoredStep, Why, check_status
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
@@ -158,7 +158,7 @@ class StoredWorkflow:
     def is_awaited(self) -> bool:
         """Whether a process (`redraft run --wait`) is waiting for the answers and will continue by itself."""
         launch = self.launch
-        return launch is not None and "--wait" in launch.arguments and launch.process.is_gone() is False
+        return launch is not None and "--wait" in launch.arguments and launch.process.has_exited() is False
 
     @property
     def continuation(self) -> str:
@@ -172,9 +172,9 @@ class StoredWorkflow:
         return f"No process is waiting. Once all is answered, redraft resume {run_id} continues the workflow."
 
     def check_resumable(self, *, force: bool = False) -> None:
-        """Raise `ConfigError` if a process is or may be working on it; `force` as in `Process.check_gone`."""
+        """Raise `ConfigError` if a process is or may be working on it; `force` as in `check_exited`."""
         if self.process is not None and self.record.status == "running":
-            self.process.check_gone(self.record.run_id, force=force)
+            self.process.check_exited(self.record.run_id, force=force)
 
 
 class Workflows:
@@ -203,7 +203,7 @@ class Workflows:
         check_status(status)
         where: dict[str, Scalar] = {} if name is None else {"name": name}
         if status is not None:
-            where["status"] = "running" if status in UNENDED else status
+            where["status"] = "running" if status in UNFINISHED else status
         # Only their processes tell which `running` workflows were killed, so the limit applies after that.
         most = None if where.get("status") == "running" else limit
         records = await self._store.find(WORKFLOW, where=where, newest_first=True, after=after, limit=most)
@@ -588,6 +588,6 @@ class WorkflowHistory:
             "outputs": record.outputs,
             "waiting": self.waiting,
             "continuation": stored.continuation if stored.state == "waiting" else "",
-            "resuming_call": stored.resuming_call if stored.state in UNENDED else "",
+            "resuming_call": stored.resuming_call if stored.state in UNFINISHED else "",
             "graph": "" if record.graph is None else record.graph.mermaid(),
         }

@@ -10,7 +10,7 @@ from redraft._texts import as_text
 from redraft.approvals import Approvals
 from redraft.errors import ConfigError
 from redraft.loop.record import Process, RunRecord
-from redraft.loop.runs import AT_WORK, Runs, state_of
+from redraft.loop.runs import ACTIVE, Runs, state_of
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.people import who_decides
@@ -81,10 +81,10 @@ async def _fingerprint(request: PageRequest) -> str:
     run_id = stored.record.run_id
     if stored.state == "waiting":
         return f"{len(await Approvals(project.store).waiting(run_id))} waiting"
-    if stored.state not in AT_WORK:
+    if stored.state not in ACTIVE:
         return ""
     loops = await run_index(project.store).find(RunQuery(prefixes=(f"{run_id}.",)))
-    at_work = [loop.run_id for loop in reversed(loops) if state_of(loop) in AT_WORK]
+    at_work = [loop.run_id for loop in reversed(loops) if state_of(loop) in ACTIVE]
     runs = Runs(project.store)
     progress = [await runs.latest_step(active_id) for active_id in (run_id, *at_work)]
     return "; ".join([*progress, f"{len(loops)} loops"])
