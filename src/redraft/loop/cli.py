@@ -76,9 +76,9 @@ if TYPE_CHECKING:
 LONGEST_NAME = 30
 SHOWN_ISSUES = 4
 SHOWN_LINES = 4
-"""How many lines of what a model is writing are shown."""
+"""The last lines shown of a text that a model is writing."""
 LONGEST_TAIL = 2_000
-"""The last characters of it, from which these lines are made."""
+"""The last characters of the text from which these lines are made."""
 DOING = {"generate": "drafting", "evaluate": "judging", "revise": "revising"}
 IMPROVE = "Write the best version of the text that is wanted."
 STDOUT = "-"
@@ -108,18 +108,18 @@ def check(
 
     docs/criteria.md documents the format. The exit code is 1 if a criterion is not met, and 4 if the model
     failed.
-    """  # noqa: D301 (the character by which click knows that lines stay as they are)
-    draft, wanted, _ = read_material(file, criteria)
-    judge = judging_model(model, wanted)
+    """  # noqa: D301 (the character with which click keeps lines as they are)
+    draft, criteria_file, _ = read_material(file, criteria)
+    judge = judging_model(model, criteria_file)
     stderr = CalmConsole(stderr=True)
     progress = Progress(stderr, rows=False)
     runner = Runner("check", judge or "", keep=not no_keep)
     with listening(progress, events) as listener:
-        pattern = wanted.pattern(0, reflection_model=judge, on_event=listener)
-        task = task_for_draft(draft, wanted)
-        result = runner.judge(task, pattern, draft, progress, wanted.output_type)
-    document = withheld(to_json(_verdict_document(file, wanted, result)))
-    deliver(_verdict(wanted, result), document, as_json=as_json)
+        pattern = criteria_file.pattern(0, reflection_model=judge, on_event=listener)
+        task = task_for_draft(draft, criteria_file)
+        result = runner.judge(task, pattern, draft, progress, criteria_file.output_type)
+    document = withheld(to_json(_verdict_document(file, criteria_file, result)))
+    deliver(_verdict(criteria_file, result), document, as_json=as_json)
     stderr.say(runner.hint(result))
     raise typer.Exit(code_of(result))
 
@@ -155,12 +155,12 @@ def revise(
     if output is not None:
         force = force or is_own_output(output)
         check_output(output, force=force)
-    draft, wanted, line_break = read_material(file, criteria)
+    draft, criteria_file, line_break = read_material(file, criteria)
     stderr = CalmConsole(stderr=True)
     progress = Progress(stderr)
     runner = Runner("revise", chosen_model(model), keep=not no_keep)
     with listening(progress, events, stdout_is_free=output is not None and not as_json) as listener:
-        pattern = wanted.pattern(
+        pattern = criteria_file.pattern(
             max_iterations,
             revision_strategy=strategy,
             budget_tokens=budget_tokens,
@@ -169,21 +169,23 @@ def revise(
             on_event=listener,
         )
         writer = model_of(runner.model, load_settings())
-        task = task_for_draft(draft, wanted)
-        result = runner.revise(task, writer, pattern, progress, draft, wanted.output_type)
+        task = task_for_draft(draft, criteria_file)
+        result = runner.revise(task, writer, pattern, progress, draft, criteria_file.output_type)
     stderr.show(ending(result))
     stderr.say(runner.hint(result))
     deliver_result(result, output, force=force, as_json=as_json, line_break=line_break)
     raise typer.Exit(code_of(result))
 
 
-def _verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:
+def _verdict(criteria_file: CriteriaFile, result: ReflectionResult) -> RenderableType:
     """Render the evaluation of a draft."""
     evaluation = withheld(result.final_evaluation)
     parts: list[RenderableType] = [
-        _headline(wanted, evaluation),
+        _headline(criteria_file, evaluation),
         "",
-        _criteria(wanted.criteria, evaluation, "does not apply" if result.error is None else "not judged"),
+        _criteria(
+            criteria_file.criteria, evaluation, "does not apply" if result.error is None else "not judged"
+        ),
     ]
     if evaluation.suggestions:
         parts += [
@@ -198,17 +200,19 @@ def _verdict(wanted: CriteriaFile, result: ReflectionResult) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(wanted: CriteriaFile, evaluation: ReflectionEvaluation) -> Text:
+def _headline(criteria_file: CriteriaFile, evaluation: ReflectionEvaluation) -> Text:
     if evaluation.satisfactory:
         return Text(f"{render_score(evaluation.overall_score)}  met", f"bold {GOOD}")
     if evaluation.overall_score is None:
         return Text("not judged", f"bold {BAD}")
-    needs = f", needs {wanted.threshold:.2f}" if evaluation.overall_score < wanted.threshold else ""
+    needs = (
+        f", needs {criteria_file.threshold:.2f}" if evaluation.overall_score < criteria_file.threshold else ""
+    )
     return Text(f"{render_score(evaluation.overall_score)}  not met{needs}", f"bold {BAD}")
 
 
 def _criteria(criteria: Sequence[QualityCriterion], evaluation: ReflectionEvaluation, without: str) -> Table:
-    """Render each criterion, and `output_type` where it failed; `without` says why one has no score."""
+    """Render each criterion, and `output_type` where it failed; `without` replaces missing scores."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=4)
     table.add_column(max_width=LONGEST_NAME)
@@ -237,13 +241,13 @@ def _row(
     return Text(render_score(score), GOOD if met else BAD), name, issue_lines(issues)
 
 
-def _verdict_document(file: str, wanted: CriteriaFile, result: ReflectionResult) -> dict[str, Any]:
-    """Return the evaluation of a draft as plain data."""
+def _verdict_document(file: str, criteria_file: CriteriaFile, result: ReflectionResult) -> dict[str, Any]:
+    """The evaluation of a draft as plain data."""
     return {
         "file": file,
         "run_id": result.run_id,
         "satisfactory": result.final_evaluation.satisfactory,
-        "quality_threshold": wanted.threshold,
+        "quality_threshold": criteria_file.threshold,
         "evaluation": result.final_evaluation,
         "token_usage": result.token_usage,
         "execution_time": result.execution_time,
@@ -254,14 +258,13 @@ def _verdict_document(file: str, wanted: CriteriaFile, result: ReflectionResult)
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Carry out the runs of a command, with progress; keep them under its name unless `keep` is off.
-
-    `model` is the name of the model, for the record. A command that is resumed goes on with its own run.
-    """
+    """Carries out the runs of a command, with progress. A resumed command continues its own run."""
 
     command: str
     model: str
+    """The name of the model, for the record."""
     keep: bool
+    """Whether runs are stored, under the name of the command."""
 
     def revise(
         self,
@@ -285,7 +288,7 @@ class Runner:
         progress: Progress,
         output_type: OutputType[Any] | None = None,
     ) -> ReflectionResult:
-        """Judge a draft: a run of one version, which is the draft."""
+        """Judge a draft, in a run whose only version is the draft."""
         verbs = judging_verbs(pattern, task.task_type, output_type)
         return self._run(task, verbs, pattern, draft, progress)
 
@@ -297,24 +300,24 @@ class Runner:
         draft: str | None,
         progress: Progress,
     ) -> ReflectionResult:
-        """Run to the end; if interrupted, return the result so far.
+        """Run to the end; an interrupted run has the result so far.
 
-        Raises `KeyboardInterrupt` if there is none yet.
+        Raises `KeyboardInterrupt` if there is no result yet.
         """
-        again = resumed.get()
+        resuming = resumed.get()
         on_token = progress.on_token if progress.is_live else None
         start = starting_draft(draft)
-        if again is None:
+        if resuming is None:
             arguments, folder = tuple(sys.argv[1:]), os.getcwd()  # noqa: PTH109 (as a text)
             origin = Origin("command", f"redraft {self.command}", self.model, arguments, folder)
         else:
-            origin = again.record.origin
+            origin = resuming.record.origin
 
         async def run() -> ReflectionResult:
-            if again is None:
+            if resuming is None:
                 step = journalled_step(self.keep, None, task)
             else:
-                step = journalled_step(again.store, again.record.run_id, task)
+                step = journalled_step(resuming.store, resuming.record.run_id, task)
             return await run_and_store(pattern, task, verbs, step, start, origin, on_token=on_token)
 
         with progress:
@@ -326,11 +329,11 @@ class Runner:
                 return progress.result
 
     def keeps(self, result: ReflectionResult) -> bool:
-        """Return whether a run was stored."""
+        """Whether a run was stored."""
         return self.keep and bool(load_settings().home) and "not_kept" not in result.diagnostics
 
     def hint(self, result: ReflectionResult) -> str:
-        """Return the id of the stored run and the next command for it; empty if it is not stored."""
+        """The id of the stored run and the next command for it; empty if it is not stored."""
         if not self.keeps(result):
             return ""
         further = "show" if result.error is None else "resume"
@@ -350,12 +353,11 @@ resumed: ContextVar[Resumed | None] = ContextVar("resumed", default=None)
 
 
 class Progress:
-    """Show the progress of a run: a live status line, and a row for each version that was judged.
+    """Shows the progress of a run: a live status line, and a row for each judged version.
 
-    It is an event listener, and a context manager around one run. The status line appears only on a terminal;
-    below are the last lines of what a model is writing.
-    `label` names the run, and `rows=False` turns the rows off. `result` is the result of the run, also if it
-    was interrupted.
+    It is an event listener, and a context manager around a run. The status line appears only on a terminal;
+    below it are the last lines of the text that a model is writing. `label` names the run, and `rows=False`
+    turns the rows off. `result` is the result of the run, also of an interrupted run.
     """
 
     def __init__(self, console: CalmConsole, label: str = "", *, rows: bool = True) -> None:
@@ -420,7 +422,7 @@ class Progress:
                 pass
 
     def on_token(self, event: TokenEvent) -> None:
-        """Show a piece of what a model writes; of several attempts at once, only the latest is shown."""
+        """Show a piece of the text that a model writes; of concurrent attempts, only the latest is shown."""
         if event.attempt > self._attempt:
             self._attempt, self._text = event.attempt, ""
         if event.attempt == self._attempt:
@@ -445,7 +447,7 @@ class Progress:
 def version_row(
     version: ReflectionVersion, *, best: int | None = None, label: str = "", indent: int = 0
 ) -> RenderableType:
-    """Render a version as a row: number, score, strategy, what failed. `best` is the iteration to mark."""
+    """Render a version as a row: number, score, strategy, issues. `best` is the iteration to mark."""
     evaluation = withheld(version.evaluation)
     row = Table.grid(padding=(0, 2, 0, 0))
     cells: list[str | Text] = []
@@ -557,22 +559,22 @@ def read_draft(file: str) -> str:
 
 
 def read_material(file: str, criteria: Path) -> tuple[str, CriteriaFile, str]:
-    """Read the draft and its criteria; those of a resumed run come from its record.
+    """Read the draft and its criteria; a resumed run takes both from its record.
 
-    The draft comes with line feeds alone, so that a check finds the same in any file. Also returns the line
-    break that it had.
+    The draft gets line feeds as line breaks, so that checks give the same result for any file. Also returns
+    the line break that it had.
     """
-    if again := resumed.get():
-        return as_text(again.record.draft), recorded_criteria(again.record), "\n"
-    wanted = read_criteria(criteria)
+    if resuming := resumed.get():
+        return as_text(resuming.record.draft), recorded_criteria(resuming.record), "\n"
+    criteria_file = read_criteria(criteria)
     draft = read_draft(file)
-    return draft.replace("\r\n", "\n"), wanted, "\r\n" if "\r\n" in draft else "\n"
+    return draft.replace("\r\n", "\n"), criteria_file, "\r\n" if "\r\n" in draft else "\n"
 
 
 def recorded_criteria(record: RunRecord) -> CriteriaFile:
-    """Return the criteria of a stored run; functions are imported from this folder, too.
+    """The criteria of a stored run; functions may be in modules of the current folder.
 
-    Raises `ConfigError` if one can't be imported.
+    Raises `ConfigError` if a function can't be imported.
     """
     options = record.options
     criteria = from_json(tuple[QualityCriterion, ...], options["criteria"])
@@ -586,32 +588,36 @@ def recorded_criteria(record: RunRecord) -> CriteriaFile:
     return CriteriaFile(criteria, task.description, task.task_type, threshold, output_type, judging)
 
 
-def task_for_draft(draft: str, wanted: CriteriaFile) -> PlainTask:
-    """Return the task in the criteria file, else that of improving the draft.
+def task_for_draft(draft: str, criteria_file: CriteriaFile) -> PlainTask:
+    """The task in the criteria file, or else the task to improve the draft.
 
     Without a task the draft is the only material, so a fresh start has to see it.
     """
-    if again := resumed.get():
-        return again.record.task
-    if wanted.task.strip():
-        return PlainTask(wanted.task, task_type=wanted.task_type)
-    return PlainTask(IMPROVE, task_type=wanted.task_type, context=draft)
+    if resuming := resumed.get():
+        return resuming.record.task
+    if criteria_file.task.strip():
+        return PlainTask(criteria_file.task, task_type=criteria_file.task_type)
+    return PlainTask(IMPROVE, task_type=criteria_file.task_type, context=draft)
 
 
 async def ask_one_token(model: ChatModel) -> None:
-    """Request one token from a model, which loads it."""
+    """Request a single token from a model, which loads it."""
     await model(ChatRequest((Message("user", "Hello"),), max_tokens=1))
 
 
-def judging_model(model: str | None, wanted: CriteriaFile) -> str | None:
-    """Return the name of the judging model, which is required if a criterion needs one."""
-    if model is None and any(map(needs_model, wanted.criteria)) and not load_settings().reflection_model:
+def judging_model(model: str | None, criteria_file: CriteriaFile) -> str | None:
+    """The name of the judging model, which is required if a criterion needs a model."""
+    if (
+        model is None
+        and any(map(needs_model, criteria_file.criteria))
+        and not load_settings().reflection_model
+    ):
         return chosen_model(model)
     return model
 
 
 def chosen_model(model: str | None) -> str:
-    """Return `model`, else the one in the settings; raises `ConfigError` for neither."""
+    """`model`, or else the model of the settings; raises `ConfigError` without either."""
     if name := model or load_settings().model:
         return name
     raise ConfigError("No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
@@ -625,15 +631,15 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
         advice = "--force lets it be overwritten" if resumed.get() is None else "move it away"
         raise ConfigError(f"{str(path)!r} exists; {advice}.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        is_gone = not path.parent.is_dir()
-        why = f"there is no folder {str(path.parent)!r}" if is_gone else "permission denied"
+        lacks_folder = not path.parent.is_dir()
+        why = f"there is no folder {str(path.parent)!r}" if lacks_folder else "permission denied"
         raise ConfigError(f"{str(path)!r} cannot be written to: {why}.")
 
 
 def is_own_output(path: Path) -> bool:
-    """Return whether a file holds what the resumed run wrote there when it failed."""
-    again = resumed.get()
-    best = None if again is None else again.record.version(again.record.best)
+    """Whether a file has the output that the resumed run wrote there when it failed."""
+    resuming = resumed.get()
+    best = None if resuming is None else resuming.record.version(resuming.record.best)
     if best is None or not path.is_file():
         return False
     return path.read_bytes().replace(b"\r\n", b"\n") == as_text(best.output).encode(errors="replace")
@@ -671,19 +677,19 @@ def ways_view(records: Sequence[AgentWay]) -> RenderableType:
     if not records:
         return Text("No stored run has a revision for which a model had the choice among several ways.")
     parts: list[RenderableType] = []
-    for agent, model in dict.fromkeys((one.agent, one.model) for one in records):
-        of_agent = [one for one in records if (one.agent, one.model) == (agent, model)]
+    for agent, model in dict.fromkeys((record.agent, record.model) for record in records):
+        of_agent = [way for way in records if (way.agent, way.model) == (agent, model)]
         rows = [
             {
-                "after": f"a failed {one.failure}" if one.failure == "check" else "a judge's verdict",
-                "output": one.length,
-                "way": one.way.replace("_", " "),
-                "tried": f"{one.tried:,}",
-                "gains": f"{one.gains:,}",
-                "95 %": "" if one.share is None else f"{one.share.low:.2f} to {one.share.high:.2f}",
-                "tokens": f"{one.tokens:,}",
+                "after": f"a failed {way.failure}" if way.failure == "check" else "a judge's verdict",
+                "output": way.length,
+                "way": way.way.replace("_", " "),
+                "tried": f"{way.tried:,}",
+                "gains": f"{way.gains:,}",
+                "95 %": "" if way.share is None else f"{way.share.low:.2f} to {way.share.high:.2f}",
+                "tokens": f"{way.tokens:,}",
             }
-            for one in of_agent
+            for way in of_agent
         ]
         title = Text.assemble((visible(agent), "bold"), (f"  {visible(model)}" if model else "", QUIET))
         parts += ["", title, PlainTable(rows, right=("tried", "gains", "tokens"), fill="way")]
@@ -702,7 +708,7 @@ def write_output(path: Path, text: str, *, force: bool) -> None:
 
 
 def result_document(result: ReflectionResult) -> dict[str, Any]:
-    """Return a result as plain data; `best_version` is the iteration that was returned."""
+    """A result as plain data; `best_version` is the iteration that was returned."""
     return {
         "success": result.success,
         "best_output": result.best_output,
@@ -721,7 +727,7 @@ def result_document(result: ReflectionResult) -> dict[str, Any]:
 
 @contextmanager
 def listening(progress: Listener, events: str | None, *, stdout_is_free: bool = False) -> Generator[Listener]:
-    """Yield a listener that passes events to `progress` and appends them to the file `events`, if given.
+    """Yield a listener that passes events to `progress` and, if there is a file `events`, appends them.
 
     Raises `ConfigError` as `check_events` does.
     """

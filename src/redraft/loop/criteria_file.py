@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from redraft.loop.pattern import ReflectionPattern
 
 JUDGING = {"judge_samples": int, "judge_margin": float, "accept": str, "calibrated_floor": float}
-"""The options of a `ReflectionPattern` that a file may give under their own names."""
+"""The options of a `ReflectionPattern` that a file may set under their own names."""
 KEYS = {"task": str, "task_type": str, "threshold": float, **JUDGING, "criteria": list, "output_type": str}
 CRITERION_KEYS = {
     "name": str,
@@ -57,26 +57,26 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class CriteriaFile:
-    """What a draft is judged by.
-
-    `task` is what the draft answers, if given; `threshold` (0..1) is the overall score to reach. With an
-    `output_type`, the draft is JSON. `judging` holds the options of `JUDGING` that are given.
-    """
+    """The contents of a criteria file."""
 
     criteria: tuple[QualityCriterion, ...]
     task: str = ""
+    """The task that the draft answers, if the file has one."""
     task_type: str = ""
     threshold: float = DEFAULT_THRESHOLD
+    """The overall score (0..1) to reach."""
     output_type: OutputType[Any] | None = None
+    """With a type, the draft is JSON."""
     judging: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options of `JUDGING` that the file sets."""
 
     def pattern(self, max_iterations: int, **options: Any) -> ReflectionPattern:
-        """Return a pattern that judges by these criteria, and revises at most `max_iterations` times."""
+        """A pattern that judges by these criteria, and revises at most `max_iterations` times."""
         from redraft.loop.pattern import ReflectionPattern
 
         judging = dict(self.judging)
         if max_iterations == 0:
-            judging.pop("accept", None)  # a single version is compared with none
+            judging.pop("accept", None)  # a single version is not compared
         return ReflectionPattern(
             max_iterations=max_iterations,
             quality_criteria=self.criteria,
@@ -88,7 +88,7 @@ class CriteriaFile:
 
 
 def criteria_text(path: Path) -> str:
-    """Return the text of a criteria file; raises `ConfigError` if it cannot be read."""
+    """The text of a criteria file; raises `ConfigError` if it cannot be read."""
     try:
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -96,13 +96,13 @@ def criteria_text(path: Path) -> str:
 
 
 def read_criteria(path: Path, text: str | None = None) -> CriteriaFile:
-    """Read a criteria file: a list, or a mapping with `criteria` and what else a `CriteriaFile` has.
+    """Read a criteria file: a list, or a mapping with `criteria` and the other fields of a `CriteriaFile`.
 
-    A criterion is a sentence, a known name, or a mapping with `name` and optionally `description`, `weight`,
-    `threshold`, `evaluator`, `config` (also spelt `evaluator_config`), `gate`, `origin` and `shown`. A
-    function or class is named `module:name`; the module may be next to the file, and so are test files.
-    Without `criteria`, the defaults of the `task_type` apply. `output_type` names a file with a JSON Schema,
-    relative to this one. With `text`, that is read in place of the file's. Raises `ConfigError` with the
+    A criterion is a sentence, a built-in name, or a mapping with `name` and optionally `description`,
+    `weight`, `threshold`, `evaluator`, `config` (or `evaluator_config`), `gate`, `origin` and `shown`. A
+    function or class is named `module:name`; the module may be in the folder of the file, and so may test
+    files. Without `criteria`, the defaults of the `task_type` apply. `output_type` names a file with a JSON
+    Schema, relative to the criteria file. `text` replaces the text of the file. Raises `ConfigError` with the
     file, the line and the key of each mistake.
     """
     if text is None:
@@ -113,7 +113,7 @@ def read_criteria(path: Path, text: str | None = None) -> CriteriaFile:
 
 @contextmanager
 def modules_in(folder: Path) -> Generator[None]:
-    """Make the modules of a folder importable within the block; installed ones take precedence."""
+    """Make the modules of a folder importable within the block; installed modules take precedence."""
     place = str(folder.resolve())
     sys.path.append(place)
     try:
@@ -123,8 +123,8 @@ def modules_in(folder: Path) -> Generator[None]:
 
 
 @contextmanager
-def noted(problems: list[str]) -> Generator[None]:
-    """Add the message of a `ConfigError` within the block to `problems`, and go on after the block."""
+def collect_error(problems: list[str]) -> Generator[None]:
+    """Add the message of a `ConfigError` in the block to `problems`, and continue after the block."""
     try:
         yield
     except ConfigError as error:
@@ -136,7 +136,7 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 
 
 class CriteriaReader:
-    """Read one file; errors give the line."""
+    """Reads a criteria file; errors give the line."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.name = str(path)
@@ -144,7 +144,7 @@ class CriteriaReader:
         self.text = text
 
     def read(self) -> CriteriaFile:
-        """Read it; raises `ConfigError` with the line of a mistake."""
+        """Read the file; raises `ConfigError` with the line of each mistake."""
         value = load_yaml(self.text, self.name)
         if value is None:
             self.fail((), "the file is empty; expected a list of criteria, or a mapping with 'criteria'")
@@ -157,7 +157,7 @@ class CriteriaReader:
             fields = self.checked(entries, KEYS, ())
         except ConfigError as error:
             problems.append(str(error))
-            with noted(problems):
+            with collect_error(problems):
                 if isinstance(entries.get("criteria"), list):
                     self._items(entries["criteria"], base)
             raise ConfigError("\n".join(problems)) from None
@@ -169,15 +169,15 @@ class CriteriaReader:
         criteria: tuple[QualityCriterion, ...] = ()
         output_type = None
         judging = {name: fields[name] for name in JUDGING if name in fields}
-        with noted(problems):
+        with collect_error(problems):
             if not 0 <= threshold <= 1:
                 self.fail(("threshold",), f"threshold must be in 0..1, got {threshold!r}")
         for name, option in judging.items():
-            with noted(problems):
+            with collect_error(problems):
                 self._check_option(name, option)
-        with noted(problems):
+        with collect_error(problems):
             output_type = self._output_type(fields["output_type"]) if "output_type" in fields else None
-        with noted(problems):
+        with collect_error(problems):
             criteria = self.criteria(items, base, task_type)
         if problems:
             raise ConfigError("\n".join(problems))
@@ -186,29 +186,29 @@ class CriteriaReader:
         )
 
     def criteria(
-        self, items: list[Any] | None, way: KeyPath, task_type: str = ""
+        self, items: list[Any] | None, key_path: KeyPath, task_type: str = ""
     ) -> tuple[QualityCriterion, ...]:
-        """Return the criteria in the list at `way`, or (None) the default set of the task type."""
-        chosen = self._items(items, way) if items else items
+        """The criteria in the list at `key_path`, or (None) the default set of the task type."""
+        chosen = self._items(items, key_path) if items else items
         try:
             if chosen is None:
                 check_task_type(task_type)
             criteria = criteria_of(chosen, task_type)
             check_comparable(criteria)
         except ConfigError as error:
-            self.fail(way, str(error))
+            self.fail(key_path, str(error))
         return criteria
 
-    def _items(self, items: list[Any], way: KeyPath) -> list[QualityCriterion | str]:
-        """Read the criteria of a list; raises one `ConfigError` for the mistakes of all."""
-        found: list[QualityCriterion | str] = []
+    def _items(self, items: list[Any], key_path: KeyPath) -> list[QualityCriterion | str]:
+        """Read the criteria of a list; a single `ConfigError` has all mistakes."""
+        criteria: list[QualityCriterion | str] = []
         problems: list[str] = []
-        for at, item in enumerate(items):
-            with noted(problems):
-                found.append(self._criterion(item, (*way, at)))
+        for index, item in enumerate(items):
+            with collect_error(problems):
+                criteria.append(self._criterion(item, (*key_path, index)))
         if problems:
             raise ConfigError("\n".join(problems))
-        return found
+        return criteria
 
     def _check_option(self, name: str, value: Any) -> None:
         from redraft.loop.pattern import ReflectionPattern
@@ -232,16 +232,16 @@ class CriteriaReader:
         except ConfigError as error:
             self.fail(("output_type",), str(error))
 
-    def _criterion(self, item: Any, way: KeyPath) -> QualityCriterion | str:
+    def _criterion(self, item: Any, key_path: KeyPath) -> QualityCriterion | str:
         if isinstance(item, str) and item.strip():
             return item
         if not isinstance(item, dict):
-            self.fail(way, f"a criterion must be a sentence, a name or a mapping, got {item!r}")
-        fields = self.checked(cast("dict[Any, Any]", item), CRITERION_KEYS, way)
+            self.fail(key_path, f"a criterion must be a sentence, a name or a mapping, got {item!r}")
+        fields = self.checked(cast("dict[Any, Any]", item), CRITERION_KEYS, key_path)
         if "name" not in fields:
-            self.fail(way, "the criterion has no 'name'")
+            self.fail(key_path, "the criterion has no 'name'")
         if "config" in fields and "evaluator_config" in fields:
-            self.fail((*way, "config"), "'config' and 'evaluator_config' are the same; give one")
+            self.fail((*key_path, "config"), "'config' and 'evaluator_config' are the same; give one")
         section = "config" if "config" in fields else "evaluator_config"
         if "config" in fields:
             fields["evaluator_config"] = fields.pop("config")
@@ -252,46 +252,48 @@ class CriteriaReader:
             try_out(criterion)
         except ConfigError as error:
             key = _first_named(fields.get("evaluator_config", {}), str(error))
-            self.fail(way if key is None else (*way, section, key), str(error))
+            self.fail(key_path if key is None else (*key_path, section, key), str(error))
         return criterion
 
     def _located(self, tests: Any) -> Any:
-        """Look for test files beside this file."""
+        """Resolve test files relative to this file."""
         from redraft.evaluate.python_checks import is_test_file
 
         if isinstance(tests, list):
             return [self._located(test) for test in cast("list[Any]", tests)]
         return self.folder / tests if is_test_file(tests) else tests
 
-    def checked(self, entries: dict[Any, Any], known: Mapping[str, type], way: KeyPath) -> dict[str, Any]:
-        """Check keys and types, and return the entries; empty ones are left out."""
+    def checked(
+        self, entries: dict[Any, Any], kinds: Mapping[str, type], key_path: KeyPath
+    ) -> dict[str, Any]:
+        """Check keys and types; empty entries are left out."""
         fields: dict[str, Any] = {}
         problems: list[str] = []
         for key, value in entries.items():
-            with noted(problems):
-                if key not in known:
-                    self.fail((*way, key), f"unknown key {key!r}; {nearest(str(key), known)}")
+            with collect_error(problems):
+                if key not in kinds:
+                    self.fail((*key_path, key), f"unknown key {key!r}; {nearest(str(key), kinds)}")
                 if value is None:
                     continue
-                kind = known[key]
+                kind = kinds[key]
                 fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
                 if not fits or (isinstance(value, bool) and kind not in (bool, object)):
-                    self.fail((*way, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
+                    self.fail((*key_path, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
                 fields[key] = value
         if problems:
             raise ConfigError("\n".join(problems))
         return fields
 
-    def fail(self, way: KeyPath, what: str) -> NoReturn:
+    def fail(self, key_path: KeyPath, what: str) -> NoReturn:
         """Raise a `ConfigError` with the file and the line."""
-        raise ConfigError(f"{self.name}, line {line_of(self.text, way)}: {what.rstrip('.')}.")
+        raise ConfigError(f"{self.name}, line {line_of(self.text, key_path)}: {what.rstrip('.')}.")
 
 
 def _first_named(config: Mapping[Any, Any], error: str) -> Any:
-    """Return the key of a configuration that an error names first; None if it names none."""
+    """The key of a configuration that an error names first; None if it names no key."""
     text = re.sub(r"^Criterion ('.*?'|\".*?\"): ", "", error)
-    found = {key: re.search(rf"(?<!\w){re.escape(str(key))}(?!\w)", text) for key in config}
-    places = {key: match.start() for key, match in found.items() if match}
+    matches = {key: re.search(rf"(?<!\w){re.escape(str(key))}(?!\w)", text) for key in config}
+    places = {key: match.start() for key, match in matches.items() if match}
     return min(places, key=places.__getitem__, default=None)
 
 
@@ -312,44 +314,44 @@ def try_out(criterion: QualityCriterion) -> None:
 
 
 def criterion_entry(criterion: QualityCriterion) -> dict[str, Any]:
-    """Return a criterion as it is written in a file: its name, and what is not left at its default."""
+    """A criterion as a file has it: its name, and the fields that differ from their defaults."""
     plain, entries = QualityCriterion(criterion.name), {"name": criterion.name}
     [data] = recorded([criterion])
-    for one in fields(criterion):
-        if getattr(criterion, one.name) != getattr(plain, one.name):
-            entries["config" if one.name == "evaluator_config" else one.name] = data[one.name]
+    for option in fields(criterion):
+        if getattr(criterion, option.name) != getattr(plain, option.name):
+            entries["config" if option.name == "evaluator_config" else option.name] = data[option.name]
     return entries
 
 
 def criteria_yaml(criteria: Sequence[QualityCriterion]) -> str:
-    """Return criteria as the items of a YAML list."""
-    return dump_yaml([criterion_entry(one) for one in criteria])
+    """Criteria as the items of a YAML list."""
+    return dump_yaml([criterion_entry(criterion) for criterion in criteria])
 
 
 def add_criteria(path: Path, criteria: Sequence[QualityCriterion]) -> list[QualityCriterion]:
-    """Append criteria to a criteria file, or write a new one; return those that it did not have.
+    """Append criteria to a criteria file, or write a new file; returns the criteria that were added.
 
-    The file keeps its order, its comments and its line ends. A criterion that checks the same as one in the
-    file is left out, and a name that is taken gets a number. Raises `ConfigError`, and changes nothing, for a
-    file that is not one of criteria, that has the default criteria of its `task_type`, or to whose list
-    nothing can be appended; the message then has what to add by hand.
+    The file keeps its order, its comments and its line ends. A criterion whose check is in the file already
+    is left out, and a name that is taken gets a number. Raises `ConfigError`, and changes nothing, for a file
+    without criteria, a file with the default criteria of its `task_type`, and a list to which nothing can be
+    appended; the message then says what to add by hand.
     """
     try:
         text = path.read_bytes().decode("utf-8") if check_regular(path) else ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
-    known = read_criteria(path, text.removeprefix("\ufeff")).criteria if text.strip() else ()
-    checks = [(one.evaluator, to_json(one.evaluator_config)) for one in known if one.evaluator != "llm"]
-    names = {one.name for one in known}
+    present = read_criteria(path, text.removeprefix("\ufeff")).criteria if text.strip() else ()
+    checks = [_check_of(criterion) for criterion in present if criterion.evaluator != "llm"]
+    names = {criterion.name for criterion in present}
     added: list[QualityCriterion] = []
-    for one in criteria:
-        if (one.evaluator, to_json(one.evaluator_config)) not in checks and one not in known:
-            name, number = one.name, 1
+    for criterion in criteria:
+        if _check_of(criterion) not in checks and criterion not in present:
+            name, number = criterion.name, 1
             while name in names:
                 number += 1
-                name = f"{one.name} ({number})"
+                name = f"{criterion.name} ({number})"
             names.add(name)
-            added.append(replace(one, name=name))
+            added.append(replace(criterion, name=name))
     if not added:
         return []
     whole = _with_criteria(path, text, added)
@@ -361,32 +363,36 @@ def add_criteria(path: Path, criteria: Sequence[QualityCriterion]) -> list[Quali
     return added
 
 
+def _check_of(criterion: QualityCriterion) -> tuple[str, Any]:
+    return criterion.evaluator, to_json(criterion.evaluator_config)
+
+
 def _with_criteria(path: Path, text: str, added: Sequence[QualityCriterion]) -> str:
-    """Return the text of a criteria file with more criteria in its list."""
+    """The text of a criteria file with more criteria in its list."""
     if not text.strip():
         return "criteria:\n" + "".join(f"  {line}\n" for line in _lines(added))
     mark, end = "\ufeff" if text.startswith("\ufeff") else "", "\r\n" if "\r\n" in text else "\n"
     plain = text.removeprefix(mark).replace("\r\n", "\n")
     before: Any = load_yaml(plain, str(path))
-    way: KeyPath = () if isinstance(before, list) else ("criteria",)
-    if way and "criteria" not in before:
+    key_path: KeyPath = () if isinstance(before, list) else ("criteria",)
+    if key_path and "criteria" not in before:
         raise ConfigError(
             f"{str(path)!r} has the default criteria of its task_type, which a list would replace: "
             f"add 'criteria' with those that you want. {_by_hand(added)}"
         )
-    place = end_of_list(plain, way)
+    place = end_of_list(plain, key_path)
     if place is None:
         whole = ""
     elif place.is_flow:
-        items = ", ".join(json.dumps(criterion_entry(one), ensure_ascii=False) for one in added)
+        items = ", ".join(json.dumps(criterion_entry(criterion), ensure_ascii=False) for criterion in added)
         whole = f"{plain[: place.at]}{', ' if place.has_items else ''}{items}{plain[place.at :]}"
     else:
         lines = "".join(f"{' ' * place.indent}{line}\n" for line in _lines(added))
         gap = "" if plain[: place.at].endswith("\n") else "\n"
         whole = f"{plain[: place.at]}{gap}{lines}{plain[place.at :]}"
-    wanted: Any = load_yaml(plain, str(path))
-    cast("list[Any]", wanted["criteria"] if way else wanted).extend(map(criterion_entry, added))
-    if not whole or load_yaml(whole, str(path)) != wanted:
+    expected: Any = load_yaml(plain, str(path))
+    cast("list[Any]", expected["criteria"] if key_path else expected).extend(map(criterion_entry, added))
+    if not whole or load_yaml(whole, str(path)) != expected:
         raise ConfigError(
             f"{str(path)!r}: nothing can be appended to its list of criteria. {_by_hand(added)}"
         )

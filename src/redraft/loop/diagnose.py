@@ -19,37 +19,36 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionVersion
 
 UNSTABLE = 0.1
-"""By how much two judgements of one output may differ on average."""
+"""How much two judgements of an output may differ on average."""
 UNSURE = 0.5
 """The confidence below which a judgement is no more than a guess."""
 ENOUGH_DRAFTS = 20
-"""How many first drafts a judge must have seen before it can be called undercritical."""
+"""First drafts that a judge must have judged before it can be called undercritical."""
 ACCEPTED_SHARE = 0.95
 """The share of accepted first drafts from which a judge is undercritical."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Where the scores of a run come from.
-
-    `judge` is the name of the model that judges, if any, and `judged` the criteria that it judges.
-    `self_judged` is True if that model also generates, and there are no other criteria. `judge_id` is what a
-    calibration is bound to; None if no criterion is scored by a model.
-    """
+    """Where the scores of a run come from."""
 
     judge: str = ""
+    """The name of the model that judges, if any."""
     judged: frozenset[str] = frozenset()
+    """The criteria that the model judges."""
     self_judged: bool = False
+    """Whether the model that judges also drafts, and there are no other criteria."""
     judge_id: JudgeId | None = None
+    """The judge as calibrations identify it; None if no model scores a criterion."""
 
 
 NO_JUDGE = Signals()
 
 
 class FirstDrafts:
-    """Whether each judge accepted its latest first drafts; the only sign of an undercritical judge.
+    """Whether each judge accepted its latest first drafts: the only sign of an undercritical judge.
 
-    A single run can't show it, so the runs of a pattern share one. It is bounded in judges and drafts.
+    A single run can't show it, so the runs of a pattern share this record. Judges and drafts are bounded.
     """
 
     def __init__(self, judges: int = 64) -> None:
@@ -57,7 +56,7 @@ class FirstDrafts:
         self._accepted: dict[tuple[str, frozenset[str]], deque[bool]] = {}
 
     def add(self, signals: Signals, accepted: bool) -> float | None:
-        """Add a first draft; return the share that was accepted, or None until there are enough drafts."""
+        """Add a first draft; returns the share of accepted drafts, or None until there are enough."""
         key = (signals.judge, signals.judged)
         record = self._accepted.pop(key, None) or deque[bool](maxlen=ENOUGH_DRAFTS)
         record.append(accepted)
@@ -73,38 +72,38 @@ def diagnose(
     signals: Signals,
     first_drafts: FirstDrafts,
 ) -> dict[str, str]:
-    """Return the failure modes that a run shows, each with a sentence about it.
+    """The failure modes that a run shows, each with a sentence about it.
 
-    `first_drafts` are those of earlier runs with the same pattern; this run's is added.
+    `first_drafts` records earlier runs with the same pattern; the first draft of this run is added.
     """
-    found: dict[str, str] = {}
+    findings: dict[str, str] = {}
     if reason is ConvergenceReason.REPEATED_ISSUES:
-        found["infinite_loop"] = "The same issues came back in every version; more rounds would not help."
+        findings["infinite_loop"] = "The same issues came back in every version; more rounds would not help."
     if worse := _regression(versions):
-        found["quality_regression"] = (
+        findings["quality_regression"] = (
             f"Version {worse.iteration} was worse than an earlier one; revisions go on from the best one."
         )
     if missing := _unjudged(versions):
-        found["unjudged"] = f"Not fully judged: {missing}."
+        findings["unjudged"] = f"Not fully judged: {missing}."
     if doubts := _doubts(versions):
-        found["generated_criteria"] = doubts
+        findings["generated_criteria"] = doubts
     if even := [
         str(version.iteration)
         for version in versions
         if version.evaluation.preferred == UNDECIDED and version.repeats is None
     ]:
         what = "version" if len(even) == 1 else "versions"
-        found["undecided_comparison"] = (
+        findings["undecided_comparison"] = (
             f"The judge preferred neither {what} {listed(even)} nor the best one before in both orders, "
             "so the earlier one was kept."
         )
     if signals.judged:
-        found.update(_judge_problems(versions, signals, first_drafts))
-    return found
+        findings.update(_judge_problems(versions, signals, first_drafts))
+    return findings
 
 
 def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    """Return the first version that scored below an earlier one by more than the margin of error."""
+    """The first version that scored below an earlier one by more than the margin of error."""
     for version in versions:
         if version.gain is not None and version.gain < 0 and version.gain < -version.margin:
             return version
@@ -132,20 +131,20 @@ def _unjudged(versions: Sequence[ReflectionVersion]) -> str:
 
 
 def _doubts(versions: Sequence[ReflectionVersion]) -> str:
-    """Say what became of generated criteria: not judged, or not followed because they may be wrong."""
+    """Explain generated criteria that were not judged, or not followed because they may be wrong."""
     first = next((version.evaluation for version in versions if version.evaluation.generated), None)
     if first is None:
         return ""
     unjudged = [name for name in first.generated if first.criteria_scores.get(name) is None]
     sentences = [f"{issue.rstrip('.')}." for issue in first.issues if issue.criterion in unjudged]
     best = highest(versions)
-    kept = best.evaluation.generated_score
+    best_score = best.evaluation.generated_score
     for version in versions:
         score = version.evaluation.generated_score
-        if kept is not None and score is not None and score > kept:
+        if best_score is not None and score is not None and score > best_score:
             sentences.append(
                 f"Version {version.iteration} does better by them ({score:.2f}) than version "
-                f"{best.iteration} ({kept:.2f}), but they may be wrong."
+                f"{best.iteration} ({best_score:.2f}), but they may be wrong."
             )
             break
     return " ".join(sentences)
@@ -154,26 +153,26 @@ def _doubts(versions: Sequence[ReflectionVersion]) -> str:
 def _judge_problems(
     versions: Sequence[ReflectionVersion], signals: Signals, first_drafts: FirstDrafts
 ) -> dict[str, str]:
-    found: dict[str, str] = {}
+    findings: dict[str, str] = {}
     opinions = [
         version.evaluation.criteria_scores.get(name) for version in versions for name in signals.judged
     ]
     if signals.self_judged and any(score is not None for score in opinions):
-        found["self_judged_only"] = (
+        findings["self_judged_only"] = (
             "The only signal was the model's opinion of itself, which often makes answers worse; "
             "add a check, or let another model judge."
         )
     judged = [version.evaluation for version in versions if version.repeats is None]
     if any(evaluation.repeats_itself for evaluation in judged):
-        found["repeating_judge"] = (
+        findings["repeating_judge"] = (
             "All samples of a version were the same reply, word for word, so they say nothing about the "
             "judge's noise. The model may not accept a temperature."
         )
     difference = max(sample_difference(version.evaluation.samples) for version in versions)
     if difference > UNSTABLE:
-        found["unstable_judge"] = f"The judge's scores of one output differ by {difference:.2f}."
+        findings["unstable_judge"] = f"The judge's scores of one output differ by {difference:.2f}."
     if flipping := [version for version in versions if version.evaluation.agreement < 1]:
-        found["flipping_verdict"] = (
+        findings["flipping_verdict"] = (
             "The judge's samples disagree on whether the output is satisfactory: "
             + "; ".join(
                 f"{version.evaluation.agreement:.0%} agree with the verdict on version {version.iteration}"
@@ -187,11 +186,11 @@ def _judge_problems(
         if version.evaluation.is_fully_judged and version.evaluation.confidence < UNSURE
     ]
     if unsure:
-        found["low_confidence"] = (
+        findings["low_confidence"] = (
             f"The judge was unsure about {'version' if len(unsure) == 1 else 'versions'} {listed(unsure)}."
         )
     if _overcritical(versions, signals):
-        found["overcritical"] = (
+        findings["overcritical"] = (
             "Only the judge objected, and it was never satisfied; "
             "lower the threshold or sharpen the criteria."
         )
@@ -199,17 +198,17 @@ def _judge_problems(
     if set(first.criteria_scores) <= signals.judged:  # no check had a say
         share = first_drafts.add(signals, first.satisfactory)
         if share is not None and share >= ACCEPTED_SHARE:
-            found["undercritical"] = (
+            findings["undercritical"] = (
                 f"The judge accepted {share:.0%} of the last {ENOUGH_DRAFTS} first drafts; "
                 "it may accept anything."
             )
-    return found
+    return findings
 
 
 def sample_difference(samples: Sequence[Mapping[str, float]]) -> float:
-    """Return by how much the mean scores of two samples differ on average; 0 for fewer than two."""
+    """The average difference between the mean scores of two samples; 0 for fewer than two."""
     means = [fmean(scores.values()) for scores in samples]
-    return fmean([abs(one - other) for one, other in combinations(means, 2)] or [0.0])
+    return fmean([abs(a - b) for a, b in combinations(means, 2)] or [0.0])
 
 
 def _overcritical(versions: Sequence[ReflectionVersion], signals: Signals) -> bool:

@@ -1,4 +1,4 @@
-"""Runs on display: a run under way as lines of text, and its result as HTML for notebooks."""
+"""Display of runs: a run under way as lines of text, and its result as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 OutputT = TypeVar("OutputT")
 
 MOST_CHARACTERS = 20_000
-"""Of an output that are shown in a notebook."""
+"""The most characters of an output in a notebook."""
 MOST_ISSUES = 5
 
 
 async def watch(stream: RunStream[OutputT]) -> ReflectionResult[OutputT]:
-    """Print a line on stderr for each version of a run of `agent.stream`, and return the result.
+    """Print a line on stderr for each version of a run of `agent.stream`; returns the result.
 
     Secrets and personal data are withheld. Raises what the run raises.
     """
@@ -41,9 +41,9 @@ async def watch(stream: RunStream[OutputT]) -> ReflectionResult[OutputT]:
 
 
 def result_html(result: ReflectionResult) -> str:
-    """Return a result as HTML: its versions, why it stopped, what it cost, the output, and what changed.
+    """A result as HTML: its versions, why it stopped, what it cost, the output, and what changed.
 
-    Everything is escaped, and secrets and personal data are withheld, since notebooks are passed on.
+    Everything is escaped, and secrets and personal data are withheld, since notebooks are shared.
     """
     history = result.history
     best = history.best_version
@@ -56,7 +56,7 @@ def result_html(result: ReflectionResult) -> str:
     ]
     if result.error is not None and not result.convergence_reason.is_budget:
         lines.append(f"Error: {type(result.error).__name__}: {result.error}")
-    first, output = (_shown(one.output) for one in (history.versions[0], best))
+    first, output = (_output_text(version.output) for version in (history.versions[0], best))
     parts = [
         _table(_withheld(list(history.versions)), best.iteration),
         f"<p>{'<br>'.join(_text(_withheld(line)) for line in lines)}</p>",
@@ -82,11 +82,11 @@ def _row(version: ReflectionVersion, *, is_best: bool) -> str:
         issues.append(f"and {more} more")
     if version.repeats is not None:
         issues = [f"the same as version {version.repeats}"]
-    found = "<br>".join(issues) or ("all criteria met" if evaluation.satisfactory else "")
+    last_cell = "<br>".join(issues) or ("all criteria met" if evaluation.satisfactory else "")
     name = f"{version.name} (best)" if is_best else version.name
     cells = (name, render_score(evaluation.overall_score).strip(), _text(version.strategy.replace("_", " ")))
     plain = "".join(f"<td{_CELL}>{cell}</td>" for cell in cells)
-    return f"<tr>{plain}<td{_CELL}>{found}</td></tr>"
+    return f"<tr>{plain}<td{_CELL}>{last_cell}</td></tr>"
 
 
 _CELL = ' style="text-align: left; vertical-align: top"'
@@ -104,8 +104,8 @@ def _diff(old: str, new: str) -> str:
     return "".join(f"<{tag}>{text}</{tag}>" if tag else text for tag, text in pieces)
 
 
-def _shown(output: Any) -> str:
-    """Return an output as a text to show: without secrets, and cut to size."""
+def _output_text(output: Any) -> str:
+    """An output as a text without secrets, cut to size."""
     text = _withheld(as_text(output))
     more = len(text) - MOST_CHARACTERS
     return f"{text[:MOST_CHARACTERS]}\n... and {more:,} characters more" if more > 0 else text

@@ -37,7 +37,7 @@ class EventLog:
     """An `on_event` listener that writes each event as a line of JSON, for one run or many.
 
     A line has `schema_version`, `event` (the class name in snake case), `at` (UTC) and the event's fields,
-    with secrets redacted. It is flushed at once. Lines are appended to an existing file. A stream may be
+    with secrets redacted. It is flushed immediately. Lines are appended to an existing file. A stream may be
     passed instead of a path; it is not closed.
 
     Raises `ConfigError` for a file that can't be opened. If a later write fails, a warning is logged once,
@@ -85,9 +85,9 @@ class EventLog:
 
 
 def event_line(event: Event, at: datetime, redactor: Redactor, names: set[str] | None = None) -> str:
-    """Return an event as one line of JSON, with secrets redacted.
+    """An event as a line of JSON, with secrets redacted.
 
-    `names` are those of persons in earlier events, to which those in this one are added.
+    `names` are the names of persons in earlier events; the names in this event are added.
     """
     fields = redactor.redact_json(to_json(event), names)
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
@@ -96,17 +96,17 @@ def event_line(event: Event, at: datetime, redactor: Redactor, names: set[str] |
 
 
 ERASED = "erased"
-"""The event in place of one that was erased."""
+"""The event in place of an erased event."""
 
 
 def is_event_log(path: Path) -> bool:
-    """Return whether a file begins with an event, as those of `EventLog` do."""
+    """Whether a file begins with an event, as files of `EventLog` do."""
     with path.open("rb") as file:
         return _event_in(file.readline(LONGEST_FIRST_LINE)) is not None
 
 
-def erase_events(path: Path, is_wanted: Callable[[Mapping[str, Any]], bool], *, check: bool = False) -> int:
-    """Overwrite the wanted events in the file of an `EventLog`; return how many there were.
+def erase_events(path: Path, is_erased: Callable[[Mapping[str, Any]], bool], *, check: bool = False) -> int:
+    """Overwrite the events to erase in the file of an `EventLog`; returns how many there were.
 
     Each is overwritten where it is, by an event `erased` of the same length: a program that appends to the
     file meanwhile loses nothing, and an interruption leaves a file that can be read. With `check`, events are
@@ -116,7 +116,7 @@ def erase_events(path: Path, is_wanted: Callable[[Mapping[str, Any]], bool], *, 
     with path.open("rb" if check else "r+b") as file:
         while line := file.readline():
             event = _event_in(line)
-            if event is None or event["event"] == ERASED or not is_wanted(event):
+            if event is None or event["event"] == ERASED or not is_erased(event):
                 continue
             count += 1
             if not check:
@@ -134,30 +134,30 @@ def erase_events(path: Path, is_wanted: Callable[[Mapping[str, Any]], bool], *, 
 
 LONGEST_FIRST_LINE = 1_000_000
 _FEWEST_BYTES = 60
-"""A line with the fields of every event is longer than the one in its place."""
+"""A line with the fields of every event is longer than the line that erases it."""
 
 
 def _event_in(line: bytes) -> dict[str, Any] | None:
-    """Return the event in a line; None if it holds anything else."""
+    """The event in a line; None for any other line."""
     if not line.startswith(b'{"schema_version"'):
         return None
     try:
-        found = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         return None
-    is_event = isinstance(found.get("event"), str) and (
-        len(line) >= _FEWEST_BYTES or found["event"] == ERASED
+    is_event = isinstance(event.get("event"), str) and (
+        len(line) >= _FEWEST_BYTES or event["event"] == ERASED
     )
-    return found if is_event else None
+    return event if is_event else None
 
 
 def is_logging() -> bool:
-    """Return whether anybody reads what `log_event` writes."""
+    """Whether `log_event` writes anything, at the levels of the loggers."""
     return logger.isEnabledFor(INFO) or run_logger.isEnabledFor(INFO)
 
 
 def log_event(event: Event) -> None:
-    """Log the start, the versions and the end of a run at INFO, without a word of its task or outputs.
+    """Log the start, the versions and the end of a run at INFO, without its task and outputs.
 
     The end is one line of JSON, too, in the log `redraft.runs`, if its level is INFO: see `run_line`.
     """
@@ -187,10 +187,10 @@ def log_event(event: Event) -> None:
 
 
 def run_line(result: ReflectionResult, at: datetime, redactor: Redactor) -> str:
-    """Return a finished run as one line of JSON, with secrets redacted.
+    """A finished run as a line of JSON, with secrets redacted.
 
-    An unknown score or cost is null; `seconds` and `cost_usd` are those of the whole run, and `failed` names
-    the criteria that the best version misses.
+    An unknown score or cost is null; `seconds` and `cost_usd` cover the whole run, and `failed` names the
+    criteria that the best version misses.
     """
     first, best = result.history.versions[0].evaluation, result.history.best_version
     usage = result.token_usage
@@ -219,7 +219,7 @@ def run_line(result: ReflectionResult, at: datetime, redactor: Redactor) -> str:
 
 
 def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
-    """Return a function that passes copies of events to a listener, and logs what the listener raises."""
+    """A function that passes copies of events to a listener, and logs what the listener raises."""
     if listener is None:
         return ignore
 
@@ -242,4 +242,4 @@ def _detached(event: E) -> E:
 
 
 def ignore(_event: object) -> None:
-    """Ignore an event: the listener of a run that has none."""
+    """The listener of a run without one."""

@@ -1,4 +1,4 @@
-"""Labels that people gave to judgements: how far a judge agrees with them, and so what it may decide."""
+"""Labels of judgements by people: how far a judge agrees with them, and so what it may decide."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from redraft.types import QualityCriterion
 
 LABEL = "label"
-"""The kind of the records of labels; a key begins with that of the judge."""
+"""The kind of a label's record; its key begins with the key of the judge."""
 FEWEST_LABELS = 20
-"""The labels that a calibration needs: fewer say next to nothing."""
+"""The fewest labels for a calibration."""
 FRESH = 30.0
 """Seconds for which a process caches the agreement of a judge."""
 CACHED = 64
-"""How many judges are in the cache."""
+"""The most judges in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a person said of a stored judgement: whether an output meets a criterion."""
+    """A person's answer to whether an output meets a criterion, for a stored judgement."""
 
     key: str
     """Identifies the output and the criterion."""
@@ -79,7 +79,7 @@ class Standing:
         return self.kappa is not None and self.kappa >= floor
 
     def diagnostics(self, floor: float) -> dict[str, str]:
-        """Return why the judge of a run with a `calibrated_floor` only advised; nothing if it decided."""
+        """Why the judge of a run with a `calibrated_floor` only advised; empty if it decided."""
         only_advises = f" With calibrated_floor={floor:g}, it only advised."
         name = f"The judge {self.judge.model}"
         if self.problem:
@@ -104,7 +104,7 @@ class Standing:
 
 
 def answers(labels: Iterable[Label], criteria: Iterable[QualityCriterion]) -> list[Label]:
-    """Return the labels that say yes or no of a required criterion: one with a threshold above 0."""
+    """The yes and no labels of required criteria: those with a threshold above 0."""
     required = {criterion.name for criterion in criteria if criterion.threshold > 0}
     return [label for label in labels if label.met is not None and label.criterion in required]
 
@@ -119,7 +119,7 @@ def grouped(labels: Sequence[Label]) -> dict[str, list[Label]]:
 
 
 def agreement_with(labels: Iterable[Label], criteria: Sequence[QualityCriterion]) -> Agreement:
-    """Return how far scores, at the thresholds of `criteria`, agree with the answers among the labels."""
+    """How far scores, at the thresholds of `criteria`, agree with the answers among the labels."""
     thresholds = {criterion.name: criterion.threshold for criterion in criteria}
     return agreement_of(
         [
@@ -131,13 +131,13 @@ def agreement_with(labels: Iterable[Label], criteria: Sequence[QualityCriterion]
 
 
 async def labels_of(store: Store, judge: JudgeId) -> list[Label]:
-    """Return the labels of a judge's judgements, those that were skipped included."""
-    found = intact(await store.find(LABEL, prefix=f"{judge.key}/"))
-    return [from_record(Label, record.data) for record in found]
+    """The labels of a judge's judgements, skipped ones included."""
+    records = intact(await store.find(LABEL, prefix=f"{judge.key}/"))
+    return [from_record(Label, record.data) for record in records]
 
 
 async def store_label(store: Store, judge: JudgeId, label: Label) -> None:
-    """Store a label, in place of an earlier one of the same judgement."""
+    """Store a label, in place of an earlier label of the same judgement."""
     await store.put(Record(LABEL, f"{judge.key}/{label.key}", to_record(label)))
     forget(judge)
 
@@ -149,12 +149,13 @@ async def standing_of(
     *,
     is_required: bool = False,
 ) -> Standing:
-    """Return how far a judge agrees with the labels in the store of the run under way, or of the project.
+    """How far a judge agrees with the labels in the store of the current run, or of the project.
 
     A run that stores nothing connects to a database server only if it `is_required`. The result is cached for
     a while. A store that can't be read is a warning, and a `problem` of the standing.
     """
-    thresholds = tuple((one.name, one.threshold) for one in criteria if one.evaluator == "llm")
+    judged = [criterion for criterion in criteria if criterion.evaluator == "llm"]
+    thresholds = tuple((criterion.name, criterion.threshold) for criterion in judged)
     try:
         store = _store_in(journal, is_required)
         cached = _cache.get((id(store), judge.key, thresholds))
@@ -164,11 +165,10 @@ async def standing_of(
     except StoreError as error:
         logger.warning("The labels of the judge %s can't be read: %s", judge.model, error)
         return Standing(judge, Agreement(), str(error))
-    judged = [criterion for criterion in criteria if criterion.evaluator == "llm"]
     standing = Standing(judge, agreement_with(labels, judged))
     while len(_cache) >= CACHED:
         del _cache[next(iter(_cache))]
-    # The cache refers to the store, so that its address can't become that of another.
+    # The cache refers to the store, so that no other store can get its address.
     _cache[id(store), judge.key, thresholds] = monotonic() + FRESH, standing, store
     return standing
 
@@ -183,11 +183,11 @@ def forget(judge: JudgeId) -> None:
 
 
 def _store_in(journal: Journalled | None, is_required: bool) -> Store | None:
-    """Return the store to read; None if there is none, or if nothing was ever stored there."""
+    """The store to read; None if there is none, or if nothing was ever stored there."""
     if journal is not None:
         return journal.store
-    if (inside := enclosing_step()) is not None:
-        return inside.outer.store
+    if (outer_step := enclosing_step()) is not None:
+        return outer_step.outer.store
     place = project_place()
     if place is None:
         return None

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionResult
 
 REMEMBERED = 64
-"""For how many patterns a context remembers the last run."""
+"""The patterns of which a context remembers the last run."""
 
 
 class EndedRun(NamedTuple):
-    """How a run ended: with a result or with an error. Times are monotonic seconds."""
+    """A run that ended with a result or with an error. Times are monotonic seconds."""
 
     result: ReflectionResult | None
     error: str
@@ -28,9 +28,9 @@ class EndedRun(NamedTuple):
 class LastRun:
     """The last run of a pattern, per context and for the task that made the pattern.
 
-    Everyone sees the runs of their own context, so one user's request never sees the run of another's. The
-    task that made the pattern (or the thread, outside of tasks) also sees the runs of other
-    tasks (`asyncio.create_task`, `wait_for`), which have contexts of their own.
+    Each context sees its own runs, so a user's request never sees the run of another user. The task that made
+    the pattern (or the thread, outside of tasks) also sees the runs of other tasks (`asyncio.create_task`,
+    `wait_for`), which have contexts of their own.
     """
 
     __slots__ = ("__weakref__", "_maker", "_seen_by_maker")
@@ -40,7 +40,7 @@ class LastRun:
         self._seen_by_maker: EndedRun | None = None
 
     def forget_maker(self) -> None:
-        """Show everyone the runs of their own context alone."""
+        """Let every context see only its own runs."""
         self._maker = None
 
     def set(self, began: float, result: ReflectionResult | None, error: str = "") -> None:
@@ -48,16 +48,18 @@ class LastRun:
         run = EndedRun(result, error, began, monotonic())
         if self._maker is not None:
             self._seen_by_maker = run
-        others = [(of, other) for of, other in _ended.get() if of() is not None and of() is not self]
+        others = [
+            (owner, other) for owner, other in _ended.get() if owner() is not None and owner() is not self
+        ]
         _ended.set((*others[1 - REMEMBERED :], (ref(self), run)))
 
     def get(self) -> EndedRun | None:
-        """Return the last run, or None if there was none."""
-        here = next((run for of, run in _ended.get() if of() is self), None)
-        anywhere = self._seen_by_maker
-        if anywhere is None or self._maker != _current_task():
-            return here
-        return here if here is not None and anywhere.began < here.ended else anywhere
+        """The last run, or None."""
+        own = next((run for owner, run in _ended.get() if owner() is self), None)
+        latest = self._seen_by_maker
+        if latest is None or self._maker != _current_task():
+            return own
+        return own if own is not None and latest.began < own.ended else latest
 
 
 _ended: ContextVar[tuple[tuple[ref[LastRun], EndedRun], ...]] = ContextVar("ended_runs", default=())

@@ -1,4 +1,4 @@
-"""OutputType: the type of an agent's output, how values are read into it, and how they are stored."""
+"""OutputType: the type of an agent's outputs, which reads, stores and restores them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 CRITERION = "output_type"
-"""The criterion that an output fails which is not of the type."""
+"""The criterion that fails for an output of another type."""
 LIST_KEY = "items"
-"""The key of a list in a reply, since providers take only objects."""
+"""The key of a list in a reply, since providers accept only objects."""
 ASK = "The answer is one JSON value that fits this JSON Schema:"
 
 
@@ -36,23 +36,22 @@ ASK = "The answer is one JSON value that fits this JSON Schema:"
 class OutputType(Generic[OutputT]):
     """The type of an output: a class that pydantic can validate, or a JSON Schema.
 
-    Within a run, the JSON data that an output was validated from are its source: they are shown, edited,
-    checked and stored, and a stored output is validated from them again by the same rules.
-
-    `kind` is the type as the caller gave it. `schema` is its JSON Schema, an object or an array at the top.
-    An
-    output that is not of the type stays the text that the model wrote, so nothing paid for is lost.
+    The source of an output is the JSON data from which it was validated. Prompts, edits and checks use the
+    source, and the store has it: a stored output is validated from its source again, by the same rules. An
+    output of another type stays the text that the model wrote, so nothing paid for is lost.
     """
 
     name: str
     kind: Any
+    """The type as the caller passed it."""
     schema: Mapping[str, Any]
+    """Its JSON Schema, with an object or an array at the top."""
     adapter: Any = None  # a TypeAdapter; pydantic is slow to import
     validator: Schema | None = None
 
     @property
     def record(self) -> dict[str, Any]:
-        """The type as a run's record has it: another one makes it another run."""
+        """The type in the record of a run; a run with another type is another run."""
         return {"name": self.name, "schema": dict(self.schema)}
 
     @property
@@ -62,7 +61,7 @@ class OutputType(Generic[OutputT]):
 
     @property
     def reply_schema(self) -> dict[str, Any]:
-        """The JSON Schema of a model's reply: an object at the top, as providers want it."""
+        """The JSON Schema of a model's reply, with an object at the top, as providers require."""
         if not self.is_list:
             return dict(self.schema)
         shared = {key: self.schema[key] for key in ("$defs", "definitions") if key in self.schema}
@@ -72,11 +71,11 @@ class OutputType(Generic[OutputT]):
 
     def prompt(self, system_prompt: str) -> str:
         """Add the schema to a system prompt: not every provider shows it to the model."""
-        asked = f"{ASK}\n{json.dumps(self.reply_schema, ensure_ascii=False)}"
-        return f"{system_prompt}\n\n{asked}" if system_prompt else asked
+        instruction = f"{ASK}\n{json.dumps(self.reply_schema, ensure_ascii=False)}"
+        return f"{system_prompt}\n\n{instruction}" if system_prompt else instruction
 
     def read(self, text: str) -> tuple[OutputT | str, tuple[Issue, ...]]:
-        """Return the output in a model's reply; or the reply itself, and why it is not of the type."""
+        """Read the output in a model's reply; a reply of another type is returned with its issues."""
         try:
             value = json_of(text)
         except OutputError as error:
@@ -86,29 +85,29 @@ class OutputType(Generic[OutputT]):
         return self._checked(value, text)
 
     def take(self, value: Any) -> OutputT | str:
-        """Return a value of the caller's as an output; as a text if it is not of the type."""
+        """Convert a value of the caller's to an output; a value of another type becomes a text."""
         if isinstance(value, str):
             return self.read(value)[0]
         if self.adapter is not None:
-            with suppress(Exception):  # JSON data may still fit, and else the reason is found there
+            with suppress(Exception):  # JSON data may still fit; otherwise validating it gives the reason
                 output = self.adapter.validate_python(value)
                 self._remember(output, value)
                 return output
         return self._checked(value, as_text(value))[0]
 
     def remember_reply(self, output: OutputT, reply: str) -> None:
-        """Remember the source of an output that a framework has validated from a model's reply."""
+        """Remember the source of an output that a framework validated from a model's reply."""
         try:
             source = json_of(reply)
         except OutputError:
             source = None
         if isinstance(source, dict) and len(cast("dict[str, Any]", source)) == 1:
-            self._remember(output, source, *cast("dict[str, Any]", source).values())  # of a list in an object
+            self._remember(output, source, *cast("dict[str, Any]", source).values())  # a list in an object
         else:
             self._remember(output, source)
 
     def _remember(self, output: OutputT, *sources: Any) -> None:
-        """Remember the first source that validates to an equal output, else a dump that does.
+        """Remember the first source, or else the first dump, that validates to an equal output.
 
         Without one, the output is stored by its attributes.
         """
@@ -128,10 +127,12 @@ class OutputType(Generic[OutputT]):
                 )
 
     def restore(self, stored: Any) -> OutputT | str:
-        """Return the output that `dump` made storable; raises `StoreError` if it is no longer valid."""
+        """Validate a stored output again; raises `StoreError` if it is no longer valid."""
         if isinstance(stored, str):
             return self.read(stored)[0]
-        if self.adapter is None or not isinstance(stored, dict | list):  # as it was, or restored as it was
+        if self.adapter is None or not isinstance(
+            stored, dict | list
+        ):  # stored as it is, or restored already
             return stored
         value, issues = validated(self.adapter, stored, self.name, CRITERION)
         if not issues:
@@ -162,12 +163,12 @@ class OutputType(Generic[OutputT]):
         return tuple(Issue(error.placed, CRITERION, error.pointer or None) for error in errors[:MOST_ISSUES])
 
     def dump(self, output: OutputT | str) -> Any:
-        """Return an output as it is stored: its source, from which `restore` validates it again."""
+        """The stored form of an output: its source, from which `restore` validates it again."""
         source = source_of(output)
         return output if source is None else source
 
     def evaluator(self, evaluate: Evaluator, criteria: Sequence[QualityCriterion]) -> Evaluator:
-        """Judge outputs of the type; any other fails, as at a gate, and nothing is spent on judging it."""
+        """Judge only outputs of the type; any other output fails, as at a gate, at no cost."""
         unknown = {CRITERION: 0.0} | dict.fromkeys(criterion.name for criterion in criteria)
 
         async def evaluate_if_typed(output: Output, run: RunContext, /) -> ReflectionEvaluation:
@@ -179,7 +180,7 @@ class OutputType(Generic[OutputT]):
         return evaluate_if_typed
 
     def preference(self, prefer: Preference) -> Preference:
-        """Compare outputs of the type; any other is undecided, and nothing is spent on comparing it."""
+        """Compare only outputs of the type; any other comparison is undecided, at no cost."""
 
         async def prefer_if_typed(output: Output, other: Output, run: RunContext, /) -> ReflectionEvaluation:
             if isinstance(output, str) or isinstance(other, str):
@@ -191,7 +192,7 @@ class OutputType(Generic[OutputT]):
     async def recorded(
         self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> R:
-        """Carry out an effect by a step that gets outputs as their sources; replayed ones are validated."""
+        """Carry out an effect by a step that stores outputs as their sources; replays validate them."""
         if returns is not Draft:
             return await step(name, returns, fn, *args)
         made: tuple[Any, Any] = None, None
@@ -203,12 +204,12 @@ class OutputType(Generic[OutputT]):
             return made[1]
 
         draft: Any = await step(name, returns, dumped, *args)
-        # Validating again could change a value: what was made in this process stays as it is.
+        # Validating again could change a value, so an output made in this process stays as it is.
         return made[0] if draft is made[1] else draft.converted(self.restore)
 
 
 def output_type_of(kind: Any) -> OutputType[Any] | None:
-    """Return an agent's output type; None for `str`, an agent's plain text.
+    """Read an agent's output type; None for `str`, an agent's plain text.
 
     Raises `ConfigError` for anything but a pydantic model, a data class, a TypedDict, a list of these, or a
     JSON Schema with an object or an array at the top.
@@ -216,14 +217,16 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
     if kind is str:
         return None
     if isinstance(kind, Mapping):
-        given = dict(cast("Mapping[str, Any]", kind))
+        given_schema = dict(cast("Mapping[str, Any]", kind))
         try:
-            validator = Schema(given)
+            validator = Schema(given_schema)
         except ConfigError as error:
             raise ConfigError(f"output_type: {str(error).removesuffix('.')}.") from error
-        schema = _rooted(given, "the JSON Schema", IN_SCHEMA)
+        schema = _rooted(given_schema, "the JSON Schema", IN_SCHEMA)
         name = str(schema.get("title") or "value of the JSON Schema")
-        return OutputType(name, kind, schema, validator=validator if schema is given else Schema(schema))
+        return OutputType(
+            name, kind, schema, validator=validator if schema is given_schema else Schema(schema)
+        )
     name = type_name(kind)
     if isinstance(kind, str) or (not isinstance(kind, type) and get_origin(kind) is None):
         raise ConfigError(f"output_type must be a type, or a JSON Schema as a dict; got {short_repr(kind)}.")
@@ -246,7 +249,7 @@ IN_CLASS = "make it a field of a pydantic model, a data class or a TypedDict"
 
 
 def _rooted(schema: dict[str, Any], name: str, advice: str) -> dict[str, Any]:
-    """Return a schema with its type at the top; raises `ConfigError` unless that is an object or an array."""
+    """A schema with its type at the top; raises `ConfigError` unless that is an object or an array."""
     root = _dereferenced(schema, schema)
     kind = _kind_of(root, schema)
     if kind in ("object", "array"):
@@ -261,7 +264,7 @@ def _rooted(schema: dict[str, Any], name: str, advice: str) -> dict[str, Any]:
 
 
 def _dereferenced(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of a schema with a reference at its top replaced by the target.
+    """Replace a reference at the top of a part of a schema by its target.
 
     A reference to another document, or to itself, stays.
     """
@@ -269,12 +272,12 @@ def _dereferenced(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
     while isinstance(target := part.get("$ref"), str) and target.startswith("#/") and target not in seen:
         seen.add(target)
         try:
-            found = value_at(schema, path_of(unquote(target[1:])))
+            target_schema = value_at(schema, path_of(unquote(target[1:])))
         except (KeyError, TypeError):
             break
-        if not isinstance(found, dict):
+        if not isinstance(target_schema, dict):
             break
-        part = {**cast("dict[str, Any]", found), **{key: part[key] for key in part if key != "$ref"}}
+        part = {**cast("dict[str, Any]", target_schema), **{key: part[key] for key in part if key != "$ref"}}
     return part
 
 
@@ -282,19 +285,19 @@ KEYWORDS = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"),
 }
-"""The keywords that say what a schema without a `type` is about."""
+"""The keywords that imply the type of a schema without a `type`."""
 
 
 def _kind_of(part: dict[str, Any], schema: dict[str, Any], depth: int = 0) -> str:
-    """Return the type of a part of a schema; empty if there is no single type."""
+    """The type of a part of a schema; empty if there is no single type."""
     kinds: Any = part.get("type", [])
     if isinstance(kinds, str):
         return kinds
     if kinds:
         return str(kinds[0]) if len(kinds) == 1 else ""
-    for one in part.get("allOf", ()):
-        if depth < MAX_NESTING and isinstance(one, dict):
-            inner = _dereferenced(cast("dict[str, Any]", one), schema)
+    for member in part.get("allOf", ()):
+        if depth < MAX_NESTING and isinstance(member, dict):
+            inner = _dereferenced(cast("dict[str, Any]", member), schema)
             if kind := _kind_of(inner, schema, depth + 1):
                 return kind
     return next((kind for kind, keys in KEYWORDS.items() if any(key in part for key in keys)), "")
@@ -304,8 +307,8 @@ MAX_NESTING = 10
 """Levels of `allOf` that are searched for a type."""
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(value: Any, other: Any) -> bool:
     try:
-        return one.__class__ is other.__class__ and bool(one == other)
+        return value.__class__ is other.__class__ and bool(value == other)
     except Exception:  # noqa: BLE001 (a comparison of the user's)
         return False

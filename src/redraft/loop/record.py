@@ -1,4 +1,4 @@
-"""The record of a run, of what began it, and of the images in its task."""
+"""The record of a run: its origin, its process, its versions, and the images in its task."""
 
 from __future__ import annotations
 
@@ -51,26 +51,23 @@ Surface = Literal["agent", "function", "reflected", "command", "workflow", "task
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What began a run, so that it can be resumed, or run again: an agent, a function, a command, a task.
-
-    `importable` is the name of an agent or function that another process can import, such as
-    `app.agents:writer`; empty if it has none. `model_settings` shape the answers. `arguments` are those of a
-    command, or the one text with which a function was called.
-    """
+    """What began a run, so that it can be resumed or repeated: an agent, a function, a command or a task."""
 
     surface: Surface = "function"
     name: str = ""
     model: str = ""
     arguments: tuple[str, ...] = ()
+    """The arguments of a command, or the only text with which a function was called."""
     folder: str = ""
     system_prompt: str = ""
     importable: str = ""
+    """The name by which another process can import the agent or function, such as `app.agents:writer`."""
     model_settings: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, identified so that another one can see whether it is still there."""
+    """A process, identified so that other processes can check whether it is still running."""
 
     host: str
     pid: int
@@ -78,11 +75,11 @@ class Process:
 
     @classmethod
     def this(cls) -> Process:
-        """Return the current process."""
+        """The current process."""
         return cls(socket.gethostname(), os.getpid(), own_start())
 
     def has_exited(self) -> bool | None:
-        """Return whether this process has ended; None if this machine can't tell.
+        """Whether this process has ended; None if this machine can't tell.
 
         A process on another machine counts as running.
         """
@@ -108,7 +105,7 @@ class Process:
         """Raise `ConfigError` if this process, on this machine, is or may be at work on a run.
 
         `force` allows a run if this machine can't tell. Processes on other machines can't be checked; two
-        that work on one run end with the same results.
+        processes that work on the same run end with the same results.
         """
         if self.host != socket.gethostname():
             return
@@ -129,16 +126,16 @@ PS = "ps"
 
 
 ZOMBIE = "Z"
-"""The state of a process that has ended, and whose parent has not asked how."""
+"""The state of a process that has exited and was not yet reaped by its parent."""
 
 
 def start_of(pid: int) -> str:
-    """Return when a process began, in this machine's notation; empty if that is unknown."""
+    """The start time of a process, in this machine's notation; empty if it is unknown."""
     return _status_of(pid)[1]
 
 
 def _status_of(pid: int) -> tuple[str, str]:
-    """Return the state of a process, as a letter, and when it began; both empty if that is unknown."""
+    """The state of a process, as a letter, and its start time; both empty if they are unknown."""
     try:
         if (PROC / "self").exists():
             # The program's name, in parentheses, may hold anything; the start is the 20th field after it.
@@ -155,26 +152,26 @@ def _status_of(pid: int) -> tuple[str, str]:
 
 
 def _pid_exists(pid: int) -> bool:
-    """Return whether a process has this id now."""
+    """Whether a process has this id now."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # a process of another user
         return True
     return True
 
 
-@cache  # reading it takes a tenth of a millisecond, for each run that is kept
+@cache  # reading it takes a tenth of a millisecond, for each stored run
 def own_start() -> str:
-    """Return when the current process began."""
+    """The start time of the current process."""
     return start_of(os.getpid())
 
 
 os.register_at_fork(after_in_child=own_start.cache_clear)
 
 LONGEST_QUOTED = 200
-"""Characters of a task that a call quotes; a longer one is read from the record."""
+"""The most characters of a task that a call quotes; a longer task is read from the record."""
 Status = Literal["running", "waiting", "finished", "failed", "cancelled", "damaged"]
 ENDED: Mapping[ConvergenceReason, Status] = {
     ConvergenceReason.ERROR: "failed",
@@ -183,20 +180,22 @@ ENDED: Mapping[ConvergenceReason, Status] = {
 
 
 LONGEST_PART = 120
-"""Characters of the old and of the new text that a change quotes."""
+"""The most characters of the old and of the new text that a change quotes."""
 
 
 def quoted(text: str) -> str:
-    """A piece of an output in quotation marks, in one line, and bounded."""
+    """A piece of an output in quotation marks, on one line, shortened."""
     return f'"{shortened(" ".join(text.split()), LONGEST_PART)}"'
 
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """One change of a correction; what was added has no old text, and what was removed no new one."""
+    """A change of a correction."""
 
     old: str
+    """Empty for an addition."""
     new: str
+    """Empty for a removal."""
     path: str = ""
     """The place in a JSON output, as a pointer."""
 
@@ -215,7 +214,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """The output of a run as it should have been, and what a person changed to get there."""
+    """The output of a run as it should have been, and the changes that a person made."""
 
     output: Output
     at: datetime
@@ -224,11 +223,11 @@ class Correction:
     changes: tuple[Amendment, ...] = ()
     """At most eight, each with at most 120 characters of the old and of the new text."""
     more_changes: int = 0
-    """Changes beyond those."""
+    """The number of further changes."""
     lesson: str = ""
-    """The id of the lesson that it became."""
+    """The id of the lesson made from it."""
     problem: str = ""
-    """Why it became none."""
+    """Why no lesson was made from it."""
 
     def lines(self) -> list[str]:
         """The changes as lines."""
@@ -238,15 +237,7 @@ class Correction:
 
 @dataclass(slots=True)
 class RunRecord:
-    """The record of a run: its task, its versions, and how it ended.
-
-    `status` is `running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`; a
-    `damaged` record has nothing but its `error`, which says what to do. `versions` are those that are stored,
-    `best` and `final` are iterations among them, and `revisions` counts all that were made. `options` are the
-    choices of the pattern that explain why the run stopped. `output_type` has the name and the JSON Schema of
-    the outputs' type, if the agent has one; they are then stored as JSON data. `parent` is the run inside
-    which this one ran, `draft` what it started from.
-    """
+    """The record of a run: its task, its versions, and how it ended."""
 
     noun: ClassVar[str] = "run"
 
@@ -254,16 +245,25 @@ class RunRecord:
     task: PlainTask
     origin: Origin
     options: Mapping[str, Any]
+    """The options of the pattern that explain why the run stopped."""
     started_at: datetime
     process: Process
     status: Status = "running"
+    """`running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`. A `damaged`
+    record has only its `error`, which says what to do."""
     parent: str = ""
+    """The id of the run inside which this run took place."""
     draft: Output = None
+    """The output that the run started from, if there was one."""
     finished_at: datetime | None = None
     versions: tuple[ReflectionVersion, ...] = ()
+    """The stored versions."""
     best: int | None = None
+    """The iteration of the best version."""
     final: int | None = None
+    """The iteration of the last version."""
     revisions: int = 0
+    """All revisions that were made, stored or not."""
     stop: Stop | None = None
     usage_by_role: Mapping[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
     execution_time: float = 0.0
@@ -272,12 +272,13 @@ class RunRecord:
     error: str = ""
     reflections: tuple[Reflection, ...] = ()
     output_type: Mapping[str, Any] | None = None
+    """The name and the JSON Schema of the output type, if there is one: outputs are then stored as JSON."""
     correction: Correction | None = None
-    """The output as a person says that it should have been."""
+    """The output as it should have been, by a person."""
 
     @property
     def state(self) -> str:
-        """The status; a running run is `killed` if its process is gone, `unknown` if that can't be told."""
+        """The status; a running run is `killed` if its process has exited, `unknown` if that is unknown."""
         return self.process.state_of_run if self.status == "running" else self.status
 
     @property
@@ -287,7 +288,7 @@ class RunRecord:
 
     @property
     def is_inner(self) -> bool:
-        """Whether it ran inside another run; the loops of a workflow did not."""
+        """Whether it ran inside another run; loops of a workflow don't count."""
         return bool(self.parent) and self.origin.surface != "workflow"
 
     @property
@@ -298,17 +299,17 @@ class RunRecord:
     @property
     def all_versions(self) -> tuple[ReflectionVersion, ...]:
         """The versions, each followed by the candidates that were rejected for it."""
-        return tuple(one for version in self.versions for one in (version, *version.rejected))
+        return tuple(each for version in self.versions for each in (version, *version.rejected))
 
     def version(self, iteration: int | None) -> ReflectionVersion | None:
-        """Return the version of an iteration, if it is stored."""
-        return next((one for one in self.versions if one.iteration == iteration), None)
+        """The version of an iteration, if it is stored."""
+        return next((version for version in self.versions if version.iteration == iteration), None)
 
     def result(self, output_type: OutputType[Any] | None = None) -> ReflectionResult:
-        """Return the result of a run that finished, its outputs read into their type."""
+        """The result of a finished run, its outputs read into their type."""
         versions = self.versions
         if output_type is not None:
-            versions = tuple(one.converted(output_type.restore) for one in versions)
+            versions = tuple(version.converted(output_type.restore) for version in versions)
         by_iteration = {version.iteration: version for version in versions}
         best, final = by_iteration.get(self.best or 0), by_iteration.get(self.final or 0)
         if self.stop is None or best is None or final is None:
@@ -333,9 +334,9 @@ class RunRecord:
         )
 
     def check_resumable(self, *, force: bool = False) -> None:
-        """Raise `ConfigError` for a run inside another one, and for one that a process is working on.
+        """Raise `ConfigError` for a run inside another run, and for a run that a process is working on.
 
-        `force` is that of `Process.check_exited`.
+        `force` as in `Process.check_exited`.
         """
         if self.parent:
             raise ConfigError(f"The run {self.run_id!r} ran inside {self.parent!r}: resume that one.")
@@ -343,7 +344,7 @@ class RunRecord:
             self.process.check_exited(self.run_id, force=force)
 
     def resuming_call(self) -> str:
-        """Return the Python call that resumes a run; empty if a command began it: `redraft resume` does."""
+        """The Python call that resumes a run; empty for a command, which `redraft resume` resumes."""
         if self.origin.surface == "command":
             return ""
         surface, run_id = self.origin.surface, self.run_id
@@ -361,14 +362,14 @@ class RunRecord:
             if (texts := self.origin.arguments) and len(texts[0]) <= LONGEST_QUOTED:
                 return f"await {name}.run_as({run_id!r}, {texts[0]!r})"
             lines = filter(None, map(str.strip, self.task.description.splitlines()))
-            told = short_repr("; ".join(lines), LONGEST_QUOTED)  # with the arguments, which it quotes
-            call = f"await {name}.run_as({run_id!r}, ...)  # the arguments of {told}"
+            call_text = short_repr("; ".join(lines), LONGEST_QUOTED)  # with the arguments, which it quotes
+            call = f"await {name}.run_as({run_id!r}, ...)  # the arguments of {call_text}"
         else:
             call = f"await reflect({task}, ..., step=Journalled(store, {run_id!r}))"
         return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call
 
     def summary(self) -> dict[str, Any]:
-        """Return the fields that a list shows, as plain data."""
+        """The fields that a list shows, as plain data."""
         best = self.version(self.best)
         scores = [version.evaluation.overall_score for version in self.versions]
         return {
@@ -394,13 +395,13 @@ class RunRecord:
         }
 
     def stored(self) -> Record:
-        """Return the record for a store, with its entry in the index of runs."""
+        """The record for a store, with its entry in the index of runs."""
         return Record(RUN, self.run_id, to_record(self) | {"index": row_of(self).to_data()})
 
     def check_same(self, stored: Record, before: RunRecord, /) -> None:
-        """Raise `ChangedRunError` if the run in the store is of another task, or began from another draft.
+        """Raise `ChangedRunError` if the stored run has another task, type, draft or model settings.
 
-        Other criteria cost a warning, since finished steps keep the scores that they have.
+        Other criteria are only a warning, since finished steps keep their scores.
         """
         if before.task != self.task:
             raise ChangedRunError(
@@ -435,7 +436,7 @@ class RunRecord:
         self.status = ENDED.get(result.convergence_reason, "finished")
         self.versions = tuple(history.versions)
         if output_type is not None:
-            self.versions = tuple(one.converted(output_type.dump) for one in self.versions)
+            self.versions = tuple(version.converted(output_type.dump) for version in self.versions)
         self.best = history.best_version.iteration
         self.final = history.final_version.iteration
         self.revisions = history.total_iterations
@@ -448,7 +449,7 @@ class RunRecord:
         self.error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
 
     def end_without_version(self, stop: Stop, tally: Tally) -> None:
-        """Fill in why and with what usage the run ended before its first version: its budget was spent."""
+        """Fill in the end of a run whose budget was spent before its first version, with its usage."""
         self.stop = replace(stop, detail=f"{stop.detail} No version was made.")
         self.usage_by_role = dict(tally.by_role)
         self.execution_time = tally.seconds()
@@ -461,12 +462,12 @@ TASK_DIGITS = 16
 
 
 def task_digest(description: str) -> str:
-    """Return the key of a task in the index: the beginning of the SHA-256 of its description."""
+    """The key of a task in the index: the beginning of the SHA-256 of its description."""
     return sha256(description.encode("utf-8", "surrogatepass")).hexdigest()[:TASK_DIGITS]
 
 
 def row_of(record: RunRecord) -> RunRow:
-    """Return the columns of a run for the index."""
+    """The columns of a run for the index."""
     options, origin, process = record.options, record.origin, record.process
     judge = str(options.get("judge") or "")
     best = record.version(record.best)
@@ -476,7 +477,9 @@ def row_of(record: RunRecord) -> RunRow:
     best_scores = nothing if best is None else best.evaluation.criteria_scores
     usage: Mapping[str, TokenUsage] = record.usage_by_role
     if not usage and record.status != "running":
-        usage = {"": NOT_REPORTED}  # it failed before its usage was recorded, and may have cost something
+        usage = {
+            "": NOT_REPORTED
+        }  # the run failed before its usage was recorded, and may have cost something
     # A judge that a program built is recorded as its repr, `Judge(...)`, which names no model.
     judges = judge if judge and not set("(<") & set(judge) else origin.model
     models: dict[str, list[TokenUsage]] = {}
@@ -520,12 +523,12 @@ def row_of(record: RunRecord) -> RunRow:
 
 
 def _after_best(record: RunRecord) -> TokenUsage:
-    """Add up the usage of the versions after the best one; that of versions not stored is unknown."""
+    """Add up the usage of the versions after the best; the usage of versions not stored is unknown."""
     if record.best is None or not record.versions:
         return NOTHING_USED
     later = [version.token_usage for version in record.versions if version.iteration > record.best]
-    known = sum(later, NOTHING_USED)
-    return known if len(later) == record.revisions + 1 - record.best else known + NOT_REPORTED
+    total = sum(later, NOTHING_USED)
+    return total if len(later) == record.revisions + 1 - record.best else total + NOT_REPORTED
 
 
 def _type_name(output_type: Mapping[str, Any] | None) -> str:
@@ -540,10 +543,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 
 
 def _have_changed(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether recorded criteria differ in what both of them say.
+    """Whether recorded criteria differ in the keys that both have: a newer Redraft may record more.
 
-    A newer version may record more about each. A function that can't be imported has an address in its name,
-    which differs from process to process.
+    A function that can't be imported has an address in its name, which differs from process to process.
     """
 
     def text(value: Any) -> str:
@@ -557,20 +559,20 @@ def _have_changed(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str
 
 
 def damaged_run(record: Record, damage: str) -> RunRecord:
-    """Return a stand-in for a record that can't be read: its id, when it began, and the damage."""
+    """A run in place of a record that can't be read, with its id, its start and the damage."""
     began = record.created_at or datetime.now(UTC)
     task, process = PlainTask("(a damaged record)"), Process("", 0, "")
     return RunRecord(record.key, task, Origin(), {}, began, process, "damaged", error=damage)
 
 
 IMAGE = "image"
-"""The kind of the record of an image; its key is the digest."""
+"""The kind of an image's record; its key is the digest."""
 
 
 async def with_stored_images(task: PlainTask, journal: Journalled) -> PlainTask:
-    """Store the images of a task, each once whatever run it belongs to, and load those without their bytes.
+    """Store the images of a task, each once for all runs, and load images without their bytes.
 
-    Raises `StoreError` if one that has to be loaded can't be.
+    Raises `StoreError` if an image can't be loaded.
     """
     if not journal.is_closed:
         try:
@@ -588,22 +590,22 @@ async def store_images(task: PlainTask, store: Store) -> None:
 
 
 async def with_loaded_images(task: PlainTask, store: Store) -> PlainTask:
-    """Load the bytes of images that are without them; raises `StoreError` if the store has not got them."""
-    known = {image.digest: image for image in task.all_images if image.digest}
-    for digest, image in known.items():
+    """Load the bytes of images without them; raises `StoreError` if the store does not have them."""
+    images_by_digest = {image.digest: image for image in task.all_images if image.digest}
+    for digest, image in images_by_digest.items():
         if not image.data:
             record = await store.get(IMAGE, digest)
             if record is None:
                 raise StoreError(
                     f"The store does not have the image {digest!r}; pass it with the task again."
                 )
-            known[digest] = replace(image, data=b64decode(record.data["base64"]))
+            images_by_digest[digest] = replace(image, data=b64decode(record.data["base64"]))
 
     def loaded(images: tuple[Image, ...]) -> tuple[Image, ...]:
-        return tuple(known.get(image.digest, image) for image in images)
+        return tuple(images_by_digest.get(image.digest, image) for image in images)
 
     messages = tuple(
-        replace(one, images=loaded(one.images)) if isinstance(one, ImageMessage) else one
-        for one in task.messages
+        replace(message, images=loaded(message.images)) if isinstance(message, ImageMessage) else message
+        for message in task.messages
     )
-    return replace(task, messages=messages, images=loaded(task.images)) if known else task
+    return replace(task, messages=messages, images=loaded(task.images)) if images_by_digest else task

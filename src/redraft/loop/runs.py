@@ -63,14 +63,14 @@ if TYPE_CHECKING:
 LAST = "last"
 KILLED = "killed"
 UNFINISHED = ("running", KILLED, "unknown")
-"""The states of a run that has not ended; which one depends on its process."""
+"""The states of a run that has not ended; its process decides which."""
 ACTIVE = ("running", "unknown")
-"""The states of runs that may still be active; those this machine can't check are watched, too."""
+"""The states of runs that may still be active, including runs that this machine can't check."""
 STATES = (*UNFINISHED, "waiting", "finished", "failed", "cancelled")
 """The states by which runs can be filtered."""
 ENDED_RUNS = ("finished", "failed", "cancelled")
 LONGEST_CLAUSE = 200
-"""Characters of an issue that says why a version falls short."""
+"""The most characters of an issue that explains why a version falls short."""
 DAMAGED = "(damaged)"
 """The name of a step whose record is damaged; its error has the details."""
 PAGE = 50
@@ -94,9 +94,9 @@ def check_status(status: str | None) -> None:
 
 @keyword_hints()
 class Runs:
-    """The runs that a project has stored: find them, read them, add up what they used.
+    """The runs that a project has stored: find them, read them, add up their usage.
 
-    Without `store`, it is the one of the project. Raises `ConfigError` if the settings turn storage off, and
+    `store` is the project's by default. Raises `ConfigError` if the settings turn storage off, and
     `StoreError` if the store can't be read.
     """
 
@@ -114,9 +114,9 @@ class Runs:
         before: str | None = None,
         limit: int = PAGE,
     ) -> list[RunRecord]:
-        """Return runs, newest first, filtered by status, name of the agent, and reason for stopping.
+        """Find runs, newest first, by status, name of the agent, and reason for stopping.
 
-        A run that is `running` but whose process is gone has the status `killed`, or `unknown` if this
+        A run that is `running` but whose process has exited has the status `killed`, or `unknown` if this
         machine can't tell. Runs with damaged records are included, as `damaged`. Runs inside other runs are
         left out unless `inner`. `before` is the id of the last run on the previous page. Raises `ConfigError`
         if it does not exist, and for a status or reason that no run can have.
@@ -138,14 +138,14 @@ class Runs:
         after: Record | None = None,
         limit: int = PAGE,
     ) -> list[RunRow]:
-        """Return the index rows of the runs that `find` would return, optionally of one task.
+        """The index rows of the runs that `find` would return, optionally of a single task.
 
         `task` is its digest, `after` the last record of the previous page.
         """
         where: dict[str, Scalar] = {} if inner else {"is_inner": False}
         check_status(status)
         if reason is not None:
-            check_choice("reason", reason, [one.value for one in ConvergenceReason])
+            check_choice("reason", reason, [value.value for value in ConvergenceReason])
         if status is not None:
             where["status"] = "running" if status in UNFINISHED else status
         if name is not None:
@@ -156,34 +156,34 @@ class Runs:
             where["task"] = task
         if where.get("status") != "running":
             return await self._index.find(RunQuery(where), after=after, limit=limit)
-        # Which of the unfinished runs were killed depends on their processes, which no index knows.
+        # The processes decide which of the unfinished runs were killed; the index does not have that.
         unended = await self._index.find(RunQuery(where), after=after)
         return [row for row in unended if state_of(row) == status][:limit]
 
     async def row(self, run_id: str) -> RunRow | None:
-        """Return the index row of a run by its full id, or None."""
-        found = await self._index.find(RunQuery({"run_id": run_id}))
-        return found[0] if found else None
+        """The index row of a run by its full id, or None."""
+        rows = await self._index.find(RunQuery({"run_id": run_id}))
+        return rows[0] if rows else None
 
     async def read_rows(self, rows: Sequence[RunRow]) -> list[RunRecord]:
         """Read the runs of index rows, skipping those deleted since."""
-        found = await asyncio.gather(*(listed(self._store, RUN, row.run_id) for row in rows))
-        return [await self.listed(record) for record in found if record is not None]
+        records = await asyncio.gather(*(listed(self._store, RUN, row.run_id) for row in rows))
+        return [await self.listed(record) for record in records if record is not None]
 
     async def get(self, run_id: str = LAST) -> RunRecord:
-        """Return a run by its id or a prefix of it, or the `last` one to begin.
+        """Get a run by its id or a prefix of it, or the `last` run to begin.
 
         Raises `ConfigError` if there is none, or if the prefix is ambiguous.
         """
         if run_id == LAST:
             rows = await self._index.find(RunQuery({"is_inner": False}), limit=PAGE)
             last = await asyncio.gather(*(listed(self._store, RUN, row.run_id) for row in rows))
-            found = intact([record for record in last if record is not None])[:1]
+            records = intact([record for record in last if record is not None])[:1]
         elif record := await self._store.get(RUN, run_id):
-            found = [record]
+            records = [record]
         else:  # an empty string, as from an unset shell variable, matches no run
-            found = await self._store.find(RUN, prefix=run_id, limit=3) if run_id else []
-        record = only(found, run_id, "runs", lambda one: one.key)
+            records = await self._store.find(RUN, prefix=run_id, limit=3) if run_id else []
+        record = only(records, run_id, "runs", lambda record: record.key)
         if record is None:
             raise ConfigError(
                 "No runs are stored here yet; `redraft runs` says where they would be."
@@ -194,11 +194,11 @@ class Runs:
         return await self.read(record)
 
     async def task(self, record: RunRecord) -> PlainTask:
-        """Return the task of a run with the bytes of its images; raises `StoreError` if they are gone."""
+        """The task of a run with the bytes of its images; raises `StoreError` if they are gone."""
         return await with_loaded_images(record.task, self._store)
 
     async def stored(self, run_id: str = LAST) -> StoredRun:
-        """Return a run that `get` finds, with its steps."""
+        """Get a run, as `get` does, with its steps."""
         record = await self.get(run_id)
         return StoredRun(record, tuple(await self.steps(record.run_id)))
 
@@ -228,7 +228,7 @@ class Runs:
         if correction is None:
             return None
         await store_correction(self._store, record.run_id, correction)
-        # Lessons are above runs, which know nothing of them otherwise.
+        # The layer of lessons is above the layer of runs, which must not import it.
         learn = import_module("redraft.lessons.correction").learn_correction
         try:
             lesson = await learn(record, correction, self._store, why, lessons)
@@ -253,7 +253,7 @@ class Runs:
         return run_sync(corrected)
 
     async def steps(self, run_id: str) -> list[StoredStep]:
-        """Return the steps of a run in the order they ended, including inner steps.
+        """The steps of a run in the order they ended, including inner steps.
 
         Inner steps hold the verbatim prompts and replies.
         """
@@ -262,20 +262,20 @@ class Runs:
         return sorted(map(_step, records), key=lambda step: (step.at, not step.is_inner, step.place))
 
     async def latest_step(self, run_id: str) -> str:
-        """Return the key of the step that was recorded last: it changes as the run makes progress."""
-        found = await self._store.find(STEP, prefix=f"{run_id}/", newest_first=True, limit=1)
-        return found[0].key if found else ""
+        """The key of the step that was recorded last: it changes as the run makes progress."""
+        records = await self._store.find(STEP, prefix=f"{run_id}/", newest_first=True, limit=1)
+        return records[0].key if records else ""
 
     async def listed(self, record: Record) -> RunRecord:
-        """Read a run from its record for a list; one that can't be read has the status `damaged`."""
+        """Read a run from its record for a list; an unreadable run has the status `damaged`."""
         try:
             return await self.read(record)
         except DamagedRecordError as error:
             return damaged_run(record, str(error))
 
     async def read(self, record: Record) -> RunRecord:
-        """Read a run from its record; an unfinished one has the versions in its journal so far."""
-        # The classes of outputs belong to the program that ran; a reader does not have them.
+        """Read a run from its record; an unfinished run has the versions in its journal so far."""
+        # A reader does not have the classes of outputs, which belong to the program that ran.
         run = from_record(RunRecord, without_tags(record.data))
         if run.status == "running":
             add_versions_so_far(run, await self.steps(run.run_id))
@@ -308,9 +308,9 @@ class Runs:
         )
 
     async def newest_of_tasks(self, tasks: Sequence[str]) -> dict[str, str]:
-        """Return the id of the newest run of each task that has one."""
-        found = await asyncio.gather(*(self.rows(task=task, inner=True, limit=1) for task in tasks))
-        return {task: rows[0].run_id for task, rows in zip(tasks, found, strict=True) if rows}
+        """The id of the newest run of each task that has any."""
+        rows_by_task = await asyncio.gather(*(self.rows(task=task, inner=True, limit=1) for task in tasks))
+        return {task: rows[0].run_id for task, rows in zip(tasks, rows_by_task, strict=True) if rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,37 +327,40 @@ class StoredRun:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The threshold of each criterion, in the order of the criteria; a workflow has but a score."""
+        """The threshold of each criterion, in the order of the criteria; a workflow has only a score."""
         if self.record.origin.surface == "workflow":
             return {}
         criteria = self.record.options.get("criteria", ())
-        return {one["name"]: one.get("threshold", DEFAULT_CRITERION_THRESHOLD) for one in criteria}
+        return {
+            criterion["name"]: criterion.get("threshold", DEFAULT_CRITERION_THRESHOLD)
+            for criterion in criteria
+        }
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """The names of all criteria, those of the pattern first, then any others that judged a version."""
+        """The names of all criteria: first the pattern's, then any others that judged a version."""
         judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
         return tuple(dict.fromkeys((*self.thresholds, *judged)))
 
     @property
     def criteria_texts(self) -> tuple[str, ...]:
-        """The names and descriptions of the criteria that the program gave: its own words, nobody's data."""
+        """Names and descriptions of the program's criteria, which are never personal data: not redacted."""
         criteria = self.record.options.get("criteria", ())
-        given = (one for one in criteria if one.get("origin") != "generated")
-        texts = (one.get(part, "") for one in given for part in ("name", "description"))
+        written = (criterion for criterion in criteria if criterion.get("origin") != "generated")
+        texts = (criterion.get(part, "") for criterion in written for part in ("name", "description"))
         return tuple(text for text in texts if any(map(str.isalnum, text)))
 
     def writer(self, version: ReflectionVersion) -> str:
-        """Return the model that wrote a version, or an empty string if the run had only one, or if unknown.
+        """The model that wrote a version; empty if the run had only one model, or if it is unknown.
 
-        With fallback models, it is the one that answered.
+        With fallback models, it is the model that answered.
         """
-        models = {one.model for one in self.record.versions if one.model}
+        models = {other.model for other in self.record.versions if other.model}
         had_several = len(models) > 1 or ", " in self.record.origin.model
         return version.model if had_several else ""
 
     def version(self, name: str) -> ReflectionVersion:
-        """Return a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
+        """Get a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
 
         A candidate that was not chosen is named by its version and its own number: `1.3`.
 
@@ -371,15 +374,15 @@ class StoredRun:
             )
         first, last = versions[0].name, versions[-1].name
         names = {"first": first, "best": str(record.best), "last": last, "final": last}
-        wanted = names.get(name, name.removeprefix("v"))
-        found = {version.name: version for version in record.all_versions}
-        if not _VERSION.fullmatch(wanted):
+        number = names.get(name, name.removeprefix("v"))
+        versions_by_name = {version.name: version for version in record.all_versions}
+        if not _VERSION.fullmatch(number):
             raise ConfigError(f"A version must be {NAMES}; got {name!r}.")
-        if wanted not in found:
+        if number not in versions_by_name:
             raise ConfigError(
-                f"The run {record.run_id!r} has no version {name!r}; it has {', '.join(found)}."
+                f"The run {record.run_id!r} has no version {name!r}; it has {', '.join(versions_by_name)}."
             )
-        return found[wanted]
+        return versions_by_name[number]
 
     def diff(self, older: str = "first", newer: str = "best") -> VersionDiff:
         """Compare two versions by their names; raises `ConfigError` as `version` does."""
@@ -387,7 +390,7 @@ class StoredRun:
 
     @property
     def why(self) -> Why:
-        """Which rule stopped the run, with its numbers, or what state it is in."""
+        """The rule that stopped the run, with its numbers, or the state of the run."""
         record = self.record
         best = record.version(record.best)
         short_of = () if best is None else self.shortfalls(best)
@@ -397,7 +400,7 @@ class StoredRun:
         return Why(record.state, STATE_HEADLINES.get(record.state, record.state), detail, numbers, short_of)
 
     def shortfalls(self, version: ReflectionVersion) -> tuple[str, ...]:
-        """Return a clause for each threshold that a version misses; none if it is satisfactory.
+        """A clause for each threshold that a version misses; none if it is satisfactory.
 
         Without thresholds of criteria, the first issue says what is wrong.
         """
@@ -420,7 +423,7 @@ class StoredRun:
         return tuple(clauses)
 
     def _state_detail(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the detail and the numbers of a run that no rule has stopped."""
+        """The detail and the numbers of a run that no rule has stopped."""
         record, versions = self.record, self.record.versions
         if record.status == "failed":
             failed = [step for step in self.outer_steps if step.error is not None and not step.void]
@@ -434,8 +437,8 @@ class StoredRun:
         process, steps = record.process, len(self.outer_steps)
         numbers = {"versions": len(versions), "steps": steps, "host": process.host, "pid": process.pid}
         drafts = self._drafts_so_far
-        next_one = f", {counted(drafts, 'candidate')} for the next one" if drafts else ""
-        progress = f"{counted(len(versions), 'version')}{next_one} and {counted(steps, 'finished step')}"
+        next_version = f", {counted(drafts, 'candidate')} for the next one" if drafts else ""
+        progress = f"{counted(len(versions), 'version')}{next_version} and {counted(steps, 'finished step')}"
         if record.state == "killed":
             detail = (
                 f"The process {process.pid} is gone; {progress} are stored, which "
@@ -466,7 +469,7 @@ class StoredRun:
 
     @property
     def after_best(self) -> AfterBest | None:
-        """What the run spent after its best version; None if it has none."""
+        """Versions, usage and time after the best version; None if there is none."""
         record = self.record
         best = record.version(record.best)
         if best is None:
@@ -477,7 +480,9 @@ class StoredRun:
         stored = sum(version.iteration > best.iteration for version in record.versions)
         usage = None
         if stored == later_versions:
-            reflections = (one.usage for one in record.reflections if one.iteration > best.iteration)
+            reflections = (
+                reflection.usage for reflection in record.reflections if reflection.iteration > best.iteration
+            )
             usage = sum((*map(_usage_of, later), *reflections), NOTHING_USED)
         return AfterBest(later_versions, usage, max(0.0, record.execution_time - until))
 
@@ -486,10 +491,10 @@ class StoredRun:
         """The steps of the loop in the order they ended, each with its inner steps and its version."""
         within: defaultdict[str, list[StoredStep]] = defaultdict(list)
         for step in self.steps:
-            # A step without arguments only encloses others; a damaged one has lost its own.
+            # A step without arguments only encloses others; a damaged step has lost its arguments.
             if step.is_inner and (step.given or step.name == DAMAGED):
                 within[step.place.partition("/")[0]].append(step)
-        ends = sorted((one.timestamp, one.iteration) for one in self.record.versions)
+        ends = sorted((version.timestamp, version.iteration) for version in self.record.versions)
         times = [at for at, _ in ends]
         first_from = list(accumulate((number for _, number in reversed(ends)), min))[::-1]
 
@@ -507,10 +512,10 @@ class StoredRun:
         return [TimelineStep(step, version_of(step), tuple(within[step.place])) for step in self.outer_steps]
 
     def redacted(self, *, to_export: bool = False) -> StoredRun:
-        """Withhold secrets and personal data; with `to_export` names of hosts, too.
+        """Withhold secrets and personal data; with `to_export`, also names of hosts.
 
-        The criteria are shown as they were written, except for secrets and in an export. The process stays as
-        it is: it tells whether the run was killed.
+        The texts of criteria lose only secrets, except in an export. The process stays as it is: it shows
+        whether the run was killed.
         """
         if to_export:
             redactor = redactor_of_environment(also=EVERY_CATEGORY)
@@ -519,7 +524,7 @@ class StoredRun:
         return redactor.redact_object(self, spared=(Process,))
 
     def document(self, *, steps: bool = True) -> dict[str, Any]:
-        """Return the run as plain data: record, why it stopped, what came after the best, and its steps."""
+        """The run as plain data: record, why it stopped, what came after the best, and its steps."""
         document = to_json(self.record) | {
             "status": self.record.state,
             "reason": self.record.reason,
@@ -534,24 +539,24 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class StoredStep:
-    """One step of a stored run, as its journal has it.
-
-    `place` is its position (`00003`); that of an inner step is the outer place, a slash, and its name with a
-    number. `began` and `elapsed` are its start and end in seconds of the run's clock, `at` is the wall-clock
-    time of its end. An inner step has what it was `given`: for a model call the request, whose reply is the
-    `result`. `error` has `type` and `message` if it failed. `void` marks a step that a later attempt
-    replaced; it still cost what it cost.
-    """
+    """A step of a stored run, from its journal."""
 
     place: str
+    """The position (`00003`); for an inner step, the outer place, a slash, and its name with a number."""
     name: str
     began: float
+    """The start, in seconds of the run's clock."""
     elapsed: float
+    """The end, in seconds of the run's clock."""
     at: datetime
+    """The wall-clock time of its end."""
     given: Any = None
+    """The arguments of an inner step: for a model call, the request."""
     result: Any = None
     error: dict[str, Any] | None = None
+    """The `type` and the `message`, if the step failed."""
     void: bool = False
+    """Whether a later attempt replaced the step; its cost still counts."""
 
     @property
     def seconds(self) -> float:
@@ -565,7 +570,7 @@ class StoredStep:
 
     @property
     def exchange(self) -> Exchange:
-        """The request and reply of an inner step, in whatever form they were recorded."""
+        """The request and reply of an inner step, in any recorded form."""
         name = self.name.partition(" ")[0] if self.name.startswith("model ") else self.name
         outer = (part.rpartition("#")[0] for part in self.place.split("/")[1:-1])
         name = ", ".join((*outer, name))
@@ -581,37 +586,33 @@ class StoredStep:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a run stopped, or its state.
-
-    `rule` is the reason it stopped, else its state (`running`, `killed`, `failed`); `headline` puts that into
-    words, `detail` adds the `numbers`. `short_of` lists the thresholds that the best version misses.
-    """
+    """Why a run stopped, or its state."""
 
     rule: str
+    """The reason for stopping, or else the state (`running`, `killed`, `failed`)."""
     headline: str
+    """The rule in words."""
     detail: str
+    """A sentence with the numbers."""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     short_of: tuple[str, ...] = ()
+    """The thresholds that the best version misses."""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterBest:
-    """What came after the best version: the number of versions, their usage, and seconds.
-
-    `usage` is None, for unknown, if not all of these versions are stored.
-    """
+    """The part of a run after its best version."""
 
     versions: int
+    """The number of later versions."""
     usage: TokenUsage | None
+    """Their usage; None, for unknown, if not all of them are stored."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineStep:
-    """One step of the loop, with its inner steps and the version it worked on, if any.
-
-    `began` and `seconds` are of the run's own clock.
-    """
+    """A step of the loop, with its inner steps and the version it worked on, if any."""
 
     step: StoredStep
     version: int | None
@@ -619,7 +620,7 @@ class TimelineStep:
 
     @property
     def began(self) -> float:
-        """Its start, in seconds of the run's clock."""
+        """The start, in seconds of the run's clock."""
         return self.step.began
 
     @property
@@ -638,7 +639,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The request and reply of one call; `usage` if the reply reports it."""
+    """The request and reply of a call; `usage` if the reply reports it."""
 
     name: str
     seconds: float
@@ -649,11 +650,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What finished runs used, by day, role, model, agent and task.
-
-    `notes` is what the notes on runs used, which is not in the other sums. `inner_runs` counts the runs
-    inside other runs. Runs `at_work` or `interrupted` are not in the sums.
-    """
+    """The usage of finished runs, by day, role, model, agent and task."""
 
     days: dict[date, Totals]
     roles: dict[str, Totals]
@@ -661,20 +658,24 @@ class Spend:
     agents: dict[str, Totals]
     tasks: dict[str, Totals]
     notes: dict[ExpenseGroup, Totals]
+    """The usage of writing notes, which is not in the other sums."""
     inner_runs: int
+    """The number of runs inside other runs."""
     at_work: int
+    """Active runs, which are not in the sums."""
     interrupted: int
+    """Interrupted runs, which are not in the sums."""
 
 
 def state_of(row: RunRow) -> str:
-    """Return the state of a run: its status, or for a `running` one what is known of its process."""
+    """The state of a run: its status, or for a `running` run the state of its process."""
     if row.status != "running":
         return row.status
     return Process(row.host, row.pid, row.process_started).state_of_run
 
 
 def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
-    """Fill in the versions, the best one and the usage of an unfinished run from its steps."""
+    """Fill in the versions, the best version and the usage of an unfinished run from its steps."""
     versions: list[ReflectionVersion] = []
     usage: dict[str, TokenUsage] = {}
     draft = None if run.draft is None else Draft(run.draft, NOTHING_USED, strategy="given")
@@ -705,11 +706,14 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
         else:
             draft = from_json(Draft, step.result)
             used = draft.usage_by_role(role)
-        for one, part in used.items():
-            usage[one] = usage.get(one, NOTHING_USED) + part
+        for part_role, part in used.items():
+            usage[part_role] = usage.get(part_role, NOTHING_USED) + part
     run.versions, run.usage_by_role = tuple(versions), usage
     run.reflections = tuple(
-        reflection for one in versions if one.conversation for reflection in one.conversation.reflections
+        reflection
+        for version in versions
+        if version.conversation
+        for reflection in version.conversation.reflections
     )
     if versions:
         run.best, run.final = select(versions, "highest_score").iteration, versions[-1].iteration

@@ -30,8 +30,8 @@ class EventStream(Generic[E, R]):
     The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. After the
     last event, the iteration raises what the run raised.
 
-    The run never waits for the iteration. What a model writes between two steps of the iteration comes as one
-    `TokenEvent`, so an iteration that lags gets fewer and longer ones, and all of the text.
+    The run never waits for the iteration. Text that a model writes between two steps of the iteration comes
+    as a single `TokenEvent`, so a slow iteration gets fewer and longer events, and all of the text.
     """
 
     def __init__(self, start: Callable[[Callable[[E], None]], Coroutine[Any, Any, R]]) -> None:
@@ -53,7 +53,7 @@ class EventStream(Generic[E, R]):
         try:
             while (event := await self._events.get()) is not None:
                 yield self._taken(event)
-            self._events.put_nowait(None)  # for a second iteration, which would wait forever
+            self._events.put_nowait(None)  # otherwise a second iteration would wait forever
             await run
         finally:
             run.cancel()
@@ -72,7 +72,7 @@ class EventStream(Generic[E, R]):
         await self.aclose()
 
     def _taken(self, event: Any) -> E:
-        """Return the event to yield for a queued one; called in the context of the iteration."""
+        """The event to yield for a queued event; called in the context of the iteration."""
         if not isinstance(event, PendingText):
             return event
         self._pending.pop(event.key, None)
@@ -82,7 +82,7 @@ class EventStream(Generic[E, R]):
     def _on_event(self, event: E) -> None:
         """Called by the run with each event, as it happens."""
         if not isinstance(event, TokenEvent):
-            self._pending.clear()  # text that comes later belongs behind this event
+            self._pending.clear()  # later text comes after this event
             self._events.put_nowait(event)
             return
         key = event.run_id, event.version, event.attempt
@@ -107,7 +107,7 @@ StreamEvent: TypeAlias = Event | TokenEvent
 
 
 class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[OutputT]):
-    """A run of an agent as an async iterator of its events; the last one is `RunFinished`.
+    """A run of an agent as an async iterator of its events; the last event is `RunFinished`.
 
     The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. The
     iteration raises what the run raises.
@@ -151,7 +151,7 @@ class RunStream(EventStream[StreamEvent, "ReflectionResult[OutputT]"], Generic[O
 
 
 class PendingText:
-    """Text of one attempt that the iteration has not taken yet: it becomes one `TokenEvent`."""
+    """Text of an attempt that the iteration has not taken yet: it becomes a single `TokenEvent`."""
 
     def __init__(self, key: tuple[str, int, int], first: TokenEvent) -> None:
         self.key = key
@@ -159,5 +159,5 @@ class PendingText:
         self._first = first
 
     def whole(self) -> TokenEvent:
-        """Return the event with all of the text."""
+        """The event with all of the text."""
         return replace(self._first, text=self.text.getvalue())

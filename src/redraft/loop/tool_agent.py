@@ -91,22 +91,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToolAgent:
-    """A Pydantic AI agent, run from a prompt to its final output, which becomes a draft.
-
-    `provider` is the model of an agent built by `with_tools`; one passed to `around` brings its own model,
-    settings, instructions and handling of tools that raise. `tool_names` are the tools known before a run.
-    `deps`, `history` (the messages before the run) and `limits` apply to one run.
-    """
+    """A Pydantic AI agent, run from a prompt to its final output, which becomes a draft."""
 
     agent: AbstractAgent[Any, Any]
     provider: ProviderModel | FallbackModel | None = None
+    """The model of an agent built by `with_tools`. An agent passed to `around` brings its own model,
+    settings, instructions and handling of tools that raise."""
     tool_names: tuple[str, ...] = ()
+    """The tools that are known before a run."""
     system_prompt: str = ""
     output_type: OutputType[Any] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     deps: Any = None
     history: Sequence[ModelMessage] = ()
+    """The messages before the run."""
     limits: UsageLimits | None = None
+    """The usage limits of each run of the agent."""
 
     @classmethod
     def with_tools(
@@ -117,7 +117,7 @@ class ToolAgent:
         output_type: OutputType[Any] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Build an agent from a model and tools; raises `ConfigError` if they can't make one."""
+        """Build an agent from a model and tools; raises `ConfigError` if they don't fit."""
         if not isinstance(model, ProviderModel | FallbackModel) or not providers_of(model):
             raise ConfigError(
                 f"tools: {name_of_model(model)!r} can't call tools; name a provider's model "
@@ -137,7 +137,7 @@ class ToolAgent:
 
     @classmethod
     def around(cls, agent: object) -> Self:
-        """Take a Pydantic AI agent as it is; raises `ConfigError` for anything else."""
+        """Take a Pydantic AI agent as it is; raises `ConfigError` for any other object."""
         if not isinstance(agent, AbstractAgent):
             raise ConfigError(f"from_pydantic_ai takes an agent of Pydantic AI, got {agent!r}.")
         return cls(cast("AbstractAgent[Any, Any]", agent))
@@ -156,13 +156,13 @@ class ToolAgent:
         return None if callable(model) else ProviderModel(model)
 
     def with_system_prompt(self, system_prompt: str) -> Self:
-        """Return this agent with another system prompt; raises `ConfigError` if it brings its own."""
+        """A copy with another system prompt; raises `ConfigError` if the agent brings its own."""
         if self.provider is None:
             raise ConfigError("An agent of Pydantic AI has instructions of its own; change them there.")
         return replace(self, system_prompt=system_prompt)
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
-        """Run the agent once; return its final output with its usage and conversation.
+        """Run the agent once, for its final output with its usage and conversation.
 
         `messages` are the messages, as JSON, of a conversation to continue; None starts a new one. Raises
         `ModelError` if the provider failed for good, and `UnfinishedError` otherwise, each with the usage;
@@ -191,7 +191,7 @@ class ToolAgent:
             if isinstance(error, UserError) and not steps.used.requests:
                 raise ConfigError(f"The agent can't run: {error}") from error
             if self.output_type is not None and isinstance(error, UnexpectedModelBehavior) and steps.answer:
-                # The answer was refused, and so was the next one: they are paid for, and can be revised.
+                # Two answers were refused: they are paid for, and can be revised.
                 note = f"The reply is not a valid {self.output_type.name}: {error}"
                 conversation = steps.conversation()
                 return Draft(
@@ -241,7 +241,7 @@ class ToolAgent:
 
 
 def _agent_output(output_type: OutputType[Any]) -> Any:
-    """Return an output type as Pydantic AI takes it; raises `ConfigError` for a schema of a list."""
+    """An output type in the form of Pydantic AI; raises `ConfigError` for a schema of a list."""
     if output_type.adapter is not None:
         return output_type.kind
     if output_type.is_list:
@@ -250,7 +250,7 @@ def _agent_output(output_type: OutputType[Any]) -> Any:
 
 
 def _answer_in(response: ModelResponse, parameters: ModelRequestParameters) -> str:
-    """Return the answer in a response, as text; empty if it calls tools instead."""
+    """The answer in a response, as text; empty if it calls tools instead."""
     tools = {tool.name for tool in parameters.function_tools}
     if any(isinstance(part, ToolCallPart) and part.tool_name in tools for part in response.parts):
         return ""
@@ -273,7 +273,7 @@ def _unfinished(error: Exception, steps: AgentSteps) -> UnfinishedError:
     )
 
 
-# What a tool raises to steer the agent, and errors in the call rather than in the tool.
+# Exceptions with which a tool steers the agent, and errors in the call rather than in the tool.
 STEERING = (
     ApprovalRequired,
     CallDeferred,
@@ -288,7 +288,7 @@ STEERING = (
 
 
 class AgentSteps:
-    """The model requests and tool calls of one agent run, each carried out as a step of its own.
+    """The model requests and tool calls of a run of an agent, each carried out as a step.
 
     Counts their usage, stops before a request that would exceed the run's budget, and reflects when a trigger
     fires. With `tolerant`, an exception in a tool is reported to the model instead of ending the agent's run.
@@ -323,21 +323,21 @@ class AgentSteps:
         self._requests = 0
 
     def conversation(self, messages: Sequence[ModelMessage] | None = None) -> Conversation:
-        """Return the messages so far, as JSON."""
-        listed = list(self.messages if messages is None else messages)
+        """The messages so far, as JSON."""
+        conversation = list(self.messages if messages is None else messages)
         # The metadata of a `ToolReturn` may be anything.
-        data = ModelMessagesTypeAdapter.dump_python(listed, mode="json", fallback=repr)
+        data = ModelMessagesTypeAdapter.dump_python(conversation, mode="json", fallback=repr)
         return Conversation(data, tuple(self.reflections))
 
     def with_images(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """Return the messages with the images of the task after its text."""
+        """Add the images of the task to the messages, after its text."""
         if not self._images:
             return messages
         for at, message in enumerate(messages[self._prompt_at :], self._prompt_at):
             for number, part in enumerate(message.parts):
                 if isinstance(part, UserPromptPart) and isinstance(part.content, str):
-                    shown = replace(part, content=[part.content, *self._images])
-                    parts = [*message.parts[:number], shown, *message.parts[number + 1 :]]
+                    extended = replace(part, content=[part.content, *self._images])
+                    parts = [*message.parts[:number], extended, *message.parts[number + 1 :]]
                     changed = replace(message, parts=parts)
                     return [*messages[:at], changed, *messages[at + 1 :]]
         return messages
@@ -360,7 +360,7 @@ class AgentSteps:
         self._check_budget()
 
     async def _advise(self, agent: AgentContext[Any]) -> None:
-        """Add advice on the tools that have just failed to the conversation, after their answers."""
+        """Add advice on tools that have just failed to the conversation, after their answers."""
         mistakes = self.state.mistakes
         if mistakes is None or self._requests == 0:
             return
@@ -369,16 +369,16 @@ class AgentSteps:
         failed = [(part.tool_name, error) for part in answers if (error := error_in(part))]
         if not failed:
             return
-        said = [
+        prompts = [
             as_text(part.content)
             for message in agent.messages
             for part in message.parts
             if isinstance(part, UserPromptPart)
         ]
         for tool, error in dict.fromkeys(failed):
-            if advice := await mistakes.on_tool(self.run, tool, error, said):
+            if advice := await mistakes.on_tool(self.run, tool, error, prompts):
                 self.advice += advice
-                said.append(text := mistake_text(advice))
+                prompts.append(text := mistake_text(advice))
                 agent.enqueue(text)
 
     async def _trigger(self, step: int, requests: Sequence[ModelRequest]) -> str | None:
@@ -409,13 +409,13 @@ class AgentSteps:
         )
 
     async def connected(self, provider: ProviderModel) -> tuple[Model, ModelSettings]:
-        """Return a provider's model, and the settings of its requests."""
+        """A provider's model, and the settings of its requests."""
         model = await provider.model()
         request = ChatRequest((), temperature=self.run.attempt.temperature)
         return model, provider.settings(model, with_settings(request, self.settings))
 
     async def request(self, request: AgentRequest) -> ModelResponse:
-        """Send a request to the model, and retry temporary failures; nothing else retries them."""
+        """Send a request to the model, and retry temporary failures; no other code retries them."""
         self._requests += 1
         context, texts = step_context.get(), list[ReplyText]()
         version, within = context.text, context.budget
@@ -502,7 +502,7 @@ class AgentSteps:
             if error.reason is None:
                 raise
             self.used += error.usage or NOTHING_USED
-            self._requests -= 1  # it was not answered
+            self._requests -= 1  # the request was not answered
             raise self._over(error.reason, str(error)) from error
         self.used += used
         self.model = (response.metadata or {}).get(ANSWERED_BY, self.model)
@@ -546,19 +546,19 @@ class AgentSteps:
         return outcome.get()
 
     def used_before(self, failure: ModelError) -> TokenUsage:
-        """Return the usage without the failed request itself, which the run counts."""
+        """The usage without the failed request itself, which the run counts."""
         used = replace(self.used, failed_requests=max(0, self.used.failed_requests - 1))
         return used + (failure.usage or NOTHING_USED)
 
 
 @dataclass(eq=False)
 class StepCapability(AbstractCapability[Any]):
-    """Make model requests and tool calls steps, inside of whatever else wraps them."""
+    """Makes model requests and tool calls steps, inside of all other wrappers."""
 
     steps: AgentSteps
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Wrap the effects first, so that a record holds an effect and nothing around it."""
+        """Wrap the effects first, so that a record holds only an effect."""
         return CapabilityOrdering(position="innermost")
 
     def get_wrapper_model(self, model: Model) -> Model:
@@ -579,25 +579,22 @@ class StepCapability(AbstractCapability[Any]):
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """One request of an agent to its model; raises `ModelError` if it fails.
-
-    `sent` are the `messages` with the images of the task, which are no part of the conversation: a store
-    keeps them once.
-    """
+    """A request of an agent to its model; raises `ModelError` if it fails."""
 
     model: Model
     messages: list[ModelMessage]
     sent: list[ModelMessage]
+    """The messages with the task's images, which are not in the conversation: they are stored once."""
     settings: ModelSettings | None
     parameters: ModelRequestParameters
 
     async def send(self) -> ModelResponse:
-        """Return the response."""
+        """The response."""
         with provider_errors(self.model.model_id, self.model):
             return self._answered(await self.model.request(self.sent, self.settings, self.parameters))
 
     async def stream(self, on_text: TextListener, /) -> ModelResponse:
-        """Return the response, after passing on its text piece by piece."""
+        """The response, after its text was passed on piece by piece."""
         stream = self.model.request_stream(self.sent, self.settings, self.parameters)
         with provider_errors(self.model.model_id, self.model):
             response = await streamed_response(self.model, stream, on_text)
@@ -620,7 +617,7 @@ class StepModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Return the response, or the recorded one."""
+        """The response, new or recorded."""
         sent = self._steps.with_images(messages)
         model = readable(self.wrapped)
         request = AgentRequest(model, messages, sent, model_settings, model_request_parameters)
@@ -650,7 +647,7 @@ class StepToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: AgentContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Return the result of the tool, or the recorded one."""
+        """The result of the tool, new or recorded."""
 
         async def call(args: dict[str, Any]) -> Any:
             return await self.wrapped.call_tool(name, args, ctx, tool)
@@ -660,14 +657,14 @@ class StepToolset(WrapperToolset[Any]):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The value that a tool returned, or its message to the model: to retry, or that it failed."""
+    """The value that a tool returned, or its message to the model, to retry or about a failure."""
 
     value: Any = None
     kind: Literal["returned", "retry", "failed"] = "returned"
     message: str = ""
 
     def get(self) -> Any:
-        """Return the value, or raise the message as Pydantic AI expects it."""
+        """The value; a message is raised as Pydantic AI expects it."""
         if self.kind == "retry":
             raise ModelRetry(self.message)
         if self.kind == "failed":
@@ -676,10 +673,10 @@ class ToolOutcome:
 
 
 async def outcome_of(name: str, call: Awaitable[Any]) -> ToolOutcome:
-    """Return the outcome of a tool call; raises what the tool raises, unless it is meant for the model.
+    """The outcome of a tool call; errors of the tool are raised, unless they are meant for the model.
 
     A tool may return texts, JSON values, pydantic models, dataclasses, and Pydantic AI's files and links.
-    Anything else raises `TypeError`, since it can be neither sent to the model nor recorded.
+    Other values raise `TypeError`, since they can be neither sent to the model nor recorded.
     """
     try:
         value = await call
@@ -689,7 +686,7 @@ async def outcome_of(name: str, call: Awaitable[Any]) -> ToolOutcome:
         return ToolOutcome(kind="failed", message=error.message)
     if isinstance(value, ToolReturn):
         _check_json(name, value.return_value)  # pyright: ignore[reportUnknownMemberType] (a tool returns anything)
-        return ToolOutcome(_recordable(value))  # pyright: ignore[reportUnknownArgumentType] (likewise)
+        return ToolOutcome(_recordable(value))  # pyright: ignore[reportUnknownArgumentType] (a tool returns anything)
     _check_json(name, value)
     return ToolOutcome(value)
 
@@ -710,15 +707,15 @@ def _recordable(value: ToolReturn[Any]) -> ToolReturn[Any]:
 
 
 LONGEST_ENTRY = 1_500
-"""The most characters shown of one entry of a transcript."""
+"""The most characters of an entry of a transcript."""
 
 
 _ERROR = re.compile(r"\s*(?:error\b|[\w.]*(?:Error|Exception)\s*:)", re.IGNORECASE)
-"""How a tool begins that returns its error as a text."""
+"""The beginning of a tool's answer that is an error as a text."""
 
 
 def error_in(part: ToolReturnPart) -> str:
-    """Return the error in a tool's answer to the model; empty if it is none."""
+    """The error in a tool's answer to the model; empty for any other answer."""
     if part.outcome in ("failed", "retried"):
         return part.model_response_str()
     content: Any = part.content
@@ -729,7 +726,7 @@ def error_in(part: ToolReturnPart) -> str:
 
 
 def transcript(messages: Sequence[ModelMessage]) -> str:
-    """Render the prompts, answers and tool calls of a conversation in order, an entry on one line or more."""
+    """Render the prompts, answers and tool calls of a conversation, in order."""
     entries = [entry for message in messages for part in message.parts if (entry := _entry(part))]
     return "\n".join(entries)
 
@@ -759,7 +756,7 @@ def _cut(content: Any) -> str:
 
 
 def unanswered(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
-    """Return the requests since the model's last response."""
+    """The requests since the model's last response."""
     latest: list[ModelRequest] = []
     for message in reversed(messages):
         if isinstance(message, ModelResponse):
@@ -769,14 +766,14 @@ def unanswered(messages: Sequence[ModelMessage]) -> list[ModelRequest]:
 
 
 def count_responses(messages: Sequence[ModelMessage]) -> int:
-    """Return the number of the model's responses in a conversation."""
+    """The number of the model's responses in a conversation."""
     return sum(isinstance(message, ModelResponse) for message in messages)
 
 
 def input_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
-    """Estimate the input of the next request: everything up to the last response, and what came since.
+    """Estimate the input of the next request: the usage up to the last response, and the messages since.
 
-    The input of the first one includes instructions and tools.
+    The input of the first request includes instructions and tools.
     """
     last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     texts = [

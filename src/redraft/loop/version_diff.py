@@ -20,30 +20,28 @@ _FENCED = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
 
 
 def version_diff(older: ReflectionVersion, newer: ReflectionVersion) -> VersionDiff:
-    """Compare two versions of one run."""
+    """Compare two versions of a run."""
     fields = field_changes(older.output, newer.output)
     words = () if fields is not None else word_diff(as_text(older.output), as_text(newer.output))
     return VersionDiff(older, newer, fields, tuple(words), addressed(older.evaluation, newer.evaluation))
 
 
 def field_changes(older: Output, newer: Output) -> tuple[FieldChange, ...] | None:
-    """The fields that differ between two outputs; None if one of them is not JSON."""
+    """The fields that differ between two outputs; None if either is not JSON."""
     before, after = _structure(older), _structure(newer)
     return None if before is None or after is None else tuple(field_diff(before, after))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDiff:
-    """What changed between two versions, and which issues of the older one were addressed.
-
-    `fields` has the changes if both outputs are JSON, structured or as text. Otherwise it is None, and
-    `words` has the pieces kept (`=`), removed (`-`) and added (`+`).
-    """
+    """What changed between two versions, and which issues of the older version were addressed."""
 
     older: ReflectionVersion
     newer: ReflectionVersion
     fields: tuple[FieldChange, ...] | None
+    """The changed fields, if both outputs are JSON, structured or as text; otherwise None."""
     words: tuple[tuple[Op, str], ...]
+    """For other outputs, the unchanged (`=`), removed (`-`) and added (`+`) pieces."""
     critique: Critique
 
     @property
@@ -54,7 +52,7 @@ class VersionDiff:
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """The issues of the older of two versions, and those that only the newer one has."""
+    """The issues of the older of two versions, and the new issues of the newer version."""
 
     points: tuple[Point, ...]
     new: tuple[Issue, ...]
@@ -62,17 +60,15 @@ class Critique:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An issue of the older version; `addressed` if the newer one no longer has it.
-
-    `addressed` is None if the newer version was not judged by the criterion that found it.
-    """
+    """An issue of the older version."""
 
     issue: Issue
     addressed: bool | None
+    """Whether the newer version no longer has it; None if its criterion did not judge the newer version."""
 
 
 def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Critique:
-    """Match the issues of two evaluations: one of `older` is addressed if `newer` does not have it."""
+    """Match the issues of two evaluations: an issue of `older` is addressed if `newer` does not have it."""
     points = tuple(
         Point(issue, not _is_among(issue, newer.issues) if _is_judged(issue, newer) else None)
         for issue in older.issues
@@ -81,7 +77,7 @@ def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Criti
 
 
 def _is_judged(issue: Issue, evaluation: ReflectionEvaluation) -> bool:
-    """Return whether an evaluation can tell if an issue is still there."""
+    """Whether an evaluation shows if an issue is still there."""
     if evaluation.overall_score is None or issue.criterion in evaluation.unjudged:
         return False
     # A judge's issue may name no criterion; after a failed gate, for one, the judge was not asked.
@@ -93,12 +89,12 @@ def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:
 
 
 def field_text(value: Any) -> str:
-    """Render the value of a field as JSON; a missing one as `(absent)`."""
+    """Render the value of a field as JSON; a missing value as `(absent)`."""
     return "(absent)" if value is ABSENT else json.dumps(value, ensure_ascii=False)
 
 
 def diff_document(diff: VersionDiff) -> dict[str, Any]:
-    """Return a diff as plain data; a field missing on one side has no `old` or no `new`."""
+    """A diff as plain data; a field missing on one side has no `old` or no `new`."""
     changes: dict[str, Any] = (
         {"words": [{"op": op, "text": text} for op, text in diff.words]}
         if diff.fields is None
@@ -114,7 +110,7 @@ def diff_document(diff: VersionDiff) -> dict[str, Any]:
 
 
 def _number(version: ReflectionVersion) -> int | str:
-    """Return the number of a version; that of a rejected candidate is a text."""
+    """The number of a version; a rejected candidate has a name such as `1.3`."""
     return version.iteration if version.candidate is None else version.name
 
 
