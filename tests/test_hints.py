@@ -138,7 +138,7 @@ def test_methods_that_run_hint_at_a_misspelled_keyword(method, keyword):
          "answer() got an unexpected keyword argument 'run_id'. " + RUN_ID),
         (lambda f: f.run_sync(quesion="a"),
          "answer() got an unexpected keyword argument 'quesion'. Did you mean 'question'?"),
-        (lambda f: asyncio.run(f("a", brush=1)),
+        (lambda f: f("a", brush=1),
          "answer() got an unexpected keyword argument 'brush'. Expected one of 'question', 'feedback'."),
         (lambda f: f.run_sync("a", "b", "c"), "answer(): too many positional arguments"),
         (lambda f: f.run_sync("a", question="b"), "answer(): multiple values for argument 'question'"),

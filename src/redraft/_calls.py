@@ -167,7 +167,7 @@ def _inspect(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
-        return Signature(is_async=_is_async(fn))
+        return Signature(is_async=is_async(fn))
     in_order = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(in_order) < arity and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ConfigError(f"{verb} is called as {verb}{SHAPES[verb]}; {fn!r} takes fewer arguments.")
@@ -192,7 +192,7 @@ def _inspect(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
             )
         else:
             positional.append(kind)
-    return Signature(tuple(positional), tuple(keywords), _is_async(fn))
+    return Signature(tuple(positional), tuple(keywords), is_async(fn))
 
 
 def parameters_by_name(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -240,10 +240,11 @@ def _copy_of_attempt(attempt: Attempt) -> Attempt:
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return an async version of `fn`; a sync function runs in a thread."""
-    return fn if _is_async(fn) else partial(_in_thread, fn)
+    return fn if is_async(fn) else partial(_in_thread, fn)
 
 
-def _is_async(fn: Callable[..., Any]) -> bool:
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether a call of `fn` returns a coroutine, judging by its definition."""
     # Look at the function that will run: the one in a partial, or the `__call__` of an object.
     target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
     if inspect.isclass(target):  # calling a class makes an instance, even if its `__call__` is async

@@ -34,6 +34,20 @@ def test_the_function_is_called_again_with_the_critique():
     assert answer.__doc__ == "Answer a question."
 
 
+@reflected(evaluate=lambda text: (len(text) < 9, "too long"), keep=False)
+def shorten(question, feedback=""):
+    return "short" if feedback else "far too long"
+
+
+async def in_a_loop():
+    return shorten("Why?")
+
+
+@pytest.mark.parametrize("call", [lambda: shorten("Why?"), lambda: asyncio.run(in_a_loop())])
+def test_a_plain_function_is_called_without_await(call):
+    assert call() == "short"
+
+
 def test_run_returns_the_whole_result():
     @reflected(evaluate=lambda text: (len(text) < 9, "too long"))
     async def answer(question, *, feedback=""):

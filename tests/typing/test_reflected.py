@@ -36,3 +36,19 @@ def best_of(result: ReflectionResult) -> object:
 
 def test_a_result_of_an_unknown_type_is_taken_as_it_is():
     assert best_of(title.run_sync("tea")) == "tea"
+
+
+class Shop:
+    @reflected(evaluate=bool, keep=False)
+    def title(self, item: str, feedback: str = "") -> str:
+        return f"{item}{feedback}"
+
+    @reflected(evaluate=bool, keep=False)
+    async def motto(self, item: str, feedback: str = "") -> str:
+        return f"{item}{feedback}"
+
+
+def test_only_an_async_function_is_awaited():
+    assert assert_type(title("tea"), str) == "tea"
+    assert assert_type(Shop().title("tea"), str) == "tea"
+    assert assert_type(asyncio.run(Shop().motto("tea")), str) == "tea"

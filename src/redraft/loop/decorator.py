@@ -21,6 +21,7 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
+    Protocol,
     TypeVar,
     Union,
     cast,
@@ -28,10 +29,11 @@ from typing import (
     get_origin,
     get_type_hints,
     is_typeddict,
+    overload,
 )
 from uuid import UUID
 
-from redraft._calls import awaited, importable_name, kind_of, value_of
+from redraft._calls import awaited, importable_name, is_async, kind_of, value_of
 from redraft._codec import is_record, why_unrestorable
 from redraft._hints import keyword_hints, meant
 from redraft._prompts import advice_text
@@ -49,6 +51,7 @@ from redraft.types import ConvergenceReason, Draft, PlainTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Self
 
     from redraft.loop.pattern import ReflectionPattern
     from redraft.loop.run import Verbs
@@ -74,8 +77,10 @@ def reflected(
     judge: ModelChoice | None = None,
     pattern: ReflectionPattern | None = None,
     keep: bool | Store = True,
-) -> Callable[[Callable[P, Awaitable[R] | R]], ReflectedFunction[P, R]]:
+) -> Decorator:
     """Decorate a function to judge what it returns, and to call it again with the critique if it falls short.
+
+    A call of the decorated function returns the best output; an `async def` is awaited for it, as before.
 
     The function gets the critique in a parameter `feedback: str` (empty at first), as a structure in
     `attempt: Attempt`, or the whole context in `run: RunContext`. `criteria` or `evaluate` judge; `judge` is
@@ -101,17 +106,27 @@ def reflected(
         judge=judge,
     )
 
-    def decorate(fn: Callable[P, Awaitable[R] | R]) -> ReflectedFunction[P, R]:
-        return ReflectedFunction(fn, chosen, evaluate, keep)
+    def decorate(fn: Callable[..., Any], /) -> Any:
+        kind: Any = ReflectedCoroutineFunction if is_async(fn) else ReflectedFunction
+        return kind(fn, chosen, evaluate, keep)
 
     return decorate
 
 
-class ReflectedFunction(Generic[P, R]):
-    """A decorated function: call it for the best output, or `run` it for the whole result.
+class Decorator(Protocol):
+    """What `reflected` returns: it decorates a function, and keeps whether calls are awaited."""
 
-    Both are async, even if the function is not.
-    """
+    @overload
+    def __call__(  # pyright: ignore[reportOverlappingOverload] (an awaitable, the first match, is also an R)
+        self, fn: Callable[P, Awaitable[R]], /
+    ) -> ReflectedCoroutineFunction[P, R]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> ReflectedFunction[P, R]: ...
+
+
+class Reflected(Generic[P, R]):
+    """A decorated function, which `run` calls for the whole result. Subclasses define a plain call."""
 
     def __init__(
         self,
@@ -121,7 +136,7 @@ class ReflectedFunction(Generic[P, R]):
         keep: bool | Store = True,
     ) -> None:
         _check_function(fn)
-        update_wrapper(self, fn)
+        update_wrapper(cast("Any", self), fn)  # callable in each subclass
         self._fn = fn
         self._name = getattr(fn, "__qualname__", repr(fn))
         self._signature = inspect.signature(fn)
@@ -139,19 +154,16 @@ class ReflectedFunction(Generic[P, R]):
         self._check_return()
         self._verbs(str)  # raises the errors of the pattern now; any generator will do
 
-    def __get__(self, instance: object, owner: type | None = None) -> ReflectedFunction[..., R]:
-        """Bind a method to its object, as functions do."""
-        if instance is None:
-            return cast("ReflectedFunction[..., R]", self)
-        return ReflectedFunction(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
-
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _best_output(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """The best output; a warning is logged if it could not be judged."""
-        result = await self.run(*args, **kwargs)
+        result = await self._run(None, args, kwargs)
         if result.convergence_reason is ConvergenceReason.UNJUDGED and result.stop is not None:
             detail = result.stop.detail
             logger.warning("%s was not fully judged (run %s): %s", self._name, result.run_id, detail)
         return result.best_output
+
+    def _bound_to(self, instance: object) -> Self:
+        return type(self)(MethodType(self._fn, instance), self.pattern, self._evaluate, self._keep)
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
         """Call the function in the loop: the best version, why the run stopped and what it cost."""
@@ -278,6 +290,32 @@ class ReflectedFunction(Generic[P, R]):
             f"{name}: {as_text(value)}" for name, value in arguments.items() if name not in self._filled
         ]
         return "\n".join([what, *values])
+
+
+class ReflectedFunction(Reflected[P, R]):
+    """A decorated function: call it for the best output, or `run` it for the whole result."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> ReflectedFunction[..., R]:
+        """Bind a method to its object, as functions do."""
+        return cast("ReflectedFunction[..., R]", self if instance is None else self._bound_to(instance))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The best output; works inside a running event loop, too."""
+        return run_sync(self._best_output(args, kwargs))
+
+
+class ReflectedCoroutineFunction(Reflected[P, R]):
+    """A decorated `async def`: await a call for the best output, or `run` it for the whole result."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> ReflectedCoroutineFunction[..., R]:
+        """Bind a method to its object, as functions do."""
+        return (
+            cast("ReflectedCoroutineFunction[..., R]", self) if instance is None else self._bound_to(instance)
+        )
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The best output."""
+        return await self._best_output(args, kwargs)
 
 
 _NO_OUTPUT = (
