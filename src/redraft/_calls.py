@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 import sys
+import traceback
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import step_context
-from redraft._texts import copy_of, snapshot
+from redraft._texts import copy_of, snapshot, without_addresses
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import Attempt, RunContext
@@ -77,12 +78,16 @@ def evaluator(
 
     `score_max` is its highest score, if that is not 1. A verdict that can't be read (prose, NaN, 7) becomes
     an evaluation with a score of None and an issue that says what came back. Returning None raises
-    `TypeError`, since it almost always means a forgotten `return`.
+    `TypeError`, since it almost always means a forgotten `return`. A failed `assert` is a failed check, with
+    its text as the reason.
     """
     call, _ = _caller(fn, "evaluate", 1)
 
     async def evaluate(output: Any, run: RunContext, /) -> ReflectionEvaluation:
-        verdict = await call(run, output)
+        try:
+            verdict = await call(run, output)
+        except AssertionError as error:
+            return ReflectionEvaluation(0.0, issues=(Issue(_reason_of(error)),))
         if verdict is None:
             raise TypeError(f"{name} returned None; expected {VERDICTS}")
         try:
@@ -91,6 +96,14 @@ def evaluator(
             return ReflectionEvaluation(None, issues=(Issue(f"{NOT_JUDGED}{error}"),), confidence=0.0)
 
     return evaluate
+
+
+def _reason_of(error: AssertionError) -> str:
+    """The text of a failed assertion, or its source if that is a single line."""
+    line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+    if not line.startswith("assert ") or line.endswith(("(", "[", "{", ",", "\\")):
+        line = "assertion failed"
+    return without_addresses(str(error)) or line
 
 
 def sees_run(fn: Callable[..., Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, field_validator
 
+from redraft._calls import functions_in
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.checks import count, function, regex, schema
 from redraft.evaluate.panel import panel
@@ -178,6 +179,10 @@ def is_first(output, run: RunContext):
     return run.iteration == 1
 
 
+async def says_why(output):
+    raise AssertionError("Name the price.")
+
+
 def is_of_run(output, *, run):
     return run.run_id == "run"
 
@@ -198,7 +203,8 @@ def is_of_run(output, *, run):
         (lambda output: 7, None, ["the score is 7"]),
         (lambda output: float("nan"), None, ["the score is nan"]),
         (lambda output: "very good", None, ["the verdict is 'very good'"]),
-        (lambda output: 1 / 0, None, ["the function raised ZeroDivisionError: division by zero"]),
+        (lambda output: 1 / 0, None, ["the function raised ZeroDivisionError: division by zero; to fail an"]),
+        (says_why, 0.0, ["Name the price."]),
     ],
 )
 def test_function(fn, score, messages):
@@ -208,6 +214,23 @@ def test_function(fn, score, messages):
     for issue, message in zip(evaluation.issues, messages, strict=True):
         assert message in issue.message
         assert issue.criterion == "it"
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("assert output == 'red'", "assert output == 'red'"),
+        ("assert output == 'red', f'{output} is not red'", "blue is not red"),
+        ("assert (\n  output == 'red'\n  )", "assertion failed"),
+        ("raise AssertionError", "assertion failed"),
+    ],
+)
+def test_a_failed_assertion_is_a_failed_check(statement, reason, tmp_path):
+    path = tmp_path / "checks.py"  # pytest rewrites the assertions of this module
+    path.write_text(f"def is_red(output):\n  {statement}\n  return True\n")
+    evaluation = evaluate(function(criterion("function", function=functions_in(path)["is_red"])), "blue")
+    assert (evaluation.overall_score, evaluation.satisfactory) == (0.0, False)
+    assert evaluation.issues == (Issue(reason, "it"),)
 
 
 def test_function_score_is_held_against_the_threshold():

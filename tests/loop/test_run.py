@@ -696,7 +696,7 @@ def test_a_version_that_was_not_fully_judged_does_not_win():
 def test_a_check_that_crashes_costs_no_revision():
     result, attempts = redrafted([clarity_of(CRASH), LETTERS])
     assert (result.convergence_reason, result.success, attempts) == ("unjudged", False, [])
-    why = "the function raised ValueError: no score today"
+    why = "the function raised ValueError: no score today; to fail an output, return (False, 'why')"
     assert result.stop.numbers == {"version": 1, "score": 1.0, "unjudged": ["clarity"], "why": why}
     assert f"not judged: clarity ({why})" in result.summary()
 

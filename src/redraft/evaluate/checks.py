@@ -344,13 +344,14 @@ MEASURES = {"words": _words, "characters": _characters, "lines": _lines, "bullet
 
 
 def function(criterion: QualityCriterion) -> Evaluator:
-    """Let a function judge: its return value is the verdict, an exception leaves the criterion unknown.
+    """Let a function judge: its return value is the verdict, a failed `assert` is a failure.
 
     Configuration: `function`, a callable that takes the output (and the `RunContext` if it asks for one), or
     `"package.module:name"`; `score_max`, the best score if that is not 1; `raw`, True to pass the Markdown
     fence, too, of an output that is one fenced block. Raises `ConfigError` if there is no such function. A
     programming mistake in it (`TypeError`, `AttributeError`, `NameError`, a forgotten `return`) is raised
-    with a note that names the criterion; so is a `ModelError`, because another try may succeed.
+    with a note that names the criterion; so is a `ModelError`, because another try may succeed. Any other
+    exception leaves the criterion unknown.
     """
     check_keys(criterion, "function", "score_max", "raw")
     raw = is_raw(criterion)
@@ -373,8 +374,8 @@ def function(criterion: QualityCriterion) -> Evaluator:
             error.add_note(f"{CRITERION_FUNCTION_NOTE}{criterion.name!r}")
             raise
         except Exception as error:  # noqa: BLE001 (the user's code: whatever it raises, it did not judge)
-            why = f"the function raised {type(error).__name__}: {error}"
-            return unknown(criterion, without_addresses(why))
+            why = f"the function raised {describe_error(error)}"
+            return unknown(criterion, f"{without_addresses(why)}; to fail an output, return (False, 'why')")
         return _located(evaluation, criterion.name, first_line - 1)
 
     return check
