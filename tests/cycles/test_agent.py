@@ -74,6 +74,7 @@ def test_only_reflect_runs_after_a_failure(rate, status, skipped, message):
     result = agent.run_cycle_sync()
     assert result.status == status
     assert message in result.error
+    assert repr(result) == "<CycleResult 1 failed: 0 changes to the memory, 1 failure>"
     assert len(result.metrics.skipped) == skipped
     assert world.levels == []
     assert result.metrics.failures

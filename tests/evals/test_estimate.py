@@ -113,6 +113,8 @@ def test_calls_are_counted_by_arm(found, options, compare, expected):
     assert calls_by(estimated) == expected
     twice = estimate(found, agent(**options), compare=compare, model=model, n=2)
     assert twice.calls == 2 * estimated.calls
+    assert str(twice) == twice.sentence()
+    assert repr(twice) == f"<Estimate {twice.tries} to make, 0 stored>"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def test_tries_of_a_case_are_compared_with_each_other():
     (figures,) = report.figures
     assert figures.passed_all == pytest.approx(1 / 3)
     assert figures.flips == pytest.approx((2 / 3) / 3)
-    assert "| all 3 tries (95 %) | flips |" in report.markdown()
+    assert "| all 3 tries (95 %) | flips |" in report.markdown() == str(report)
+    assert repr(report) == f"<EvaluationReport {report.run_id!r}: 3 cases, 9 tries>"
     assert any("end differently in 22 %." in remark for remark in report.remarks())
     once = Evaluation(cases(3), revising(), store=MemoryStore()).run_sync()
     assert once.figures[0].passed_all is once.figures[0].flips is None

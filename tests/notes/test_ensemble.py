@@ -84,7 +84,7 @@ def test_an_invalid_ensemble_is_rejected(arguments, message):
         ({"guardrails": [print, "polite"]}, "guardrails of the task 'A' must be a function, got 'polite'"),
         ({"input_guardrails": [1]}, "input_guardrails of the task"),
         ({"context": ["facts"]}, "context of the task 'A' must hold Tasks, got 'facts'"),
-        ({"criteria": "short"}, "criteria must be a list"),
+        ({"criteria": "short"}, "Criteria must be a list"),
         ({"reflect": Trial()}, "reflect must be True, False or a ReflectionConfig"),
     ],
 )
@@ -351,6 +351,8 @@ def test_a_failure_stops_only_the_tasks_that_need_it():
     assert list(caught.value.errors) == [bad]
     assert "Needs: not run" in result.summary()
     assert "Bad: failed, ModelError" in result.summary()
+    assert repr(result) == f"<EnsembleResult {result.run_id!r}: 1 task accepted, 1 failed, 2 not run>"
+    assert repr(result[good]) == "<TaskResult 'Good': 'good'>"
 
 
 def test_usage_covers_attempts_and_reflections():
@@ -366,7 +368,9 @@ def test_summary_has_a_line_for_each_task_and_the_cost():
     task = Task("Write a report", criteria=[SHORT], reflect=BETTER)
     both = ensemble(task, Task("Check it", name="check"))
     both.run_sync()
-    first, second, used = both.run_sync().summary().splitlines()
+    result = both.run_sync()
+    assert str(result) == result.summary()
+    first, second, used = result.summary().splitlines()
     assert first == "Write a report: accepted with 1.00, given note v1, reflected (run 2)"
     assert second == "check: accepted"
     assert used.startswith("Used: ")

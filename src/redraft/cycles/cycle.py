@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._texts import as_text, shortened
+from redraft._texts import as_text, counted, shortened
 from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
@@ -158,6 +158,11 @@ class CycleResult:
     """The first failure."""
     id: str = ""
     """The ULID of the cycle."""
+
+    def __repr__(self) -> str:
+        failures = f", {counted(len(self.metrics.failures), 'failure')}" if self.metrics.failures else ""
+        changes = counted(len(self.changes), "change")
+        return f"<{type(self).__name__} {self.number} {self.status}: {changes} to the memory{failures}>"
 
     @property
     def success(self) -> bool:

@@ -62,6 +62,12 @@ class Estimate:
     stored: int
     parts: tuple[EstimatedCalls, ...]
 
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.tries:,} to make, {self.stored:,} stored>"
+
     @property
     def calls(self) -> int | None:
         """The calls at most; None if a part of them is unknown, as for the tokens and the cost."""

@@ -301,6 +301,14 @@ class EvaluationReport:
     evaluated: Evaluated
     tries: tuple[Try, ...]
 
+    def __str__(self) -> str:
+        return self.markdown()
+
+    def __repr__(self) -> str:
+        cases, tries = counted(len(self.evaluated.cases), "case"), len(self.tries)
+        made = f"{tries:,} {'try' if tries == 1 else 'tries'}"
+        return f"<{type(self).__name__} {self.run_id!r}: {cases}, {made}>"
+
     @property
     def run_id(self) -> str:
         """The id under which it can be continued."""

@@ -14,6 +14,7 @@ from redraft._hints import keyword_hints
 from redraft._steps import direct, step_scope
 from redraft._sync import run_sync
 from redraft._telemetry import traced
+from redraft._texts import counted
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError
 from redraft.loop.journal import RunKey, check_keep
@@ -202,6 +203,15 @@ class EnsembleResult:
     def output(self) -> Output:
         """The output of the last task that has one; None if none has."""
         return self.results[-1].output if self.results else None
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        not_run = f", {len(self.not_run)} not run" if self.not_run else ""
+        tasks = f"{counted(len(self.results), 'task')} accepted{failed}{not_run}"
+        return f"<{type(self).__name__} {self.run_id!r}: {tasks}>"
 
     def __getitem__(self, task: Task) -> TaskResult:
         for one in self.results:

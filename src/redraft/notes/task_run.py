@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._calls import awaited, generator, regenerating
 from redraft._critique import render_feedback, render_issue
-from redraft._texts import as_text, copy_of
+from redraft._texts import as_text, copy_of, short_repr
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, OutputError, RedraftError, RejectedOutputError
 from redraft.loop.agent import tool_agent_with
@@ -77,6 +77,9 @@ class TaskResult:
     reflection: TaskReflection | None = None
     no_reflection: str = ""
     usage: TokenUsage = NOTHING_USED
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.task.title!r}: {short_repr(self.output)}>"
 
 
 @dataclass(slots=True)

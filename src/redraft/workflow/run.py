@@ -17,7 +17,7 @@ from redraft._codec import describe_error, to_json
 from redraft._steps import step_context
 from redraft._tasks import end_tasks
 from redraft._telemetry import traced
-from redraft._texts import short_repr
+from redraft._texts import counted, short_repr
 from redraft.approvals import Approval
 from redraft.errors import (
     ChangedRunError,
@@ -460,6 +460,9 @@ class WorkflowResult:
     """The outputs that the file declares."""
     waiting: tuple[Approval, ...] = ()
     """Open questions to a person; once they are answered, the same call with the run_id continues the run."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.status}: {counted(len(self.nodes), 'node')}>"
 
     @property
     def status(self) -> Literal["finished", "stopped", "waiting"]:
