@@ -1,12 +1,13 @@
 """`redraft eval` on the command line: the files, the tables, the exit codes."""
 
 import json
+import os
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel
+from redraft import Agent, Evaluation, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft.evals.cases import read_cases
 from support.commands import document, put, redraft
 from support.kept_runs import record
@@ -84,6 +85,29 @@ def test_a_narrow_terminal_names_the_columns_that_it_leaves_out(project, monkeyp
     assert "Left out in 80 columns: tokens per passed" in narrow
     monkeypatch.setenv("COLUMNS", "200")
     assert "Left out" not in redraft("eval", "show").stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("--model", "openai:gpt-5-mini"), ("-a", "keyed_app:writer", "--judge", "openai:gpt-5")]
+)
+def test_a_dry_run_needs_no_key(project, monkeypatch, words):
+    pytest.importorskip("openai")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (project / "keyed_app.py").write_text(
+        "from redraft import Agent\nwriter = Agent('openai:gpt-5-mini', max_iterations=1)\n", "utf-8"
+    )
+    monkeypatch.delitem(sys.modules, "keyed_app", raising=False)
+    done = redraft("eval", "cases.yaml", *words, "--dry-run")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("12 tries to make. At most ")
+    assert "OPENAI_API_KEY" not in os.environ
+    assert "OPENAI_API_KEY" in redraft("eval", "cases.yaml", "--model", "openai:gpt-5-mini").stderr
+
+
+def test_an_evaluation_reads_a_file_of_cases(project):
+    for path in ("cases.yaml", project / "cases.yaml"):
+        assert Evaluation(path, agent()).estimate_sync().tries == 12
+    assert read_cases("cases.yaml") == read_cases(project / "cases.yaml")
 
 
 def test_a_dry_run_asks_no_model_and_writes_nothing(project, monkeypatch):

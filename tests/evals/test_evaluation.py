@@ -306,6 +306,8 @@ def test_what_cannot_work_is_said_before_anything_is_spent():
     )
     with pytest.raises(ConfigError, match="The case 'case-0': Criterion 'r'"):
         Evaluation([broken], revising(calls), store=MemoryStore())
+    with pytest.raises(ConfigError, match="cases must be EvalCases, or the path of a file of cases, got 'x'"):
+        Evaluation(["x"], revising())
     for wrong in ({"n": 0}, {"concurrency": 0}, {"budget_usd": -1}, {"model": ""}):
         with pytest.raises(ConfigError):
             Evaluation(cases(1), revising(calls), store=MemoryStore(), **wrong)

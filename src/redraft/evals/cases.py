@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from mimetypes import guess_extension, guess_type
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from redraft._codec import to_json
@@ -27,8 +28,6 @@ from redraft.text.yaml import KeyPath, dump_yaml, load_yaml
 from redraft.types import Criterion, Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from redraft.loop.record import RunRecord
 
 Match = Literal["", "exact", "includes", "json"]
@@ -315,7 +314,7 @@ NOT_PROMPTFOO = (
 )
 
 
-def read_cases(path: Path) -> list[EvalCase]:
+def read_cases(path: str | Path) -> list[EvalCase]:
     """Read a file of cases: YAML, CSV (`.csv`) or JSON lines (`.jsonl`).
 
     A YAML file is a mapping with `cases`, a list. A case has a `task` and the other fields of an `EvalCase`;
@@ -327,6 +326,7 @@ def read_cases(path: Path) -> list[EvalCase]:
     Raises `ConfigError` with the file and the line or row of a mistake. A key that has no meaning here is a
     mistake, too: nothing in a file is ignored.
     """
+    path = Path(path)
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -33,6 +34,7 @@ from redraft.loop.cli import ways_view, write_output
 from redraft.loop.criteria_file import modules_in
 from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.runs import ENDED_RUNS, Runs
+from redraft.models.names import placeholder_keys
 from redraft.settings import load_settings
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
@@ -151,7 +153,8 @@ async def run(
         )
     found = read_cases(Path(cases))
     baseline = None
-    with modules_in(Path.cwd()), modules_in(Path(cases).parent):
+    keys = placeholder_keys if dry_run else nullcontext
+    with modules_in(Path.cwd()), modules_in(Path(cases).parent), keys():
         main = _target(agent, found, model)
         targets: dict[str, Target] = {_name(agent or found[0].agent or "agent"): main}
         if against is not None and against.endswith(".json"):
@@ -169,20 +172,21 @@ async def run(
     arms = len({"loop" if part == "first" else part for part in parts}) or len(targets)
     progress = _progress("evaluating", console)
     bar = progress.add_task("", total=len(found) * n * arms)
-    evaluation = Evaluation(
-        found,
-        targets,
-        n=n,
-        compare=parts,
-        concurrency=concurrency,
-        model=judge or model,
-        budget_tokens=budget_tokens,
-        budget_usd=budget_usd,
-        budget_seconds=budget_seconds,
-        run_id=run_id,
-        on_try=lambda _: progress.advance(bar),
-    )
-    estimate = await evaluation.estimate()
+    with keys():
+        evaluation = Evaluation(
+            found,
+            targets,
+            n=n,
+            compare=parts,
+            concurrency=concurrency,
+            model=judge or model,
+            budget_tokens=budget_tokens,
+            budget_usd=budget_usd,
+            budget_seconds=budget_seconds,
+            run_id=run_id,
+            on_try=lambda _: progress.advance(bar),
+        )
+        estimate = await evaluation.estimate()
     if dry_run:
         deliver(visible(withheld(estimate.sentence())), withheld(estimate.document()), as_json=as_json)
         return

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from operator import attrgetter
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -18,7 +19,7 @@ from redraft._hints import keyword_hints
 from redraft._steps import direct
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
-from redraft._texts import as_text, json_data, key_of
+from redraft._texts import as_text, json_data, key_of, short_repr
 from redraft._validation import check_count, check_model, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import (
@@ -29,6 +30,7 @@ from redraft.errors import (
     UnfinishedError,
     over_budget,
 )
+from redraft.evals.cases import EvalCase, read_cases
 from redraft.evals.estimate import (
     Estimate,
     EstimatedCalls,
@@ -83,7 +85,6 @@ from redraft.stores.sqlite import MemoryStore
 from redraft.types import NOTHING_USED, Conversation, Criterion, Draft, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
-    from redraft.evals.cases import EvalCase
     from redraft.protocols import Step
     from redraft.stores.base import Store
     from redraft.types import ReflectionEvaluation, ReflectionResult, ReflectionVersion
@@ -101,7 +102,8 @@ GRADE = "grade"
 class Evaluation:
     """Run agents on cases, `n` times each, and compare their answers.
 
-    `agents` is one agent, or several by name, of which the first is compared with each of the others. An
+    `cases` are `EvalCase`s, or the path of a file that `read_cases` reads. `agents` is one agent, or several
+    by name, of which the first is compared with each of the others. An
     agent is a Redraft `Agent`; a `Task`, with the note that is in force on it; or a function, sync or async,
     that answers a prompt. Without others, what an agent returns is compared with its own first draft.
     `compare` names parts of one agent to compare instead, the first with each of the others: `loop` (the
@@ -112,8 +114,8 @@ class Evaluation:
     has to, by default the one of the settings, else that of the agent. An agent without criteria of its own
     reflects by the case's criteria. Agents recall lessons and notes, and learn nothing.
 
-    At most `concurrency` cases run at the same time. The budgets bound all runs together, grading included, and
-    what they have under way. A try that needs more than is left is suspended: it is no result, and goes on
+    At most `concurrency` cases run at the same time. The budgets bound all runs together, grading included,
+    and what they have under way. A try that needs more than is left is suspended: it is no result, and goes on
     under the same `run_id` with a larger budget. What a function uses is counted when it returns, so the
     functions under way may exceed a budget. `budget_usd` needs the price of every model. Everything is stored
     in `store`, by default the project's. With a `run_id`, repeating an evaluation that was interrupted goes
@@ -125,7 +127,7 @@ class Evaluation:
 
     def __init__(
         self,
-        cases: Sequence[EvalCase],
+        cases: Sequence[EvalCase] | str | Path,
         agents: Target | Mapping[str, Target],
         *,
         n: int = 1,
@@ -143,6 +145,13 @@ class Evaluation:
         check_count("concurrency", concurrency, 1)
         check_model("model", model)
         budget = Budget(budget_tokens, budget_usd, budget_seconds)
+        if isinstance(cases, str | Path):
+            cases = read_cases(cases)
+        for case in cases:
+            if not isinstance(case, EvalCase):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
+                raise ConfigError(
+                    f"cases must be EvalCases, or the path of a file of cases, got {short_repr(case)}."
+                )
         if not cases:
             raise ConfigError("There are no cases to evaluate.")
         counts = Counter(case.id for case in cases)

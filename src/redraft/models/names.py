@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
@@ -15,7 +16,7 @@ from redraft.models.provider import EXTRAS, ProviderModel, similar_names
 from redraft.settings import load_settings, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from redraft.protocols import ChatModel, ModelChoice
     from redraft.settings import Settings
@@ -26,6 +27,19 @@ KEYS: dict[str, tuple[str, ...]] = {
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
 """The environment variables with a provider's key; one of them is enough."""
+
+
+@contextmanager
+def placeholder_keys() -> Generator[None]:
+    """Set placeholders for missing keys within the block, so that models can be named, but not asked."""
+    missing = [keys[0] for keys in KEYS.values() if not any(map(os.environ.get, keys))]
+    os.environ.update(dict.fromkeys(missing, "placeholder"))
+    try:
+        yield
+    finally:
+        for key in missing:
+            os.environ.pop(key, None)
+
 
 _CLIENTS = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
 
