@@ -229,7 +229,7 @@ def test(
 def parse_values(words: Sequence[str]) -> dict[str, Any]:
     """Parse the values of `-v`; raises `ConfigError` for a value that can't be read, or a repeated name.
 
-    A value is text, whatever it looks like, unless its name ends with `:`.
+    A value is text, even if it looks like JSON, unless its name ends with `:`.
     """
     values: dict[str, Any] = {}
     for word in words:

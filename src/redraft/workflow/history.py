@@ -144,7 +144,7 @@ class StoredWorkflow:
 
     @property
     def state(self) -> str:
-        """Its status; for `running`, `killed` or `unknown` if its process is gone or can't be checked."""
+        """Its status; a `running` workflow may really be `killed`, or `unknown` if that can't be checked."""
         if self.record.status != "running" or self.process is None:
             return self.record.status
         return self.process.state_of_run
