@@ -125,7 +125,7 @@ async def list_lessons(
 ) -> None:
     """List lessons (the default). Shows whether they pay, and each one's status, trust and effect."""
     async with _library(path, agent) as library:
-        found = _redacted(
+        listing = _redacted(
             await library.find(kind=kind, status=status, task_type=task_type, with_archive=archived)
         )
         payoff, unused = await library.payoff(), unused_files(library.documents)
@@ -134,18 +134,18 @@ async def list_lessons(
             {
                 "path": str(library.documents),
                 "payoff": payoff,
-                "broken": found.broken,
-                "problems": [to_json(one) for one in found.problems],
-                "archived": found.archived,
+                "broken": listing.broken,
+                "problems": [to_json(problem) for problem in listing.problems],
+                "archived": listing.archived,
                 "unused": unused,
-                "lessons": [_document(one) for one in found.lessons],
+                "lessons": [_document(details) for details in listing.lessons],
             }
         )
         return
     console = CalmConsole()
-    if found.lessons:
+    if listing.lessons:
         CalmConsole(stderr=True).say(payoff.sentence("lessons"))
-        console.show(_table(found.lessons))
+        console.show(_table(listing.lessons))
     elif {agent, kind, status, task_type} == {None}:
         console.say(
             f"There are no lessons in {visible(str(library.documents))} yet.\n"
@@ -154,7 +154,7 @@ async def list_lessons(
         )
     else:
         console.say(f"No lesson in {visible(str(library.documents))} matches.")
-    CalmConsole(stderr=True).say(_summary(found))
+    CalmConsole(stderr=True).say(_summary(listing))
     CalmConsole(stderr=True).say(unused)
 
 
@@ -165,9 +165,9 @@ async def show(
 ) -> None:
     """Show a lesson. Prints its Markdown, whether it is in use, and whether it has helped."""
     async with _library(path, agent) as library:
-        found = _redacted(await library.show(reference))
-    document = {**_document(found), "text": found.text, "has_run": found.has_run}
-    deliver(_details(found), document, as_json=as_json)
+        details = _redacted(await library.show(reference))
+    document = {**_document(details), "text": details.text, "has_run": details.has_run}
+    deliver(_details(details), document, as_json=as_json)
 
 
 @lessons.command()
@@ -188,18 +188,19 @@ async def search(
         raise ConfigError("Give either --agent or --all-agents, not both.")
     async with _library(path, agent) as library:
         result = await library.search(query, k=k, task_type=task_type)
-        found = _redacted(list(result))
+        matches = _redacted(list(result))
     if not as_json and result.near_misses:
-        more = "more lesson" if found else "lesson"
+        more = "more lesson" if matches else "lesson"
         CalmConsole(stderr=True).say(f"Not quite similar enough: {counted(result.near_misses, more)}.")
-    if not found and not as_json:
+    if not matches and not as_json:
         CalmConsole(stderr=True).say("No active lesson matches.")
         return
     documents = [
-        {"score": one.score, "reason": one.reason, "lesson": lesson_document(one.lesson)} for one in found
+        {"score": match.score, "reason": match.reason, "lesson": lesson_document(match.lesson)}
+        for match in matches
     ]
     deliver(
-        _search_results(found),
+        _search_results(matches),
         {"query": query, "found": documents, "near_misses": result.near_misses},
         as_json=as_json,
     )
@@ -210,9 +211,9 @@ async def search(
 async def doctor(agent: Agent = None, path: Folder = None, as_json: options.Json = False) -> None:
     """Check the lessons. Lists broken files (then it exits with 1), near-duplicates and unused lessons."""
     async with _library(path, agent) as library:
-        found = _redacted(await library.problems())
-    deliver(_problems(found), {"path": str(library.documents), "problems": found}, as_json=as_json)
-    is_broken = any(one.what == "broken" for one in found)
+        problems = _redacted(await library.problems())
+    deliver(_problems(problems), {"path": str(library.documents), "problems": problems}, as_json=as_json)
+    is_broken = any(problem.what == "broken" for problem in problems)
     raise typer.Exit(ExitCode.NOT_MET if is_broken else ExitCode.MET)
 
 
@@ -272,8 +273,8 @@ async def add(
     }
     about = {"task": task, "task_type": task_type, "error": error, "source": run, "tools": tuple(tool or ())}
     async with _library(path, agent) as library:
-        whose = library.only_agent()
-        lesson = _lesson_given(content_of(fields, kind), file, kind, whose, about)
+        owner = library.only_agent()
+        lesson = _lesson_from(content_of(fields, kind), file, kind, owner, about)
         added, is_new = _redacted(await library.add(lesson, confidence=confidence))
     if is_new:
         line = _line(added, Text.assemble("Added. ", _status(added)))
@@ -283,9 +284,9 @@ async def add(
 
 
 def content_of(options: Mapping[str, str | None], kind: str | None = None) -> Content | None:
-    """Return the content of a lesson from options, by field name; None if no field is set.
+    """The content of a lesson from options, by field name; None if no field is set.
 
-    Without a `kind`, the kind that fits the fields best. Raises `ConfigError` for fields that are missing or
+    By default, the `kind` that fits the fields best. Raises `ConfigError` for fields that are missing or
     belong to another kind.
     """
     texts = {name: text for name, text in options.items() if text is not None}
@@ -307,10 +308,10 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _lesson_given(
+def _lesson_from(
     content: Content | None, file: str | None, kind: str | None, agent: str, about: dict[str, Any]
 ) -> Lesson:
-    """Return the lesson from options, a file, or the editor; options override the file."""
+    """The lesson from options, a file, or the editor; options override the file."""
     if content is not None and file is not None:
         raise ConfigError("Give either the fields of a lesson or a --file, not both.")
     if content is not None:
@@ -327,7 +328,7 @@ def _lesson_given(
 
 
 def _written_in_editor(kind: str | None, agent: str) -> Lesson:
-    """Return a lesson written in the editor; save an invalid one in the current folder."""
+    """A lesson written in the editor; an invalid one is saved in the current folder."""
     blank = template(cast("LessonKind", kind or "failure"), agent)
     text = edited(blank, "lesson.md")
     if text == blank:
@@ -357,7 +358,7 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
         before = library.text_of(entry)
         rejected = _copy_of(entry, "rejected")
         with reporting(rejected):
-            check_regular(rejected)  # before the editor opens: it is where a refused edit goes
+            check_regular(rejected)  # before the editor opens: a refused edit is saved there
         resumes = rejected.is_file() and not rejected.is_symlink()
         text = edited(rejected.read_text("utf-8") if resumes else before, f"{entry.stem}{ENDING}")
         if text == before:
@@ -381,7 +382,7 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
 
 
 def _has_changed(library: LessonLibrary, entry: Entry, before: str) -> bool:
-    """Return whether a lesson has another text by now; False if that can't be read."""
+    """Whether a lesson has another text by now; False if it can't be read."""
     with suppress(ConfigError, StoreError):
         return library.text_of(library.resolve(entry.id)) != before
     return False
@@ -396,7 +397,7 @@ def _copy_of(entry: Entry, why: str) -> Path:
 def _save_privately(path: Path, text: str) -> None:
     with reporting(path):
         replace_file(path, text.encode("utf-8", "surrogatepass"))
-        path.chmod(0o600)  # what was refused may hold a secret
+        path.chmod(0o600)  # a refused text may contain a secret
 
 
 @lessons.command()
@@ -460,9 +461,9 @@ async def merge(
     """Merge lessons that say the same thing. The most confident one stays and supersedes the others."""
     async with _library(path, agent) as library:
         keep_id = None if keep is None else library.resolve(keep).id
-        ids = [*filter(None, [keep_id]), *(library.resolve(one).id for one in references)]
+        ids = [*filter(None, [keep_id]), *(library.resolve(part).id for part in references)]
         merged = _redacted(await library.lessons_of(ids[0]).merge(ids, keep=keep_id))
-    others = ", ".join(visible(one) for one in dict.fromkeys(ids) if one != merged.id)
+    others = ", ".join(visible(lesson_id) for lesson_id in dict.fromkeys(ids) if lesson_id != merged.id)
     line = _line(merged, f"Supersedes {others}; its confidence is now {merged.confidence:.2f}.")
     deliver(line, lesson_document(merged), as_json=as_json, soft_wrap=True)
 
@@ -496,9 +497,13 @@ async def rate(
 async def due(agent: Agent = None, as_json: options.Json = False) -> None:
     """List reflections that are due. An agent runs again only after reflecting on its failures."""
     async with _library(None, agent) as library:
-        found = _redacted(await library.due())
-    deliver(_due_table(found), {"due": [_due_document(one) for one in found]}, as_json=as_json)
-    if found and not as_json:
+        reflections = _redacted(await library.due())
+    deliver(
+        _due_table(reflections),
+        {"due": [_due_document(reflection) for reflection in reflections]},
+        as_json=as_json,
+    )
+    if reflections and not as_json:
         CalmConsole(stderr=True).say(
             "Write one with `redraft lessons add --run RUN`, or `redraft lessons waive RUN --why TEXT`."
         )
@@ -620,10 +625,10 @@ async def import_lessons(
     """
     async with _library(path, agent) as library:
         items = _redacted(await library.import_files(paths or [], trusted=trusted, dry_run=dry_run))
-    document = {"dry_run": dry_run, "items": [_import_document(one) for one in items]}
+    document = {"dry_run": dry_run, "items": [_import_document(item) for item in items]}
     deliver(_imported(items), document, as_json=as_json)
     CalmConsole(stderr=True).say(_import_summary(items, trusted=trusted, dry_run=dry_run))
-    is_refused = any(one.what == "refused" for one in items)
+    is_refused = any(item.what == "refused" for item in items)
     raise typer.Exit(ExitCode.NOT_MET if is_refused else ExitCode.MET)
 
 
@@ -639,12 +644,12 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
         "lessons": rebuilt.index.added,
         "embedded": rebuilt.embedded,
         "embedder": rebuilt.embedder,
-        "broken": [{"id": one.id, "problem": one.problem} for one in rebuilt.index.broken],
+        "broken": [{"id": document.id, "problem": document.problem} for document in rebuilt.index.broken],
     }
     deliver(_rebuilt(rebuilt), document, as_json=as_json, soft_wrap=True)
 
 
-# --- checks for what keeps failing -------------------------------------------------------------------------
+# --- checks for recurring failures -------------------------------------------------------------------------
 
 
 @lessons.command()
@@ -668,17 +673,17 @@ async def propose(
     """Propose checks for what keeps failing, each tried on stored runs; `accept` makes one a criterion."""
     drafter = None if model is None else model_of(model, load_settings())
     async with _library(path, agent) as library:
-        found = await library.propose(drafter, weaker=weaker)
+        proposals = await library.propose(drafter, weaker=weaker)
     if as_json:
-        emit_json({"proposals": [withheld(one.document()) for one in found]})
+        emit_json({"proposals": [withheld(proposal.document()) for proposal in proposals]})
         return
-    if not found:
+    if not proposals:
         nothing = (
             f"No check is proposed: nothing has failed in {FEWEST_RUNS} runs in a way that a check can tell."
         )
         CalmConsole().say(nothing if weaker else f"{nothing} --all lists weaker ones.")
         return
-    CalmConsole().show(proposals_view(found))
+    CalmConsole().show(proposals_view(proposals))
     CalmConsole(stderr=True).say("`redraft lessons accept ID` adds one to your criteria.")
 
 
@@ -723,28 +728,28 @@ async def accept(
     elif python:
         emit(as_python(added))
     else:
-        CalmConsole().say(written(criteria, [one.name for one in added]))
+        CalmConsole().say(written(criteria, [criterion.name for criterion in added]))
 
 
-# --- what is printed ---------------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------------------
 
 STYLES: dict[Status, str] = {"active": GOOD, "quarantined": BAD, "retired": QUIET, "superseded": QUIET}
 LONGEST_SUMMARY = 90
 SHORTEST_SUMMARY = 20
 MOST_NAMED = 5
-"""Lessons that are named for each reason why they are left out."""
+"""Maximum lessons that are named for each reason of leaving them out."""
 OPTIONAL_COLUMNS = ("day", "summary", "kind", "agent", "task type", "failed again", "trust")
 """Columns that are dropped on a narrow terminal, in this order; an id contains day and summary."""
 INDENT = (0, 0, 0, 2)
 
 
-def _document(found: LessonDetails) -> dict[str, Any]:
+def _document(details: LessonDetails) -> dict[str, Any]:
     return {
-        **lesson_document(found.lesson),
-        "archived": found.archived,
-        "file": found.file,
-        "counters": found.counters,
-        "failure_rate": found.counters.failure_rate,
+        **lesson_document(details.lesson),
+        "archived": details.archived,
+        "file": details.file,
+        "counters": details.counters,
+        "failure_rate": details.counters.failure_rate,
     }
 
 
@@ -753,7 +758,7 @@ def _due_document(due: DueReflection) -> dict[str, Any]:
 
 
 def _deliver_change(before: Lesson, after: Lesson, what: str | Text, *, as_json: bool) -> None:
-    """Print what became of a lesson; if it was stopped just now, also how to bring it back."""
+    """Print the new state of a lesson; if it is no longer used, also how to bring it back."""
     after = _redacted(after)
     deliver(
         _line(after, what),
@@ -769,33 +774,33 @@ def _line(lesson: Lesson, what: str | Text) -> Text:
     return Text.assemble((visible(lesson.id), "bold"), "  ", what)
 
 
-def _table(found: Sequence[LessonDetails]) -> PlainTable:
-    """Render lessons as rows; ids are never cut, because other commands take them."""
-    short_ids = {one.lesson.id.partition("/")[2] for one in found}
-    has_agents = len({one.lesson.agent for one in found}) > 1
-    is_known = any(one.counters.obedience for one in found)
+def _table(listed: Sequence[LessonDetails]) -> PlainTable:
+    """Render lessons as rows; ids are never cut, because other commands accept them."""
+    short_ids = {details.lesson.id.partition("/")[2] for details in listed}
+    has_agents = len({details.lesson.agent for details in listed}) > 1
+    has_obedience = any(details.counters.obedience for details in listed)
 
-    def row(one: LessonDetails) -> dict[str, str | Text]:
-        lesson, archived = one.lesson, " (archived)" if one.archived else ""
+    def row(details: LessonDetails) -> dict[str, str | Text]:
+        lesson, archived = details.lesson, " (archived)" if details.archived else ""
         agent = {"agent": lesson.agent} if has_agents else {}
         is_stressed = lesson.disobeyed and lesson.status in ("active", "quarantined")
         disobeyed = ", disobeyed" if is_stressed else ""
         return {
-            "id": lesson.id.partition("/")[2] if len(short_ids) == len(found) else lesson.id,
+            "id": lesson.id.partition("/")[2] if len(short_ids) == len(listed) else lesson.id,
             **agent,
             "kind": lesson.kind,
             "status": Text(f"{lesson.status}{disobeyed}{archived}", STYLES[lesson.status]),
             "trust": lesson.trust or "-",
             "day": str(lesson.day),
             "task type": lesson.task_type,
-            "used": _used(one.counters),
-            **({"failed again": _failed_again(one.counters)} if is_known else {}),
+            "used": _used(details.counters),
+            **({"failed again": _failed_again(details.counters)} if has_obedience else {}),
             "conf": f"{lesson.confidence:.2f}",
             "summary": lesson.name,
         }
 
     return PlainTable(
-        map(row, found),
+        map(row, listed),
         right=("used", "failed again", "conf"),
         wrap=("id",),
         drop=OPTIONAL_COLUMNS,
@@ -812,26 +817,28 @@ def _used(counters: Counters) -> str:
 
 
 def _failed_again(counters: Counters) -> str:
-    """Render in how many runs that were given a lesson its failure occurred again, of those known."""
-    known = counters.obeyed + counters.failed_again
-    return f"{counters.failed_again} of {known}" if known else "-"
+    """The share of runs with a lesson in which its failure occurred again."""
+    known_runs = counters.obeyed + counters.failed_again
+    return f"{counters.failed_again} of {known_runs}" if known_runs else "-"
 
 
 MOST_PROBLEMS = 5
-"""How many of the files that can't be read a list names."""
+"""Maximum unreadable files that a list names."""
 
 
-def _summary(found: Listing) -> str:
-    counts = Counter(one.lesson.status for one in found.lessons)
+def _summary(listing: Listing) -> str:
+    counts = Counter(details.lesson.status for details in listing.lessons)
     parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
-    if listed := sum(one.archived for one in found.lessons):
+    if listed := sum(details.archived for details in listing.lessons):
         parts.append(f"{listed} of them archived")
-    elif found.archived:
-        parts.append(f"{found.archived} archived")
-    line = f"{counted(len(found.lessons), 'lesson')}: {', '.join(parts)}." if parts else ""
-    if found.broken:
-        line += f" {counted(found.broken, 'file')} can't be read: `redraft lessons doctor` says why."
-        line += "".join(f"\nNot in use: {visible(one.why)}" for one in found.problems[:MOST_PROBLEMS])
+    elif listing.archived:
+        parts.append(f"{listing.archived} archived")
+    line = f"{counted(len(listing.lessons), 'lesson')}: {', '.join(parts)}." if parts else ""
+    if listing.broken:
+        line += f" {counted(listing.broken, 'file')} can't be read: `redraft lessons doctor` says why."
+        line += "".join(
+            f"\nNot in use: {visible(problem.why)}" for problem in listing.problems[:MOST_PROBLEMS]
+        )
     line = line.strip()
     if counts["quarantined"]:
         line += (
@@ -841,9 +848,9 @@ def _summary(found: Listing) -> str:
     return line
 
 
-def _details(found: LessonDetails) -> RenderableType:
-    lesson, counters = found.lesson, found.counters
-    lines = [Text(visible(lesson.id), "bold"), _status(lesson, archived=found.archived)]
+def _details(details: LessonDetails) -> RenderableType:
+    lesson, counters = details.lesson, details.counters
+    lines = [Text(visible(lesson.id), "bold"), _status(lesson, archived=details.archived)]
     lines.append(Text(f"Trust: {lesson.trust or 'unknown'} ({TRUST_MEANINGS[lesson.trust]})"))
     if lesson.overrules:
         lines.append(Text(f"Approved although it holds {visible(lesson.overrules)}"))
@@ -860,9 +867,9 @@ def _details(found: LessonDetails) -> RenderableType:
     if section := section_of(lesson):
         lines.append(Text(f"From {visible(section)}"))
     elif source := visible(lesson.source):
-        lines.append(Text(f"From the run {source}{f' (redraft show {source})' if found.has_run else ''}"))
-    lines.append(Text(visible(found.file), QUIET))
-    return Group(*lines, "", Padding(Text(visible(found.text).rstrip()), INDENT))
+        lines.append(Text(f"From the run {source}{f' (redraft show {source})' if details.has_run else ''}"))
+    lines.append(Text(visible(details.file), QUIET))
+    return Group(*lines, "", Padding(Text(visible(details.text).rstrip()), INDENT))
 
 
 def _status(lesson: Lesson, *, archived: bool = False) -> Text:
@@ -882,12 +889,12 @@ def _status(lesson: Lesson, *, archived: bool = False) -> Text:
     return line.append(" (archived)" if archived else "", QUIET)
 
 
-def _search_results(found: Sequence[LessonMatch]) -> RenderableType:
+def _search_results(matches: Sequence[LessonMatch]) -> RenderableType:
     parts: list[RenderableType] = []
-    for one in found:
-        parts.append(Text.assemble(f"{one.score:5.2f}  ", (visible(one.lesson.id), "bold")))
-        summary = Text(shortened(visible(one.lesson.name), LONGEST_SUMMARY))
-        parts += [Padding(line, (0, 0, 0, 7)) for line in (summary, Text(visible(one.reason), QUIET))]
+    for match in matches:
+        parts.append(Text.assemble(f"{match.score:5.2f}  ", (visible(match.lesson.id), "bold")))
+        summary = Text(shortened(visible(match.lesson.name), LONGEST_SUMMARY))
+        parts += [Padding(line, (0, 0, 0, 7)) for line in (summary, Text(visible(match.reason), QUIET))]
     return Group(*parts)
 
 
@@ -901,23 +908,27 @@ def _problems(problems: Sequence[Problem]) -> RenderableType:
     }
     parts: list[RenderableType] = []
     for what, (title, style) in titles.items():
-        these = [one for one in problems if one.what == what]
-        if these:
+        group = [problem for problem in problems if problem.what == what]
+        if group:
             parts += [""] if parts else []
-            parts.append(Text(f"{title} ({len(these)})", f"bold {style}".strip()))
-        for one in these:
-            line = one.why if one.why.startswith(one.id) else f"{one.id}: {one.why}"
+            parts.append(Text(f"{title} ({len(group)})", f"bold {style}".strip()))
+        for problem in group:
+            line = problem.why if problem.why.startswith(problem.id) else f"{problem.id}: {problem.why}"
             parts.append(Padding(Text(visible(line)), INDENT))
     return Group(*parts) if parts else Text("No lesson is broken, duplicated or hidden.", GOOD)
 
 
-def _due_table(found: Sequence[DueReflection]) -> RenderableType:
+def _due_table(reflections: Sequence[DueReflection]) -> RenderableType:
     parts: list[RenderableType] = []
-    for one in found:
-        how = "partly done" if one.kind == "partial" else "failed"
-        parts.append(Text.assemble((visible(one.run_id), "bold"), f"  {visible(one.agent)}  ", (how, BAD)))
-        if one.outcome is not None:
-            for text, style in ((one.outcome.task.description, ""), (one.outcome.error, QUIET)):
+    for reflection in reflections:
+        how = "partly done" if reflection.kind == "partial" else "failed"
+        parts.append(
+            Text.assemble(
+                (visible(reflection.run_id), "bold"), f"  {visible(reflection.agent)}  ", (how, BAD)
+            )
+        )
+        if reflection.outcome is not None:
+            for text, style in ((reflection.outcome.task.description, ""), (reflection.outcome.error, QUIET)):
                 line = shortened(visible(text), LONGEST_SUMMARY)
                 parts += [Padding(Text(line, style), INDENT)] if line else []
     return Group(*parts) if parts else Text("No reflection is due.", GOOD)
@@ -934,7 +945,7 @@ def _rebuilt(rebuilt: Rebuilt) -> Text:
 
 
 def _export_summary(export: Export) -> str:
-    """Render what is in an export, and what was left out and why."""
+    """Render the contents of an export, and what was left out with the reasons."""
     agents = {lesson_id.partition("/")[0] for lesson_id in export.ids}
     line = f"{counted(export.rules, 'permanent rule')}; " if export.rules else ""
     line += f"{counted(len(export.ids), 'lesson')} of {counted(len(agents), 'agent')}, best first, "
@@ -949,32 +960,32 @@ def _export_summary(export: Export) -> str:
 
 
 def _imported(items: Sequence[ImportItem]) -> RenderableType:
-    """Render each section with what became of it, why, and where it is stored."""
+    """Render each section with its result, the reason, and the id of a new lesson."""
     styles = {"added": GOOD, "approved": GOOD, "refused": BAD}
     lines: list[RenderableType] = []
-    for one in items:
-        lines.append(Text.assemble((f"{one.what:<15}", styles.get(one.what, QUIET)), visible(one.place)))
-        stored = one.lesson.id if one.what == "added" and one.lesson else ""
+    for item in items:
+        lines.append(Text.assemble((f"{item.what:<15}", styles.get(item.what, QUIET)), visible(item.place)))
+        stored = item.lesson.id if item.what == "added" and item.lesson else ""
         lines += [
-            Padding(Text(visible(detail), QUIET), (0, 0, 0, 15)) for detail in (stored, one.why) if detail
+            Padding(Text(visible(detail), QUIET), (0, 0, 0, 15)) for detail in (stored, item.why) if detail
         ]
-        for line in one.withheld:
+        for line in item.withheld:
             place = f"line {line.number}" if line.number else "several lines"
-            shown = shortened(visible(line.text), LONGEST_SUMMARY)
-            lines.append(Padding(Text(f"{place}: {shown}", BAD), (0, 0, 0, 15)))
+            text = shortened(visible(line.text), LONGEST_SUMMARY)
+            lines.append(Padding(Text(f"{place}: {text}", BAD), (0, 0, 0, 15)))
     return Group(*lines) if lines else Text("There is nothing to import.")
 
 
 def _import_summary(items: Sequence[ImportItem], *, trusted: bool, dry_run: bool) -> str:
-    counts = Counter(one.what for one in items)
+    counts = Counter(item.what for item in items)
     listed = ", ".join(f"{count} {what}" for what, count in counts.items())
     line = f"{'Nothing was written. Would be' if dry_run else 'Imported'}: {listed or 'nothing'}."
-    if archived := sum(one.is_archived for one in items):
+    if archived := sum(item.is_archived for item in items):
         line += (
             f"\n{archived} of them went to the archive, since an agent keeps {MOST_LESSONS} of a status. "
             "Search still finds them, and `redraft lessons --archived` lists them."
         )
-    if withheld := sum(len(one.withheld) for one in items):
+    if withheld := sum(len(item.withheld) for item in items):
         line += (
             f"\nIn {counted(withheld, 'line')}, shown above, something is withheld. Terms in the setting "
             "redact_allow are kept, unless they are secrets."
@@ -992,7 +1003,9 @@ def _import_document(item: ImportItem) -> dict[str, Any]:
         "what": item.what,
         "why": item.why,
         "archived": item.is_archived,
-        "withheld": [{"line": one.number, "text": one.text} for one in item.withheld],
+        "withheld": [
+            {"line": withheld_line.number, "text": withheld_line.text} for withheld_line in item.withheld
+        ],
         "lesson": None if item.lesson is None else lesson_document(item.lesson),
     }
 

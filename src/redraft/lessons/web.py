@@ -1,4 +1,4 @@
-"""The dashboard's pages on lessons: the list of an agent's, each lesson, and what a person can change."""
+"""The dashboard's pages on lessons: the lessons of an agent, each lesson, and the changes to it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 100
 LATEST_USES = 20
-"""Uses of a lesson that are listed one by one."""
+"""Number of uses of a lesson that are listed."""
 MAX_AGENTS = 50
-"""Agents whose lessons are counted in the list of agents."""
+"""Maximum agents in the list whose lessons are counted."""
 MAX_ARCHIVED = 200
-"""Archived lessons that are listed: the newest by their names."""
+"""Maximum archived lessons that are listed: the newest by their names."""
 MAX_COMPARED = 200
-"""Active lessons that are checked for duplicates; an agent that learns keeps no more than 30."""
+"""Maximum active lessons that are checked for duplicates; an agent that learns has at most 30."""
 RULE_GROUPS = {
     "permanent": "Permanent",
     "proposed": "Proposed as permanent: for you to decide",
@@ -54,19 +54,20 @@ RULE_GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which lessons to list: of a kind and a status (empty for any), with archived ones or without.
-
-    `before` is the id of the last lesson on the previous page.
-    """
+    """The lessons to list."""
 
     kind: str
+    """Empty for any kind."""
     status: str
+    """Empty for any status."""
     archived: bool
+    """Whether to include archived lessons."""
     before: str
+    """The id of the last lesson on the previous page."""
 
     @classmethod
     def of(cls, request: PageRequest) -> Filter:
-        """Return the filter of a query; raise `ConfigError` for an unknown kind or status."""
+        """The filter of a query; raises `ConfigError` for an unknown kind or status."""
         query = request.query
         return cls(
             request.one_of("kind", tuple(KINDS)),
@@ -76,7 +77,7 @@ class Filter:
         )
 
     def admits(self, lesson: Lesson) -> bool:
-        """Return whether to list a lesson."""
+        """Whether to list a lesson."""
         return self.kind in ("", lesson.kind) and self.status in ("", lesson.status)
 
 
@@ -97,20 +98,20 @@ async def lessons(request: PageRequest) -> dict[str, Any]:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, names)}")
     impact = Impact(project.store, agent)
     counters = await impact.all_counters()
-    found = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
-    page, older = _page(chosen, found.lessons)
+    overview = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
+    page, older = _page(chosen, overview.lessons)
     rows = [
         (
             lesson,
             counters.get(lesson.id, Counters()),
-            lesson.id in found.archived_ids,
-            found.duplicate_of(lesson.id),
+            lesson.id in overview.archived_ids,
+            overview.duplicate_of(lesson.id),
         )
         for lesson in page
     ]
-    broken = [problem for problem in found.problems if problem.what == "broken"]
+    broken = [problem for problem in overview.problems if problem.what == "broken"]
     names, chosen, rows, broken, rules, playbooks = await project.redacted(
-        (names, chosen, rows, broken, found.rules, found.playbooks), full=request.full
+        (names, chosen, rows, broken, overview.rules, overview.playbooks), full=request.full
     )
     return {
         "agent": agent,
@@ -127,7 +128,7 @@ async def lessons(request: PageRequest) -> dict[str, Any]:
             for lesson, used, is_archived, duplicate in rows
         ],
         "older": older,
-        "archived": len(found.archived_ids),
+        "archived": len(overview.archived_ids),
         "broken": broken,
         "rules": rules,
         "playbooks": playbooks,
@@ -135,7 +136,7 @@ async def lessons(request: PageRequest) -> dict[str, Any]:
 
 
 def _duplicate(problem: Problem | None) -> dict[str, str | None]:
-    """What a lesson nearly repeats, in words and as the id of the other lesson."""
+    """The near-duplicate of a lesson: a sentence, and the id of the other lesson."""
     if problem is None:
         return {"duplicate": None, "duplicate_of": None}
     return {"duplicate": problem.why, "duplicate_of": problem.other}
@@ -150,14 +151,14 @@ def _page(chosen: Filter, lessons: Iterable[Lesson]) -> tuple[list[Lesson], str 
     return page[:PAGE_SIZE], page[PAGE_SIZE - 1].id if len(page) > PAGE_SIZE else None
 
 
-# --- one lesson -----------------------------------------------------------------------------------------
+# --- a single lesson ------------------------------------------------------------------------------------
 
 
 async def lesson(request: PageRequest) -> dict[str, Any]:
     """A lesson with its uses, rules and playbooks, or the `problem` and the `text` of a broken document.
 
-    `stored_runs` are those of its runs that have a page. `digest` identifies its text. `is_editable` says
-    that all of its text can be shown, so that nothing is lost when the text is written back.
+    `stored_runs` are its runs that have a page. `digest` identifies its text. `is_editable` says that the
+    page shows all of its text, so that saving the text loses nothing.
     """
     project = request.project
     entry = await _entry(project, request.path["agent"], request.path["name"])
@@ -165,32 +166,32 @@ async def lesson(request: PageRequest) -> dict[str, Any]:
     impact = Impact(project.store, folder.agent)
     latest = await impact.latest(entry.id, LATEST_USES)
     overview = await _overview(project, folder.agent)
-    found, text, problem = None, "", ""
+    stored, text, problem = None, "", ""
     try:
         text = await asyncio.to_thread(folder.text_of, entry)
-        found = await asyncio.to_thread(folder.read_entry, entry)
+        stored = await asyncio.to_thread(folder.read_entry, entry)
     except StoreError as error:
         problem = str(error)
-    runs = {use.run_id for use in latest} | ({found.source} if found else set[str]())
+    runs = {use.run_id for use in latest} | ({stored.source} if stored else set[str]())
     rules = [rule for rule in overview.rules if rule.source == entry.id]
     playbooks = [playbook for playbook in overview.playbooks if playbook.lesson == entry.id]
-    shown, uses, duplicate, rules, playbooks, broken, place = await project.redacted(
+    shown_lesson, uses, duplicate, rules, playbooks, broken, place = await project.redacted(
         (
-            found,
+            stored,
             latest,
             overview.duplicate_of(entry.id),
             rules,
             playbooks,
-            {"id": entry.id, "problem": problem, "text": text if found is None else ""},
+            {"id": entry.id, "problem": problem, "text": text if stored is None else ""},
             entry.place,
         ),
         full=request.full,
     )
-    texts: Iterable[str] = [] if found is None else to_json(found.content).values()
-    is_whole = found is not None and shown is not None and shown.content == found.content
+    texts: Iterable[str] = [] if stored is None else to_json(stored.content).values()
+    is_whole = stored is not None and shown_lesson is not None and shown_lesson.content == stored.content
     counters = await impact.counters(entry.id)
     return {
-        **(broken if shown is None else lesson_document(shown)),
+        **(broken if shown_lesson is None else lesson_document(shown_lesson)),
         "file": place,
         "archived": entry.archived,
         "counters": counters,
@@ -215,7 +216,7 @@ def headings(kind: LessonKind) -> dict[str, str]:
 
 
 async def _entry(project: Project, agent: str, name: str) -> Entry:
-    """Return the document of a lesson; raise `NotFoundError` if there is none, or only a link, say."""
+    """The document of a lesson; raises `NotFoundError` if there is none, or for example only a link."""
     await _check_agent(project, agent)
     try:
         entry = await asyncio.to_thread(LessonFolder(_documents(project), agent).entry_of, f"{agent}/{name}")
@@ -226,7 +227,7 @@ async def _entry(project: Project, agent: str, name: str) -> Entry:
     return entry
 
 
-# --- what a person changes ------------------------------------------------------------------------------
+# --- changes by a person --------------------------------------------------------------------------------
 
 
 @asynccontextmanager
