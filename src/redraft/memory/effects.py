@@ -1,4 +1,4 @@
-"""Whether a note or a lesson helps: runs with it compared with runs without it."""
+"""Whether a note or a lesson helps: a comparison of runs with it and without it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     """The scores of runs, earliest first; the flag says whether a run had the note or the lesson."""
 
 LATEST = 500
-"""How many of the latest runs count; older ones say little about the present."""
+"""Number of latest runs that count; older runs say little about the present."""
 RECENT = 50
-"""Runs that are tested by themselves, so that a note which helped for long and turns harmful is noticed."""
+"""Number of latest runs that are also tested separately, to notice a helpful note that turns harmful."""
 FEWEST = 4
-"""Runs needed on each side before the first test."""
+"""Minimum runs on each side before the first test."""
 LEVEL, LOOKS = 0.002, 20
-"""The p value that shows a difference, in the first `LOOKS` tests; then it falls with their number.
+"""The p value that shows a difference in the first `LOOKS` tests; afterwards it falls with their number.
 
-The scores are tested each time that a run without the note has ended, on all runs and on the recent ones. At
-this level, all tests of a useless note together are wrong in about 2 of 100 tasks within 200 runs, and in 5
-within 1,000: see "Trials of notes and lessons" in benchmarks/README.md.
+The scores are tested each time a run without the note has ended, on all runs and on the recent runs. At this
+level, all tests of a useless note together are wrong in about 2 of 100 tasks within 200 runs, and in 5 within
+1,000: see "Trials of notes and lessons" in benchmarks/README.md.
 """
 
 
@@ -37,21 +37,21 @@ within 1,000: see "Trials of notes and lessons" in benchmarks/README.md.
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """Whether scores with something are better than scores without it."""
+    """Whether scores with a note or a lesson are better than scores without it."""
 
     with_runs: int = 0
     without_runs: int = 0
     effect: Effect | None = None
-    """The mean difference; the interval holds at all looks together, and excludes 0 only with a verdict."""
+    """The mean difference; the interval holds for all tests together, and excludes 0 only with a verdict."""
     verdict: Literal["helps", "hurts", ""] = ""
     is_recent: bool = False
     """Whether the effect and the numbers of runs are those of the recent runs, which decided."""
     p_harm: float = 1.0
-    """The probability of such low scores with it, if it made no difference: the lower one of both tests."""
+    """The probability of such low scores with it if it made no difference: the lower of both tests."""
 
     @property
     def answer(self) -> Literal["Yes", "No", "Not clear", "Not known"]:
-        """Whether it pays off, as far as these runs show."""
+        """Whether it pays off, according to these runs."""
         if self.verdict:
             return "Yes" if self.verdict == "helps" else "No"
         return "Not known" if self._too_few or self.effect is None else "Not clear"
@@ -61,7 +61,7 @@ class Payoff:
         return min(self.with_runs, self.without_runs) < FEWEST
 
     def sentence(self, what: str) -> str:
-        """Say whether `what` (such as "notes") pays off, or what is missing to know it."""
+        """A sentence on whether `what` (such as "notes") pays off, or how many runs are missing."""
         begin, effect = f"Do {what} pay off? {self.answer}:", self.effect
         if self._too_few:
             scored = f"{self.with_runs:,} scored {'run' if self.with_runs == 1 else 'runs'} with"
@@ -69,21 +69,21 @@ class Payoff:
         runs = f"{self.with_runs:,} runs with, {self.without_runs:,} without"
         if effect is None:
             return f"{begin} {runs}, but none that can be compared with each other."
-        found = f"{begin} {effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
+        sentence = f"{begin} {effect.mean:+.2f} (95 %: {effect.low:+.2f} to {effect.high:+.2f}), {runs}"
         if self.is_recent:
-            found += f" of the latest {self.with_runs + self.without_runs}"
+            sentence += f" of the latest {self.with_runs + self.without_runs}"
         if self.verdict:
-            return f"{found}."
+            return f"{sentence}."
         runs_now = self.with_runs + self.without_runs
         needed = more_needed(runs_now, effect.mean, (effect.high - effect.low) / 2)
-        return f"{found}; about {needed:,} more may be enough to tell." if needed else f"{found}."
+        return f"{sentence}; about {needed:,} more may be enough to tell." if needed else f"{sentence}."
 
 
 def payoff_of(histories: Iterable[History]) -> Payoff:
-    """Compare scores with something and without it; each history is that of one task.
+    """Compare scores with and without a note or a lesson; each history belongs to a single task.
 
     The test makes no assumption about the scores: ranks with ties, exact for pass and fail and for few runs.
-    Only runs of the same task are compared, so that an easy task which has many runs with it proves nothing.
+    Only runs of the same task are compared, so that an easy task with many runs with it proves nothing.
     """
     tasks = [tuple(history)[-LATEST:] for history in histories]
     every = _compared(tasks)
@@ -100,7 +100,7 @@ def payoff_of(histories: Iterable[History]) -> Payoff:
 
 
 def control_share(share: float, history: History, payoff: Payoff) -> float:
-    """Share of runs to go without a note now, given the `share` of its trial and the `payoff` of the history.
+    """The current share of runs without a note, from its trial's `share` and the history's `payoff`.
 
     Twice the share, at most a half, while there are few runs without it, while it seems to hurt, and when its
     scores have fallen; half the share once many runs show no sign of harm; a quarter once it helps.
@@ -115,11 +115,11 @@ def control_share(share: float, history: History, payoff: Payoff) -> float:
 
 
 FEW_CONTROLS, MANY_CONTROLS = 6, 10
-"""Runs without a note that are few, and from which on they may become fewer."""
+"""Fewer runs without a note are too few; with at least the second number, their share may fall."""
 SUSPECT, UNSUSPECT = 0.1, 0.25
-"""Below the first p value, a note seems to hurt; above the second one, there is no sign of it."""
+"""Below the first p value, a note seems to hurt; above the second, there is no sign of it."""
 FALLEN, SINCE_FALL = 0.01, 20
-"""The p value that shows a fall of the scores with a note, and the latest of these that it is about."""
+"""The p value that shows a fall of the scores with a note, and the number of latest scores compared."""
 
 
 def _has_fallen(history: History) -> bool:
@@ -132,7 +132,7 @@ def _has_fallen(history: History) -> bool:
 
 
 class _Sides(NamedTuple):
-    """The scores of one task with something and without it."""
+    """The scores of a task with a note or a lesson, and without it."""
 
     having: Sequence[float]
     lacking: Sequence[float]
@@ -146,14 +146,17 @@ class _Compared(NamedTuple):
 
 
 def _compared(tasks: Iterable[History]) -> _Compared:
-    """Compare the scores of some window; `tests` is how many there have been, 0 before the first."""
+    """Compare the scores of a window; `tests` is the number of tests so far, 0 before the first."""
     every = [
-        _Sides([score for is_with, score in one if is_with], [score for is_with, score in one if not is_with])
-        for one in tasks
+        _Sides(
+            [score for is_with, score in history if is_with],
+            [score for is_with, score in history if not is_with],
+        )
+        for history in tasks
     ]
-    both = [one for one in every if one.having and one.lacking]
+    both = [sides for sides in every if sides.having and sides.lacking]
     counted = both or every
-    payoff = Payoff(sum(len(one.having) for one in counted), sum(len(one.lacking) for one in counted))
+    payoff = Payoff(sum(len(sides.having) for sides in counted), sum(len(sides.lacking) for sides in counted))
     tests = min(payoff.with_runs, payoff.without_runs)
     if not both or tests < FEWEST:
         return _Compared(payoff)
@@ -171,18 +174,20 @@ def _compared(tasks: Iterable[History]) -> _Compared:
 
 
 def _effect(tasks: Sequence[_Sides], level: float) -> Effect:
-    """Return the mean difference within tasks, with an interval at the confidence of the tests.
+    """The mean difference within tasks, with an interval at the confidence of the tests.
 
-    The lowest and the highest score of a task count once more on each side, as Agresti and Caffo (2000) do
-    for pass and fail: ten runs that all passed say something, but not everything.
+    The lowest and the highest score of a task are added once to each side, as Agresti and Caffo (2000) do for
+    pass and fail: ten runs that all passed do not prove that all runs pass.
     """
-    weights = [len(one.having) * len(one.lacking) / (len(one.having) + len(one.lacking)) for one in tasks]
+    weights = [
+        len(sides.having) * len(sides.lacking) / (len(sides.having) + len(sides.lacking)) for sides in tasks
+    ]
     total, mean, centre, error, spread = sum(weights), 0.0, 0.0, 0.0, 0.0
-    for weight, one in zip(weights, tasks, strict=True):
+    for weight, sides in zip(weights, tasks, strict=True):
         share = weight / total
-        mean += share * (fmean(one.having) - fmean(one.lacking))
-        ends = [min(map(min, one)), max(map(max, one))]
-        padded = [[*scores, *ends] for scores in one]
+        mean += share * (fmean(sides.having) - fmean(sides.lacking))
+        ends = [min(map(min, sides)), max(map(max, sides))]
+        padded = [[*scores, *ends] for scores in sides]
         centre += share * (fmean(padded[0]) - fmean(padded[1]))
         for scores in padded:
             part = (share * standard_error(scores)) ** 2
@@ -196,20 +201,20 @@ def _effect(tasks: Sequence[_Sides], level: float) -> Effect:
 # --- the test ----------------------------------------------------------------------------------------------
 
 MOST_STATES = 400
-"""Intermediate results of an exact test; beyond that, the normal approximation takes over."""
+"""Maximum intermediate results of an exact test; beyond that, the normal approximation is used."""
 
 
 def _p_values(tasks: Sequence[_Sides]) -> tuple[float, float]:
-    """Return the p values of the rank sums: that scores with it are lower, and that they are higher.
+    """The p values of the rank sums: that scores with it are lower, and that they are higher.
 
-    Several tasks are combined as van Elteren (1960) does.
+    Several tasks are combined by the method of van Elteren (1960).
     """
     if len(tasks) == 1:
-        return _p_of_one(_tied(tasks[0]))
+        return _p_of_task(_tied(tasks[0]))
     deviation = variance = step = 0.0
-    for one in tasks:
-        tied = _tied(one)
-        total = len(one.having) + len(one.lacking)
+    for sides in tasks:
+        tied = _tied(sides)
+        total = len(sides.having) + len(sides.lacking)
         off, varies = _rank_sum(tied)
         deviation += off / (total + 1)
         variance += varies / (total + 1) ** 2
@@ -218,35 +223,39 @@ def _p_values(tasks: Sequence[_Sides]) -> tuple[float, float]:
 
 
 def _tied(sides: _Sides) -> tuple[tuple[int, int], ...]:
-    """Return how many scores of each side there are of each value, from the lowest value to the highest."""
+    """The number of scores of each side for each value, from the lowest to the highest."""
     having, lacking = map(Counter, sides)
     return tuple((having[score], lacking[score]) for score in sorted(having | lacking))
 
 
 @lru_cache(maxsize=4096)
-def _p_of_one(tied: tuple[tuple[int, int], ...]) -> tuple[float, float]:
-    """Return the p values for one task, exact if it does not take too long."""
+def _p_of_task(tied: tuple[tuple[int, int], ...]) -> tuple[float, float]:
+    """The p values for a single task, exact if that does not take too long."""
     having, lacking = (sum(pair[side] for pair in tied) for side in (0, 1))
     fewer = min(having, lacking)
     if min(comb(fewer + len(tied) - 1, fewer), fewer * fewer * (having + lacking)) <= MOST_STATES:
-        lower, higher = _exact(tied if having <= lacking else tuple((one, other) for other, one in tied))
+        lower, higher = _exact(
+            tied
+            if having <= lacking
+            else tuple((lacking_count, having_count) for having_count, lacking_count in tied)
+        )
         return (lower, higher) if having <= lacking else (higher, lower)
     deviation, variance = _rank_sum(tied)
     return _normal(deviation, variance, 0.5)
 
 
 def _exact(tied: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Return the shares of all ways to draw the first side whose rank sum is as low, and as high.
+    """The shares of all ways to draw the first side whose rank sum is as low, and as high.
 
-    For pass and fail, this is the hypergeometric test. Ranks are doubled, so that ties have whole ones.
+    For pass and fail, this is the hypergeometric test. Ranks are doubled, so that ties have whole ranks.
     """
-    drawn = sum(one for one, _ in tied)
-    left = total = sum(one + other for one, other in tied)
+    drawn = sum(having_count for having_count, _ in tied)
+    left = total = sum(having_count + lacking_count for having_count, lacking_count in tied)
     ways, seen, observed = {(0, 0): 1}, 0, 0
-    for one, other in tied:
-        ties = one + other
+    for having_count, lacking_count in tied:
+        ties = having_count + lacking_count
         rank = 2 * seen + ties + 1
-        seen, left, observed = seen + ties, left - ties, observed + one * rank
+        seen, left, observed = seen + ties, left - ties, observed + having_count * rank
         following: dict[tuple[int, int], int] = {}
         for (taken, ranks), count in ways.items():
             for more in range(max(0, drawn - taken - left), min(ties, drawn - taken) + 1):
@@ -260,12 +269,15 @@ def _exact(tied: Sequence[tuple[int, int]]) -> tuple[float, float]:
 
 
 def _rank_sum(tied: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Return how far the rank sum of the first side is from what chance gives, and its variance with ties."""
-    having, total = sum(one for one, _ in tied), sum(one + other for one, other in tied)
+    """The difference of the first side's rank sum from its expected value, and its variance with ties."""
+    having, total = (
+        sum(having_count for having_count, _ in tied),
+        sum(having_count + lacking_count for having_count, lacking_count in tied),
+    )
     ranks = seen = cubes = 0.0
-    for one, other in tied:
-        ties = one + other
-        ranks += one * (seen + (ties + 1) / 2)
+    for having_count, lacking_count in tied:
+        ties = having_count + lacking_count
+        ranks += having_count * (seen + (ties + 1) / 2)
         seen += ties
         cubes += ties**3 - ties
     variance = having * (total - having) / 12 * (total + 1 - cubes / (total * (total - 1)))

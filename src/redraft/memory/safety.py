@@ -1,4 +1,4 @@
-"""What no stored memory may contain, and how texts are cleaned of it."""
+"""Keep secrets, orders, commands and addresses out of stored memory."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST = 2_000
-"""Characters of a field; a longer text has room to hide things in."""
+"""Maximum characters of a field; a longer text has room to hide orders."""
 WITHHELD = "[withheld]"
 """Replaces a text that can't be stored."""
 CUT_NOTICE = 100
-"""Characters that `without_middle` adds, at most."""
+"""Maximum characters that `without_middle` adds."""
 
 
 # Memory is put into later prompts: an attacker's sentence in it could steer the agent for weeks.
 
 
 def violation(text: str) -> str:
-    """What a text contains that no lesson, rule or memory may, such as `"a command"`; empty if nothing.
+    """The forbidden content of a lesson, rule or memory, such as `"a command"`; empty if there is none.
 
     Invisible characters are ignored, and a line break counts as a space. A warning ("Never call eval()") is
-    no command, and a page of documentation that is only referred to is no address.
+    not a command, and a page of documentation that a text only refers to is not an address.
     """
     return next(violations_of(text), "")
 
 
 def violations_of(text: str) -> Iterator[str]:
-    """Yield all that a text contains and no memory may (see `violation`)."""
+    """Yield all forbidden content of a text (see `violation`)."""
     if len(text) > LONGEST:
         yield f"{len(text):,} characters, where {LONGEST:,} are enough"
         return
@@ -43,18 +43,20 @@ def violations_of(text: str) -> Iterator[str]:
         return
     for what, pattern in _FORBIDDEN.items():
         is_honest = _HONEST.get(what)
-        if any(is_honest is None or not is_honest(visible, one.start()) for one in pattern.finditer(visible)):
+        if any(
+            is_honest is None or not is_honest(visible, match.start()) for match in pattern.finditer(visible)
+        ):
             yield what
 
 
 def memory_redactor() -> Redactor:
-    """Redactor for what is stored for later prompts: withholds secrets, personal data and internal names."""
+    """Redactor for texts of later prompts: withholds secrets, personal data and internal names."""
     return redactor_of_environment(also=EVERY_CATEGORY)
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaner:
-    """Redacts the texts of one record, and refuses or cuts out what no memory may contain."""
+    """Redacts the texts of a record, and refuses or cuts out forbidden content."""
 
     redactor: Redactor = field(default_factory=memory_redactor)
     names: set[str] = field(default_factory=set[str])
@@ -62,31 +64,31 @@ class Cleaner:
 
     @classmethod
     def of(cls, *texts: str) -> Cleaner:
-        """Return a cleaner for a record with these texts: a name in one of them is withheld in all."""
+        """A cleaner for a record with these texts: a name in one text is withheld in all."""
         cleaner = cls()
         for text in texts:
             cleaner.redact(text)
         return cleaner
 
     def redact(self, text: str) -> str:
-        """Return a text without its secrets and invisible characters."""
+        """A text without its secrets and invisible characters."""
         return self.redactor.redact(without_invisible(text), self.names).text.strip()
 
     def refusal(self, text: str) -> str:
-        """Return why a redacted text can't be stored; empty if it can."""
+        """Why a redacted text can't be stored; empty if it can."""
         if what := violation(text):
             return f"it has {what}" if len(text) > LONGEST else f"it holds {what}"
         return "" if self.redactor.is_clean(text) else "it holds a secret"
 
     def clean(self, text: str) -> str:
-        """Redact a text, withhold its forbidden lines, and cut it to size; or return `[withheld]`."""
+        """Redact a text, withhold its forbidden lines, and cut it to size; otherwise `[withheld]`."""
         lines = self.redact(text).split("\n")
         allowed = "\n".join(WITHHELD if violation(line[:LONGEST]) else line for line in lines)
         bounded = without_middle(allowed, LONGEST - CUT_NOTICE)
         return WITHHELD if not bounded or self.refusal(bounded) else bounded
 
 
-# What published attacks on agents' memories do, or what a person has to vouch for.
+# The patterns of published attacks on agents' memories, and content that a person has to vouch for.
 
 _FEW_WORDS = r"(?:\s+\S+){0,4}?\s+"
 _RULES = r"(?:instructions?|rules?|guidelines?|polic(?:y|ies)|guardrails?|restrictions?|safeguards?)\b"
@@ -152,7 +154,7 @@ _WARNS = re.compile(
     r"(?:(?:us|call|run|execut|invok|pass|sett?)(?:e|ing)?\s+)?[`'\"(]?$",
     re.IGNORECASE,
 )
-"""What stands directly before a command in a warning; everything else may be an order to run it."""
+"""The words directly before a command in a warning; any other words may be an order to run it."""
 _WARNING_LENGTH = 40
 _HOST = r"(?:[a-z0-9-]+\.)+[a-z]{2,}"
 _DOCUMENTATION = re.compile(
@@ -162,12 +164,12 @@ _DOCUMENTATION = re.compile(
     r"(?:[/#][\w./~:#()+-]*)?[)\]>`'\".,;:!]*",
     re.IGNORECASE,
 )
-"""A page of documentation: encrypted, without a user, a port or a query, in which data could be sent away."""
+"""A page of documentation: over HTTPS, without a user, a port or a query, which could leak data."""
 _CONTACT = (
     r"\b(?:fetch|download|install|load|import|open|visit|browse|post|put|send|upload|submit|forward|report"
     r"|request|call|curl|clone|pull|run|execute|obey|follow|apply|copy|paste|log ?in|sign ?in|register)\b"
 )
-"""Verbs that make an agent do something with a page, in place of knowing where a fact is from."""
+"""Verbs that make an agent act on a page, rather than name the source of a fact."""
 _CONTACTS = re.compile(_CONTACT, re.IGNORECASE)
 _CONTACTS_IT = re.compile(
     rf"(?:{_CONTACT}|\bdo\b)[^.;]{{0,40}}\b(?:it|its|there|pages?|links?|instructions?|steps|says)\b",
@@ -177,12 +179,12 @@ _CLAUSE = re.compile(r"[.;!?]\s|[(,]\s*(?=(?:see|cf|as|per|docs?)\b)", re.IGNORE
 
 
 def _is_warning(text: str, at: int) -> bool:
-    """Return whether the command at a place is one that the text warns of."""
+    """Whether the text warns of the command at a position."""
     return _WARNS.search(text[max(0, at - _WARNING_LENGTH) : at]) is not None
 
 
 def _is_documentation(text: str, at: int) -> bool:
-    """Return whether the address at a place is a page of documentation that the text only refers to."""
+    """Whether the address at a position is a page of documentation that the text only refers to."""
     page, _, after = text[at:].partition(" ")
     if not _DOCUMENTATION.fullmatch(page):
         return False
