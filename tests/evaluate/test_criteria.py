@@ -218,7 +218,7 @@ def test_long_sentence_is_shortened_only_as_a_name():
         (QualityCriterion("clarity"), "must be a list"),
         (7, "must be a list"),
         (re.compile("x"), "must be a list"),
-        (is_short, r"must be a list, got <function is_short.*; a single criterion stands in brackets"),
+        (is_short, r"must be a list, got <function is_short.*; put a single criterion in brackets"),
         ({"type": "object"}, "must be a list"),
         ([{}], "a JSON Schema, with a key such as 'type'"),
         ([re.compile(b"x")], "must match text, not bytes"),

@@ -148,7 +148,7 @@ REPLY = 120  # output tokens of every reply
 NAMES = ("clarity", "tone", "depth", "order", "facts", "brevity")
 
 
-TIME = 60  # a budget in seconds that no busy machine spends: whoever hangs skips it
+TIME = 60  # a budget in seconds that no busy machine spends: a hanging call skips it
 _skipped = [0.0]
 
 
@@ -190,7 +190,7 @@ class Provider:
             await asyncio.sleep(0)
             if hangs:
                 self.hanging.set()
-                await asyncio.sleep(0.05)  # the calls beside it are answered
+                await asyncio.sleep(0.05)  # the other calls are answered
                 skip()
                 await asyncio.Event().wait()
         finally:
@@ -321,7 +321,7 @@ GUARD = 60
 
 
 def in_time(run):
-    """Return the result of a run; it takes a minute if the run is not cancelled."""
+    """The result of a run; it takes a minute if the run is not cancelled."""
     return asyncio.run(asyncio.wait_for(run, TIME + GUARD))
 
 

@@ -78,7 +78,10 @@ async def test_the_best_by_the_checks_goes_on_and_the_others_are_kept():
     result = await run(drafts("xx", "xxxxx", "xxx"), max_iterations=1)
     version = result.history.versions[0]
     assert [version.output, result.final_output] == ["xxxxx", "revised"]
-    assert [(one.name, one.output, one.evaluation.overall_score) for one in version.rejected] == [
+    assert [
+        (candidate.name, candidate.output, candidate.evaluation.overall_score)
+        for candidate in version.rejected
+    ] == [
         ("1.1", "xx", 0.2),
         ("1.3", "xxx", 0.3),
     ]
@@ -147,7 +150,9 @@ async def test_a_revision_may_be_chosen_from_several_too():
     )
     version = result.history.versions[1]
     assert (version.output, version.strategy, version.base) == ("xxxxxx", "resample", 1)
-    assert [(one.name, one.strategy, one.base) for one in version.rejected] == [("2.1", "fresh", 1)]
+    assert [(candidate.name, candidate.strategy, candidate.base) for candidate in version.rejected] == [
+        ("2.1", "fresh", 1)
+    ]
     assert result.usage_by_role["revision"] == USED + USED
     assert (result.iterations_used, result.convergence_reason) == (1, "max_iterations")
     assert (await Runs(store).stored("one")).version("2.1").output == "xxxx"
@@ -165,7 +170,7 @@ async def test_identical_drafts_count_once():
     choice = result.history.versions[0].choice
     assert choice.numbers["same"] in ({"2": 1}, {"1": 2})
     assert "is the same as" in choice.detail
-    assert [one.evaluation.overall_score for one in choice.rejected] == [0.2, 0.2]
+    assert [candidate.evaluation.overall_score for candidate in choice.rejected] == [0.2, 0.2]
     assert result.usage_by_role["generation"] == USED + USED + USED
 
 
@@ -305,7 +310,7 @@ async def test_a_budget_leaves_out_what_does_not_fit(budget, reason):
     assert (result.token_usage.total_tokens, result.token_usage.cost_usd) == (140, 0.02)
     assert result.convergence_reason == reason
     version = result.history.versions[0]
-    assert [one.output for one in version.rejected] == ["xx"]
+    assert [candidate.output for candidate in version.rejected] == ["xx"]
     assert next(iter(budget)) in version.choice.numbers["failed"]["3"]
 
 
@@ -452,7 +457,7 @@ async def test_secrets_in_rejected_candidates_are_withheld_when_they_are_shown()
 async def test_rejected_candidates_can_be_dropped():
     events = []
     result = await run(drafts("xx", "xxxxx", "xxx"), preserve_all_versions=False, on_event=events.append)
-    made = [one.result for one in events if isinstance(one, StepFinished) and one.name == "generate"]
+    made = [event.result for event in events if isinstance(event, StepFinished) and event.name == "generate"]
     assert len(made[0].choice.rejected) == 2, "a listener keeps what it was sent"
     assert result.history.versions[0].rejected == ()
     assert result.history.versions[0].choice.numbers["chosen"] == 2
@@ -517,4 +522,4 @@ def test_a_draft_that_could_not_be_judged_is_not_chosen_over_one_whose_gate_fail
         pattern=ReflectionPattern(candidates=2, max_iterations=0),
     )
     assert (result.best_output, result.error) == ("judged", None)
-    assert [one.output for one in result.history.best_version.rejected] == ["broken"]
+    assert [candidate.output for candidate in result.history.best_version.rejected] == ["broken"]

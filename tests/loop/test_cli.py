@@ -32,18 +32,18 @@ def test_the_verdict_is_the_exit_code(criteria, draft, code, message):
     assert result.stderr == ""
 
 
-def test_issues_are_shown_beside_their_criterion(criteria):
+def test_issues_are_shown_next_to_their_criterion(criteria):
     lines = redraft("check", "-", "-c", criteria, stdin="x\nb aaa").stdout.splitlines()
     assert lines[2:] == ["1.00  three", "0.00  no b   line 2: Found forbidden: 'b' ('b' in 'b aaa')"]
 
 
 def test_check_as_json_has_the_evaluation(criteria, tmp_path):
     (tmp_path / "d.txt").write_text("aab")
-    found = document(redraft("check", tmp_path / "d.txt", "-c", criteria, "--json"))
-    assert found["satisfactory"] is False
-    assert found["run_id"]
-    assert found["evaluation"]["criteria_scores"] == {"three": 0.0, "no b": 0.0}
-    assert found["evaluation"]["issues"][0]["criterion"] == "three"
+    verdict = document(redraft("check", tmp_path / "d.txt", "-c", criteria, "--json"))
+    assert verdict["satisfactory"] is False
+    assert verdict["run_id"]
+    assert verdict["evaluation"]["criteria_scores"] == {"three": 0.0, "no b": 0.0}
+    assert verdict["evaluation"]["issues"][0]["criterion"] == "three"
 
 
 def judged(score):
@@ -69,8 +69,8 @@ def test_the_criteria_file_says_how_the_model_judges(monkeypatch, tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("judge_samples: 2\naccept: pairwise\ncriteria: [{name: kind, description: It is kind.}]")
     model = script(monkeypatch, judged(0.4), judged(0.6))
-    found = document(redraft("check", "-", "-c", file, "-m", "any:model", "--json", stdin="Hello"))
-    assert found["evaluation"]["overall_score"] == 0.5
+    verdict = document(redraft("check", "-", "-c", file, "-m", "any:model", "--json", stdin="Hello"))
+    assert verdict["evaluation"]["overall_score"] == 0.5
     assert len(model.requests) == 2, "a draft alone is compared with nothing"
     better = {"reason": "so", "winner": "B"}
     model = script(
@@ -105,7 +105,7 @@ def test_an_unreadable_or_empty_draft_is_an_error(criteria, file, stdin, message
     assert result.stdout == ""
 
 
-def test_a_function_is_imported_from_beside_the_criteria(tmp_path):
+def test_a_function_is_imported_from_the_folder_of_the_criteria(tmp_path):
     name = "checks_beside_the_criteria"
     (tmp_path / f"{name}.py").write_text("def warm(text):\n    return 'tea' in text, 'It is cold.'\n")
     config = f"{{function: '{name}:warm'}}"
@@ -135,7 +135,7 @@ def test_an_error_in_a_function_names_the_criterion(tmp_path, monkeypatch):
     )
 
 
-def test_the_id_of_a_kept_run_is_on_stderr(revised):
+def test_the_id_of_a_stored_run_is_on_stderr(revised):
     result = revised("aaa")
     assert result.stdout == "aaa\n"
     run_id = document(redraft("show", "last", "--json"))["run_id"]
@@ -218,10 +218,10 @@ def test_revise_prints_only_the_best_version(monkeypatch, revise):
 
 def test_revise_as_json_has_the_versions(monkeypatch, revise):
     script(monkeypatch, "aaa")
-    found = document(revise("--json"))
-    assert (found["success"], found["best_output"], found["best_version"]) == (True, "aaa", 2)
-    assert found["convergence_reason"] == "quality_met"
-    assert [version["output"] for version in found["versions"]] == ["ab", "aaa"]
+    verdict = document(revise("--json"))
+    assert (verdict["success"], verdict["best_output"], verdict["best_version"]) == (True, "aaa", 2)
+    assert verdict["convergence_reason"] == "quality_met"
+    assert [version["output"] for version in verdict["versions"]] == ["ab", "aaa"]
 
 
 BIG = ChatReply("aab", usage=TokenUsage(input_tokens=900, output_tokens=200, requests=1, cost_usd=0.5))
@@ -364,7 +364,7 @@ class Terminal(io.StringIO):
 
 
 def shown_of(monkeypatch, *events):
-    """Return the last frame of the progress on a terminal after these events."""
+    """The last frame of the progress on a terminal after these events."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")

@@ -15,26 +15,26 @@ def read(tmp_path):
 
 
 def test_a_list_of_criteria(read):
-    given = read("- clarity\n- Names the price.\n- {name: cites, evaluator: regex, config: {pattern: x}}\n")
-    assert [criterion.name for criterion in given.criteria] == ["clarity", "Names the price.", "cites"]
-    assert given.criteria[2].evaluator_config == {"pattern": "x"}
-    assert (given.task, given.task_type, given.threshold) == ("", "", 0.8)
+    file = read("- clarity\n- Names the price.\n- {name: cites, evaluator: regex, config: {pattern: x}}\n")
+    assert [criterion.name for criterion in file.criteria] == ["clarity", "Names the price.", "cites"]
+    assert file.criteria[2].evaluator_config == {"pattern": "x"}
+    assert (file.task, file.task_type, file.threshold) == ("", "", 0.8)
 
 
 def test_a_mapping_with_task_and_threshold(read):
-    given = read(
+    file = read(
         "task: Write.\ntask_type: writing\nthreshold: 1\n"
         "criteria:\n"
         "  - name: size\n    description: short\n    weight: 2\n    threshold: 0.5\n    evaluator: regex\n"
         "    evaluator_config: {pattern: a}\n    gate: true\n"
     )
-    assert given.criteria == (QualityCriterion("size", "short", 2, 0.5, "regex", {"pattern": "a"}, True),)
-    assert (given.task, given.task_type, given.threshold) == ("Write.", "writing", 1.0)
+    assert file.criteria == (QualityCriterion("size", "short", 2, 0.5, "regex", {"pattern": "a"}, True),)
+    assert (file.task, file.task_type, file.threshold) == ("Write.", "writing", 1.0)
 
 
 def test_how_the_model_judges(read):
-    given = read("judge_samples: 3\njudge_margin: 1\naccept: pairwise\ncriteria: [clear]")
-    assert given.judging == {"judge_samples": 3, "judge_margin": 1, "accept": "pairwise"}
+    file = read("judge_samples: 3\njudge_margin: 1\naccept: pairwise\ncriteria: [clear]")
+    assert file.judging == {"judge_samples": 3, "judge_margin": 1, "accept": "pairwise"}
     assert read("[clear]").judging == {}
 
 

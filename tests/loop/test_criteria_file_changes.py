@@ -43,7 +43,7 @@ def test_a_criterion_is_appended(before, after, tmp_path):
 def test_a_name_that_is_taken_gets_a_number(tmp_path):
     path = tmp_path / "criteria.yaml"
     path.write_text("criteria:\n  - {name: Has at most 9 words, evaluator: words, config: {at_most: 8}}\n")
-    assert [one.name for one in add_criteria(path, [SHORT])] == ["Has at most 9 words (2)"]
+    assert [criterion.name for criterion in add_criteria(path, [SHORT])] == ["Has at most 9 words (2)"]
 
 
 @pytest.mark.parametrize(

@@ -400,7 +400,7 @@ def test_a_type_that_no_output_has_is_refused_when_the_function_is_decorated(ann
     [str, None, int, Bill, list[Bill], dict[str, Decimal], Page, Any, object, Loose, Sequence[str], "Unknown",
      str | Decimal, Draft, Awaitable[Bill], Literal["a"], Locked | str],
 )  # fmt: skip
-def test_what_can_be_an_output_is_not_refused(annotation):
+def test_a_possible_output_is_not_refused(annotation):
     assert returning(annotation, keep=False).run_sync("tea").best_output == "a text"
 
 
@@ -428,6 +428,6 @@ def test_a_type_that_the_store_can_not_restore_is_named_before_the_call(annotati
 
 
 @pytest.mark.parametrize("annotation", [str, Bill, list[Bill], Page, Any, Loose, Path | Bill, Draft])
-def test_what_the_store_restores_is_not_named(annotation, caplog, project):
+def test_a_restorable_type_is_not_named(annotation, caplog, project):
     returning(annotation).run_sync("tea")
     assert "can't be resumed" not in caplog.text

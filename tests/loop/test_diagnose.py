@@ -115,19 +115,19 @@ def test_unjudged_criteria_are_named_with_their_versions():
         version(4, 0.5, criteria_scores={"a": 0.5, "b": None}),
         version(5, None),
     ]
-    found = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, FirstDrafts())
-    assert found["unjudged"] == "Not fully judged: versions 2 and 4 (b), version 3 (a and b), version 5."
+    findings = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, FirstDrafts())
+    assert findings["unjudged"] == "Not fully judged: versions 2 and 4 (b), version 3 (a and b), version 5."
 
 
 def test_generated_criteria_that_were_not_judged_or_not_followed():
     def tested(number, share, *issues):
-        found = [Issue(text, "tests") for text in issues]
+        findings = [Issue(text, "tests") for text in issues]
         scores = {"tests": share}
-        return version(number, share, criteria_scores=scores, generated=("tests",), issues=found)
+        return version(number, share, criteria_scores=scores, generated=("tests",), issues=findings)
 
     def doubts(*versions):
-        found = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, FirstDrafts())
-        return found.get("generated_criteria")
+        findings = diagnose(versions, ConvergenceReason.MAX_ITERATIONS, NO_JUDGE, FirstDrafts())
+        return findings.get("generated_criteria")
 
     assert doubts(tested(1, None, "Not judged: no test")) == "Not judged: no test."
     assert doubts(tested(1, 0.2), tested(2, 0.8)).startswith(
@@ -139,20 +139,20 @@ def test_generated_criteria_that_were_not_judged_or_not_followed():
 
 @pytest.mark.parametrize(("accepted", "expected"), [(20, True), (19, True), (18, False)])
 def test_an_undercritical_judge_shows_after_twenty_runs(accepted, expected):
-    found, drafts = {}, FirstDrafts()
+    findings, drafts = {}, FirstDrafts()
     for n in range(20):
         first = judged(0.9 if n < accepted else 0.1, satisfactory=n < accepted)
-        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED, drafts)
-        assert ("undercritical" in found) <= (n == 19)
-    assert ("undercritical" in found) is expected
+        findings = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED, drafts)
+        assert ("undercritical" in findings) <= (n == 19)
+    assert ("undercritical" in findings) is expected
 
 
 def test_a_judge_that_checks_agree_with_is_not_undercritical():
-    found, drafts = {}, FirstDrafts()
+    findings, drafts = {}, FirstDrafts()
     for _ in range(25):
         first = judged(0.9, checks={"schema": 1.0}, satisfactory=True)
-        found = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED, drafts)
-    assert found == {}
+        findings = diagnose(first, ConvergenceReason.QUALITY_MET, JUDGED, drafts)
+    assert findings == {}
 
 
 def test_remembered_first_drafts_are_bounded():

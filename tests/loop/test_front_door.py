@@ -80,9 +80,13 @@ CALLS = (
 def test_each_takes_the_same_arguments_in_the_same_order(call):
     parameters = inspect.signature(call).parameters
     shared = [parameters[name] for name in parameters if name in GIVEN]
-    assert [one.name for one in shared] == list(GIVEN)
-    assert all(one.default is None for one in shared)
-    assert all(one.kind is one.KEYWORD_ONLY for one in shared if (call, one.name) != (reflected, "criteria"))
+    assert [message.name for message in shared] == list(GIVEN)
+    assert all(message.default is None for message in shared)
+    assert all(
+        message.kind is message.KEYWORD_ONLY
+        for message in shared
+        if (call, message.name) != (reflected, "criteria")
+    )
 
 
 @pytest.mark.parametrize("name", GIVEN)

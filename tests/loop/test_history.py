@@ -104,8 +104,8 @@ def test_an_evaluator_may_use_one_object_for_all_versions():
         pattern=ReflectionPattern(2, until=lambda _: None),
     )
     result = asyncio.run(work)
-    assert [one.evaluation.overall_score for one in result.history.versions] == [0.2, 0.6, 0.4]
-    assert [one.evaluation.criteria_scores for one in result.history.versions] == [
+    assert [version.evaluation.overall_score for version in result.history.versions] == [0.2, 0.6, 0.4]
+    assert [version.evaluation.criteria_scores for version in result.history.versions] == [
         {"a": 0.2},
         {"a": 0.6},
         {"a": 0.4},

@@ -72,7 +72,7 @@ class Work:
 
 
 def visible(result):
-    """Return what a caller sees of a run."""
+    """What a caller sees of a run."""
     history = result.history
     return (
         [(v.output, v.evaluation, v.timestamp, v.token_usage, v.strategy, v.base) for v in history.versions],
@@ -126,7 +126,7 @@ def test_the_clock_resumes_from_the_time_worked():
 
         with pytest.raises(Killed):
             await work.run(store, generate=slow)
-        await asyncio.sleep(2)  # nobody works; the clock stands still
+        await asyncio.sleep(2)  # no step is at work, so the clock is paused
         stamps = [datetime.fromisoformat(step.data["at"]) for step in await store.find(STEP)]
         result = await work.run(store, generate=slow)
         assert 0.05 <= result.execution_time < 2
@@ -640,7 +640,7 @@ AROUND = [
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_a_run_is_kept_through_a_step_around_its_journal(around):
+def test_a_run_is_stored_through_a_step_around_its_journal(around):
     async def main():
         store, seen, calls = MemoryStore(), [], []
 

@@ -112,19 +112,19 @@ def test_a_floor_keeps_a_judge_from_deciding(agreeing):
                 met = judgement.score >= 0.7 if agreeing else at % 2 == 0
                 calibration = await calibrations.label(calibration, judgement, met)
         alone = await judged(store, score=lambda *_: 0.95, calibrated_floor=0.6)
-        beside = await judged(store, CLEAR, ENDS, score=lambda *_: 0.2, calibrated_floor=0.6)
-        return alone, beside
+        with_check = await judged(store, CLEAR, ENDS, score=lambda *_: 0.2, calibrated_floor=0.6)
+        return alone, with_check
 
-    alone, beside = run(labelled())
+    alone, with_check = run(labelled())
     assert alone.final_evaluation.overall_score == pytest.approx(0.95)  # what it says is there all the same
     assert alone.success is agreeing
-    assert beside.success is not agreeing
-    assert beside.final_evaluation.criteria_scores == {"clear": pytest.approx(0.2), "ends": 1.0}
-    for result in (alone, beside):
+    assert with_check.success is not agreeing
+    assert with_check.final_evaluation.criteria_scores == {"clear": pytest.approx(0.2), "ends": 1.0}
+    for result in (alone, with_check):
         assert ("judge_below_floor" in result.diagnostics) is not agreeing
     if not agreeing:
         assert "With calibrated_floor=0.6, it only advised." in alone.diagnostics["judge_below_floor"]
-        assert beside.final_evaluation.overall_score == 1.0
+        assert with_check.final_evaluation.overall_score == 1.0
 
 
 def test_a_floor_without_a_calibration_lets_the_judge_advise():

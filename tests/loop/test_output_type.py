@@ -215,7 +215,7 @@ def test_edits_apply_to_the_json():
     assert result.history.versions[1].strategy == "targeted_edit"
 
 
-def test_what_is_given_to_start_from_is_read_into_the_type():
+def test_a_draft_to_start_from_is_read_into_the_type():
     for draft in (Order(item="tea", quantity=2), GOOD, json.dumps(GOOD)):
         agent, _ = agent_of([])
         assert agent.run_sync("Take the order.", draft=draft).best_output == Order(item="tea", quantity=2)
@@ -429,7 +429,7 @@ def test_candidates_are_of_the_type_also_when_they_come_from_a_record():
     for replies in ([{"item": "tea", "quantity": 0}], []):
         version = asyncio.run(agent(replies).run("Order tea.", run_id="one")).history.versions[0]
         assert version.output == Local(item="tea", quantity=1)
-        assert [one.output for one in version.rejected] == [Local(item="tea", quantity=0)]
+        assert [candidate.output for candidate in version.rejected] == [Local(item="tea", quantity=0)]
 
 
 @pytest.fixture

@@ -63,12 +63,12 @@ def zombie():
     process.communicate()
 
 
-def test_a_killed_process_that_nobody_waits_for_is_gone(zombie):
+def test_a_killed_process_that_is_not_reaped_has_exited(zombie):
     assert zombie.has_exited()
 
 
 @pytest.mark.parametrize("without_proc", ["ps"], indirect=True)
-def test_a_killed_process_that_nobody_waits_for_is_gone_without_proc(without_proc, zombie):
+def test_a_killed_process_that_is_not_reaped_has_exited_without_proc(without_proc, zombie):
     assert zombie.has_exited()
 
 

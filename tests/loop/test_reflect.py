@@ -253,7 +253,7 @@ class Held:
 
 
 def anew(fn):
-    """Return a copy of a function that shares its code, as reloading a module makes one."""
+    """A copy of a function that shares its code, as reloading a module makes one."""
     return FunctionType(fn.__code__, {})
 
 

@@ -263,7 +263,7 @@ def test_a_resample_asks_the_same_as_the_first_draft_at_a_temperature():
     assert model.requests[0].temperature == 0.7
 
 
-def test_a_fresh_start_after_one_with_feedback_is_one_without():
+def test_a_fresh_start_after_one_with_feedback_has_no_feedback():
     model = ScriptedModel(["new"])
     attempt = Attempt(4, "fresh", "OLD", evaluation("too long"), temperature=1.0)
     versions = (version(1, 0.5), version(2, 0.4, strategy="fresh"))
@@ -321,11 +321,11 @@ def block(search, replace):
     ],
 )
 def test_read_edits(reply, edits):
-    found = [(edit.search, edit.replace) for edit in read_edits(reply)]
+    read = [(edit.search, edit.replace) for edit in read_edits(reply)]
     if edits is None:  # the format's own description reads as one edit, which no text has
-        assert len(found) == 1
+        assert len(read) == 1
     else:
-        assert found == edits
+        assert read == edits
 
 
 @pytest.mark.parametrize("reply", ["", "no edits here", "<<<<<<< SEARCH\na\n======="])
@@ -336,8 +336,8 @@ def test_a_reply_without_edits_is_an_error(reply):
 
 def test_unterminated_edits_are_parsed_in_linear_time():
     started = time.process_time()
-    found = read_edits(block("a", "b") + "\n<<<<<<< SEARCH" * 20_000)
-    assert found == (Edit("a", "b"),)
+    read = read_edits(block("a", "b") + "\n<<<<<<< SEARCH" * 20_000)
+    assert read == (Edit("a", "b"),)
     assert time.process_time() - started < 1
 
 

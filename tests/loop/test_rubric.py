@@ -51,7 +51,7 @@ def criterion(name, evaluator, shown=True, **config):
 
 
 def says(word):
-    """Return an evaluator that says a word in every way it can."""
+    """An evaluator that says a word in every way it can."""
     verdict = ReflectionEvaluation(0.0, issues=(Issue(f"{word}?"),), suggestions=(f"Write {word}.",))
     return lambda _text: verdict
 
@@ -94,7 +94,7 @@ def judge_reply(request):
 
 
 def edited(text, reply):
-    """Return the reply of an editor that changes the first line."""
+    """The reply of an editor that changes the first line."""
     old, new = text.partition("\n")[0], reply.partition("\n")[0]
     return f"<<<<<<< SEARCH\n{old}\nline 0\n=======\n{new}\nline 0\n>>>>>>> REPLACE"
 
@@ -201,7 +201,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(
     ("kind", "writer"), [(kind, writer) for kind in CONFIGS for writer in PROGRAMS.get(kind, WRITERS)]
 )
-def test_a_writer_is_told_what_is_shown_and_nothing_else(kind, writer):
+def test_a_writer_sees_only_shown_criteria(kind, writer):
     write = WRITERS[writer]
     evaluator, config = kind.partition(",")[0], CONFIGS[kind]
     hidden = criterion("hidden", evaluator, shown=False, **config(SECRET))
@@ -240,7 +240,7 @@ NOT_AT_FAULT = {
 
 
 @pytest.mark.parametrize("config", NOT_AT_FAULT.values(), ids=NOT_AT_FAULT)
-def test_of_a_shown_check_only_what_failed_is_told(config):
+def test_only_the_failed_part_of_a_shown_check_is_told(config):
     model = ScriptedModel(["def f(x):\n    return 'secret' '47114711' if x == 1 else 2"] * 2)
     pattern = ReflectionPattern(
         1, [criterion("whole", "command", **config)], revision_strategy="full_rewrite"
@@ -258,7 +258,7 @@ def test_a_criteria_file_hides_criteria(tmp_path, monkeypatch):
         f"- {{name: hidden, evaluator: regex, config: {{pattern: {SECRET}}}, shown: false}}\n"
         f"- {{name: half, evaluator: regex, config: {{pattern: {SECRET}}}, shown: description}}\n"
     )
-    assert [one.shown for one in read_criteria(path).criteria] == [True, False, "description"]
+    assert [criterion.shown for criterion in read_criteria(path).criteria] == [True, False, "description"]
 
     writer = Writer()
     model = ScriptedModel(writer)
@@ -332,7 +332,7 @@ def test_the_rubric_names_what_is_shown():
     assert rubric_of(criteria[5:7]) == ""
 
 
-def test_strengths_stand_beside_the_issues_of_a_long_output():
+def test_strengths_of_a_long_output_follow_its_issues():
     evaluation = ReflectionEvaluation(
         0.5,
         {"short": 1.0, "form": 0.9, "clarity": 0.4, "tone": 0.8, "unknown": None},
@@ -468,7 +468,7 @@ def test_revising_outside_of_a_run_knows_the_bar_and_hides_the_same():
     assert SECRET not in text
 
 
-def test_the_writer_is_not_told_what_could_not_be_judged():
+def test_the_writer_does_not_see_unjudged_criteria():
     tests = "import nowhere\nassert f(1) == 1"
     criteria = [
         QualityCriterion("right", evaluator="command", evaluator_config={"tests": tests}),
@@ -483,7 +483,7 @@ def test_the_writer_is_not_told_what_could_not_be_judged():
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_no_writer_is_told_what_could_not_be_judged(write):
+def test_no_writer_sees_unjudged_criteria(write):
     unknown = criterion("right", "function", function=lambda _text: "no verdict")
     prompts, result = write([MARKS, unknown])
     assert len(result.history.versions) == 5

@@ -270,7 +270,7 @@ def test_only_free_checks_run_when_the_budget_is_spent():
     assert free == [True]
 
 
-def test_usage_is_kept_per_version_and_role():
+def test_usage_is_counted_per_version_and_role():
     async def generate(prompt):
         return Draft("a", used(10, 0.1))
 
@@ -708,7 +708,7 @@ def test_a_judge_without_a_usable_reply_costs_no_revision():
     assert len(judge.requests) == 2  # asked again once
 
 
-def test_beside_a_crashed_check_only_the_failed_one_is_in_the_critique():
+def test_with_a_crashed_check_only_the_failed_check_is_in_the_critique():
     criteria = [clarity_of(CRASH), LETTERS, matching("upper", "[A-Z]")]
     result, attempts = redrafted(criteria, max_iterations=1)
     assert result.convergence_reason == "max_iterations"
@@ -716,7 +716,7 @@ def test_beside_a_crashed_check_only_the_failed_one_is_in_the_critique():
     assert re.fullmatch(r"What is wrong:\n- [^\n]+ \(upper, line 1\)", critique)
 
 
-def test_the_writer_is_not_told_of_a_met_criterion_when_a_hidden_one_fails():
+def test_the_writer_does_not_see_a_met_criterion_when_a_hidden_criterion_fails():
     hidden = matching("hidden", "[A-Z]", shown=False)
     _, attempts = redrafted([hidden, LETTERS], max_iterations=1)
     assert render_feedback(attempts[0]) == "It was not good enough."
@@ -1116,7 +1116,7 @@ def test_versions_that_more_than_scores_tells_apart_are_not_compared():
     assert result.history.versions[1].evaluation.preferred is None
 
 
-def test_a_verdict_stands_if_the_budget_allows_no_confirmation():
+def test_a_verdict_counts_if_the_budget_allows_no_confirmation():
     def answer(request):
         if request.role != "evaluation":
             return "draft"

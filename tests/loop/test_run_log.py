@@ -1,4 +1,4 @@
-"""What a run writes to the log: INFO lines, and one line of JSON for whoever asks."""
+"""What a run writes to the log: INFO lines, and on request one line of JSON."""
 
 import json
 import logging
@@ -20,9 +20,11 @@ def run(drafts=("one two three", "one two"), **options):
 
 @pytest.fixture
 def lines(caplog):
-    """Return the lines of the log of runs."""
+    """The lines of the log of runs."""
     caplog.set_level(logging.INFO, "redraft.runs")
-    return lambda: [json.loads(one.getMessage()) for one in caplog.records if one.name == "redraft.runs"]
+    return lambda: [
+        json.loads(record.getMessage()) for record in caplog.records if record.name == "redraft.runs"
+    ]
 
 
 def test_the_start_the_versions_and_the_end_are_logged(caplog):
@@ -60,7 +62,7 @@ def test_the_page_shows_the_line(lines):
     assert list(json.loads(documented)) == list(lines()[0])
 
 
-def test_an_error_is_told_without_secrets(lines):
+def test_an_error_is_shown_without_secrets(lines):
     def evaluate(text):
         if text == "b":
             raise RuntimeError(f"password={PASSWORD}")

@@ -74,7 +74,7 @@ def test_an_unknown_version_is_an_error(scores, name, message):
 
 
 def seen(run):
-    return [(one.step.name, one.version) for one in run.timeline]
+    return [(step.step.name, step.version) for step in run.timeline]
 
 
 def test_each_step_belongs_to_the_version_that_it_worked_on():
@@ -97,9 +97,9 @@ def test_steps_add_up():
 
 def test_why_shows_the_recorded_stop():
     stop = Stop(ConvergenceReason.PLATEAU, "It was not beaten.", {"plateau_iterations": 2})
-    found = kept(history(0.5, 0.4, 0.3), stop=stop).why
-    assert (found.rule, found.detail, found.numbers) == ("plateau", stop.detail, stop.numbers)
-    assert found.headline == "the best version was not beaten any more"
+    why = kept(history(0.5, 0.4, 0.3), stop=stop).why
+    assert (why.rule, why.detail, why.numbers) == ("plateau", stop.detail, stop.numbers)
+    assert why.headline == "the best version was not beaten any more"
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_why_shows_the_recorded_stop():
     ],
 )
 def test_why_explains_the_state_of_a_run_without_a_rule(fields, rule, message):
-    found = kept(history(0.4), **fields).why
-    assert found.rule == rule
-    assert message in found.detail
+    why = kept(history(0.4), **fields).why
+    assert why.rule == rule
+    assert message in why.detail
 
 
 def test_the_step_that_failed_is_named():
@@ -156,8 +156,8 @@ def store(request, tmp_path):
 
 
 def keep(store, *records):
-    for one in records:
-        run_sync(store.put(one.stored()))
+    for stored_run in records:
+        run_sync(store.put(stored_run.stored()))
 
 
 def ended(run_id, *scores, reason="plateau", **fields):

@@ -9,8 +9,8 @@ from support.versions import gained, history, judged, version
 
 
 def reason(rule, versions):
-    found = rule(versions)
-    return found.reason.value if found else None
+    answer = rule(versions)
+    return answer.reason.value if answer else None
 
 
 @pytest.mark.parametrize(
@@ -350,9 +350,9 @@ def met(**options):
     ],
 )
 def test_details_explain_a_stop_with_its_numbers(rule, versions, detail):
-    found = rule(versions)
-    assert found.detail == detail
-    assert found.numbers
+    answer = rule(versions)
+    assert answer.detail == detail
+    assert answer.numbers
 
 
 @pytest.mark.parametrize(
@@ -366,9 +366,9 @@ def test_details_explain_a_stop_with_its_numbers(rule, versions, detail):
     ],
 )
 def test_stop_of(answer, reason):
-    found = stop.stop_of(answer, history(0.4))
-    assert (found and found.reason) == reason
-    assert found is None or found.detail == "A custom rule said stop after version 1 (0.40)."
+    decision = stop.stop_of(answer, history(0.4))
+    assert (decision and decision.reason) == reason
+    assert decision is None or decision.detail == "A custom rule said stop after version 1 (0.40)."
 
 
 def test_stop_of_keeps_a_stop():

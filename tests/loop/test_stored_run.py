@@ -55,7 +55,7 @@ def test_keep_must_be_a_store(keep):
         asyncio.run(writer(keep).run("sky"))
 
 
-def test_a_run_is_kept_in_the_project(project):
+def test_a_run_is_stored_in_the_project(project):
     result = asyncio.run(writer().run("sky"))
     run = asyncio.run(Runs().get())
     assert run.run_id == result.run_id
@@ -186,7 +186,7 @@ async def run_agent(model, pattern, store):
     return await Agent(model, pattern=pattern).run("Say yes.", step=Journalled(store, "agent run"))
 
 
-def test_only_the_first_best_and_last_version_are_kept_on_request():
+def test_only_the_first_best_and_last_version_are_stored_on_request():
     async def main():
         store, scores = MemoryStore(), iter([0.1, 0.5, 0.2, 0.3])
         drafts = iter(range(1, 9))
@@ -208,7 +208,7 @@ def test_only_the_first_best_and_last_version_are_kept_on_request():
     asyncio.run(main())
 
 
-def test_a_run_that_raises_is_kept_with_its_versions():
+def test_a_run_that_raises_is_stored_with_its_versions():
     async def main():
         store = MemoryStore()
 
@@ -226,7 +226,7 @@ def test_a_run_that_raises_is_kept_with_its_versions():
     asyncio.run(main())
 
 
-def test_a_run_without_any_version_is_kept_with_its_error():
+def test_a_run_without_any_version_is_stored_with_its_error():
     async def main():
         store = MemoryStore()
 
@@ -340,7 +340,7 @@ def test_other_criteria_for_a_stored_run_are_not_ignored_silently(before, now, w
     assert ["judged by other criteria" in message for message in caplog.messages] == [True] * warns
 
 
-def test_a_cancelled_run_is_kept_and_resumes():
+def test_a_cancelled_run_is_stored_and_resumes():
     async def main():
         store, calls = MemoryStore(), []
 
@@ -462,7 +462,7 @@ class Broken(MemoryStore):
         raise StoreError("the file is no database of Redraft's")
 
 
-def test_a_new_run_that_can_not_be_kept_still_runs(caplog):
+def test_a_new_run_that_can_not_be_stored_still_runs(caplog):
     with caplog.at_level(logging.WARNING, "redraft"):
         result = asyncio.run(writer(keep=Broken()).run("sky"))
     assert len(result.history.versions) == 3

@@ -101,7 +101,7 @@ def test_reflect_now_at_the_next_step_of_an_agent():
     assert reflections == [("manual", 1)]
     shown = [f"{LEAD}\nThink of leaves." in actor.asked(request) for request in range(4)]
     assert shown == [False, True, False, False]
-    assert [one.trigger for one in result.reflections] == ["manual"]
+    assert [reflection.trigger for reflection in result.reflections] == ["manual"]
 
 
 @pytest.mark.parametrize("acts", [True, False])
@@ -120,7 +120,9 @@ def test_reflect_now_between_two_versions(acts):
         return run.result
 
     result = asyncio.run(main())
-    assert [(one.trigger, one.iteration) for one in result.reflections] == [("manual", 2)]
+    assert [(reflection.trigger, reflection.iteration) for reflection in result.reflections] == [
+        ("manual", 2)
+    ]
     asked = actor.asked(1)[0] if acts else model.requests[1].messages[-1].content
     assert "Think of leaves." in asked
 
@@ -134,7 +136,7 @@ def test_reflect_now_before_the_first_version():
         return [event async for event in run]
 
     asyncio.run(main())
-    assert [(one.trigger, one.step) for one in run.result.reflections] == [("manual", 1)]
+    assert [(reflection.trigger, reflection.step) for reflection in run.result.reflections] == [("manual", 1)]
 
 
 def test_reflect_now_up_to_max_reflections():

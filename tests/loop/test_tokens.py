@@ -114,13 +114,13 @@ def test_the_words_of_a_draft_and_a_revision_come_as_they_are_written():
     ]
 
 
-def test_nobody_streams_where_nobody_listens():
+def test_no_model_streams_without_a_listener():
     model = Streaming(["tea"])
     assert asyncio.run(agent_of(model).run("W.")).best_output == "tea"
     assert model.plain == 1
 
 
-def test_a_stream_uses_what_a_run_uses():
+def test_a_stream_has_the_usage_of_a_run():
     replies = [["coffee"], ["a ", "tea"]]
     _, result = streamed(agent_of(Streaming(*replies)))
     plain = asyncio.run(agent_of(Streaming(*replies)).run("W."))

@@ -225,7 +225,7 @@ def test_a_tools_outcome_is_reported_to_the_model(tool, reported):
 
 def test_a_tool_must_return_something_with_a_json_form():
     def odd() -> object:
-        """Return an odd thing."""
+        """An odd thing."""
         return object()
 
     actor = Actor([call("odd"), "done"])

@@ -85,7 +85,7 @@ def test_a_wrapped_agent_keeps_its_type(server):
     inner = pydantic_ai.Agent(NAME, output_type=Count, tools=[stock])
 
     async def main():
-        async with inner:  # its client is closed by whoever made it
+        async with inner:  # the test closes the client that it made
             return await Agent.from_pydantic_ai(inner, pattern=looking_for("7")).run("How much tea?")
 
     result = asyncio.run(main())

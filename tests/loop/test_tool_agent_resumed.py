@@ -23,7 +23,7 @@ from support.tool_agents import call
 
 
 class Killed(BaseException):
-    """Stands for the death of the process: nothing runs after it."""
+    """Simulates the death of the process: nothing runs after it."""
 
 
 class Answer(BaseModel):
@@ -111,7 +111,10 @@ UNINTERRUPTED = [
 
 def summary(result):
     return (
-        [(one.output, one.evaluation, one.token_usage, one.conversation) for one in result.history.versions],
+        [
+            (version.output, version.evaluation, version.token_usage, version.conversation)
+            for version in result.history.versions
+        ],
         result.reflections,
         result.usage_by_role,
         result.convergence_reason,
@@ -126,8 +129,13 @@ def test_a_run_that_is_not_killed_carries_out_each_effect_once():
 
     world, result = asyncio.run(main())
     assert world.log == UNINTERRUPTED
-    assert [one.output for one in result.history.versions] == [Answer(text="3 seen"), Answer(text="good")]
-    assert [(one.trigger, one.text) for one in result.reflections] == [("error", "Take care.")]
+    assert [version.output for version in result.history.versions] == [
+        Answer(text="3 seen"),
+        Answer(text="good"),
+    ]
+    assert [(reflection.trigger, reflection.text) for reflection in result.reflections] == [
+        ("error", "Take care.")
+    ]
     usage = result.usage_by_role
     assert (usage["generation"].requests, usage["generation"].failed_requests) == (3, 1)
     assert (usage["revision"].requests, usage["reflection"].requests) == (2, 1)
@@ -148,9 +156,9 @@ def test_a_killed_run_repeats_only_what_was_under_way(dies_at):
     assert doubled <= ({"look x", "look y"} if dead in ("look x", "look y") else {dead})
     assert dead in doubled
     assert set(world.log) == set(UNINTERRUPTED)
-    assert [type(one.output) for one in result.history.versions] == [Answer, Answer]
+    assert [type(version.output) for version in result.history.versions] == [Answer, Answer]
     assert result.best_output == Answer(text="good")
-    assert [one.text for one in result.reflections] == ["Take care."]
+    assert [reflection.text for reflection in result.reflections] == ["Take care."]
     texts = [
         str(part.content) for message in world.messages for part in message.parts if hasattr(part, "content")
     ]

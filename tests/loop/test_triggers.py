@@ -72,7 +72,7 @@ def touch(x: int) -> str:
 
 
 def advised(messages):
-    """Return the reflections that a request shows."""
+    """The reflections that a request shows."""
     texts = [
         part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)
     ]
@@ -198,7 +198,7 @@ def test_a_trigger_needs_a_model():
 def test_a_reflection_follows_its_trigger(options, script, fired):
     events = []
     result, actor, mentor = acted([*script, "answer"], 0.9, on_event=events.append, **options)
-    assert [(one.trigger, one.step) for one in result.reflections] == fired
+    assert [(reflection.trigger, reflection.step) for reflection in result.reflections] == fired
     advice = [f"advice {n}" for n in range(1, len(fired) + 1)]
     assert advised(actor.requests[-1]) == advice
     assert [(event.trigger, event.step, event.text) for event in events if isinstance(event, Reflected)] == [
@@ -343,8 +343,8 @@ DROP = {"reflection_triggers": ["quality_drop"], "diversify": False}
 )
 def test_a_quality_drop_triggers_before_the_next_revision(scores, options, versions):
     result, actor, mentor = acted([str(n) for n in range(len(scores))], *scores, **DROP, **options)
-    assert [one.iteration for one in result.reflections] == versions
-    assert {one.trigger for one in result.reflections} <= {"quality_drop"}
+    assert [reflection.iteration for reflection in result.reflections] == versions
+    assert {reflection.trigger for reflection in result.reflections} <= {"quality_drop"}
     for number, iteration in enumerate(versions, 1):
         assert f"advice {number}" in actor.asked(iteration - 1)[0]
     if versions:
@@ -389,7 +389,7 @@ def test_a_quality_drop_before_a_fresh_start():
     chosen = pattern(0.6, 0.3, 0.9, reflection_model=Mentor(), reflection_triggers=["quality_drop"])
     result = Agent(model, pattern=chosen).run_sync("W.")
     assert [version.strategy for version in result.history.versions][2:] == ["fresh", "fresh"]
-    assert [one.iteration for one in result.reflections] == [4]
+    assert [reflection.iteration for reflection in result.reflections] == [4]
     assert "advice 1" in model.requests[3].messages[-1].content
 
 

@@ -48,9 +48,9 @@ def test_json_is_compared_by_fields_and_text_by_words(old, new, same, found):
     ],
 )
 def test_an_issue_is_addressed_if_it_is_not_raised_again(older, newer, score, marks, new):
-    found = addressed(ReflectionEvaluation(0.5, issues=older), ReflectionEvaluation(score, issues=newer))
-    assert [point.addressed for point in found.points] == marks
-    assert [str(issue) for issue in found.new] == new
+    critique = addressed(ReflectionEvaluation(0.5, issues=older), ReflectionEvaluation(score, issues=newer))
+    assert [point.addressed for point in critique.points] == marks
+    assert [str(issue) for issue in critique.new] == new
 
 
 @pytest.mark.parametrize(

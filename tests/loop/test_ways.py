@@ -36,7 +36,7 @@ def revision(name, *, gain=False, tokens=100):
 
 
 def simulated(model, name, seed, runs=40, *, turned_after=None, tokens=(100, 100)):
-    """Return the ways chosen in each run of an agent whose model fixes so many failures by each way."""
+    """The ways chosen in each run of an agent whose model fixes so many failures by each way."""
     evidence, luck, chosen = RevisionEvidence(), Random(seed), []  # noqa: S311 (a simulation)
     for run in range(runs):
         sample, feedback = model if turned_after is None or run < turned_after else model[::-1]
@@ -85,7 +85,7 @@ def test_the_choice_depends_on_the_evidence_and_the_seed_alone():
     evidence = RevisionEvidence().plus([revision(SAMPLE), revision("full_rewrite", gain=True)])
     choices = [choose_way(evidence, usual(SAMPLE), SHORT, str(seed)) for seed in range(50)]
     assert choices == [choose_way(evidence, usual(SAMPLE), SHORT, str(seed)) for seed in range(50)]
-    assert {one.name for one in choices} >= {SAMPLE, "full_rewrite"}
+    assert {choice.name for choice in choices} >= {SAMPLE, "full_rewrite"}
 
 
 def test_without_evidence_in_the_situation_it_is_the_usual_way():
@@ -121,7 +121,7 @@ WORDS = QualityCriterion("words", evaluator="words", evaluator_config={"at_most"
 
 
 def writer(fixes):
-    """Return a model whose drafts are too long, and whose revisions are right if made in a way that fixes."""
+    """A model whose drafts are too long, and whose revisions are right if made in a way that fixes."""
     drafts = iter(range(10_000))
 
     def answer(request):
@@ -167,7 +167,7 @@ def test_a_new_agent_revises_by_the_rules_and_records_how():
     result = asyncio.run(agent_of(ScriptedModel(["a b c", "a b c d", "a b"])).run("Write."))
     assert [version.strategy for version in result.history.versions] == ["draft", "fresh", "resample"]
     assert result.history.versions[1].way == Way("fresh", "check", "short")
-    assert [one.is_gain for one in revisions_of(result.history.versions)] == [False, True]
+    assert [revision.is_gain for revision in revisions_of(result.history.versions)] == [False, True]
 
 
 def test_agents_and_models_learn_for_themselves():
@@ -211,7 +211,7 @@ def test_a_recording_is_asked_for_what_was_recorded(tmp_path):
 
     async def run(model):
         results = [await agent_of(model).run(f"Write {n}.") for n in range(12)]
-        return [[version.strategy for version in one.history.versions] for one in results]
+        return [[version.strategy for version in result.history.versions] for result in results]
 
     recorded = asyncio.run(run(Cassette(place, record=writer(SAMPLE))))
     assert asyncio.run(run(Cassette(place))) == recorded
@@ -262,6 +262,6 @@ def test_runs_shows_the_ways_of_each_agent(project):
     assert shown.startswith("writer  ")
     assert "resample" in shown
     ways = document(redraft("runs", "--ways", "--json"))["ways"]
-    assert {(one["agent"], one["failure"], one["length"]) for one in ways} == {("writer", "check", "short")}
+    assert {(way["agent"], way["failure"], way["length"]) for way in ways} == {("writer", "check", "short")}
     assert "were gains here" in redraft("why", run_id).stdout
     assert "were gains here" in redraft("show", run_id, "--json").stdout

@@ -92,8 +92,8 @@ def reflected(
     """
     if callable(criteria):
         raise ConfigError(
-            "Write @reflected(...) with parentheses, and criteria or evaluate; got a function. A single "
-            "criterion stands in brackets: @reflected([...])."
+            "Write @reflected(...) with parentheses, and criteria or evaluate; got a function. Put a single "
+            "criterion in brackets: @reflected([...])."
         )
     chosen = pattern_with(
         pattern,

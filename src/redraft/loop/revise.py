@@ -417,7 +417,7 @@ def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
 def _edited(text: str, edit: Edit) -> str:
     """Apply an edit; raises `OutputError` unless its search text occurs once."""
     exact = _bare_lines(edit.search)
-    if places := _whole_lines(text, exact, _as_it_is):
+    if places := _whole_lines(text, exact, str):
         start, end = _only(places, edit)
         return _with_lines(text, start, end, _bare_lines(edit.replace))
     lines = _bare_lines(edit.search.strip("\r\n"))
@@ -444,10 +444,6 @@ def _bare_lines(text: str) -> list[str]:
 
 def _line_break(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
-
-
-def _as_it_is(line: str) -> str:
-    return line
 
 
 def _whole_lines(text: str, searched: Sequence[str], form: Callable[[str], object]) -> list[tuple[int, int]]:

@@ -185,7 +185,7 @@ class Run:
         self.is_repeat = False
         self.has_checked_labels = False
         self.began = monotonic()
-        self.now = journal.at if journal else _now
+        self.now = journal.at if journal else partial(datetime.now, UTC)
         self.emit = emitter(pattern.on_event)
         self.is_logged = is_logging()
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
@@ -637,10 +637,6 @@ def _always(evaluation: ReflectionEvaluation) -> Evaluator:
     return evaluate
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 async def run_and_store(
     pattern: ReflectionPattern,
     task: PlainTask,
@@ -656,10 +652,10 @@ async def run_and_store(
 ) -> ReflectionResult:
     """Run the loop as `Run.to_end` does; if the step has a journal, store the run, or resume it.
 
-    A run that has finished returns its result again, without a call. One that was interrupted goes on after
-    its last finished step; one that ended in an error tries the failed step again. Raises `ChangedRunError`
-    for an id under which another task ran, or the same task from another draft, and `StoreError` if an id was
-    given and the store can't be read. A new run that can't be stored runs all the same, with a warning.
+    A finished run returns its result again, without a call. An interrupted run goes on after its last
+    finished step; a run that ended in an error tries the failed step again. Raises `ChangedRunError` for an
+    id under which another task ran, or the same task from another draft, and `StoreError` if a stored run may
+    have the id and the store can't be read. A new run that can't be stored runs all the same, with a warning.
     """
     judges, output_type = verbs.judges, verbs.output_type
 

@@ -397,7 +397,9 @@ LEAD = "A look back at the work so far (advice for the same task, no new one):"
 def reflection_turns(task: PlainTask, trigger: str, work: str) -> tuple[Message, ...]:
     """The messages that ask for a reflection; `work` is fenced as data."""
     task_text = f"The task:\n{task.description}"
-    record = fenced(_tail(work), "record of the work")
+    if len(work) > MOST_SHOWN:
+        work = f"(what came before is left out) ...{work[-MOST_SHOWN:]}"
+    record = fenced(work, "record of the work")
     return (
         Message("system", ROLE),
         Message("user", f"{task_text}\n\n{WHY[trigger]}\n\n{record}\n\n{FORM}"),
@@ -424,7 +426,3 @@ def cut_at_word(text: str) -> str:
     if len(text) <= MOST_SAID:
         return text
     return f"{text[:MOST_SAID].rsplit(maxsplit=1)[0]} ..."
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN else f"(what came before is left out) ...{text[-MOST_SHOWN:]}"
