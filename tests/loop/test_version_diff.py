@@ -69,6 +69,30 @@ def test_whether_an_issue_is_addressed_is_unknown_without_its_judge(issue, score
     assert [point.addressed for point in found.points] == [mark]
 
 
+FORBIDDEN = Issue("Found forbidden '!'", "calm")
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "scores", "mark"),
+    [
+        ([FORBIDDEN], [Issue("Avoid question marks", "calm")], (0.0, 0.0), False),
+        ([FORBIDDEN], [Issue("Avoid question marks", "calm")], (0.0, 0.5), True),
+        ([FORBIDDEN], [Issue("Avoid question marks", "short")], (0.0, 0.0), True),
+        ([FORBIDDEN, Issue("No end", "calm")], [Issue("Avoid question marks", "calm")], (0.0, 0.0), True),
+        ([Issue("vague", "calm", number=1)], [Issue("No end", "calm", number=2)], (0.5, 0.5), True),
+        ([Issue("vague", "calm", "/a")], [Issue("No end", "calm", "/b")], (0.0, 0.0), True),
+    ],
+)
+def test_a_check_that_still_fails_addresses_nothing(older, newer, scores, mark):
+    before, after = (
+        ReflectionEvaluation(score, {"calm": score}, issues=issues)
+        for score, issues in zip(scores, (older, newer), strict=True)
+    )
+    found = addressed(before, after)
+    assert found.points[0].addressed is mark
+    assert found.new == tuple(newer)
+
+
 def test_issues_of_a_judge_are_known_by_number():
     older = ReflectionEvaluation(0.5, issues=(Issue("no source for A", number=1), Issue("no end", number=2)))
     newer = ReflectionEvaluation(0.5, issues=(Issue("no end", number=2), Issue("no source for B", number=3)))

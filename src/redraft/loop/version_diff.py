@@ -64,13 +64,16 @@ class Point:
 
     issue: Issue
     addressed: bool | None
-    """Whether the newer version no longer has it; None if its criterion did not judge the newer version."""
+    """Whether the newer version no longer has it; None if its criterion did not judge the newer version.
+
+    Another message of the same check does not address its only issue, unless the score has risen.
+    """
 
 
 def addressed(older: ReflectionEvaluation, newer: ReflectionEvaluation) -> Critique:
     """Match the issues of two evaluations: an issue of `older` is addressed if `newer` does not have it."""
     points = tuple(
-        Point(issue, not _is_among(issue, newer.issues) if _is_judged(issue, newer) else None)
+        Point(issue, _is_gone(issue, older, newer) if _is_judged(issue, newer) else None)
         for issue in older.issues
     )
     return Critique(points, tuple(issue for issue in newer.issues if not _is_among(issue, older.issues)))
@@ -82,6 +85,17 @@ def _is_judged(issue: Issue, evaluation: ReflectionEvaluation) -> bool:
         return False
     # A judge's issue may name no criterion; after a failed gate, for one, the judge was not asked.
     return issue.number is None or issue.criterion is not None or not evaluation.unjudged
+
+
+def _is_gone(issue: Issue, older: ReflectionEvaluation, newer: ReflectionEvaluation) -> bool:
+    if _is_among(issue, newer.issues):
+        return False
+    name = issue.criterion
+    before, after = older.criteria_scores.get(name or ""), newer.criteria_scores.get(name or "")
+    if before is None or after is None or after > before:
+        return True
+    messages = [[each for each in one.issues if each.criterion == name] for one in (older, newer)]
+    return any(len(each) != 1 or each[0].number is not None or each[0].path for each in messages)
 
 
 def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:
