@@ -330,6 +330,7 @@ _EVALUATION_FIELDS: dict[str, Callable[[Any], Any]] = {
     "repeats_itself": _flag_or(default=False),
     "preferred": _optional_share,
     "gates_passed": _flag,
+    "failed_gates": _texts,
     "usage": _usage,
     "memo": copy_of,
     "generated": _texts,

@@ -551,6 +551,8 @@ class ReflectionEvaluation:
 
     That does not count as passed. Without an overall score, it is never True.
     """
+    failed_gates: tuple[str, ...] = ()
+    """The names of the gates that are not passed, because of which no model was asked."""
     usage: TokenUsage = NOTHING_USED
     memo: Any = None
     """JSON data that the evaluator wants to find again."""
@@ -614,6 +616,7 @@ class ReflectionEvaluation:
             samples=(),
             generated=tuple(name for name in self.generated if name in scores),
             opinions=tuple(name for name in self.opinions if name in scores),
+            failed_gates=tuple(name for name in self.failed_gates if name in scores),
             unmet=None if self.unmet is None else tuple(name for name in self.unmet if name in scores),
             memo=None,
             shown=None,
@@ -623,6 +626,15 @@ class ReflectionEvaluation:
     def unjudged(self) -> tuple[str, ...]:
         """The names of the criteria that could not be judged."""
         return tuple(name for name, score in self.criteria_scores.items() if score is None)
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """The names of the criteria without a score only because a gate is not passed."""
+        if not self.failed_gates:
+            return ()
+        others = {issue.criterion for issue in self.issues if issue.startswith(NOT_JUDGED)}
+        others.update(self.failed_gates)
+        return tuple(name for name in self.unjudged if name not in others)
 
     @property
     def judged(self) -> frozenset[str]:
@@ -1073,16 +1085,25 @@ def version_line(version: ReflectionVersion, *, is_best: bool = False) -> str:
     """Render a version on one line: its score, how it was made, and what failed."""
     mark = "*" if is_best else " "
     same = f", same as version {version.repeats}" if version.repeats else ""
-    missing = version.evaluation.unjudged
+    unasked = version.evaluation.unasked
+    missing = [name for name in version.evaluation.unjudged if name not in unasked]
     blind = f", not judged: {', '.join(map(in_prose, missing))}" if missing else ""
     reasons = _first(version.evaluation.reasons_unjudged)
     if reasons:
         blind += f" ({reasons.removesuffix('.')})" if missing else f", not judged: {reasons}"
+    if unasked:
+        blind += f", {', '.join(map(in_prose, unasked))} {why_unasked(version.evaluation)}"
     score = render_score(version.evaluation.overall_score)
     failed = failures(version.evaluation, with_unjudged=False)
     how = "not chosen" if version.candidate else version.strategy
     preferred = f", {words}" if (words := preference(version)) else ""
     return f"{mark} version {version.name}  {score}  {how}{same}{preferred}{blind}{failed}"
+
+
+def why_unasked(evaluation: ReflectionEvaluation) -> str:
+    """Say which gates kept the judge from being asked: `not asked: gate 'dated' not met`."""
+    gates = evaluation.failed_gates
+    return f"not asked: {'gate' if len(gates) == 1 else 'gates'} {', '.join(map(repr, gates))} not met"
 
 
 def in_prose(name: str) -> str:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -216,6 +217,39 @@ def test_the_parts_of_a_run_are_shown(revised):
     assert ["needs", "1", "2", "*3"] in table
     assert ["three", "0.70", "0.00", "<", "0.00", "<", "1.00"] in table
     assert "after the best  nothing" in lines
+
+
+def test_gates_weights_and_what_was_not_asked_are_shown(project):
+    dated = QualityCriterion("dated", evaluator="regex", evaluator_config={"pattern": "20"}, gate=True)
+    judge = ScriptedModel([{"criteria": {"tone": {"score": 1.0}}}])
+    agent = Agent(
+        ScriptedModel(["Today.", "In 2026."]),
+        criteria=[dated, QualityCriterion("tone", weight=2), QualityCriterion("typed", evaluator="regex",
+                  evaluator_config={"pattern": "."})],
+        judge=judge,
+    )  # fmt: skip
+    result = agent.run_sync("When?")
+    assert "draft, tone not asked: gate 'dated' not met  failed: " in result.summary()
+    assert "tone not asked: gate &#x27;dated&#x27; not met" in result._repr_html_()
+    lines = redraft("show", "last").stdout.splitlines()
+    table = [line.split() for line in lines]
+    assert ["needs", "weight", "1", "*2"] in table
+    assert ["dated,", "gate", "0.70", "1", "0.00", "<", "1.00"] in table
+    assert ["tone", "0.70", "2", "/", "1.00"] in table
+    assert "/ not asked, because a gate is not met" in " ".join(" ".join(lines).split())
+    assert redraft("export", "last", "--html", project / "run.html").exit_code == 0
+    page = (project / "run.html").read_text()
+    assert '<th scope="row">dated, gate</th>' in page
+    assert '<td title="not asked, because a gate is not met">/</td>' in page
+
+
+def test_the_type_of_an_output_has_no_threshold(project):
+    agent = Agent(
+        ScriptedModel(["[]", '{"a": 1}']), output_type={"type": "object"}, criteria=[re.compile("1")]
+    )
+    agent.run_sync("Count.")
+    shown = redraft("show", "last").stdout
+    assert ["output_type", "0.00"] in [line.split() for line in shown.splitlines()]
 
 
 @pytest.mark.parametrize(

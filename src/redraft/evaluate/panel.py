@@ -265,6 +265,9 @@ class Panel:
             found |= zip(self.paid, results, strict=False)  # those of the judges follow
             judgements = results[len(self.paid) :]
         evaluation = decided_by.merge(found, judgements, gates_passed)
+        if not gates_passed:
+            missed = [gate.name for gate, passed in zip(self.gates, gates, strict=True) if not passed]
+            evaluation = replace(evaluation, failed_gates=tuple(missed))
         if decided_by is self and self._hangs_on_one_call(evaluation, judgements):
             seconds: list[_Call] = [
                 (None, judge.confirm(first, output, view))

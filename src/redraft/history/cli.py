@@ -110,6 +110,7 @@ EVALUATION = "evaluation"
 VERSION_WIDTH = 9
 INDENT = (0, 0, 0, 2)
 BELOW = "<"
+UNASKED = "/"
 ENDED_EARLY = ("killed", "unknown", "failed", "cancelled")
 MARKS = {
     True: ("addressed    ", GOOD),
@@ -546,6 +547,8 @@ def score_tables(run: StoredRun, width: int) -> list[RenderableType]:
     legend = "* the best version"
     if not all(map(has_no_criteria, versions)):
         legend += f"   {BELOW} below its threshold   - could not be judged"
+        if any(version.evaluation.unasked for version in versions):
+            legend += f"   {UNASKED} not asked, because a gate is not met"
     return [*parts, Text(legend, QUIET)]
 
 
@@ -553,6 +556,9 @@ def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table
     table = bare_table()
     table.add_column("", max_width=LONGEST_NAME, overflow="fold")
     table.add_column("needs", justify="right", no_wrap=True, style=QUIET)
+    weights = run.weights
+    if weights:
+        table.add_column("weight", justify="right", no_wrap=True, style=QUIET)
     for version in versions:
         mark = "*" if version.iteration == run.record.best else " "
         header = Text(f"{mark}{version.iteration}", "bold" if mark == "*" else QUIET)
@@ -560,16 +566,20 @@ def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table
     overall = run.record.options.get("quality_threshold")
     table.add_row(
         Text("score", "bold"),
-        render_score(overall),
+        "" if overall is None else render_score(overall),
+        *([""] if weights else []),
         *(_score(version.evaluation.overall_score, overall, bold=True) for version in versions),
     )
     for name in run.criteria:
         threshold = run.thresholds.get(name)
         table.add_row(
-            visible(name),
-            render_score(threshold),
+            visible(name) + (", gate" if name in run.gates else ""),
+            "" if threshold is None else render_score(threshold),
+            *([f"{weights[name]:g}" if name in weights else ""] if weights else []),
             *(
-                _score(version.evaluation.criteria_scores[name], threshold)
+                Text(UNASKED, QUIET)
+                if name in version.evaluation.unasked
+                else _score(version.evaluation.criteria_scores[name], threshold)
                 if name in version.evaluation.criteria_scores
                 else Text("", QUIET)
                 for version in versions
@@ -578,6 +588,7 @@ def _score_table(run: StoredRun, versions: Sequence[ReflectionVersion]) -> Table
     table.add_row(
         Text("strategy", QUIET),
         "",
+        *([""] if weights else []),
         *(Text(_how(version), QUIET, overflow="fold") for version in versions),
     )
     return table

@@ -363,6 +363,7 @@ def _merged(found: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
         issues=tuple(Issue(f"{name}: {one}", one.criterion, one.path, one.line) for name, one in issues),
         suggestions=tuple(dict.fromkeys(text for one in found.values() for text in one.suggestions)),
         gates_passed=all(one.gates_passed for one in found.values()),
+        failed_gates=tuple(dict.fromkeys(name for one in found.values() for name in one.failed_gates)),
         shown=next((one.shown for one in found.values()), None),
         unmet=tuple(dict.fromkeys(name for one in found.values() for name in one.unmet or ())),
     )

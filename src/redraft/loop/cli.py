@@ -57,7 +57,7 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import code_of
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
-from redraft.types import REASONS, PlainTask, QualityCriterion, render_score, render_usage
+from redraft.types import REASONS, PlainTask, QualityCriterion, render_score, render_usage, why_unasked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -235,6 +235,8 @@ def _row(
     if criterion.name not in evaluation.criteria_scores:
         return Text("  - ", QUIET), name, Text(without, QUIET)
     score = evaluation.criteria_scores[criterion.name]
+    if criterion.name in evaluation.unasked:
+        return Text("  / ", QUIET), name, Text(visible(why_unasked(evaluation)), QUIET)
     if score is None:
         return Text("  - ", BAD), name, issue_lines(issues) if issues else Text("not judged")
     met = score >= criterion.threshold

@@ -14,7 +14,7 @@ from redraft.redact.known import secrets_of
 from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
-from redraft.types import REASONS, render_score, render_usage, version_line
+from redraft.types import REASONS, in_prose, render_score, render_usage, version_line, why_unasked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +80,8 @@ def _row(version: ReflectionVersion, *, is_best: bool) -> str:
     issues = [_text(str(issue)) for issue in evaluation.issues[:MOST_ISSUES]]
     if more := len(evaluation.issues) - len(issues):
         issues.append(f"and {more} more")
+    if evaluation.unasked:
+        issues.append(_text(f"{', '.join(map(in_prose, evaluation.unasked))} {why_unasked(evaluation)}"))
     if version.repeats is not None:
         issues = [f"the same as version {version.repeats}"]
     last_cell = "<br>".join(issues) or ("all criteria met" if evaluation.satisfactory else "")

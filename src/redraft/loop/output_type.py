@@ -175,7 +175,9 @@ class OutputType(Generic[OutputT]):
             if not isinstance(output, str):
                 return await evaluate(output, run)
             _, issues = self.read(output)
-            return ReflectionEvaluation(0.0, unknown, issues=issues, gates_passed=False)
+            return ReflectionEvaluation(
+                0.0, unknown, issues=issues, gates_passed=False, failed_gates=(CRITERION,)
+            )
 
         return evaluate_if_typed
 

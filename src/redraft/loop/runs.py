@@ -50,6 +50,7 @@ from redraft.types import (
     ReflectionEvaluation,
     ReflectionVersion,
     TokenUsage,
+    why_unasked,
 )
 
 if TYPE_CHECKING:
@@ -337,6 +338,18 @@ class StoredRun:
         }
 
     @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each criterion, if they differ; else empty."""
+        weights = {one["name"]: one.get("weight", 1.0) for one in self.record.options.get("criteria", ())}
+        return weights if len(set(weights.values())) > 1 else {}
+
+    @property
+    def gates(self) -> frozenset[str]:
+        """The names of the criteria that are gates."""
+        criteria = self.record.options.get("criteria", ())
+        return frozenset(one["name"] for one in criteria if one.get("gate"))
+
+    @property
     def criteria(self) -> tuple[str, ...]:
         """The names of all criteria: first the pattern's, then any others that judged a version."""
         judged = (name for version in self.record.versions for name in version.evaluation.criteria_scores)
@@ -416,7 +429,9 @@ class StoredRun:
             clauses.append(shortened(evaluation.issues[0], LONGEST_CLAUSE))
         for name, least in self.thresholds.items():
             score = evaluation.criteria_scores.get(name, least)
-            if score is None:
+            if name in evaluation.unasked:
+                clauses.append(f"{name} {why_unasked(evaluation)}")
+            elif score is None:
                 clauses.append(f"{name} could not be judged")
             elif score < least:
                 clauses.append(f"{name} {compared(score, '<', least)}")
