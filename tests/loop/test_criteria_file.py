@@ -1,6 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from redraft import ConfigError, QualityCriterion
+from redraft.evaluate.checks import function_of
+from redraft.evaluate.criteria import criteria_of
 from redraft.loop.criteria_file import read_criteria
 
 
@@ -41,6 +45,20 @@ def test_how_the_model_judges(read):
 def test_a_generated_criterion_is_met_from_half_on(read):
     made, *_ = read("- {name: b, origin: generated, threshold: 1}").criteria
     assert (made.origin, made.threshold) == ("generated", 0.5)
+
+
+def test_a_function_is_described_by_its_docstring(read, tmp_path):
+    (tmp_path / "docstring_rules.py").write_text(
+        'def no_todo(text):\n    """Check that no TODO is left.\n\n    More."""\n    return True\n', "utf-8"
+    )
+    own, given = read(
+        "- {name: no todo, evaluator: function, config: {function: 'docstring_rules:no_todo'}}\n"
+        "- {name: b, description: Mine., evaluator: function, config: {function: 'docstring_rules:no_todo'}}"
+    ).criteria
+    assert (own.description, given.description) == ("No TODO is left.", "Mine.")
+    function = function_of(own)
+    [own] = criteria_of([replace(own, description="", evaluator_config={"function": function})])
+    assert own.description == criteria_of([function])[0].description == "No TODO is left."
 
 
 def test_a_task_type_alone_takes_its_default_criteria(read):

@@ -115,8 +115,8 @@ class Evaluation:
     reflects by the case's criteria. Agents recall lessons and notes, and learn nothing.
 
     At most `concurrency` cases run at the same time. The budgets bound all runs together, grading included,
-    and what they have under way. A try that needs more than is left is suspended: it is no result, and goes on
-    under the same `run_id` with a larger budget. What a function uses is counted when it returns, so the
+    and what they have under way. A try that needs more than is left is suspended: it is no result, and goes
+    on under the same `run_id` with a larger budget. What a function uses is counted when it returns, so the
     functions under way may exceed a budget. `budget_usd` needs the price of every model. Everything is stored
     in `store`, by default the project's. With a `run_id`, repeating an evaluation that was interrupted goes
     on with it, and pays for nothing twice.

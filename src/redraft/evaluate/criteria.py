@@ -136,6 +136,8 @@ def _defaults(kind: str) -> tuple[QualityCriterion, ...]:
 
 def _criterion(criterion: Criterion, kind: str) -> QualityCriterion:
     if isinstance(criterion, QualityCriterion):
+        if criterion.evaluator == "function":
+            return described(criterion, criterion.evaluator_config.get("function"))
         if criterion.description or criterion.evaluator not in ("llm", "compare"):
             return criterion
         return replace(criterion, description=_description(criterion.name, kind))
@@ -234,11 +236,19 @@ def _function_check(function: Callable[..., Any]) -> QualityCriterion:
             "...`, or write QualityCriterion('is short', evaluator='function', evaluator_config={'function': "
             "lambda ...})."
         )
-    about = (inspect.getdoc(named) or "") if inspect.isroutine(named) else ""
+    criterion = QualityCriterion(name, evaluator="function", evaluator_config={"function": function})
+    return described(criterion, function)
+
+
+def described(criterion: QualityCriterion, function: Any) -> QualityCriterion:
+    """The criterion; without a description, the docstring of its function is the description."""
+    if criterion.description:
+        return criterion
+    while isinstance(function, partial):
+        function = cast("Any", function).func
+    about = (inspect.getdoc(function) or "") if inspect.isroutine(function) else ""
     about = _SAYS_WHETHER.sub("", " ".join(about.partition("\n\n")[0].split()), count=1)
-    return QualityCriterion(
-        name, about[:1].upper() + about[1:], evaluator="function", evaluator_config={"function": function}
-    )
+    return replace(criterion, description=about[:1].upper() + about[1:])
 
 
 def _description(name: str, kind: str) -> str:

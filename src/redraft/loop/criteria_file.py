@@ -16,8 +16,15 @@ from redraft._locks import check_regular
 from redraft._validation import nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError
-from redraft.evaluate.checks import with_class
-from redraft.evaluate.criteria import check_comparable, check_task_type, criteria_of, needs_model, recorded
+from redraft.evaluate.checks import function_of, with_class
+from redraft.evaluate.criteria import (
+    check_comparable,
+    check_task_type,
+    criteria_of,
+    described,
+    needs_model,
+    recorded,
+)
 from redraft.evaluate.evidence import sources_of
 from redraft.evaluate.panel import panel
 from redraft.text.yaml import KeyPath, dump_yaml, end_of_list, line_of, load_yaml
@@ -250,6 +257,8 @@ class CriteriaReader:
         try:
             criterion = with_class(QualityCriterion(**fields))
             try_out(criterion)
+            if criterion.evaluator == "function":
+                criterion = described(criterion, function_of(criterion))
         except ConfigError as error:
             key = _first_named(fields.get("evaluator_config", {}), str(error))
             self.fail(key_path if key is None else (*key_path, section, key), str(error))
