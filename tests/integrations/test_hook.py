@@ -372,6 +372,19 @@ def no_print(text):
 """
 
 
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("subject", ["diff", "files"])
+def test_the_module_of_a_criterion_is_not_judged_by_it(project, begins, subject):
+    name = f"own_{subject}_{begins}".lower()
+    (project / f"{name}_rules.py").write_text(NO_PRINT, "utf-8")
+    set_up(project, criteria=CHECKS.replace("house", name), settings=f"[hook]\nsubject = '{subject}'\n")
+    if begins:
+        begin()
+    assert stop() == ({}, "")
+    edit(project, "print(1)\n+print(1)\n")()
+    assert "No print() is left" in stop()[0]["reason"]
+
+
 def begin(session="s", **more):
     """Fire the start of a session; return the answer."""
     done = redraft(

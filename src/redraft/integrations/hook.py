@@ -86,8 +86,8 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     session = sessions.open(agent, event.session)
     if not session.is_under_way(event):
         session.begin_turn(event.turn)
-    changes = _subject(options, event, session)
-    unhooked = (UNHOOKED,) if session.calls_hook and not _calls_hook(agent, options, event.folder) else ()
+    changes = _subject(standard, event, session)
+    unhooked = (UNHOOKED,) if session.calls_hook and not _calls_hook(agent, event.folder) else ()
     changes = replace(changes, remarks=(*standard.remarks, *unhooked, *changes.remarks))
     texts = changes.texts
     digest = sha256(json.dumps([texts, changes.remarks]).encode()).hexdigest()
@@ -119,7 +119,7 @@ async def check_commit(folder: str) -> Verdict:
     """Judge what is staged for a commit in the work tree with `folder`; raises as `check_turn` does."""
     standard = Standard(Sessions(), for_agent=False)
     options = standard.options
-    tree = _work_tree(options, folder)
+    tree = _work_tree(standard, folder)
     if options.subject == "answer":
         raise ConfigError("A commit has no answer to judge; set `subject` in [hook] to 'diff' or 'files'.")
     changes = tree.staged_files() if options.subject == "files" else tree.staged_diff()
@@ -188,13 +188,14 @@ def _first(evaluation: ReflectionEvaluation) -> str:
     return " ".join(str(evaluation.issues[0] if evaluation.issues else "not good enough").split())
 
 
-def _subject(options: HookOptions, event: HookEvent, session: CodingSession) -> ChangedTexts:
+def _subject(standard: Standard, event: HookEvent, session: CodingSession) -> ChangedTexts:
     """Return the texts to judge by file name; the diff and the answer have none."""
+    options = standard.options
     if options.subject == "answer":
         if not event.answer.strip():
             raise ConfigError("The agent does not say what it answered, so `subject` can't be 'answer'.")
         return ChangedTexts({"": event.answer})
-    tree = _work_tree(options, event.folder)
+    tree = _work_tree(standard, event.folder)
     return tree.files(session.baseline) if options.subject == "files" else tree.diff(session.baseline)
 
 
@@ -202,13 +203,15 @@ def _joined(texts: Mapping[str, str]) -> str:
     return "\n".join(f"{name}\n{text}" if name else text for name, text in texts.items())
 
 
-def _work_tree(options: HookOptions, where: str) -> WorkTree:
-    """Return the project's files, without what Redraft itself writes, its settings and the criteria.
+def _work_tree(standard: Standard, where: str) -> WorkTree:
+    """Return the project's files, without those that Redraft itself writes and those of the criteria.
 
     `where` is the folder in which an agent works; its work tree need not be the one with the settings.
     """
-    settings, folder = load_settings(), project_folder()
-    own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE)
+    settings, folder, options = load_settings(), project_folder(), standard.options
+    files = standard.files
+    compiled = {str(Path(name).parent / "__pycache__") for name in files}  # when the criteria are read
+    own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE, *files, *compiled)
     # git refuses to leave out what is outside of the repository.
     inside = [name for one in own if one and (name := _name_inside(folder, one))]
     return WorkTree(_place(where), options.paths, inside)
@@ -258,6 +261,15 @@ class Standard:
     def options(self) -> HookOptions:
         """The table `[hook]`."""
         return HookOptions.load() if self._applied is None else HookOptions(**self._applied.options)
+
+    @property
+    def files(self) -> Collection[str]:
+        """The files of the criteria, the modules and the tests that they name; none if they can't be read."""
+        if self._accepted is not None:
+            return self._accepted.files.keys()
+        with suppress(ConfigError):  # the check says so
+            return Accepted.now(asdict(self.options), _criteria(self.options), self._project).files.keys()
+        return ()
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -388,7 +400,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     session.ended = False
     if event.forgot:
         sessions.actions.forget(session.key)
-    tree = _work_tree(options, event.folder)
+    tree = _work_tree(standard, event.folder)
     if event.forgot:
         session.advice.clear()
     if MEND in event.prompt:  # an agent may pass a critique on as a prompt; it is none of the person's
@@ -398,7 +410,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     begins = session.baseline is None or session.baseline.folder not in {"", str(tree.folder)}
     if begins and options.subject != "answer":
         session.baseline = tree.baseline()
-    session.calls_hook = session.calls_hook or _calls_hook(agent, options, event.folder)
+    session.calls_hook = session.calls_hook or _calls_hook(agent, event.folder)
     checked = ""
     with suppress(ConfigError):  # the check at the end of the turn says so
         if event.forgot or not session.knows_criteria:
@@ -447,9 +459,9 @@ def _begun(sessions: Sessions) -> tuple[Standard, str]:
     return Standard(sessions, for_agent=True), note
 
 
-def _calls_hook(agent: str, options: HookOptions, where: str) -> bool:
+def _calls_hook(agent: str, where: str) -> bool:
     """Return whether the agent's configuration in the work tree calls the hook at the end of a turn."""
-    path = _work_tree(options, where).folder / AGENTS[agent].file
+    path = _place(where) / AGENTS[agent].file
     with suppress(OSError):
         if check_regular(path):
             return f"hook stop {agent}" in path.read_text("utf-8", "replace")
