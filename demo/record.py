@@ -7,7 +7,7 @@ Takes about a minute. Run it after a change to a prompt or to a task of the demo
 
 import sys
 
-from redraft import demo
+from redraft.demo import cli as demo
 from redraft.loop.cli import Runner
 from redraft.models.local import LocalModel
 from redraft.models.testing import Cassette

@@ -29,7 +29,7 @@ BY_THE_BUILDER = [".gitignore", "PKG-INFO"]
 
 NEEDED = [
     "py.typed",
-    "demo_replies.jsonl",
+    "demo/replies.jsonl",
     "models/minilm/vocab.txt",
     "sandbox/trealla/trealla.wasm",
     "web/static/redraft.css",

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import redraft as library
-from redraft import ModelError, ReflectionPattern, demo, demo_tasks
-from redraft.demo import RECORDING, YOUR_TURN, Metered, Stage
-from redraft.demo_tasks import ORDER_FIELDS, PRIMES_LISTED, TITLE_CASE_CALLS, date_check, query_check, rows_of
+from redraft import ModelError, ReflectionPattern
+from redraft.demo import cli as demo
+from redraft.demo import tasks
+from redraft.demo.cli import RECORDING, YOUR_TURN, Metered, Stage
+from redraft.demo.tasks import ORDER_FIELDS, PRIMES_LISTED, TITLE_CASE_CALLS, date_check, query_check, rows_of
 from redraft.errors import SandboxForbiddenError
 from redraft.loop.cli import Runner
 from redraft.models.names import KnownModel, model_of
@@ -100,7 +102,7 @@ def test_a_check_compares_every_value(check, draft, score):
 )
 def test_a_query_only_reads_within_limits(query, tmp_path):
     with pytest.raises(sqlite3.Error):
-        rows_of(query.format(path=tmp_path / "other.db"), demo_tasks.ROWS[0])
+        rows_of(query.format(path=tmp_path / "other.db"), tasks.ROWS[0])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,8 +225,8 @@ def test_the_readme_counts_the_acts():
 @pytest.fixture
 def _no_weights(monkeypatch):
     missing = [KnownModel("local:qwen2.5-coder-0.5b", False, "no weights")]
-    monkeypatch.setattr("redraft.demo.known_models", lambda: missing)
-    monkeypatch.setattr("redraft.demo.acts", lambda _stage, runs_code: iter(()))
+    monkeypatch.setattr("redraft.demo.cli.known_models", lambda: missing)
+    monkeypatch.setattr("redraft.demo.cli.acts", lambda _stage, runs_code: iter(()))
 
 
 @pytest.mark.usefixtures("_no_weights")
@@ -297,10 +299,10 @@ def test_a_missing_sandbox_is_said_before_anything(monkeypatch):
     def refuse(*, programs):
         raise SandboxForbiddenError("There is no jail here.")
 
-    monkeypatch.setattr("redraft.demo.check_jail", refuse)
+    monkeypatch.setattr("redraft.demo.cli.check_jail", refuse)
     model = script(monkeypatch, "loaded", *ALL_RIGHT)
     told = []
-    monkeypatch.setattr("redraft.demo.load", lambda _stage: told.append(len(model.requests)))
+    monkeypatch.setattr("redraft.demo.cli.load", lambda _stage: told.append(len(model.requests)))
     model._answer = lambda _request: "x"
     result = redraft("demo", "-m", "any:model", "--no-keep")
     assert result.exit_code == 0, result.stderr
@@ -365,9 +367,9 @@ def test_a_process_that_ends_before_the_kill_leaves_nothing_to_pay(monkeypatch):
 
 def test_with_the_real_model(monkeypatch):
     needs.local_model()
-    monkeypatch.setattr("redraft.demo.acts", lambda stage, runs_code: iter([demo.requirement(stage)]))
-    monkeypatch.setattr("redraft.demo.REVISIONS", 0)
-    monkeypatch.setattr("redraft.demo.SECONDS", 600.0)
+    monkeypatch.setattr("redraft.demo.cli.acts", lambda stage, runs_code: iter([demo.requirement(stage)]))
+    monkeypatch.setattr("redraft.demo.cli.REVISIONS", 0)
+    monkeypatch.setattr("redraft.demo.cli.SECONDS", 600.0)
     result = redraft("demo", "--json")
     assert result.exit_code == 0, result.stderr
     without, told = document(result)["acts"][0]["runs"]

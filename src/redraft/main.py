@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 FIRST = {
-    "demo": ("redraft.demo", "Show Redraft at work, offline."),
+    "demo": ("redraft.demo.cli", "Show Redraft at work, offline."),
     "check": ("redraft.loop.cli", "Judge a draft by criteria."),
     "revise": ("redraft.loop.cli", "Revise a draft until its criteria are met."),
     "runs": ("redraft.history.cli", "List runs and workflows, newest first."),

@@ -170,7 +170,7 @@ def test_events_are_lines_of_json(revised, project, words):
 
 
 def test_all_runs_of_a_demo_go_into_one_file(project, monkeypatch):
-    monkeypatch.setattr("redraft.demo.REVISIONS", 0)
+    monkeypatch.setattr("redraft.demo.cli.REVISIONS", 0)
     script(monkeypatch, "loaded", *["x"] * 7)
     assert redraft("demo", "-m", "any:model", "--events", "e.jsonl").exit_code == 0
     events = [json.loads(line) for line in (project / "e.jsonl").read_text().splitlines()]

@@ -46,9 +46,10 @@ def document(result):
     return found
 
 
-MODULES = "loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo"
+MODULES = "loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo.cli"
 NAMED = [
-    f"redraft.{place}.model_of" for place in ("loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo")
+    f"redraft.{place}.model_of"
+    for place in ("loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo.cli")
 ]
 """Where commands look a model up by its name."""
 

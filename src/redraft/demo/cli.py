@@ -1,4 +1,4 @@
-"""`redraft demo`: five acts with a small local model, or with a recording of it."""
+"""`redraft demo`: the command, the acts, and what they print."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._texts import as_text, counted, shortened
-from redraft.demo_tasks import (
+from redraft.demo.tasks import (
     DATE_FORM,
     MEETING,
     ORDER,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from redraft.protocols import Advisor, ChatModel, ChatReply, ChatRequest
 
 
-RECORDING = Path(__file__).with_name("demo_replies.jsonl")
+RECORDING = Path(__file__).with_name("replies.jsonl")
 """Replies of the offline model in the five acts, recorded by `demo/record.py`."""
 REVISIONS = 3
 SECONDS = 60.0
@@ -235,7 +235,7 @@ def lesson(stage: Stage) -> Act:
 
 LAST_CALL = 3
 """The call in which the process is killed."""
-CHILD = "import sys; from redraft.demo import run_until_killed; run_until_killed(*sys.argv[1:])"
+CHILD = "import sys; from redraft.demo.cli import run_until_killed; run_until_killed(*sys.argv[1:])"
 
 
 async def act_5(model: ChatModel, journal: str, pattern: ReflectionPattern) -> ReflectionResult:

@@ -103,6 +103,11 @@ ROWS = (
 READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 
 
+def allowed(action: int, *_names: str | None) -> int:
+    """Let a query read, and do nothing else."""
+    return sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
+
+
 def query_check(right: str) -> QualityCriterion:
     """The query finds in both databases what the right one finds; the database's own error is the reason."""
     expected = [rows_of(right, rows) for rows in ROWS]
@@ -123,9 +128,7 @@ def rows_of(query: str, rows: str) -> list[tuple[Any, ...]]:
     try:
         database.executescript(TABLE + rows)
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
-        database.set_authorizer(
-            lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
-        )
+        database.set_authorizer(allowed)
         database.set_progress_handler(lambda: 1, 1_000_000)
         return sorted(database.execute(query).fetchall(), key=repr)
     finally:
