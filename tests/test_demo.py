@@ -356,13 +356,26 @@ def test_what_a_killed_process_paid_for_is_not_paid_again(monkeypatch):
     assert len(set(asked)) == 4
 
 
-def test_a_process_that_ends_before_the_kill_leaves_nothing_to_pay(monkeypatch):
+@pytest.mark.parametrize("texts", [["31, 37, 41, 43, 47"], ["31, 37", "31, 37, 41, 43, 47"]])
+def test_a_process_that_ends_before_the_kill_leaves_nothing_to_pay(monkeypatch, texts):
     with serving(monkeypatch) as server:
-        server.answers = [(200, {}, completion("31, 37, 41, 43, 47"))]
+        server.answers = [(200, {}, completion(text)) for text in texts]
         act = demo.killed(served_stage(monkeypatch))
-    assert act.counts == {"answers": 1, "replayed": 1, "made": 0, "tokens_paid_twice": 0}
+    calls = len(texts)
+    assert act.counts == {"answers": calls, "replayed": calls, "made": 0, "tokens_paid_twice": 0}
     assert act.happened[0].endswith("ended by itself.")
-    assert len(server.asked) == 1
+    assert len(server.asked) == calls
+
+
+def test_a_process_that_fails_leaves_the_answers_it_had(monkeypatch):
+    with serving(monkeypatch) as server:
+        refused = {"error": {"message": "no such model", "type": "invalid_request_error", "code": 404}}
+        server.answers = [(200, {}, completion("31")), (404, {}, refused)]
+        server.answers += [(200, {}, completion("31, 37, 41, 43, 47"))]
+        act = demo.killed(served_stage(monkeypatch))
+    assert act.counts["tokens_paid_twice"] == 0
+    assert (act.counts["replayed"], act.counts["made"]) == (1, 1)
+    assert act.happened[0].endswith("ended by itself.")
 
 
 def test_with_the_real_model(monkeypatch):

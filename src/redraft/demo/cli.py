@@ -150,7 +150,7 @@ def demo(
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One run of an act: what was asked, and its result. A `label` distinguishes runs of the same task."""
+    """One run of an act: what was asked, and its result. Its `label` is printed above the versions."""
 
     task: str
     result: ReflectionResult
@@ -214,7 +214,7 @@ def lesson(stage: Stage) -> Act:
     off.
     """
     question = "What is the highest price of an article?"
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
 
         def play(question: str, right: str) -> Scene:
             lessons = Lessons(folder, agent="demo", store=False, auto=False)
@@ -249,31 +249,31 @@ async def act_5(model: ChatModel, journal: str, pattern: ReflectionPattern) -> R
 
 
 def run_until_killed(journal: str, source: str) -> None:
-    """Run act 5 in the child process, and report to the parent how many answers and tokens it has."""
+    """Run act 5 in the child process, and report to the parent how many calls began, and their tokens."""
     model = Metered(open_model(source))
 
-    def report() -> None:
-        sys.stdout.write(f"{model.used.requests} {model.used.total_tokens}\n")
+    def report(calls: int) -> None:
+        sys.stdout.write(f"{calls} {model.used.total_tokens}\n")
         sys.stdout.flush()
 
     async def ask(request: ChatRequest, /) -> ChatReply:
-        report()
-        is_last = model.used.requests == LAST_CALL - 1
+        call = model.used.requests + 1
+        report(call)
         reply = await model(request)
-        if is_last:
+        if call == LAST_CALL:
             await asyncio.Event().wait()  # the process is killed before this answer gets into the journal
         return reply
 
     ask.is_recorded = True  # pyright: ignore[reportFunctionMemberAccess] (see `Metered`)
     run_async(act_5(ask, journal, pattern_of(PRIMES_LISTED)))
-    report()
+    report(model.used.requests)
 
 
 def killed(stage: Stage) -> Act:
     """A child process begins a run and is killed; this process resumes it from the journal."""
     with TemporaryDirectory() as folder:
         journal = str(Path(folder, "runs.db"))
-        answers, tokens, was_killed = begin_and_kill(journal, stage)
+        begun, tokens, status = begin_and_kill(journal, stage)
         before = stage.model.used
         progress = stage.progress("act 5")
         with listening(progress, stage.events) as listener, progress:
@@ -281,7 +281,8 @@ def killed(stage: Stage) -> Act:
     after, total = stage.model.used, result.token_usage
     made, paid = after.requests - before.requests, after.total_tokens - before.total_tokens
     replayed, twice = total.requests - made, tokens + paid - total.total_tokens
-    end = f"killed (SIGKILL) in call {answers + 1}" if was_killed else "ended by itself"
+    end = f"killed (SIGKILL) in call {begun}" if status == -signal.SIGKILL else "ended by itself"
+    answers = begun if status == 0 else max(0, begun - 1)  # a call under way was cut off
     happened = (
         f"Child process: {counted(answers, 'answer')}, {tokens} tokens; {end}.",
         f"This process: {counted(replayed, 'answer')} replayed, {counted(made, 'call')} made, {paid} tokens.",
@@ -292,9 +293,9 @@ def killed(stage: Stage) -> Act:
     return Act(5, "Killed, and resumed", (Scene(PRIMES, result),), happened, counts, shows_issues=False)
 
 
-def begin_and_kill(journal: str, stage: Stage) -> tuple[int, int, bool]:
-    """Kill a child process in its last call; its answers and tokens before, and whether it was killed."""
-    answers = tokens = 0
+def begin_and_kill(journal: str, stage: Stage) -> tuple[int, int, int]:
+    """Kill a child process in its last call; the calls that began, tokens before, and how it ended."""
+    begun = tokens = 0
     command = (sys.executable, "-c", CHILD, journal, stage.source)
     progress = stage.progress("act 5, child")
     with progress, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:  # noqa: S603 (this very program)
@@ -302,13 +303,15 @@ def begin_and_kill(journal: str, stage: Stage) -> tuple[int, int, bool]:
         timer.start()
         try:
             for line in child.stdout or ():
-                answers, tokens = map(int, line.split())
-                if answers == LAST_CALL - 1:
+                begun, tokens = map(int, line.split())
+                if begun == LAST_CALL:
                     break
+            else:
+                child.wait()  # it ended by itself
         finally:
             timer.cancel()
             child.kill()
-    return answers, tokens, child.returncode == -signal.SIGKILL
+    return begun, tokens, child.returncode
 
 
 # --- the model, and a run of it -----------------------------------------------------------------------------
