@@ -125,7 +125,7 @@ class Decorator(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> ReflectedFunction[P, R]: ...
 
 
-class Reflected(Generic[P, R]):
+class ReflectedCallable(Generic[P, R]):
     """A decorated function, which `run` calls for the whole result. Subclasses define a plain call."""
 
     def __init__(
@@ -292,7 +292,7 @@ class Reflected(Generic[P, R]):
         return "\n".join([what, *values])
 
 
-class ReflectedFunction(Reflected[P, R]):
+class ReflectedFunction(ReflectedCallable[P, R]):
     """A decorated function: call it for the best output, or `run` it for the whole result."""
 
     def __get__(self, instance: object, owner: type | None = None) -> ReflectedFunction[..., R]:
@@ -304,7 +304,7 @@ class ReflectedFunction(Reflected[P, R]):
         return run_sync(self._best_output(args, kwargs))
 
 
-class ReflectedCoroutineFunction(Reflected[P, R]):
+class ReflectedCoroutineFunction(ReflectedCallable[P, R]):
     """A decorated `async def`: await a call for the best output, or `run` it for the whole result."""
 
     def __get__(self, instance: object, owner: type | None = None) -> ReflectedCoroutineFunction[..., R]:
