@@ -114,7 +114,7 @@ def reflected(
 
 
 class Decorator(Protocol):
-    """What `reflected` returns: it decorates a function, and keeps whether calls are awaited."""
+    """The decorator that `reflected` returns; an `async def` stays one for its callers."""
 
     @overload
     def __call__(  # pyright: ignore[reportOverlappingOverload] (an awaitable, the first match, is also an R)
@@ -126,7 +126,7 @@ class Decorator(Protocol):
 
 
 class ReflectedCallable(Generic[P, R]):
-    """A decorated function, which `run` calls for the whole result. Subclasses define a plain call."""
+    """A decorated function: `run` calls it for the whole result, and subclasses define a plain call."""
 
     def __init__(
         self,
