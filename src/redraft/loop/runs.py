@@ -340,14 +340,17 @@ class StoredRun:
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each criterion, if they differ; else empty."""
-        weights = {one["name"]: one.get("weight", 1.0) for one in self.record.options.get("criteria", ())}
+        weights = {
+            criterion["name"]: criterion.get("weight", 1.0)
+            for criterion in self.record.options.get("criteria", ())
+        }
         return weights if len(set(weights.values())) > 1 else {}
 
     @property
     def gates(self) -> frozenset[str]:
         """The names of the criteria that are gates."""
         criteria = self.record.options.get("criteria", ())
-        return frozenset(one["name"] for one in criteria if one.get("gate"))
+        return frozenset(criterion["name"] for criterion in criteria if criterion.get("gate"))
 
     @property
     def criteria(self) -> tuple[str, ...]:

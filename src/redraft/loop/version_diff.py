@@ -94,8 +94,10 @@ def _is_gone(issue: Issue, older: ReflectionEvaluation, newer: ReflectionEvaluat
     before, after = older.criteria_scores.get(name or ""), newer.criteria_scores.get(name or "")
     if before is None or after is None or after > before:
         return True
-    messages = [[each for each in one.issues if each.criterion == name] for one in (older, newer)]
-    return any(len(each) != 1 or each[0].number is not None or each[0].path for each in messages)
+    issues = [
+        [other for other in evaluation.issues if other.criterion == name] for evaluation in (older, newer)
+    ]
+    return any(len(same) != 1 or same[0].number is not None or same[0].path for same in issues)
 
 
 def _is_among(issue: Issue, others: tuple[Issue, ...]) -> bool:
