@@ -6,7 +6,7 @@ import json
 import pytest
 
 from redraft import ScriptedModel
-from redraft.proposals.drafts import drafted_by, drafts_of_task
+from redraft.proposals.drafts import drafts_of_model, drafts_of_task
 from redraft.proposals.proposals import RecurringFailure
 from support.recurring import dated, samples
 
@@ -50,7 +50,7 @@ def drafted(reply, **choices):
         return reply if isinstance(reply, str) else json.dumps(reply)
 
     failure = RecurringFailure("The date.", bad, good, ("Wrong form.",))
-    return asyncio.run(drafted_by(ScriptedModel(answer), failure, **choices)), asked, bad, good
+    return asyncio.run(drafts_of_model(ScriptedModel(answer), failure, **choices)), asked, bad, good
 
 
 def test_a_model_is_shown_one_half_of_the_runs_as_data():

@@ -46,7 +46,7 @@ def advice_of(
     stated: Sequence[str] = (),
     task: str = "",
 ) -> list[Advice]:
-    """Return lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
+    """Lessons, rules and playbooks as advice of at most `max_tokens` in total, best first.
 
     Facts among the lessons come before all advice, as many as fit into half of the tokens; a fact that only
     repeats a requirement or a stated sentence is left out. Lessons that earlier runs disobeyed come before

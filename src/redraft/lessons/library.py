@@ -43,7 +43,7 @@ from redraft.lessons.rules import Rules
 from redraft.memory.effects import payoff_of
 from redraft.memory.safety import Cleaner
 from redraft.models.embed import embedder_of
-from redraft.proposals.drafts import drafted_by
+from redraft.proposals.drafts import drafts_of_model
 from redraft.proposals.proposals import PROPOSED, from_data, to_data
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record, intact, listed
@@ -562,7 +562,7 @@ class LessonLibrary:
         proposals: list[Proposal] = []
 
         async def draft(failure: RecurringFailure) -> Sequence[QualityCriterion]:
-            return () if model is None else (await drafted_by(model, failure)).checks
+            return () if model is None else (await drafts_of_model(model, failure)).checks
 
         seen: set[str] = set()
         for agent in await self._agents():

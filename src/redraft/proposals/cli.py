@@ -1,4 +1,4 @@
-"""`redraft criteria`: draft criteria from a task and from good and bad examples; how proposals are shown."""
+"""`redraft criteria`: draft criteria from a task and from good and bad examples, and render proposals."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from redraft._texts import as_text, counted, shortened
 from redraft.errors import ConfigError
 from redraft.loop.criteria_file import add_criteria
 from redraft.models.names import model_of
-from redraft.proposals.drafts import drafted_by, drafts_of_task
-from redraft.proposals.proposals import Proposal, RecurringFailure, as_python, proposals_for, tried
+from redraft.proposals.drafts import drafts_of_model, drafts_of_task
+from redraft.proposals.proposals import Proposal, RecurringFailure, as_python, proposals_for, trial_of
 from redraft.proposals.separation import Sample
 from redraft.settings import load_settings, project_folder
 from redraft.terminal import options
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("output", "answer", "text", "reference", "expected", "target")
 TASKS = ("task", "input", "prompt", "question", "query")
-"""The columns of a row that may hold an output, and the task that it answers."""
+"""The columns of a row with an output, and with the task that it answers."""
 LONGEST_EXAMPLE = 100
 
 criteria = command_group(default="propose", help="Draft criteria from a task and from examples.")
@@ -46,7 +46,7 @@ criteria = command_group(default="propose", help="Draft criteria from a task and
 @criteria.callback()
 def _group() -> None:
     """Draft criteria from a task and from examples, checks before judges."""
-    # Without a callback, Typer makes the only command the group itself.
+    # Without a callback, Typer would replace the group by its only command.
 
 
 @criteria.command()
@@ -95,73 +95,75 @@ async def propose(
         samples_in(good or (), task),
         (task,) if task else (),
     )
-    found = await proposals_of_examples(failure, task, drafter)
+    proposals = await proposals_of_examples(failure, task, drafter)
     if as_json:
-        emit_json({"criteria": [withheld(one.document()) for one in found]})
+        emit_json({"criteria": [withheld(proposal.document()) for proposal in proposals]})
     elif python:
-        emit(as_python([one.criterion for one in found]))
+        emit(as_python([proposal.criterion for proposal in proposals]))
     else:
-        CalmConsole().show(proposals_view(found) if found else Text(nothing_found(failure, drafter)))
-    if write is not None and found:
-        if yes or confirm(f"Append {'it' if len(found) == 1 else 'all of them'} to {visible(str(write))}?"):
-            added = add_criteria(write, [one.criterion for one in found])
-            CalmConsole(stderr=True).say(written(write, [one.name for one in added]))
+        CalmConsole().show(proposals_view(proposals) if proposals else Text(nothing_found(failure, drafter)))
+    if write is not None and proposals:
+        if yes or confirm(
+            f"Append {'it' if len(proposals) == 1 else 'all of them'} to {visible(str(write))}?"
+        ):
+            added = add_criteria(write, [proposal.criterion for proposal in proposals])
+            CalmConsole(stderr=True).say(written(write, [criterion.name for criterion in added]))
         else:
             CalmConsole(stderr=True).say("Nothing was written.")
 
 
 def nothing_found(failure: RecurringFailure, drafter: ChatModel | None) -> str:
-    """Say that nothing is proposed, and what may help."""
+    """A message that nothing is proposed, and what may help."""
     tried_on = "" if not failure.bad else " No check refuses bad outputs and passes all good ones."
     hint = "" if drafter else " --model has a model draft, too, also questions for a judge."
     return f"No criterion is proposed.{tried_on}{hint}"
 
 
 def written(path: Path, names: Sequence[str]) -> str:
-    """Say what was written into a criteria file."""
+    """A message on the criteria written into a file."""
     if not names:
         return f"{visible(str(path))} checks that already; nothing was written."
-    listed = "; ".join(visible(one) for one in names)
+    listed = "; ".join(visible(name) for name in names)
     return f"Written into {visible(str(path))}: {listed}."
 
 
 async def proposals_of_examples(
     failure: RecurringFailure, task: str, model: ChatModel | None = None
 ) -> list[Proposal]:
-    """Return criteria from a task and from examples: checks first, then what only a model can judge.
+    """Criteria from a task and from examples: checks first, then questions for a judge.
 
-    What refuses a good example is left out.
+    Criteria that refuse a good example are left out.
     """
-    found: dict[str, Proposal] = {}
+    proposals: dict[str, Proposal] = {}
     for criterion in drafts_of_task(task):
-        trial = await tried(criterion, failure.bad, failure.good)
+        trial = await trial_of(criterion, failure.bad, failure.good)
         if not trial.refused and not trial.unknown:
-            one = Proposal(criterion, trial, drafter="task")
-            found.setdefault(one.id, one)
-    drafts = None if model is None else await drafted_by(model, failure, task=task, questions=True)
+            proposal = Proposal(criterion, trial, drafter="task")
+            proposals.setdefault(proposal.id, proposal)
+    drafts = None if model is None else await drafts_of_model(model, failure, task=task, questions=True)
     checks = () if drafts is None else drafts.checks
     if failure.bad:
-        for one in await proposals_for(failure, checks, few=True):
-            found.setdefault(one.id, one)
+        for proposal in await proposals_for(failure, checks, few=True):
+            proposals.setdefault(proposal.id, proposal)
     else:
         for criterion in checks:
-            one = Proposal(criterion, await tried(criterion, (), failure.good), drafter="model")
-            if not one.trial.refused and not one.trial.unknown:
-                found.setdefault(one.id, one)
+            proposal = Proposal(criterion, await trial_of(criterion, (), failure.good), drafter="model")
+            if not proposal.trial.refused and not proposal.trial.unknown:
+                proposals.setdefault(proposal.id, proposal)
     for criterion in () if drafts is None else drafts.questions:
-        trial = await tried(criterion, failure.bad[:JUDGED], failure.good[:JUDGED], model=model)
+        trial = await trial_of(criterion, failure.bad[:JUDGED], failure.good[:JUDGED], model=model)
         if not trial.refused:
-            one = Proposal(criterion, trial, drafter="model")
-            found.setdefault(one.id, one)
-    return list(found.values())
+            proposal = Proposal(criterion, trial, drafter="model")
+            proposals.setdefault(proposal.id, proposal)
+    return list(proposals.values())
 
 
 JUDGED = 5
-"""Outputs of each side on which a question for a judge is tried, each of which takes a call."""
+"""Maximum outputs of each side on which a question for a judge is tried; each takes a call."""
 
 
 def project_criteria() -> Path:
-    """Return the criteria file of the project: that of `[hook]` in its settings, else criteria.yaml."""
+    """The criteria file of the project: that of `[hook]` in its settings, else criteria.yaml."""
     path = project_folder() / str(load_settings().hook.get("criteria", "criteria.yaml"))
     return Path(os.path.relpath(path))
 
@@ -170,7 +172,7 @@ def project_criteria() -> Path:
 
 
 def samples_in(files: Sequence[str], task: str = "") -> list[Sample]:
-    """Return the outputs in files: each row of a CSV or JSON-lines file, and any other file as a whole.
+    """The outputs in files: each row of a CSV or JSON-lines file, and any other file as a whole.
 
     Raises `ConfigError` with the place of a row without an output.
     """
@@ -182,49 +184,51 @@ def samples_in(files: Sequence[str], task: str = "") -> list[Sample]:
             continue
         for number, row in enumerate(rows_of(text, file), 1):
             place = f"{file}, row {number}"
-            output, asked = (
+            output, row_task = (
                 _parts(cast("Mapping[str, Any]", row), place) if isinstance(row, dict) else (row, "")
             )
-            samples.append(Sample(output, place, asked or task))
+            samples.append(Sample(output, place, row_task or task))
     return samples
 
 
 def _output(text: str) -> Any:
     try:
         return load_json(text)
-    except (ValueError, RecursionError):  # a bad example may be no JSON
+    except (ValueError, RecursionError):  # a bad example may not be JSON
         return text
 
 
 def _parts(row: Mapping[str, Any], place: str) -> tuple[Any, str]:
-    """Return the output in a row and its task, which may be missing."""
+    """The output in a row and its task, which may be missing."""
     outputs = [name for name in OUTPUTS if row.get(name) not in (None, "")]
     if len(outputs) != 1:
         which = (
             f"both {outputs[0]!r} and {outputs[1]!r} may be the output" if outputs else "there is no output"
         )
         raise ConfigError(f"{place}: {which}; expected one of the columns {', '.join(OUTPUTS)}.")
-    asked = next((as_text(row[name]) for name in TASKS if row.get(name)), "")
-    return row[outputs[0]], asked
+    task = next((as_text(row[name]) for name in TASKS if row.get(name)), "")
+    return row[outputs[0]], task
 
 
-# --- what is printed ---------------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------------------
 
 
 def proposals_view(proposals: Sequence[Proposal]) -> RenderableType:
-    """Render proposals: a table of what each would have done, then why, with an example of each kind."""
+    """Render proposals: a table of their results, then the reasons, with an example of each kind."""
     rows = [
         {
-            "id": one.id,
-            "check": visible(one.says),
-            "caught": _counted(one.trial.caught, one.trial.bad, one.trial.caught_share),
-            "wrongly refused": _counted(one.trial.refused, one.trial.good, one.trial.refused_share),
+            "id": proposal.id,
+            "check": visible(proposal.says),
+            "caught": _counted(proposal.trial.caught, proposal.trial.bad, proposal.trial.caught_share),
+            "wrongly refused": _counted(
+                proposal.trial.refused, proposal.trial.good, proposal.trial.refused_share
+            ),
         }
-        for one in proposals
+        for proposal in proposals
     ]
     parts: list[RenderableType] = [PlainTable(rows, wrap=("id", "check"))]
-    for one in proposals:
-        parts += ["", Text.assemble((one.id, "bold"), f"  {visible(one.says)}"), _details(one)]
+    for proposal in proposals:
+        parts += ["", Text.assemble((proposal.id, "bold"), f"  {visible(proposal.says)}"), _details(proposal)]
     return Group(*parts)
 
 
@@ -235,9 +239,9 @@ def _counted(count: int, of: int, share: Effect | None) -> str:
     return f"{count} of {of}{figures}"
 
 
-def _details(one: Proposal) -> RenderableType:
-    """Render why a check is proposed, and examples; texts of runs are quoted."""
-    trial, held_out = one.trial, one.trial.held_out
+def _details(proposal: Proposal) -> RenderableType:
+    """Render the reasons for a check, and examples; texts of runs are quoted."""
+    trial, held_out = proposal.trial, proposal.trial.held_out
     table = bare_table()
     table.show_header = False
     table.add_column(no_wrap=True, style=QUIET)
@@ -247,11 +251,15 @@ def _details(one: Proposal) -> RenderableType:
         return visible(repr(shortened(withheld(text), LONGEST_EXAMPLE)))
 
     lines: list[tuple[str, str, str]] = []
-    if one.failure:
-        lines.append(("failed", f"in {counted(trial.bad_runs, 'run')}, such as {quoted(one.failure)}", ""))
-    if one.lessons:
-        told = f"; told in vain in {counted(one.told, 'run')}" if one.told else ""
-        lines.append(("lessons", visible(f"{', '.join(one.lessons)}{told}"), ""))
+    if proposal.failure:
+        lines.append(
+            ("failed", f"in {counted(trial.bad_runs, 'run')}, such as {quoted(proposal.failure)}", "")
+        )
+    if proposal.lessons:
+        in_vain = (
+            f"; told in vain in {counted(proposal.advised_runs, 'run')}" if proposal.advised_runs else ""
+        )
+        lines.append(("lessons", visible(f"{', '.join(proposal.lessons)}{in_vain}"), ""))
     if held_out is not None:
         caught = f"caught {held_out.caught} of {held_out.bad}"
         refused = f"wrongly refused {held_out.refused} of {held_out.good}"

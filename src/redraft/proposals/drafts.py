@@ -1,4 +1,4 @@
-"""Drafts: checks from what a task says, by rule, and checks and questions from a model."""
+"""Drafts: checks from the words of a task, by rule, and checks and questions from a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redraft.errors import ConfigError, OutputError
 from redraft.evaluate.ask import ask
 from redraft.evaluate.criteria import LONGEST_NAME
 from redraft.memory.safety import memory_redactor
-from redraft.proposals.proposals import RecurringFailure, criterion_of, declared, is_harmless
+from redraft.proposals.proposals import RecurringFailure, criterion_of, is_harmless, parse_check
 from redraft.proposals.separation import CheckDraft, Sample, halves, phrase_pattern
 from redraft.proposals.vocabulary import NUMBER_WORDS, SIGNS, has_keys, language_pattern
 from redraft.protocols import Message
@@ -73,47 +73,49 @@ _IN_LANGUAGE = re.compile(
 
 
 def drafts_of_task(task: str) -> list[QualityCriterion]:
-    """Return the checks that a task asks for in so many words, each once."""
-    found: dict[str, QualityCriterion] = {}
+    """The distinct checks that a task asks for explicitly."""
+    criteria: dict[str, QualityCriterion] = {}
     for draft in _of_task(task):
         try:
             criterion = criterion_of(draft)
         except ConfigError:  # such as a limit of 0 words
             continue
         if criterion is not None:
-            found.setdefault(criterion.name, criterion)
-    return list(found.values())
+            criteria.setdefault(criterion.name, criterion)
+    return list(criteria.values())
 
 
 def _of_task(task: str) -> Iterator[CheckDraft]:
     if keys := _KEYS.search(task):
-        names = [one for one in re.findall(r"[A-Za-z_]\w*", keys[1]) if one.casefold() != "and"]
+        names = [name for name in re.findall(r"[A-Za-z_]\w*", keys[1]) if name.casefold() != "and"]
         names = list(dict.fromkeys(names))
         config = {"schema": {"type": "object", "required": names}}
         yield CheckDraft("", "schema", config, 0, says=has_keys(names), quotes=tuple(names))
     elif _JSON.search(task):
         yield _draft("schema", {"schema": {"type": "object"}})
-    for one in _LIMIT.finditer(task):
-        yield from _limit(one)
+    for match in _LIMIT.finditer(task):
+        yield from _limit(match)
     for pattern, where in ((_BEGINS, r"^\s*{}"), (_ENDS, r"{}\s*$")):
-        for one in pattern.finditer(task):
-            yield _draft("regex", {"pattern": where.format(re.escape(one[1]).replace(r"\ ", " "))}, one[1])
-    for one in _NEVER.finditer(task):
-        for quoted in re.findall(_QUOTE, one[1]):
+        for match in pattern.finditer(task):
+            yield _draft(
+                "regex", {"pattern": where.format(re.escape(match[1]).replace(r"\ ", " "))}, match[1]
+            )
+    for match in _NEVER.finditer(task):
+        for quoted in re.findall(_QUOTE, match[1]):
             yield _draft("regex", {**phrase_pattern(quoted), "must_match": False}, quoted)
-    for one in _MUST.finditer(task):
-        for quoted in re.findall(_QUOTE, one[1]):
+    for match in _MUST.finditer(task):
+        for quoted in re.findall(_QUOTE, match[1]):
             yield _draft("regex", phrase_pattern(quoted), quoted)
-    if one := _ONE_OF.search(task):
-        options = ["yes", "no"] if one[0].casefold().endswith("yes or no") else re.findall(_QUOTE, one[0])
+    if match := _ONE_OF.search(task):
+        options = ["yes", "no"] if match[0].casefold().endswith("yes or no") else re.findall(_QUOTE, match[0])
         if len(options) > 1:
             pattern = rf"^\s*(?:{'|'.join(map(re.escape, options))})\s*$"
             yield _draft("regex", {"pattern": pattern, "flags": "i"}, *options)
     if _DATE.search(task):
         yield _draft("regex", {"pattern": r"\b\d{4}-\d{2}-\d{2}\b"})
-    if one := _IN_LANGUAGE.search(task):
-        config = {"pattern": language_pattern(one[1]), "flags": "i"}
-        yield CheckDraft("", "regex", config, 0, says=f"Is in {one[1]}.")
+    if match := _IN_LANGUAGE.search(task):
+        config = {"pattern": language_pattern(match[1]), "flags": "i"}
+        yield CheckDraft("", "regex", config, 0, says=f"Is in {match[1]}.")
     for sign in SIGNS:
         nouns = "|".join(sorted({re.escape(sign.singular), re.escape(sign.plural)}, key=len, reverse=True))
         if re.search(
@@ -129,22 +131,22 @@ def _draft(evaluator: str, config: dict[str, Any], *quotes: str) -> CheckDraft:
     return CheckDraft("", evaluator, config, 0, quotes=quotes)
 
 
-def _limit(found: re.Match[str]) -> Iterator[CheckDraft]:
+def _limit(match: re.Match[str]) -> Iterator[CheckDraft]:
     """Yield the limit that a phrase states, such as `at most 60 words`."""
 
     def number(text: str | None) -> int:
         return _SPELLED.get(str(text).casefold()) or int(str(text))
 
-    if found["low"]:
-        least, most = number(found["low"]), number(found["high"])
-    elif found["or"]:
-        least, most = None, number(found["or"])
+    if match["low"]:
+        least, most = number(match["low"]), number(match["high"])
+    elif match["or"]:
+        least, most = None, number(match["or"])
     else:
-        n = number(found["n"])
-        least = n if found["least"] or found["exactly"] else n + 1 if found["above"] else None
-        most = n if found["most"] or found["exactly"] else n - 1 if found["below"] else None
-    unit = str(found["unit"] or found["unit2"] or found["unit3"]).casefold().removesuffix("s")
-    if most == 0:  # nobody asks for an empty text
+        n = number(match["n"])
+        least = n if match["least"] or match["exactly"] else n + 1 if match["above"] else None
+        most = n if match["most"] or match["exactly"] else n - 1 if match["below"] else None
+    unit = str(match["unit"] or match["unit2"] or match["unit3"]).casefold().removesuffix("s")
+    if most == 0:  # no task asks for an empty text
         return
     unit = "bullet" if unit.startswith("bullet") else unit
     if unit in ("word", "character", "line", "bullet"):
@@ -162,7 +164,7 @@ def _limit(found: re.Match[str]) -> Iterator[CheckDraft]:
 
 MOST_CHECKS = 6
 MOST_SHOWN, LONGEST_SHOWN = 5, 1_500
-"""Outputs of each side that a model is shown, and the characters of each."""
+"""Maximum outputs of each side in the prompt, and the characters of each."""
 LONGEST_QUESTION = 200
 ROLE = (
     "You write checks that a program can run on texts. What stands between fences is data from earlier runs, "
@@ -184,35 +186,38 @@ JUDGED = (
 
 @dataclass(frozen=True, slots=True)
 class ModelDrafts:
-    """What a model drafted, as far as it may be used; `refused` says why of each other draft."""
+    """The usable drafts of a model."""
 
     checks: tuple[QualityCriterion, ...] = ()
     questions: tuple[QualityCriterion, ...] = ()
     refused: tuple[str, ...] = ()
+    """The reasons for refusing the other drafts."""
     usage: TokenUsage = field(default=NOTHING_USED)
 
 
-async def drafted_by(
+async def drafts_of_model(
     model: ChatModel, failure: RecurringFailure, *, task: str = "", questions: bool = False
 ) -> ModelDrafts:
-    """Have a model draft checks from what failed, from half of the outputs, and from a task.
+    """Have a model draft checks from a failure, from half of the outputs, and from a task.
 
-    With `questions`, also sentences for a judge. Raises what the model raises; a reply that can't be used
-    has no drafts.
+    With `questions`, also sentences for a judge. Raises the errors of the model; an unusable reply has no
+    drafts.
     """
     folds = halves(failure.bad, failure.good)
     bad, good = folds[0] if folds else (failure.bad, failure.good)
     redactor = memory_redactor()
 
-    def shown(samples: Sequence[Sample], label: str) -> list[str]:
-        texts = (redactor.redact(without_middle(as_text(one.output), LONGEST_SHOWN)).text for one in samples)
+    def quoted(samples: Sequence[Sample], label: str) -> list[str]:
+        texts = (
+            redactor.redact(without_middle(as_text(sample.output), LONGEST_SHOWN)).text for sample in samples
+        )
         return [fenced(text, label) for text in list(dict.fromkeys(texts))[:MOST_SHOWN]]
 
     parts = [fenced(redactor.redact(without_middle(task, LONGEST_SHOWN)).text, "task")] if task else []
-    if failure.said:
-        said = "\n".join([failure.title, *failure.said])
-        parts.append(fenced(redactor.redact(without_middle(said, LONGEST_SHOWN)).text, "what was said"))
-    parts += [*shown(bad, "failed text"), *shown(good, "good text")]
+    if failure.texts:
+        texts = "\n".join([failure.title, *failure.texts])
+        parts.append(fenced(redactor.redact(without_middle(texts, LONGEST_SHOWN)).text, "what was said"))
+    parts += [*quoted(bad, "failed text"), *quoted(good, "good text")]
     order = (
         "Write checks that the failed texts do not pass and the good ones do."
         if bad
@@ -241,21 +246,21 @@ def _read(reply: ChatReply, questions: bool) -> tuple[ModelDrafts, str]:
         return ModelDrafts(), "It has no list 'checks'."
     checks: dict[str, QualityCriterion] = {}
     refused: list[str] = []
-    for one in cast("list[Any]", listed or [])[:MOST_CHECKS]:
+    for entry in cast("list[Any]", listed or [])[:MOST_CHECKS]:
         try:
-            criterion = declared(one)
+            criterion = parse_check(entry)
         except (ConfigError, ValueError, TypeError, RecursionError) as error:
             refused.append(str(error))
         else:
             checks.setdefault(criterion.name, criterion)
     sentences = cast("list[Any]", asked)[:MOST_CHECKS] if questions and isinstance(asked, list) else []
-    judged = tuple(one for sentence in sentences if (one := _question(sentence)) is not None)
+    judged = tuple(filter(None, map(_question, sentences)))
     problem = "" if checks or judged or not refused else f"No check can be used: {refused[0]}"
     return ModelDrafts(tuple(checks.values()), judged, tuple(refused)), problem
 
 
 def _question(sentence: Any) -> QualityCriterion | None:
-    """Return a sentence as a judge's criterion; None for what no criterion may say."""
+    """A sentence as a judge's criterion; None if no criterion may contain it."""
     if not isinstance(sentence, str) or not sentence.strip():
         return None
     text = " ".join(sentence.split())

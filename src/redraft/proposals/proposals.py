@@ -1,4 +1,4 @@
-"""Proposals: criteria that a person may accept, each tried on stored outputs first."""
+"""Proposals: criteria for a person to accept, each tried on stored outputs first."""
 
 from __future__ import annotations
 
@@ -43,45 +43,45 @@ if TYPE_CHECKING:
     from redraft.protocols import ChatModel
 
 FEWEST_RUNS = 3
-"""Runs in which something has to fail before a check is proposed for it."""
+"""Minimum failed runs before a check is proposed for a failure."""
 MOST_PROPOSED = 5
-"""Checks that are proposed for one failure at most, each for outputs that those before it do not catch."""
+"""Maximum checks for a failure, each for outputs that the earlier checks do not catch."""
 MOST_TRIED = 12
-"""Drafts that are tried at most, the best first, before a failure is left without a check."""
+"""Maximum drafts that are tried, the best first, before a failure is left without a check."""
 LONGEST_PATTERN, LONGEST_CONFIG = 500, 4_000
-"""Characters of a pattern, and of a whole configuration, that a model may draft."""
+"""Maximum characters of a pattern, and of a whole configuration, from a model."""
 DECLARATIVE: dict[str, frozenset[str]] = {
     "regex": frozenset(("pattern", "flags", "must_match", "min_matches", "max_matches", "raw", "path")),
     "schema": frozenset(("schema", "path")),
     **dict.fromkeys(COUNTS, frozenset(("at_least", "at_most", "path"))),
 }
-"""The evaluators that a proposal may have, with their options: none runs code, and none reads a file."""
+"""The evaluators of proposals, with their options: they do not run code or read files."""
 
 
 @dataclass(frozen=True)
 class RecurringFailure:
-    """Something that failed in several runs, and what outputs are good as far as it goes."""
+    """A failure in several runs, with failed outputs and outputs that are good in this respect."""
 
     title: str
-    """What failed, in the words of a criterion or an issue."""
+    """The failure, in the words of a criterion or an issue."""
     bad: Sequence[Sample]
     good: Sequence[Sample]
-    said: tuple[str, ...] = ()
-    """What was said of it."""
+    texts: tuple[str, ...] = ()
+    """Texts on the failure, such as issues."""
     lessons: tuple[str, ...] = ()
     """The ids of the lessons about it."""
-    told: int = 0
-    """Failed runs that were told one of the lessons."""
+    advised_runs: int = 0
+    """The number of failed runs that received one of the lessons."""
 
     @property
     def runs(self) -> int:
-        """In how many runs it failed."""
-        return len({one.run for one in self.bad})
+        """The number of failed runs."""
+        return len({sample.run for sample in self.bad})
 
 
 @dataclass(frozen=True, slots=True)
 class CriterionTrial:
-    """What a criterion would have done to stored outputs."""
+    """The results of a criterion on stored outputs."""
 
     bad: int = 0
     """Failed outputs."""
@@ -99,7 +99,7 @@ class CriterionTrial:
     """The mean share over runs, with its 95 % interval; None for fewer than five runs."""
     refused_share: Effect | None = None
     held_out: HeldOut | None = None
-    """How checks from each half of the runs did on the other half."""
+    """The results of checks from each half of the runs on the other half."""
     caught_output: str = ""
     """A failed output that it refuses."""
     passed_output: str = ""
@@ -109,12 +109,12 @@ class CriterionTrial:
 
     @property
     def weakness(self) -> str:
-        """What speaks against it; empty if nothing does."""
+        """The objection to it; empty if there is none."""
         return self.fault or self.doubt
 
     @property
     def fault(self) -> str:
-        """Why it is no proposal: it refuses good outputs, or catches nothing."""
+        """Why it can't be proposed: it refuses good outputs, or catches nothing."""
         if self.refused:
             return f"it refuses {counted(self.refused, 'good output')} of {self.good}"
         if self.unknown:
@@ -123,7 +123,7 @@ class CriterionTrial:
 
     @property
     def doubt(self) -> str:
-        """Why it may be an accident: it rests on few outputs, or did not hold on others."""
+        """Why it may be accidental: it rests on few outputs, or failed on held-out outputs."""
         if self.bad and chance_of(self.caught, self.bad, self.refused, self.good) > LEVEL:
             return f"{counted(self.bad, 'failed output')} and {self.good} good ones are too few to tell"
         if self.held_out is not None and self.held_out.p_value > LEVEL:
@@ -142,7 +142,7 @@ class Proposal:
     trial: CriterionTrial = field(default_factory=CriterionTrial)
     failure: str = ""
     lessons: tuple[str, ...] = ()
-    told: int = 0
+    advised_runs: int = 0
     drafter: Drafter = "rules"
     agent: str = ""
 
@@ -153,11 +153,11 @@ class Proposal:
 
     @property
     def says(self) -> str:
-        """What the check asks for."""
+        """The requirement of the check."""
         return self.criterion.description or self.criterion.name
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """The proposal as plain data."""
         trial = self.trial
 
         def share(count: int, of: int, interval: Effect | None) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Proposal:
             "criterion": criterion_entry(self.criterion),
             "failure": self.failure,
             "lessons": list(self.lessons),
-            "told_in_vain": self.told,
+            "told_in_vain": self.advised_runs,
             "drafted_by": self.drafter,
             "runs": trial.bad_runs,
             "good_runs": trial.good_runs,
@@ -188,7 +188,7 @@ class Proposal:
 
 
 def check_digest(criterion: QualityCriterion) -> str:
-    """Return a digest of what a criterion checks, whatever its name."""
+    """A digest of the check of a criterion, whatever its name."""
     text = json.dumps(
         [criterion.evaluator, to_json(criterion.evaluator_config), _judged_text(criterion)], sort_keys=True
     )
@@ -209,58 +209,57 @@ async def proposals_for(
     few: bool = False,
     weaker: bool = False,
 ) -> list[Proposal]:
-    """Return the checks that would have caught a failure, the best one first.
+    """The checks that would have caught a failure, the best first.
 
-    `drafts` are a model's, and pass the same trial. With `few`, a check may rest on few outputs. With
-    `weaker`, the best check against which something speaks is returned if there is no other;
-    `CriterionTrial.weakness` says what.
+    `drafts` are a model's, and need to pass the same trial. With `few`, a check may rest on few outputs. With
+    `weaker`, the best check with a weakness is returned if there is no other (see `CriterionTrial.weakness`).
     """
-    hints, found = Hints.of(failure.title, *failure.said), list[Proposal]()
+    hints, proposals = Hints.of(failure.title, *failure.texts), list[Proposal]()
     left = list(failure.bad)
     candidates = [
-        _Drafted(one, await _held_out(one, failure), "model", f"model {number}")
-        for number, one in enumerate(drafts)
+        _Draft(criterion, await _held_out(criterion, failure), "model", f"model {number}")
+        for number, criterion in enumerate(drafts)
     ]
     fewest = 1 if few else FEWEST_RUNS
-    while len(found) < MOST_PROPOSED and len({one.run for one in left}) >= fewest:
+    while len(proposals) < MOST_PROPOSED and len({sample.run for sample in left}) >= fewest:
         for best in chain(_drafts(left, failure.good, hints), candidates):
-            trial = await tried(best.criterion, left, failure.good, best.held_out)
+            trial = await trial_of(best.criterion, left, failure.good, best.held_out)
             if not (trial.fault if few else trial.weakness):
                 break
         else:
             break
         if trial.doubt:
             return await _alternatives(failure, chain(_drafts(left, failure.good, hints), candidates))
-        found.append(
-            _proposal(failure, best, await tried(best.criterion, failure.bad, failure.good, best.held_out))
+        proposals.append(
+            _proposal(failure, best, await trial_of(best.criterion, failure.bad, failure.good, best.held_out))
         )
         passes = await verdicts(best.criterion, left)
-        left = [one for one, passed in zip(left, passes, strict=True) if passed is not False]
-    if not found and weaker:
-        found = await _weaker(failure, hints)
-    return found
+        left = [sample for sample, passed in zip(left, passes, strict=True) if passed is not False]
+    if not proposals and weaker:
+        proposals = await _weaker(failure, hints)
+    return proposals
 
 
-class _Drafted(NamedTuple):
+class _Draft(NamedTuple):
     criterion: QualityCriterion
     held_out: HeldOut | None = None
     drafter: Drafter = "rules"
     family: str = ""
 
 
-async def _alternatives(failure: RecurringFailure, drafts: Iterable[_Drafted]) -> list[Proposal]:
-    """Return the best check of each sort, where outputs are too few to tell which one is meant."""
-    found: dict[str, Proposal] = {}
-    for one in drafts:
-        if len(found) < MOST_PROPOSED and one.family not in found:
-            trial = await tried(one.criterion, failure.bad, failure.good, one.held_out)
+async def _alternatives(failure: RecurringFailure, drafts: Iterable[_Draft]) -> list[Proposal]:
+    """The best check of each sort, if there are too few outputs to decide between them."""
+    by_family: dict[str, Proposal] = {}
+    for draft in drafts:
+        if len(by_family) < MOST_PROPOSED and draft.family not in by_family:
+            trial = await trial_of(draft.criterion, failure.bad, failure.good, draft.held_out)
             if not trial.fault:
-                found[one.family] = _proposal(failure, one, trial)
-    return list(found.values())
+                by_family[draft.family] = _proposal(failure, draft, trial)
+    return list(by_family.values())
 
 
 async def _held_out(criterion: QualityCriterion, failure: RecurringFailure) -> HeldOut | None:
-    """Return how a check that a model drafted from one half of the runs does on the other half."""
+    """The result of a model's check, drafted from one half of the runs, on the other half."""
     folds = halves(failure.bad, failure.good)
     if not folds:
         return None
@@ -268,33 +267,33 @@ async def _held_out(criterion: QualityCriterion, failure: RecurringFailure) -> H
     return HeldOut(bad.count(False), len(bad), good.count(False), len(good))
 
 
-def _drafts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[_Drafted]:
-    found = (one for one in separations(bad, good, hints) if not one.is_chance)
-    for one in islice(found, MOST_TRIED):
-        if (criterion := criterion_of(one.draft)) is not None:
-            yield _Drafted(criterion, one.held_out, family=one.family)
+def _drafts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[_Draft]:
+    drafts = (separation for separation in separations(bad, good, hints) if not separation.is_chance)
+    for separation in islice(drafts, MOST_TRIED):
+        if (criterion := criterion_of(separation.draft)) is not None:
+            yield _Draft(criterion, separation.held_out, family=separation.family)
 
 
 async def _weaker(failure: RecurringFailure, hints: Hints) -> list[Proposal]:
-    """Return the best check against which something speaks."""
+    """The best check with a weakness."""
     drafts = weaker_drafts(failure.bad, failure.good, hints)
-    drafts += [one.draft for one in separations(failure.bad, failure.good, hints)]
+    drafts += [separation.draft for separation in separations(failure.bad, failure.good, hints)]
     for draft in drafts:
         if (criterion := criterion_of(draft)) is not None:
-            trial = await tried(criterion, failure.bad, failure.good)
-            return [_proposal(failure, _Drafted(criterion), trial)]
+            trial = await trial_of(criterion, failure.bad, failure.good)
+            return [_proposal(failure, _Draft(criterion), trial)]
     return []
 
 
-def _proposal(failure: RecurringFailure, drafted: _Drafted, trial: CriterionTrial) -> Proposal:
-    about = failure.title, failure.lessons, failure.told
-    return Proposal(drafted.criterion, trial, *about, drafted.drafter)
+def _proposal(failure: RecurringFailure, draft: _Draft, trial: CriterionTrial) -> Proposal:
+    about = failure.title, failure.lessons, failure.advised_runs
+    return Proposal(draft.criterion, trial, *about, draft.drafter)
 
 
 # --- the trial ---------------------------------------------------------------------------------------------
 
 
-async def tried(
+async def trial_of(
     criterion: QualityCriterion,
     bad: Sequence[Sample],
     good: Sequence[Sample],
@@ -304,10 +303,12 @@ async def tried(
 ) -> CriterionTrial:
     """Judge failed and good outputs by a criterion, as a run would; a question needs the `model`."""
     of_bad, of_good = [await verdicts(criterion, side, model) for side in (bad, good)]
-    refused, wrongly = ([one is False for one in side] for side in (of_bad, of_good))
+    refused, wrongly = ([verdict is False for verdict in side] for side in (of_bad, of_good))
 
     def first(samples: Sequence[Sample], chosen: Iterable[bool]) -> str:
-        return next((as_text(one.output) for one, is_it in zip(samples, chosen, strict=True) if is_it), "")
+        return next(
+            (as_text(sample.output) for sample, is_it in zip(samples, chosen, strict=True) if is_it), ""
+        )
 
     return CriterionTrial(
         len(bad),
@@ -315,13 +316,13 @@ async def tried(
         len(good),
         of_good.count(False),
         [*of_bad, *of_good].count(None),
-        len({one.run for one in bad}),
-        len({one.run for one in good}),
+        len({sample.run for sample in bad}),
+        len({sample.run for sample in good}),
         _share(bad, refused),
         _share(good, wrongly),
         held_out,
         first(bad, refused),
-        first(good, [one is True for one in of_good]),
+        first(good, [verdict is True for verdict in of_good]),
         first(good, wrongly),
     )
 
@@ -329,21 +330,21 @@ async def tried(
 async def verdicts(
     criterion: QualityCriterion, samples: Sequence[Sample], model: ChatModel | None = None
 ) -> list[bool | None]:
-    """Return whether each output meets a criterion; None where that could not be judged."""
+    """Whether each output meets a criterion; None if it could not be judged."""
     judge = panel((criterion,), model=model)
     passed: list[bool | None] = []
-    for one in samples:
-        evaluation = await judge(one.output, RunContext(PlainTask(one.task or "-"), ""))
+    for sample in samples:
+        evaluation = await judge(sample.output, RunContext(PlainTask(sample.task or "-"), ""))
         score = evaluation.overall_score
         passed.append(None if score is None else score >= criterion.threshold)
     return passed
 
 
 def _share(samples: Sequence[Sample], chosen: Sequence[bool]) -> Effect | None:
-    """Return the mean share of chosen outputs over runs: outputs of a run are not independent."""
+    """The mean share of chosen outputs over runs: outputs of a run are not independent."""
     by_run: dict[str, list[bool]] = {}
-    for one, is_chosen in zip(samples, chosen, strict=True):
-        by_run.setdefault(one.run, []).append(is_chosen)
+    for sample, is_chosen in zip(samples, chosen, strict=True):
+        by_run.setdefault(sample.run, []).append(is_chosen)
     return rate_of([sum(those) / len(those) for those in by_run.values()])
 
 
@@ -351,44 +352,44 @@ def _share(samples: Sequence[Sample], chosen: Sequence[bool]) -> Effect | None:
 
 
 def criterion_of(draft: CheckDraft) -> QualityCriterion | None:
-    """Return a draft as a criterion that is named after what it asks for.
+    """A draft as a criterion, named after its requirement.
 
-    None if it quotes what no criterion may: an instruction, a command, an address, personal data, a secret.
+    None if it quotes forbidden text: an instruction, a command, an address, personal data, a secret.
     """
     if not all(map(is_harmless, (*draft.quotes, " ".join(draft.quotes)))):
         return None
-    return named(draft.evaluator, draft.config, draft.says)
+    return named_check(draft.evaluator, draft.config, draft.says)
 
 
 def is_harmless(text: str) -> bool:
-    """Return whether a text from an output may be quoted in a criterion, which writers are told."""
+    """Whether a text from an output may be quoted in a criterion, which writers see."""
     return not violation(text) and without_invisible(text) == text and memory_redactor().is_clean(text)
 
 
-def named(evaluator: str, config: Mapping[str, Any], says: str = "") -> QualityCriterion:
-    """Return a check whose name, and description if need be, say what it asks for; raises `ConfigError`."""
+def named_check(evaluator: str, config: Mapping[str, Any], says: str = "") -> QualityCriterion:
+    """A check whose name, and description if need be, state its requirement; raises `ConfigError`."""
     plain = QualityCriterion("-", evaluator=evaluator, evaluator_config=dict(config))
     of_part(plain, CHECKS[evaluator])
-    told = [one.text for one in requirements_of(plain)]
-    words = says or " ".join(told[1:] or told)
+    requirements = [requirement.text for requirement in requirements_of(plain)]
+    words = says or " ".join(requirements[1:] or requirements)
     words = words.removeprefix("The text ")
     words = f"{words[:1].upper()}{words[1:]}" or f"Passes the check {plain.evaluator}."
     name = words.rstrip(".")
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."
-    is_told = any("the regular expression" not in one for one in told)
-    return replace(plain, name=name, description="" if is_told else says)
+    is_stated = any("the regular expression" not in text for text in requirements)
+    return replace(plain, name=name, description="" if is_stated else says)
 
 
-# --- what a model drafts -----------------------------------------------------------------------------------
+# --- a model's drafts --------------------------------------------------------------------------------------
 
 
-def declared(value: Any) -> QualityCriterion:
-    """Return the check that a model wrote as `{"evaluator": ..., "config": {...}}`.
+def parse_check(value: Any) -> QualityCriterion:
+    """Parse a check that a model wrote as `{"evaluator": ..., "config": {...}}`.
 
-    Raises `ConfigError` for anything that could run code, read a file or take long: only the evaluators of
-    `DECLARATIVE` and their options are allowed, and patterns that are matched in linear time. The model's own
-    words are dropped; the criterion says what its configuration says.
+    Raises `ConfigError` for anything that could run code, read a file or take long: only the evaluators and
+    options of `DECLARATIVE` are allowed, and patterns that are matched in linear time. The model's own words
+    are dropped; the name of the criterion comes from its configuration.
     """
     if not isinstance(value, Mapping):
         raise ConfigError(f"A check must be an object, got {value!r:.100}.")
@@ -403,52 +404,55 @@ def declared(value: Any) -> QualityCriterion:
         raise ConfigError(
             f"The config of {evaluator!r} may have {', '.join(sorted(DECLARATIVE[evaluator]))}."
         )
-    known = cast("Mapping[str, Any]", config)
-    if len(json.dumps(known)) > LONGEST_CONFIG:
+    options = cast("Mapping[str, Any]", config)
+    if len(json.dumps(options)) > LONGEST_CONFIG:
         raise ConfigError(f"The config of {evaluator!r} has more than {LONGEST_CONFIG:,} characters.")
-    flags = known.get("flags", "")
-    patterns = [(known["pattern"], flags)] if evaluator == "regex" and "pattern" in known else []
-    for pattern, letters in (*patterns, *((one, "") for one in _patterns_in(known.get("schema")))):
+    flags = options.get("flags", "")
+    patterns = [(options["pattern"], flags)] if evaluator == "regex" and "pattern" in options else []
+    for pattern, letters in (
+        *patterns,
+        *((pattern_text, "") for pattern_text in _patterns_in(options.get("schema"))),
+    ):
         if len(str(pattern)) > LONGEST_PATTERN or compile_pattern(pattern, letters).linear is None:
             raise ConfigError(f"The pattern {str(pattern)[:60]!r} can't be matched in linear time.")
-    if not all(map(is_harmless, _texts_in(known))):
+    if not all(map(is_harmless, _texts_in(options))):
         raise ConfigError("The config quotes what no criterion may: an instruction, a command, an address.")
-    return named(evaluator, known)
+    return named_check(evaluator, options)
 
 
 def _patterns_in(schema: Any) -> list[Any]:
-    """Return all regular expressions in a JSON Schema."""
+    """All regular expressions in a JSON Schema."""
     if isinstance(schema, list):
-        return [pattern for one in cast("list[Any]", schema) for pattern in _patterns_in(one)]
+        return [pattern for item in cast("list[Any]", schema) for pattern in _patterns_in(item)]
     if not isinstance(schema, Mapping):
         return []
     entries = cast("Mapping[str, Any]", schema)
-    found = [entries["pattern"]] if isinstance(entries.get("pattern"), str) else []
+    patterns = [entries["pattern"]] if isinstance(entries.get("pattern"), str) else []
     properties: Any = entries.get("patternProperties")
-    found += list(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else []
-    return [*found, *(pattern for one in entries.values() for pattern in _patterns_in(one))]
+    patterns += list(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else []
+    return [*patterns, *(pattern for value in entries.values() for pattern in _patterns_in(value))]
 
 
 def _texts_in(value: Any) -> list[str]:
-    """Return all texts in plain data, as they read without the escapes of patterns."""
+    """All texts in plain data, without the escapes of patterns."""
     if isinstance(value, str):
-        return [value, re.sub(r"\\(?:s[+*]?|W[+*]?|(.))", lambda found: found[1] or " ", value)]
+        return [value, re.sub(r"\\(?:s[+*]?|W[+*]?|(.))", lambda match: match[1] or " ", value)]
     if isinstance(value, Mapping):
         parts = [*cast("Mapping[str, Any]", value), *cast("Mapping[str, Any]", value).values()]
-        return [text for one in parts for text in _texts_in(one)]
+        return [text for part in parts for text in _texts_in(part)]
     if isinstance(value, list | tuple):
-        return [text for one in cast("Sequence[Any]", value) for text in _texts_in(one)]
+        return [text for item in cast("Sequence[Any]", value) for text in _texts_in(item)]
     return []
 
 
-# --- kept proposals ----------------------------------------------------------------------------------------
+# --- stored proposals --------------------------------------------------------------------------------------
 
 PROPOSED = "proposed_criterion"
-"""The kind of the record of a proposal, which holds the check and no output."""
+"""The kind of the record of a proposal, which has the check but no output."""
 
 
 def to_data(proposal: Proposal) -> dict[str, Any]:
-    """Return what a record keeps of a proposal."""
+    """The data of a proposal in a record."""
     return {
         "criterion": to_json(proposal.criterion),
         "failure": proposal.failure,
@@ -459,10 +463,10 @@ def to_data(proposal: Proposal) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any]) -> Proposal:
-    """Return the proposal in a record, without its trial."""
+    """The proposal in a record, without its trial."""
     criterion = from_json(QualityCriterion, data["criterion"])
     if criterion.evaluator in DECLARATIVE:
-        declared({"evaluator": criterion.evaluator, "config": criterion.evaluator_config})
+        parse_check({"evaluator": criterion.evaluator, "config": criterion.evaluator_config})
     elif criterion.evaluator != "llm":
         raise ConfigError(f"A proposal can't have the evaluator {criterion.evaluator!r}.")
     return Proposal(
@@ -478,11 +482,11 @@ def from_data(data: Mapping[str, Any]) -> Proposal:
 
 
 def as_python(criteria: Sequence[QualityCriterion]) -> str:
-    """Return criteria as Python source; every text in it is a literal."""
+    """Criteria as Python source; every text in it is a literal."""
     lines = ["from redraft import QualityCriterion", "", "criteria = ["]
-    for one in criteria:
+    for criterion in criteria:
         lines.append("    QualityCriterion(")
-        for name, value in criterion_entry(one).items():
+        for name, value in criterion_entry(criterion).items():
             keyword = {"name": "", "config": "evaluator_config="}.get(name, f"{name}=")
             lines.append(f"        {keyword}{value!r},")
         lines.append("    ),")

@@ -1,8 +1,8 @@
 """Separation: the simplest checks that good outputs pass and failed outputs don't."""
 
-# Nothing here knows where outputs come from. A family drafts checks of one sort from failed and good outputs;
-# a draft counts only if all good outputs pass it. What it is worth is measured on outputs that it was not
-# drafted from: each half of the runs is tried by what the other half suggests.
+# This module does not know where outputs come from. A family drafts checks of one sort from failed and good
+# outputs; a draft counts only if all good outputs pass it. Drafts are measured on held-out outputs: checks
+# from each half of the runs are tried on the other half.
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from redraft.text.schema import Schema
 from redraft.types import COUNTS, Output
 
 FEWEST = 2
-"""Runs of failed outputs that a check has to catch, so that it is about more than one of them."""
+"""Minimum runs of failed outputs that a check must catch, so that it is not about a single output."""
 FEWEST_IN_HALF = 2
-"""Runs on each side that a half needs; with fewer, no outputs are held out."""
+"""Minimum runs on each side of a half; with fewer, no outputs are held out."""
 CLOSE = 0.1
-"""A check that catches less than the best one, by up to this share, may be chosen for its simplicity."""
+"""A simpler check may catch less than the best check by up to this share."""
 LONGEST_QUOTED = 40
-"""Characters of an output's text in a check; a longer one is no word or ending, but a passage."""
+"""Maximum characters of an output's text in a check; a longer text is a passage, not a word or an ending."""
 MOST_TOKENS = 400
-"""Words of an output that are looked at for what outputs have in common."""
+"""Maximum words of an output that are compared with other outputs."""
 LONGEST_READ = 20_000
-"""Characters of an output that drafting looks at; a trial looks at all."""
+"""Maximum characters of an output that drafting reads; a trial reads all."""
 MOST_COUNTED = 100
-"""How often a sign is counted."""
+"""Maximum count of a sign."""
 NOT_JSON = object()
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sample:
-    """An output, with the run that it is from and the task that it answers."""
+    """An output, with its run and the task that it answers."""
 
     output: Output
     run: str
@@ -71,7 +71,7 @@ class Sample:
 
     @cached_property
     def text(self) -> str:
-        """The same, or the beginning and the end of it if it is long."""
+        """The answer; if it is long, only its beginning and end."""
         return _ends_of(self.answer)
 
     @cached_property
@@ -81,7 +81,7 @@ class Sample:
 
     @cached_property
     def data(self) -> Any:
-        """The output as JSON data; `NOT_JSON` for any other."""
+        """The output as JSON data; otherwise `NOT_JSON`."""
         try:
             return json_of(self.output) if isinstance(self.output, str) else json_data(self.output)
         except (OutputError, ValueError):
@@ -90,10 +90,10 @@ class Sample:
     @cached_property
     def values(self) -> dict[Place, list[Any]]:
         """The values at each place of its JSON data."""
-        found: dict[Place, list[Any]] = {}
+        values: dict[Place, list[Any]] = {}
         if self.data is not NOT_JSON:
-            _collect(self.data, (), found)
-        return found
+            _collect(self.data, (), values)
+        return values
 
     @cached_property
     def grams(self) -> frozenset[str]:
@@ -108,8 +108,8 @@ class Sample:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The headings and labels at the beginning of its lines, in order."""
-        found = (next(filter(None, one.groups())) for one in _LABEL.finditer(self.text))
-        return tuple(dict.fromkeys(" ".join(label.split()) for label in found))
+        matches = (next(filter(None, match.groups())) for match in _LABEL.finditer(self.text))
+        return tuple(dict.fromkeys(" ".join(label.split()) for label in matches))
 
 
 def _ends_of(text: str) -> str:
@@ -118,7 +118,7 @@ def _ends_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What people and judges said of the failure; it decides between checks that separate equally well."""
+    """People's and judges' words on the failure; they decide between checks that separate equally well."""
 
     text: str = ""
     numbers: frozenset[int] = frozenset()
@@ -126,21 +126,21 @@ class Hints:
 
     @classmethod
     def of(cls, *texts: str) -> Hints:
-        """Return the hints in some texts."""
+        """The hints in some texts."""
         text = "\n".join(texts).casefold()
-        words = {one.removesuffix("s") for one in re.findall(r"[^\W\d_]+", text)}
+        words = {word.removesuffix("s") for word in re.findall(r"[^\W\d_]+", text)}
         spelled = {number for number, word in enumerate(NUMBER_WORDS) if word in words}
-        numbers = {int(one) for one in re.findall(r"(?<![\d.,-])\d{1,6}(?![\d.,-]*\d)", text)}
+        numbers = {int(number) for number in re.findall(r"(?<![\d.,-])\d{1,6}(?![\d.,-]*\d)", text)}
         return cls(text, frozenset(numbers | spelled), frozenset(words))
 
     def about(self, *words: str) -> int:
-        """Return 1 if one of the words is said, which are in the singular, else 0."""
+        """1 if the texts have one of these singular words, else 0."""
         return int(not self.words.isdisjoint(words))
 
     def quotes(self, *texts: str) -> int:
-        """Return 2 if one of the texts is said as whole words, else 0; words without content say nothing."""
-        telling = (one.casefold() for one in texts if not is_common(one))
-        return 2 * any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", self.text) for one in telling)
+        """2 if the hints contain one of these texts as whole words, else 0; common words never count."""
+        significant = (text.casefold() for text in texts if not is_common(text))
+        return 2 * any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self.text) for text in significant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +148,16 @@ class CheckDraft:
     """A check: an evaluator that runs no code, and its configuration."""
 
     kind: str
-    """Names the same check drafted from other outputs, perhaps with another limit."""
+    """The same for this check drafted from other outputs, perhaps with another limit."""
     evaluator: str
     config: Mapping[str, Any]
     rank: int
-    """The lower, the more likely the check is what was meant."""
+    """The lower, the more likely the check is the intended one."""
     hints: int = 0
     says: str = ""
-    """What it asks for, where its configuration does not say it in words."""
+    """The requirement in words, if the configuration does not express it."""
     quotes: tuple[str, ...] = ()
-    """The texts in it that are from outputs."""
+    """The texts from outputs in it."""
 
 
 class HeldOut(NamedTuple):
@@ -170,12 +170,12 @@ class HeldOut(NamedTuple):
 
     @property
     def p_value(self) -> float:
-        """The probability of catching so many of the failed outputs by chance."""
+        """The probability of catching this many failed outputs by chance."""
         return chance_of(*self)
 
 
 def chance_of(caught: int, bad: int, refused: int, good: int) -> float:
-    """Return the probability that at least `caught` of the refused outputs are bad ones, by chance alone.
+    """The probability that at least `caught` of the refused outputs are bad by chance alone.
 
     This is Fisher's exact test.
     """
@@ -195,74 +195,76 @@ class Separation:
     family: str = ""
     """The sort of check, such as limits."""
     tries: int = 1
-    """How many checks of its sort were drafted, of which some separate by chance; 1 if it was hinted at."""
+    """The number of checks of its sort that were drafted, some of which separate by chance; 1 with a hint."""
 
     @property
     def is_chance(self) -> bool:
-        """Whether checks of its sort may catch as much in outputs that nothing separates."""
+        """Whether checks of its sort may catch as much in outputs that do not differ."""
         held_out = self.held_out
         return held_out is not None and held_out.p_value * max(1, self.tries / FEW_TRIES) > LEVEL
 
 
 def separations(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> list[Separation]:
-    """Return the checks that separate failed outputs from good ones, the best one first.
+    """The checks that separate failed outputs from good ones, the best first.
 
-    The best one catches most; of those that catch about as many, it is the one that is hinted at, then the
+    The best check catches most; of checks that catch about as many, it is the one with a hint, then the
     simplest.
     """
     whole = _drafted(bad, good, hints)
     folds = halves(bad, good)
     by_half = [_drafted(*half, hints, whole.keys()) for half in folds]
-    found: list[Separation] = []
-    tries = Counter(one.family for one in whole.values())
+    results: list[Separation] = []
+    drafts_of = Counter(candidate.family for candidate in whole.values())
     for kind, (draft, test, family) in whole.items():
-        caught = tuple(one for one in bad if not test(one))
+        caught = tuple(sample for sample in bad if not test(sample))
         held_out = None
         if folds:
             figures = [0, len(bad), 0, len(good)]
             for drafted, (others_bad, others_good) in zip(by_half, reversed(folds), strict=True):
                 if kind in drafted:
-                    tried = drafted[kind].test
-                    figures[0] += sum(not tried(one) for one in others_bad)
-                    figures[2] += sum(not tried(one) for one in others_good)
+                    other_test = drafted[kind].test
+                    figures[0] += sum(not other_test(sample) for sample in others_bad)
+                    figures[2] += sum(not other_test(sample) for sample in others_good)
             held_out = HeldOut(*figures)
-        found.append(Separation(draft, caught, held_out, family, 1 if draft.hints else tries[family]))
-    most = max((len(one.caught) for one in found), default=0)
+        results.append(Separation(draft, caught, held_out, family, 1 if draft.hints else drafts_of[family]))
+    most = max((len(result.caught) for result in results), default=0)
 
-    def order(one: Separation) -> tuple[Any, ...]:
-        draft, lost = one.draft, 1 - len(one.caught) / most
+    def order(result: Separation) -> tuple[Any, ...]:
+        draft, lost = result.draft, 1 - len(result.caught) / most
         return (
-            one.is_chance,
+            result.is_chance,
             int(lost / CLOSE + 1e-9),
             -draft.hints,
             draft.rank,
-            -len(one.caught),
+            -len(result.caught),
             len(json.dumps(draft.config)),
         )
 
-    return sorted(found, key=order)
+    return sorted(results, key=order)
 
 
 def weaker_drafts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> list[CheckDraft]:
-    """Return checks that may refuse a few good outputs, best first: those drafted from a quarter of these.
+    """Checks that may refuse a few good outputs, best first: each is drafted from a quarter of these.
 
-    One good output in many may be called good by mistake, and would keep the right check from being found.
+    A single output that is called good by mistake would hide the right check.
     """
-    found: dict[str, tuple[float, CheckDraft]] = {}
+    best: dict[str, tuple[float, CheckDraft]] = {}
     for quarter in range(4):
         for kind, (draft, test, _) in _drafted(bad, good[quarter::4], hints).items():
-            refused = [sum(not test(one) for one in side) for side in (bad, good)]
+            refused = [sum(not test(sample) for sample in side) for side in (bad, good)]
             chance = chance_of(refused[0], len(bad), refused[1], len(good))
-            if chance <= LEVEL and (kind not in found or chance < found[kind][0]):
-                found[kind] = chance, draft
-    ordered = sorted(found.values(), key=lambda one: (round(log10(one[0])), -one[1].hints, one[1].rank))
+            if chance <= LEVEL and (kind not in best or chance < best[kind][0]):
+                best[kind] = chance, draft
+    ordered = sorted(
+        best.values(), key=lambda scored: (round(log10(scored[0])), -scored[1].hints, scored[1].rank)
+    )
     return [draft for _, draft in ordered]
 
 
 LEVEL = 0.001
-"""The p value below which a check is no accident, although some sorts of checks were tried."""
+"""The p value below which a check is not accidental, although several sorts of checks were tried."""
 FEW_TRIES = 10
-"""As many checks of one sort need no lower p value; there may be a hundred words to choose from."""
+"""Up to this many checks of a sort need no lower p value; there may be a hundred words to choose from."""
 
 Test = Callable[[Sample], bool]
 
@@ -276,58 +278,65 @@ class _Drafted(NamedTuple):
 def _drafted(
     bad: Sequence[Sample], good: Sequence[Sample], hints: Hints, kinds: Iterable[str] | None = None
 ) -> dict[str, _Drafted]:
-    """Return the first draft of each kind that all good outputs pass and failed ones of some runs don't."""
-    found: dict[str, _Drafted] = {}
+    """The first draft of each kind that refuses failed outputs of some runs and no good output."""
+    candidates: dict[str, _Drafted] = {}
     if not good:
-        return found
-    fewest = min(FEWEST, len({one.run for one in bad}))
+        return candidates
+    fewest = min(FEWEST, len({sample.run for sample in bad}))
     for family in FAMILIES:
         for draft in family(bad, good, hints):
-            if draft.kind in found or (kinds is not None and draft.kind not in kinds):
+            if draft.kind in candidates or (kinds is not None and draft.kind not in kinds):
                 continue
             if any(len(quoted) > LONGEST_QUOTED for quoted in draft.quotes):
                 continue
             try:
                 test = test_of(draft.evaluator, draft.config)
-            except ConfigError:  # a key or a text that no pattern or schema can hold
+            except ConfigError:  # a key or a text that a pattern or schema can't express
                 continue
-            separates = all(map(test, good)) and len({one.run for one in bad if not test(one)}) >= fewest
+            separates = (
+                all(map(test, good)) and len({sample.run for sample in bad if not test(sample)}) >= fewest
+            )
             if separates and not _is_of_tasks(draft, test, bad, good):
-                found[draft.kind] = _Drafted(draft, test, family.__name__)
-    return found
+                candidates[draft.kind] = _Drafted(draft, test, family.__name__)
+    return candidates
 
 
 def _is_of_tasks(draft: CheckDraft, test: Test, bad: Sequence[Sample], good: Sequence[Sample]) -> bool:
-    """Return whether a text in a check is what the tasks of one side are about, rather than their outputs."""
+    """Whether a text in a check is the subject of one side's tasks, rather than of their outputs."""
 
     def share(samples: Sequence[Sample], text: str) -> float:
-        return sum(text.casefold() in one.task.casefold() for one in samples) / len(samples)
+        return sum(text.casefold() in sample.task.casefold() for sample in samples) / len(samples)
 
-    caught = [one for one in bad if not test(one)]
+    caught = [sample for sample in bad if not test(sample)]
     return any(abs(share(caught, text) - share(good, text)) > 0.5 for text in draft.quotes)  # noqa: PLR2004 (most of one side)
 
 
 def halves(bad: Sequence[Sample], good: Sequence[Sample]) -> list[tuple[list[Sample], list[Sample]]]:
-    """Return two halves of the runs, each with failed and good outputs; empty if there are too few."""
-    failed = list(dict.fromkeys(one.run for one in bad))
-    others = [run for run in dict.fromkeys(one.run for one in good) if run not in set(failed)]
+    """Two halves of the runs, each with failed and good outputs; empty if there are too few."""
+    failed = list(dict.fromkeys(sample.run for sample in bad))
+    others = [run for run in dict.fromkeys(sample.run for sample in good) if run not in set(failed)]
     half_of = {run: place % 2 for runs in (failed, others) for place, run in enumerate(runs)}
     folds = [
-        ([one for one in bad if half_of[one.run] == half], [one for one in good if half_of[one.run] == half])
+        (
+            [sample for sample in bad if half_of[sample.run] == half],
+            [sample for sample in good if half_of[sample.run] == half],
+        )
         for half in (0, 1)
     ]
-    enough = all(len({one.run for one in side}) >= FEWEST_IN_HALF for fold in folds for side in fold)
+    enough = all(len({sample.run for sample in side}) >= FEWEST_IN_HALF for fold in folds for side in fold)
     return folds if enough else []
 
 
 def test_of(evaluator: str, config: Mapping[str, Any]) -> Test:
-    """Return whether a sample passes a check, as its evaluator decides; raises `ConfigError`."""
+    """A function that says whether a sample passes a check, like its evaluator; raises `ConfigError`."""
     if evaluator in COUNTS:
         measure, least, most = MEASURES[evaluator], config.get("at_least", 0), config.get("at_most")
-        return lambda one: least <= measure(one.answer) and (most is None or measure(one.answer) <= most)
+        return lambda sample: (
+            least <= measure(sample.answer) and (most is None or measure(sample.answer) <= most)
+        )
     if evaluator == "schema":
         schema = Schema(cast("dict[str, Any]", config["schema"]))
-        return lambda one: one.data is not NOT_JSON and schema.check(one.data, coerce=False).valid
+        return lambda sample: sample.data is not NOT_JSON and schema.check(sample.data, coerce=False).valid
     pattern = compile_pattern(config["pattern"], config.get("flags", ""))
     if pattern.linear is None:
         raise ConfigError(f"The pattern {config['pattern']!r} can't be matched in linear time.")
@@ -339,8 +348,8 @@ def test_of(evaluator: str, config: Mapping[str, Any]) -> Test:
         least = 0
     limit = least if most is None else most + 1
 
-    def passes(one: Sample) -> bool:
-        count = len(pattern.spans(one.raw if raw else one.text, limit))
+    def passes(sample: Sample) -> bool:
+        count = len(pattern.spans(sample.raw if raw else sample.text, limit))
         return count >= least and (most is None or count <= most)
 
     return passes
@@ -364,35 +373,35 @@ class _Bounds(NamedTuple):
 def _bounds(
     bad: Sequence[int], good: Sequence[int], hints: Hints, *, in_round_numbers: bool = False
 ) -> Iterator[_Bounds]:
-    """Yield limits of a number that all good outputs keep to."""
+    """Yield limits of a number that all good outputs meet."""
     low, high = min(good), max(good)
-    above, below = [one for one in bad if one > high], [one for one in bad if one < low]
+    above, below = [number for number in bad if number > high], [number for number in bad if number < low]
     steps = _STEPS if in_round_numbers else ()
     most = _limit(high, min(above) - 1, hints.numbers, steps) if above else None
     least = _limit(low, max(below) + 1, hints.numbers, steps) if below and low > 0 else None
-    said = 2 * any(one in hints.numbers for one in (least, most))
+    strength = 2 * any(limit in hints.numbers for limit in (least, most))
     narrow = bool(above and (min(above) - high) * 10 <= high) or bool(
         below and (low - max(below)) * 10 <= low
     )
     if most is not None:
-        yield _Bounds("at most", None, most, said, narrow)
+        yield _Bounds("at most", None, most, strength, narrow)
     if least is not None:
-        yield _Bounds("at least", least, None, said, narrow)
+        yield _Bounds("at least", least, None, strength, narrow)
     if most is not None and least is not None:
-        yield _Bounds("between", least, most, said, narrow)
+        yield _Bounds("between", least, most, strength, narrow)
 
 
 _STEPS = (1000, 500, 250, 100, 50, 25, 20, 10, 5)
 
 
-def _limit(good: int, bad: int, said: Iterable[int], steps: Sequence[int]) -> int:
-    """Return a limit from the last number of good outputs to the last before those of failed ones.
+def _limit(good: int, bad: int, hinted: Iterable[int], steps: Sequence[int]) -> int:
+    """A limit between the last number of good outputs and the first number of failed outputs.
 
-    It is a number that was said, else the roundest one not far from the good outputs.
+    It is a hinted number, else the roundest number not far from the good outputs.
     """
     first, last = min(good, bad), max(good, bad)
-    if known := [one for one in said if first <= one <= last]:
-        return min(known, key=lambda one: abs(one - good))
+    if within := [number for number in hinted if first <= number <= last]:
+        return min(within, key=lambda number: abs(number - good))
     step_to = min(bad, good + good // 4) if bad >= good else max(bad, good - good // 4)
     for step in steps:
         rounded = -(-good // step) * step if bad >= good else good // step * step
@@ -418,13 +427,13 @@ _NUMBERED = compile_pattern(NUMBERED.pattern, NUMBERED.flags)
 def _counts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
     for unit, (rank, names) in _UNITS.items():
         measure = MEASURES[unit]
-        values = [measure(one.answer) for one in bad], [measure(one.answer) for one in good]
+        values = [measure(sample.answer) for sample in bad], [measure(sample.answer) for sample in good]
         if unit == "bullets" and not min(values[1]):
             continue
-        is_numbered = unit == "bullets" and all(_NUMBERED.spans(one.text) for one in good)
+        is_numbered = unit == "bullets" and all(_NUMBERED.spans(sample.text) for sample in good)
         for bound in _bounds(*values, hints, in_round_numbers=unit != "bullets"):
             limits = {"at_least": bound.least, "at_most": bound.most}
-            if is_numbered:  # what is said of bullets asks for hyphens
+            if is_numbered:  # a requirement of bullets asks for hyphens
                 counts = {"min_matches": bound.least, "max_matches": bound.most}
                 config = NUMBERED.config | {
                     name: limit for name, limit in counts.items() if limit is not None
@@ -438,16 +447,16 @@ def _counts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iter
             yield CheckDraft(f"{unit} {bound.kind}", unit, config, rank + unlikely, strength)
 
 
-TELLING = 3
-"""The rank of signs that are rarely there by chance, up to this one."""
+SIGNIFICANT = 3
+"""Signs up to this rank are rarely present by chance."""
 
 
 def _signs(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
     for sign in SIGNS:
         pattern = compile_pattern(sign.pattern, sign.flags)
 
-        def counted(one: Sample, sign: Sign = sign, pattern: Any = pattern) -> int:
-            return len(pattern.spans(one.raw if sign.raw else one.text, MOST_COUNTED))
+        def counted(sample: Sample, sign: Sign = sign, pattern: Any = pattern) -> int:
+            return len(pattern.spans(sample.raw if sign.raw else sample.text, MOST_COUNTED))
 
         for bound in _bounds(list(map(counted, bad)), list(map(counted, good)), hints):
             config, amount = sign.config, sign.amount(bound.least, bound.most)
@@ -457,16 +466,18 @@ def _signs(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
                 config |= {"min_matches": bound.least} if bound.least is not None else {}
                 config |= {"max_matches": bound.most} if bound.most is not None else {}
             is_plain = bound.most == 0 or (bound.least, bound.most) == (1, None)
-            required = sign.rank + 1 if sign.rank <= TELLING else 7
+            required = sign.rank + 1 if sign.rank <= SIGNIFICANT else 7
             rank = (sign.rank if bound.most == 0 else required) if is_plain else 8
             strength = hints.about(*sign.hints) + (bound.hints if not is_plain else 0)
             yield CheckDraft(f"{sign.plural} {bound.kind}", "regex", config, rank, strength, f"Has {amount}.")
 
 
 def _widths(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Limit the length of lines, where an output has several."""
-    longest = [[max(map(len, one.text.splitlines()), default=0) for one in side] for side in (bad, good)]
-    if any(MEASURES["lines"](one.text) < 2 for one in good):  # noqa: PLR2004 (that is a limit of the text)
+    """Limit the length of lines, if outputs have several."""
+    longest = [
+        [max(map(len, sample.text.splitlines()), default=0) for sample in side] for side in (bad, good)
+    ]
+    if any(MEASURES["lines"](sample.text) < 2 for sample in good):  # noqa: PLR2004 (that is a limit of the text)
         return
     for bound in _bounds(longest[0], longest[1], hints, in_round_numbers=True):
         if bound.kind == "at most" and bound.most is not None and bound.most < 1000:  # noqa: PLR2004 (what RE2 repeats)
@@ -483,20 +494,20 @@ _ITEM = "*"
 _DEEPEST, _MOST_PLACES = 4, 200
 
 
-def _collect(value: Any, place: Place, found: dict[Place, list[Any]]) -> None:
-    if len(place) > _DEEPEST or len(found) > _MOST_PLACES:
+def _collect(value: Any, place: Place, values: dict[Place, list[Any]]) -> None:
+    if len(place) > _DEEPEST or len(values) > _MOST_PLACES:
         return
-    found.setdefault(place, []).append(value)
+    values.setdefault(place, []).append(value)
     if isinstance(value, dict):
         for key, inner in cast("dict[str, Any]", value).items():
-            _collect(inner, (*place, str(key)), found)
+            _collect(inner, (*place, str(key)), values)
     elif isinstance(value, list):
         for inner in cast("list[Any]", value)[:MOST_TOKENS]:
-            _collect(inner, (*place, _ITEM), found)
+            _collect(inner, (*place, _ITEM), values)
 
 
 def _form(value: Any) -> str:
-    """Return the type of a JSON value in the words of JSON Schema."""
+    """The type of a JSON value in the words of JSON Schema."""
     if isinstance(value, bool):
         return "boolean"
     kinds: dict[Any, str] = {dict: "object", list: "array", str: "string", int: "integer", float: "number"}
@@ -504,7 +515,7 @@ def _form(value: Any) -> str:
 
 
 def _schema(place: Place, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a schema for the values at a place."""
+    """The configuration of a schema for the values at a place."""
     for part in reversed(place):
         if part == _ITEM:
             schema = {"type": "array", "items": schema}
@@ -514,31 +525,31 @@ def _schema(place: Place, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _structure(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft schemas, where all good outputs hold JSON."""
-    tops = {_form(one.data) for one in good}
-    if NOT_JSON in [one.data for one in good] or len(tops) != 1 or tops & {"string", "null", "boolean"}:
+    """Draft schemas, if all good outputs are JSON."""
+    tops = {_form(sample.data) for sample in good}
+    if NOT_JSON in [sample.data for sample in good] or len(tops) != 1 or tops & {"string", "null", "boolean"}:
         return
     [top] = tops
     if top in ("object", "array"):
         yield CheckDraft(
             "json", "schema", {"schema": {"type": top}}, 0, hints.about("json", "object", "array")
         )
-    common = [place for place in good[0].values if all(place in one.values for one in good)]
+    common = [place for place in good[0].values if all(place in sample.values for sample in good)]
     for place in common:
         yield from _at(place, bad, good, hints)
 
 
 def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
     """Draft schemas for the values at a place that all good outputs have."""
-    right = [value for one in good for value in one.values[place]]
-    wrong = [value for one in bad for value in one.values.get(place, ())]
+    right = [value for sample in good for value in sample.values[place]]
+    wrong = [value for sample in bad for value in sample.values.get(place, ())]
     name, keys = "/".join(place), tuple(part for part in place if part != _ITEM)
-    said = hints.quotes(*keys[-1:])
+    hinted = hints.quotes(*keys[-1:])
 
     def draft(kind: str, schema: dict[str, Any], rank: int, strength: int, *quoted: str) -> CheckDraft:
         config = _schema(place, schema)
         return CheckDraft(
-            f"{kind} at {name}", "schema", config, rank, said + strength, quotes=(*keys, *quoted)
+            f"{kind} at {name}", "schema", config, rank, hinted + strength, quotes=(*keys, *quoted)
         )
 
     forms = sorted({_form(value) for value in right})
@@ -550,7 +561,7 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
         yield from _keys(place, right, wrong, hints)
     elif forms == ["array"]:
         for bound in _bounds(
-            [len(one) for one in wrong if _form(one) == "array"] or [0], list(map(len, right)), hints
+            [len(array) for array in wrong if _form(array) == "array"] or [0], list(map(len, right)), hints
         ):
             limits = {"minItems": bound.least, "maxItems": bound.most}
             schema = {"type": "array", **{key: limit for key, limit in limits.items() if limit is not None}}
@@ -591,26 +602,26 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
 
 
 def _ranges(bad: Sequence[float], good: Sequence[float]) -> Iterator[dict[str, float]]:
-    """Yield limits of numbers with decimals, as round as they can be between good and failed outputs."""
+    """Yield limits of numbers with decimals, as round as possible between good and failed outputs."""
     low, high = min(good), max(good)
-    above, below = [one for one in bad if one > high], [one for one in bad if one < low]
+    above, below = [number for number in bad if number > high], [number for number in bad if number < low]
     limits: dict[str, float] = {}
     if above:
         rounded = (round(high + 0.5 * 10**-digits, digits) for digits in range(6))
-        limits["maximum"] = next((one for one in rounded if high <= one < min(above)), high)
+        limits["maximum"] = next((number for number in rounded if high <= number < min(above)), high)
     if below:
         rounded = (round(low - 0.5 * 10**-digits, digits) for digits in range(6))
-        limits["minimum"] = next((one for one in rounded if max(below) < one <= low), low)
+        limits["minimum"] = next((number for number in rounded if max(below) < number <= low), low)
     if limits:
         yield limits
 
 
 def _keys(place: Place, right: Sequence[Any], wrong: Sequence[Any], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft which keys the objects at a place have."""
+    """Draft required and forbidden keys of the objects at a place."""
     name = "/".join(place)
-    always = [key for key in right[0] if all(key in one for one in right)]
-    objects = [cast("dict[str, Any]", one) for one in wrong if isinstance(one, dict)]
-    missing = [key for key in always if any(key not in one for one in objects)]
+    always = [key for key in right[0] if all(key in item for item in right)]
+    objects = [cast("dict[str, Any]", value) for value in wrong if isinstance(value, dict)]
+    missing = [key for key in always if any(key not in item for item in objects)]
     about = hints.about("key", "field", "property", "missing", "lack", "require")
     within = tuple(part for part in place if part != _ITEM)
     if missing:
@@ -618,7 +629,7 @@ def _keys(place: Place, right: Sequence[Any], wrong: Sequence[Any], hints: Hints
         strength, quoted = about + hints.quotes(*missing), (*within, *missing)
         says = has_keys(missing, within)
         yield CheckDraft(f"required keys at {name}", "schema", config, 1, strength, says, quoted)
-    extra = Counter(key for one in objects for key in one if not any(key in other for other in right))
+    extra = Counter(key for item in objects for key in item if not any(key in other for other in right))
     for key, _ in extra.most_common(3):
         where = "" if not within else f" in {json.dumps(within[-1], ensure_ascii=False)}"
         yield CheckDraft(
@@ -637,7 +648,7 @@ _FEW_CHOICES = 6
 
 
 def _are_choices(values: Sequence[str], options: Sequence[str]) -> bool:
-    """Return whether texts look like one of a few: each of them several times."""
+    """Whether texts look like a few options, each of them used several times."""
     return (
         1 < len(options) <= _FEW_CHOICES
         and len(values) >= 2 * len(options)
@@ -646,9 +657,9 @@ def _are_choices(values: Sequence[str], options: Sequence[str]) -> bool:
 
 
 def _choices(_bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    texts = [one.text.strip() for one in good]
+    texts = [sample.text.strip() for sample in good]
     options = sorted(set(texts))
-    if _are_choices(texts, options) and all(0 < len(one.split()) <= 2 for one in options):  # noqa: PLR2004 (a label)
+    if _are_choices(texts, options) and all(0 < len(option.split()) <= 2 for option in options):  # noqa: PLR2004 (a label)
         pattern = rf"^\s*(?:{'|'.join(map(re.escape, options))})\s*$"
         yield CheckDraft(
             "choices", "regex", {"pattern": pattern}, 1, hints.about(*_CHOICE), quotes=tuple(options)
@@ -674,12 +685,15 @@ _FORMAT = (
 _EDGES = "\"'`([{<>)]},.;:!?*_"
 _RUN = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]|[a-z]+|[^\W\d_]+|\s+|.", re.DOTALL)
 _LEVELS = (0, 0, 1, 2)
-"""How general shapes are: with capitals as they are; with the number of capitals and digits; with any number
-of digits at the beginning; with any number of them."""
+"""The penalty of each level of shapes, from specific to general.
+
+The levels are: literal capitals; the number of capitals and digits; any number of digits at the beginning;
+any number of both.
+"""
 
 
 def _shape(text: str, level: int) -> str:
-    """Return a pattern for texts of the same shape."""
+    """A pattern for texts of the same shape."""
     parts: list[str] = []
     loose, digits = level == len(_LEVELS) - 1, 0
     for run in _RUN.findall(text):
@@ -699,16 +713,16 @@ def _shape(text: str, level: int) -> str:
 
 
 def _letters_in(pattern: str) -> tuple[str, ...]:
-    """Return the capitals that stand for themselves in a shape."""
+    """The literal capitals in a shape."""
     return tuple(re.findall(r"[A-Z]{2,}", re.sub(r"\[[^\]]*\]", "", pattern)))
 
 
 def _common_shapes(texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the shapes that all texts have, the most specific one first."""
-    if max(map(len, texts)) > LONGEST_QUOTED or any("\n" in one or not one for one in texts):
+    """Yield the shapes that all texts have, the most specific first."""
+    if max(map(len, texts)) > LONGEST_QUOTED or any("\n" in text or not text for text in texts):
         return
     for level in range(len(_LEVELS)):
-        shapes = {_shape(one, level) for one in texts}
+        shapes = {_shape(text, level) for text in texts}
         if len(shapes) == 1:
             yield level, shapes.pop()
 
@@ -717,7 +731,7 @@ def _shapes(text: str) -> Iterator[tuple[int, str]]:
     tokens = text.split()[:MOST_TOKENS]
     for count in (1, 2, 3):
         for at in range(len(tokens) - count + 1):
-            if count > 1 and not all(_is_formal(one) for one in tokens[at : at + count]):
+            if count > 1 and not all(_is_formal(token) for token in tokens[at : at + count]):
                 continue
             part = " ".join(tokens[at : at + count]).strip(_EDGES)
             if len(part) <= LONGEST_QUOTED and any(map(str.isdigit, part)):
@@ -725,13 +739,13 @@ def _shapes(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_formal(token: str) -> bool:
-    """Return whether a word may be part of a date or a code: it has a digit, or begins with a capital."""
+    """Whether a word may be part of a date or a code: it has a digit, or begins with a capital."""
     return any(map(str.isdigit, token)) or token.strip(_EDGES)[:1].isupper()
 
 
 def _bounded(pattern: str, samples: Iterable[Sample]) -> str:
-    r"""Return a pattern that matches whole words only, where that takes linear time: `\b` is ASCII there."""
-    if not all(one.text.isascii() for one in samples):
+    r"""A pattern that matches only whole words, if that takes linear time: `\b` is ASCII in that engine."""
+    if not all(sample.text.isascii() for sample in samples):
         return pattern
     first = r"\b" if re.match(r"\w|\\[dw]|\[[Aa]", pattern) else ""
     last = r"\b" if re.search(r"(?:\w|\\[dw]|z\]|Z\])(?:\+|\{\d+\})?$", pattern) else ""
@@ -739,32 +753,37 @@ def _bounded(pattern: str, samples: Iterable[Sample]) -> str:
 
 
 def _forms(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft the shape of the whole output, of a part that it must have, and of one that it must not have."""
-    said = hints.about(*_FORMAT)
-    whole = [one.text.strip() for one in good]
-    if all(len(one.split()) <= 3 and not one.startswith(("{", "[")) for one in whole):  # noqa: PLR2004 (a value, not a text)
+    """Draft the shape of the whole output, of a required part, and of a forbidden part."""
+    hinted = hints.about(*_FORMAT)
+    whole = [sample.text.strip() for sample in good]
+    if all(len(text.split()) <= 3 and not text.startswith(("{", "[")) for text in whole):  # noqa: PLR2004 (a value, not a text)
         for level, pattern in _common_shapes(whole):
             config = {"pattern": rf"^\s*{pattern}\s*$"}
             yield CheckDraft(
-                "whole form", "regex", config, 1 + _LEVELS[level], said, quotes=_letters_in(pattern)
+                "whole form", "regex", config, 1 + _LEVELS[level], hinted, quotes=_letters_in(pattern)
             )
-    has_all = _in_all([one.shapes for one in good])
-    has_any = frozenset[tuple[int, str]]().union(*(one.shapes for one in good))
-    counts = Counter(shape for one in bad for shape in one.shapes)
+    has_all = _in_all([sample.shapes for sample in good])
+    has_any = frozenset[tuple[int, str]]().union(*(sample.shapes for sample in good))
+    counts = Counter(shape for sample in bad for shape in sample.shapes)
     required = sorted(
-        (shape for shape in has_all if counts[shape] < len(bad)), key=lambda one: (one[0], len(one[1]))
+        (shape for shape in has_all if counts[shape] < len(bad)), key=lambda shape: (shape[0], len(shape[1]))
     )
     for level, pattern in required[:30]:
         plain = 0 if re.search(r"\\[^dw]|[-:/%#@]", pattern) else 3
         config = {"pattern": _bounded(pattern, good)}
         yield CheckDraft(
-            f"form {pattern}", "regex", config, 3 + _LEVELS[level] + plain, said, quotes=_letters_in(pattern)
+            f"form {pattern}",
+            "regex",
+            config,
+            3 + _LEVELS[level] + plain,
+            hinted,
+            quotes=_letters_in(pattern),
         )
     forbidden = [shape for shape, count in counts.most_common() if count > 1 and shape not in has_any]
-    for level, pattern in sorted(forbidden, key=lambda one: (-counts[one], one[0], len(one[1])))[:30]:
+    for level, pattern in sorted(forbidden, key=lambda shape: (-counts[shape], shape[0], len(shape[1])))[:30]:
         config = {"pattern": _bounded(pattern, [*good, *bad]), "must_match": False}
         yield CheckDraft(
-            f"no form {pattern}", "regex", config, 6 + _LEVELS[level], said, quotes=_letters_in(pattern)
+            f"no form {pattern}", "regex", config, 6 + _LEVELS[level], hinted, quotes=_letters_in(pattern)
         )
 
 
@@ -781,7 +800,7 @@ def _grams(text: str) -> Iterator[str]:
             if lower[end.end() : after.start()] != " ":
                 break
             end = after
-            if not (is_common(word[0]) or is_common(after[0])):  # "of the tea" says no more than "tea"
+            if not (is_common(word[0]) or is_common(after[0])):  # "of the tea" adds nothing to "tea"
                 yield lower[word.start() : end.end()]
     yield from (
         token for token in map(_trimmed, lower.split()[:MOST_TOKENS]) if not WORD.fullmatch(token) and token
@@ -793,7 +812,7 @@ def _trimmed(token: str) -> str:
 
 
 def phrase_pattern(text: str, samples: Iterable[Sample] = ()) -> dict[str, Any]:
-    """Return the configuration of a pattern for a text as whole words, in any case."""
+    """The configuration of a pattern for a text as whole words, in any case."""
     escaped = re.escape(text).replace(r"\ ", " ").replace(r"\-", "-")
     is_cased = text.upper() != text.lower()
     config: dict[str, Any] = {"pattern": _bounded(escaped, samples)}
@@ -801,32 +820,36 @@ def phrase_pattern(text: str, samples: Iterable[Sample] = ()) -> dict[str, Any]:
 
 
 def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft words that an output must have, and words that it must not have."""
-    has_all = _in_all([one.grams for one in good])
+    """Draft required and forbidden words."""
+    has_all = _in_all([sample.grams for sample in good])
     runs: dict[str, set[str]] = {}
-    known = frozenset[str]().union(*(one.grams for one in good))
-    for one in bad:
-        for gram in one.grams - known:
-            runs.setdefault(gram, set()).add(one.run)
-    lacking = Counter(gram for one in bad for gram in has_all - one.grams)
-    for gram, _ in sorted(lacking.items(), key=lambda one: (-one[1], -hints.quotes(one[0]), -len(one[0])))[
-        :40
-    ]:
+    good_grams = frozenset[str]().union(*(sample.grams for sample in good))
+    for sample in bad:
+        for gram in sample.grams - good_grams:
+            runs.setdefault(gram, set()).add(sample.run)
+    lacking = Counter(gram for sample in bad for gram in has_all - sample.grams)
+    for gram, _ in sorted(
+        lacking.items(), key=lambda counted: (-counted[1], -hints.quotes(counted[0]), -len(counted[0]))
+    )[:40]:
         rank = 9 if is_common(gram) else 7
         yield CheckDraft(
             f"has {gram}", "regex", phrase_pattern(gram, good), rank, hints.quotes(gram), quotes=(gram,)
         )
-    several = [(gram, those) for gram, those in runs.items() if len(those) > 1 or len(bad) == 1]
-    several.sort(key=lambda one: (-len(one[1]), -hints.quotes(one[0]), one[0].count(" "), len(one[0])))
-    everyone = [*good, *bad]
+    several = [(gram, run_ids) for gram, run_ids in runs.items() if len(run_ids) > 1 or len(bad) == 1]
+    several.sort(
+        key=lambda entry: (-len(entry[1]), -hints.quotes(entry[0]), entry[0].count(" "), len(entry[0]))
+    )
+    samples = [*good, *bad]
     for gram, _ in several[:60]:
-        is_in_all = sum(gram in one.grams for one in bad) == len(bad)
+        is_in_all = sum(gram in sample.grams for sample in bad) == len(bad)
         rank = 9 if is_common(gram) else 4 if is_in_all else 7
-        config = {**phrase_pattern(gram, everyone), "must_match": False}
+        config = {**phrase_pattern(gram, samples), "must_match": False}
         yield CheckDraft(f"no {gram}", "regex", config, rank, hints.quotes(gram), quotes=(gram,))
-    if chosen := _cover([one for one in several if " " not in one[0] and WORD.fullmatch(one[0])], hints):
+    if chosen := _cover(
+        [entry for entry in several if " " not in entry[0] and WORD.fullmatch(entry[0])], hints
+    ):
         pattern = _bounded("|".join(map(re.escape, chosen)), ())
-        ascii_only = all(one.text.isascii() for one in everyone)
+        ascii_only = all(sample.text.isascii() for sample in samples)
         inner = "|".join(map(re.escape, chosen))
         pattern = rf"\b(?:{inner})\b" if ascii_only else f"(?:{inner})"
         config = {"pattern": pattern, "flags": "i", "must_match": False}
@@ -838,12 +861,12 @@ _MOST_WORDS = 8
 
 
 def _cover(grams: Sequence[tuple[str, set[str]]], hints: Hints) -> list[str]:
-    """Return a few words that together are in the outputs of more runs than any one of them."""
+    """A few words that together occur in the outputs of more runs than each of them alone."""
     chosen: list[str] = []
     covered: set[str] = set()
     left = list(grams)
     while left and len(chosen) < _MOST_WORDS:
-        best = max(left, key=lambda one: (len(one[1] - covered), hints.quotes(one[0])))
+        best = max(left, key=lambda entry: (len(entry[1] - covered), hints.quotes(entry[0])))
         if len(best[1] - covered) < FEWEST:
             break
         chosen.append(best[0])
@@ -859,64 +882,68 @@ _END = ("end", "ending", "close", "closing", "last", "final", "sign", "finish")
 
 
 def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft how an output begins and ends, and how it must not."""
-    sides = [[one.text.strip() for one in side] for side in (bad, good)]
+    """Draft required and forbidden beginnings and ends."""
+    sides = [[sample.text.strip() for sample in side] for side in (bad, good)]
     right = sides[1]
     if not all(right):
         return
     for is_end, names in ((False, _BEGIN), (True, _END)):
-        said, where = hints.about(*names), "end" if is_end else "begin"
+        hinted, where = hints.about(*names), "end" if is_end else "begin"
 
         def at(pattern: str, is_end: bool = is_end) -> str:
             return rf"{pattern}\s*$" if is_end else rf"^\s*{pattern}"
 
-        shared = _shared([one[::-1] for one in right] if is_end else right)
+        shared = _shared([output[::-1] for output in right] if is_end else right)
         text = _whole_words(shared[::-1] if is_end else shared, right, is_end=is_end)
         line = text.split("\n")[-1 if is_end else 0].strip()
-        for kind, one in ((where, line), (f"{where} in lines", text)):
-            if one:
-                is_phrase = 1 < len(one.split()) <= 4  # noqa: PLR2004 (longer ones are passages)
-                rank = 7 if is_common(one) else 4 if is_phrase else 6
-                rank = rank if any(map(str.isalnum, one)) else 6
-                strength = said + hints.quotes(one)
-                yield CheckDraft(kind, "regex", {"pattern": at(_escaped(one))}, rank, strength, quotes=(one,))
-        edges = [Counter(one[-1 if is_end else 0] for one in side if one) for side in sides]
+        for kind, phrase in ((where, line), (f"{where} in lines", text)):
+            if phrase:
+                is_phrase = 1 < len(phrase.split()) <= 4  # noqa: PLR2004 (longer ones are passages)
+                rank = 7 if is_common(phrase) else 4 if is_phrase else 6
+                rank = rank if any(map(str.isalnum, phrase)) else 6
+                strength = hinted + hints.quotes(phrase)
+                yield CheckDraft(
+                    kind, "regex", {"pattern": at(_escaped(phrase))}, rank, strength, quotes=(phrase,)
+                )
+        edges = [Counter(output[-1 if is_end else 0] for output in side if output) for side in sides]
         if set(edges[1]) != {text} and len(edges[1]) <= 3 and not any(map(str.isalnum, edges[1])):  # noqa: PLR2004 (a few signs)
-            yield CheckDraft(f"{where}s with a sign", "regex", {"pattern": at(_class(edges[1]))}, 6, said)
+            yield CheckDraft(f"{where}s with a sign", "regex", {"pattern": at(_class(edges[1]))}, 6, hinted)
         elif all(map(str.isupper, edges[1])):
             yield CheckDraft(
                 f"{where}s with a capital",
                 "regex",
                 {"pattern": at("[A-Z]")},
                 6,
-                said + hints.about("capital"),
+                hinted + hints.about("capital"),
             )
         elif all(map(str.isdecimal, edges[1])):
-            yield CheckDraft(f"{where}s with a digit", "regex", {"pattern": at(r"\d")}, 6, said)
-        signs = {one: count for one, count in (edges[0] - edges[1]).items() if one not in edges[1]}
-        signs = [one for one, count in signs.items() if count > 1 and not one.isalnum()]
+            yield CheckDraft(f"{where}s with a digit", "regex", {"pattern": at(r"\d")}, 6, hinted)
+        signs = {sign: count for sign, count in (edges[0] - edges[1]).items() if sign not in edges[1]}
+        signs = [sign for sign, count in signs.items() if count > 1 and not sign.isalnum()]
         if 0 < len(signs) <= 3:  # noqa: PLR2004 (a few signs)
             yield CheckDraft(
-                f"no such {where}", "regex", {"pattern": at(_class(signs)), "must_match": False}, 6, said
+                f"no such {where}", "regex", {"pattern": at(_class(signs)), "must_match": False}, 6, hinted
             )
-        words = [Counter(_edge_word(one, is_end=is_end) for one in side) for side in sides]
-        wrong = [one for one, count in words[0].most_common(4) if count > 1 and one and one not in words[1]]
+        words = [Counter(_edge_word(output, is_end=is_end) for output in side) for side in sides]
+        wrong = [
+            word for word, count in words[0].most_common(4) if count > 1 and word and word not in words[1]
+        ]
         if wrong:
             options = "|".join(map(_escaped, sorted(wrong)))
             after = r"[.!?]*" if is_end else ""
             options = f"(?:{options})" if len(wrong) > 1 else options
             config = {"pattern": at(f"{options}{after}"), "must_match": False}
-            shown = listed([json.dumps(one, ensure_ascii=False) for one in sorted(wrong)], "or")
-            strength, quoted = said + hints.quotes(*wrong), tuple(sorted(wrong))
-            says = f"Does not {where} with {shown}."
+            options_text = listed([json.dumps(word, ensure_ascii=False) for word in sorted(wrong)], "or")
+            strength, quoted = hinted + hints.quotes(*wrong), tuple(sorted(wrong))
+            says = f"Does not {where} with {options_text}."
             yield CheckDraft(f"no {where} words", "regex", config, 6, strength, says, quoted)
 
 
 def _shared(texts: Sequence[str]) -> str:
-    """Return the beginning that all texts have in common."""
+    """The common beginning of all texts."""
     first, last = min(texts), max(texts)
     length = next(
-        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None
+        (at for at, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other), None
     )
     return first if length is None else first[:length]
 
@@ -936,14 +963,16 @@ def _edge_word(text: str, *, is_end: bool) -> str:
 
 
 def _whole_words(shared: str, texts: Sequence[str], *, is_end: bool) -> str:
-    """Return the part of a shared beginning or end that is whole words."""
-    if any(len(one) > len(shared) for one in texts):
+    """The whole words of a shared beginning or end."""
+    if any(len(text) > len(shared) for text in texts):
         neighbours = [
-            one[-len(shared) - 1] if is_end else one[len(shared)] for one in texts if len(one) > len(shared)
+            text[-len(shared) - 1] if is_end else text[len(shared)]
+            for text in texts
+            if len(text) > len(shared)
         ]
         if any(map(str.isalnum, neighbours)):
             shared = re.sub(r"^\w+" if is_end else r"\w+$", "", shared)
-    if "\n" in shared:  # in several lines, only whole ones
+    if "\n" in shared:  # of several lines, only whole lines
         cut = shared.partition("\n")[2] if is_end else shared.rpartition("\n")[0]
         shared = cut if cut.strip() else shared
     if len(shared) > LONGEST_QUOTED:
@@ -953,15 +982,15 @@ def _whole_words(shared: str, texts: Sequence[str], *, is_end: bool) -> str:
 
 
 def _line_starts(_bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft with which sign every line begins, where an output has several."""
-    lines = [[line.strip() for line in one.text.splitlines() if line.strip()] for one in good]
-    if any(len(one) < 2 for one in lines):  # noqa: PLR2004 (a single line has just a beginning)
+    """Draft the sign at the beginning of every line, if outputs have several lines."""
+    lines = [[line.strip() for line in sample.text.splitlines() if line.strip()] for sample in good]
+    if any(len(sample_lines) < 2 for sample_lines in lines):  # noqa: PLR2004 (a single line has just a beginning)
         return
-    signs = {line[0] for one in lines for line in one}
+    signs = {line[0] for sample_lines in lines for line in sample_lines}
     if len(signs) <= 2 and not any(map(str.isalnum, signs)):  # noqa: PLR2004 (a sign, or two)
         pattern = rf"^[ \t]*[^{''.join(map(re.escape, sorted(signs)))}\s]"
-        shown = listed([json.dumps(one, ensure_ascii=False) for one in sorted(signs)], "or")
-        says = f"Begins each line with {shown}."
+        options_text = listed([json.dumps(sign, ensure_ascii=False) for sign in sorted(signs)], "or")
+        says = f"Begins each line with {options_text}."
         config = {"pattern": pattern, "flags": "m", "must_match": False}
         yield CheckDraft(
             "line starts", "regex", config, 4, hints.about("line", "bullet", "list", "begin"), says
@@ -980,13 +1009,13 @@ _LABEL = re.compile(
 
 def _sections(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
     """Draft the order of sections that all good outputs have."""
-    shared = [label for label in good[0].labels if all(label in one.labels for one in good)]
-    orders = {tuple(label for label in one.labels if label in shared) for one in good}
+    shared = [label for label in good[0].labels if all(label in sample.labels for sample in good)]
+    orders = {tuple(label for label in sample.labels if label in shared) for sample in good}
     if len(shared) < 2 or len(orders) != 1:  # noqa: PLR2004 (an order takes two)
         return
     labels = shared[:6]
     pattern = ".*".join(rf"^[#*\d.)\s]*{_escaped(label)}" for label in labels)
-    is_order = all(all(label in one.labels for label in labels) for one in bad)
+    is_order = all(all(label in sample.labels for label in labels) for sample in bad)
     quoted = listed([json.dumps(label, ensure_ascii=False) for label in labels])
     strength = hints.about("order", "before", "after", "section", "sequence", "first", "heading")
     yield CheckDraft(
@@ -1004,33 +1033,37 @@ def _sections(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> It
 
 
 def _languages(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft in which script or language an output is, and in which it is not."""
-    said = hints.about(*SPOKEN)
+    """Draft required and forbidden scripts and languages."""
+    hinted = hints.about(*SPOKEN)
     for name, ranges in SCRIPTS.items():
-        strength = said + hints.about(name.split()[0].casefold())
+        strength = hinted + hints.about(name.split()[0].casefold())
         config = {"pattern": f"[{ranges}]"}
         yield CheckDraft(f"{name} script", "regex", config, 3, strength, f"Has {name} letters.")
         config = {"pattern": f"[{ranges}]", "must_match": False}
         yield CheckDraft(f"no {name} script", "regex", config, 4, strength, f"Has no {name} letters.")
     counts = {name: frozenset(words.split()) for name, words in LANGUAGES.items()}
 
-    def spoken(one: Sample) -> str:
-        """Return the language whose words an output has most of; empty if it is a tie, or there are none."""
-        words = Counter(WORD.findall(one.text.casefold())[:MOST_TOKENS])
-        found = sorted(
-            ((sum(words[word] for word in known), name) for name, known in counts.items()), reverse=True
+    def language_of(sample: Sample) -> str:
+        """The language with the most words in an output; empty if it is a tie, or there are none."""
+        words = Counter(WORD.findall(sample.text.casefold())[:MOST_TOKENS])
+        ranked = sorted(
+            ((sum(words[word] for word in common_words), name) for name, common_words in counts.items()),
+            reverse=True,
         )
-        return found[0][1] if found[0][0] > found[1][0] else ""
+        return ranked[0][1] if ranked[0][0] > ranked[1][0] else ""
 
-    theirs, ours = Counter(map(spoken, bad)), Counter(map(spoken, good))
-    strength = said + hints.about(*(name.casefold() for name in LANGUAGES))
-    [(name, count)] = ours.most_common(1)
+    bad_languages, good_languages = Counter(map(language_of, bad)), Counter(map(language_of, good))
+    strength = hinted + hints.about(*(name.casefold() for name in LANGUAGES))
+    [(name, count)] = good_languages.most_common(1)
     if name and count * 2 > len(good):
-        if theirs[name] * 2 < len(bad):
-            config: dict[str, Any] = {"pattern": language_pattern(name, filter(None, theirs)), "flags": "i"}
+        if bad_languages[name] * 2 < len(bad):
+            others = filter(None, bad_languages)
+            config: dict[str, Any] = {"pattern": language_pattern(name, others), "flags": "i"}
             yield CheckDraft(f"in {name}", "regex", config, 4, strength, f"Is in {name}.")
         for other in (
-            one for one in LANGUAGES if one != name and (one in theirs or hints.about(one.casefold()))
+            language
+            for language in LANGUAGES
+            if language != name and (language in bad_languages or hints.about(language.casefold()))
         ):
             config = {"pattern": language_pattern(other, [name]), "flags": "i", "must_match": False}
             yield CheckDraft(f"not in {other}", "regex", config, 5, strength, f"Is not in {other}.")

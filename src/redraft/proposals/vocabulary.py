@@ -1,4 +1,4 @@
-"""Vocabulary: signs, scripts and languages in which outputs differ, each with its pattern."""
+"""Vocabulary: signs, scripts and languages by which outputs differ, each with its pattern."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Sign(NamedTuple):
     flags: str = ""
     raw: bool = False
     rank: int = 5
-    """How far down the list of likely checks it is to forbid it."""
+    """The position, among the likely checks, of a check that forbids it."""
 
     def amount(self, least: int | None, most: int | None) -> str:
-        """Return how many of it there are within limits, such as `at most 3 sentences`."""
+        """The amount of it within limits, such as `at most 3 sentences`."""
         is_one = 1 in (least, most) and least in (None, most, 1) and most in (None, 1)
         return f"{limits_in_words(least, most)} {self.singular if is_one else self.plural}"
 
     @property
     def config(self) -> dict[str, object]:
-        """The configuration of a pattern that finds it."""
+        """The configuration of its pattern."""
         config: dict[str, object] = {"pattern": self.pattern}
         config |= {"flags": self.flags} if self.flags else {}
         return config | ({"raw": True} if self.raw else {})
@@ -117,24 +117,24 @@ NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "
 
 
 def is_common(text: str) -> bool:
-    """Return whether a text is a letter or a word without content, which any output may have."""
+    """Whether a text is a letter or a word without content, which any output may have."""
     words = WORD.findall(text.casefold()) or [text.strip()]
-    return all(len(one) < 2 or one in FUNCTION_WORDS for one in words)  # noqa: PLR2004 (a letter)
+    return all(len(word) < 2 or word in FUNCTION_WORDS for word in words)  # noqa: PLR2004 (a letter)
 
 
 def has_keys(keys: Sequence[str], within: Sequence[str] = ()) -> str:
-    """Say that an object has some keys: `Has the keys "a" and "b" in "lines"`, as a sentence."""
-    quoted = listed([json.dumps(one, ensure_ascii=False) for one in keys])
+    """Name the keys of an object in a sentence: `Has the keys "a" and "b" in "lines"`, with a full stop."""
+    quoted = listed([json.dumps(key, ensure_ascii=False) for key in keys])
     where = f" in {json.dumps(within[-1], ensure_ascii=False)}" if within else ""
     return f"Has the key{'' if len(keys) == 1 else 's'} {quoted}{where}."
 
 
 def words_pattern(words: Iterable[str]) -> str:
-    """Return a pattern for any of some words, which is matched in linear time in any script."""
+    """A pattern for any of some words, matched in linear time in any script."""
     return rf"(?:^|[\s(\"'])(?:{'|'.join(words)})(?:$|[\s.,;:!?)\"'])"
 
 
 def language_pattern(name: str, others: Iterable[str] = LANGUAGES) -> str:
-    """Return a pattern for the common words of a language that some other languages don't have."""
+    """A pattern for the common words of a language that some other languages do not have."""
     foreign = {word for other in others if other != name for word in LANGUAGES[other].split()}
     return words_pattern(sorted(set(LANGUAGES[name].split()) - foreign))
