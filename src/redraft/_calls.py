@@ -15,7 +15,7 @@ from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Thread
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import step_context
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from redraft.protocols import Evaluator, Generator, Reviser
 
+R = TypeVar("R")
+
 
 def generator(fn: Callable[..., Any]) -> Generator:
     """Adapt a callable that takes a prompt.
@@ -44,7 +46,11 @@ def generator(fn: Callable[..., Any]) -> Generator:
     async def generate(prompt: str, run: RunContext, /) -> Draft:
         if run.attempt.evaluation is not None and not sees_run:
             prompt = render_retry(prompt, run.attempt)
-        return draft_of(await call(run, prompt), "generate")
+
+        async def draft() -> Draft:
+            return draft_of(await call(run, prompt), "generate")
+
+        return await _within_budget("generate", draft, is_revision=run.attempt.number > 1)
 
     return generate
 
@@ -54,9 +60,18 @@ def reviser(fn: Callable[..., Any]) -> Reviser:
     call, _ = _caller(fn, "revise", 2)
 
     async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        return draft_of(await call(run, copy_of(output), snapshot(evaluation)), "revise")
+        async def draft() -> Draft:
+            return draft_of(await call(run, copy_of(output), snapshot(evaluation)), "revise")
+
+        return await _within_budget("revise", draft, is_revision=True)
 
     return revise
+
+
+async def _within_budget(kind: str, fn: Callable[[], Awaitable[R]], *, is_revision: bool = False) -> R:
+    """Call a function of the user, if a call as dear as its dearest fits into the step's budget."""
+    budget = step_context.get().budget
+    return await (fn() if budget is None else budget.reported(kind, fn, is_revision=is_revision))
 
 
 def regenerating(generate: Generator) -> Reviser:
@@ -72,9 +87,10 @@ def evaluator(
     fn: Callable[..., Any],
     threshold: float = DEFAULT_THRESHOLD,
     score_max: float | None = None,
-    name: str = "evaluate",
+    *,
+    is_check: bool = False,
 ) -> Evaluator:
-    """Adapt a callable that takes an output and returns a verdict; error messages call it `name`.
+    """Adapt a callable that takes an output and returns a verdict; a check is free, so no budget holds it up.
 
     `score_max` is its highest score, if that is not 1. A verdict that can't be read (prose, NaN, 7) becomes
     an evaluation with a score of None and an issue that says what came back. Returning None raises
@@ -83,19 +99,23 @@ def evaluator(
     """
     call, _ = _caller(fn, "evaluate", 1)
 
-    async def evaluate(output: Any, run: RunContext, /) -> ReflectionEvaluation:
+    async def judge(output: Any, run: RunContext, /) -> ReflectionEvaluation:
         try:
             verdict = await call(run, output)
         except AssertionError as error:
             return ReflectionEvaluation(0.0, issues=(Issue(_reason_of(error)),))
         if verdict is None:
+            name = "the function" if is_check else "evaluate"
             raise TypeError(f"{name} returned None; expected {VERDICTS}")
         try:
             return evaluation_of(verdict, threshold, score_max)
         except OutputError as error:
             return ReflectionEvaluation(None, issues=(Issue(f"{NOT_JUDGED}{error}"),), confidence=0.0)
 
-    return evaluate
+    async def evaluate(output: Any, run: RunContext, /) -> ReflectionEvaluation:
+        return await _within_budget("evaluate", lambda: judge(output, run))
+
+    return judge if is_check else evaluate
 
 
 def _reason_of(error: AssertionError) -> str:

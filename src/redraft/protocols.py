@@ -280,6 +280,10 @@ class Allowance(Protocol):
         """
         ...
 
+    async def reported(self, kind: str, fn: Callable[[], Awaitable[R]], /, *, is_revision: bool = False) -> R:
+        """Call a function whose result reports its `usage`, if the dearest call of its kind would fit."""
+        ...
+
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
         """Await a free check, or one of several drafts, and cancel it when the time is spent."""
         ...

@@ -15,11 +15,13 @@ from redraft import (
     Draft,
     ModelError,
     QualityCriterion,
+    ReflectionEvaluation,
     ReflectionPattern,
     ScriptedModel,
     TokenUsage,
     reflect,
     reflect_sync,
+    reflected,
 )
 from redraft._texts import estimate_tokens
 from redraft.errors import OutputError, UnfinishedError
@@ -622,7 +624,8 @@ def test_fresh_starts_count_as_revisions():
     pattern = ReflectionPattern(max_iterations=9, plateau_iterations=9, max_revision_tokens=250)
     result = reflect_sync("W.", generate=generate, evaluate=lambda o: 0.5, pattern=pattern)
     assert result.convergence_reason == "token_budget"
-    assert len(result.history.versions) == 4
+    assert len(result.history.versions) == 3
+    assert "takes up to 100 tokens, and 50 tokens are left" in result.stop.detail
 
 
 def test_the_cost_budget_bounds_the_known_costs():
@@ -636,8 +639,66 @@ def test_the_cost_budget_bounds_the_known_costs():
         pattern=pattern,
     )
     assert result.convergence_reason == "cost_budget"
-    assert len(result.history.versions) == 3
+    assert len(result.history.versions) == 2
     assert "cost_unknown" in result.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("options", "calls", "needed"),
+    [
+        ({"budget_usd": 0.01}, 3, "it takes up to $0.003000, and $0.001000 is left"),
+        ({"budget_usd": 0.009}, 3, ""),
+        ({"budget_tokens": 199}, 1, "it takes up to 100 tokens, and 99 tokens are left"),
+        ({"budget_tokens": 200}, 2, ""),
+        ({"max_revision_tokens": 150}, 2, "it takes up to 100 tokens, and 50 tokens are left"),
+    ],
+)
+@pytest.mark.parametrize("revise", [False, True])
+def test_a_function_is_not_called_if_its_dearest_call_would_not_fit(options, calls, needed, revise):
+    def write(*_):
+        made.append(1)
+        return Draft(f"draft {len(made)}", used(100, 0.003))
+
+    made = []
+    pattern = ReflectionPattern(max_iterations=9, plateau_iterations=9, **options)
+    result = reflect_sync(
+        "W.",
+        draft="draft" if revise else None,
+        generate=write,
+        revise=write if revise else None,
+        evaluate=lambda o: 0.5,
+        pattern=pattern,
+    )
+    assert len(made) == calls + (revise and "max_revision_tokens" in options and -1)
+    assert result.convergence_reason.is_budget
+    assert result.diagnostics.get("budget", "").endswith(f"{needed}." if needed else "")
+
+
+def test_an_evaluation_function_is_not_called_if_its_dearest_call_would_not_fit():
+    def judge(output):
+        return ReflectionEvaluation(0.5, usage=used(100))
+
+    outputs = iter("abcdef")
+    result = reflect_sync("W.", generate=lambda _: next(outputs), evaluate=judge, budget_tokens=250)
+    assert [version.evaluation.overall_score for version in result.history.versions] == [0.5, 0.5, None]
+    assert "100 tokens, and 50 tokens are left" in result.stop.detail
+
+
+def test_a_resumed_run_knows_what_the_dearest_call_of_a_function_took():
+    store, made = MemoryStore(), []
+
+    @reflected(evaluate=lambda o: 0.5, max_iterations=9, budget_tokens=250, keep=store)
+    async def write(feedback=""):
+        made.append(1)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return Draft(f"draft {len(made)}", used(100 if len(made) > 1 else 120))
+
+    with pytest.raises(KeyboardInterrupt):
+        write.run_as_sync("r")
+    result = write.run_as_sync("r")
+    assert len(made) == 3
+    assert "it takes up to 120 tokens, and 30 tokens are left" in result.stop.detail
 
 
 def test_waiting_for_a_retry_stays_within_the_time_budget():

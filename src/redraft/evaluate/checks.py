@@ -360,7 +360,7 @@ def function(criterion: QualityCriterion) -> Evaluator:
     if score_max is not None and (not is_number(score_max) or score_max <= 0):
         raise invalid(criterion, f"score_max must be a number above 0, got {score_max!r}.")
     try:
-        judge = evaluator(fn, criterion.threshold, score_max, "the function")
+        judge = evaluator(fn, criterion.threshold, score_max, is_check=True)
     except ConfigError as error:
         raise invalid(criterion, str(error)) from error
 

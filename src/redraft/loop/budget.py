@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from math import isclose
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
@@ -98,6 +99,8 @@ class Tally:
     """The output tokens of the longest reply of each role."""
     dearest: dict[str, float] = field(default_factory=dict[str, float])
     """The highest cost of a reply of each role."""
+    reported: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    """The most tokens and US dollars that a call of each of the user's functions has reported."""
     exhausted: ConvergenceReason | None = None
     """The budget that kept a call from starting, or cancelled it."""
     refused: int = 0
@@ -222,6 +225,7 @@ class Tally:
             "shortest": dict(self.shortest),
             "longest": dict(self.longest),
             "dearest": dict(self.dearest),
+            "reported": dict(self.reported),
             "estimated_tokens": self.estimated_tokens,
             "exhausted": self.exhausted,
             "refused": self.refused,
@@ -235,6 +239,7 @@ class Tally:
         """Take over the state of the run's earlier process, which may have had another budget."""
         self.longest, self.dearest = dict(state["longest"]), dict(state["dearest"])
         self.shortest = dict(state.get("shortest", {}))  # version 1.x recorded none
+        self.reported = {kind: (tokens, usd) for kind, (tokens, usd) in state.get("reported", {}).items()}
         self.estimated_tokens, self.cut_off = state["estimated_tokens"], state.get("cut_off", 0)
         if state["exhausted"] is not None and state["budget"] == asdict(self.budget):
             self.exhausted = ConvergenceReason(state["exhausted"])
@@ -444,6 +449,38 @@ class StepBudget:
     ) -> BudgetedCall:
         """The context of a model call; with `is_sent`, `max_tokens` can't be lowered."""
         return BudgetedCall(self, role, input_tokens, max_tokens, model, is_sent=is_sent)
+
+    async def reported(self, kind: str, fn: Callable[[], Awaitable[R]], /, *, is_revision: bool = False) -> R:
+        """Call a function of the user whose result reports its `usage`.
+
+        A limit can't be sent with it, so it starts only if the dearest call of its kind so far would fit.
+        Raises `UnfinishedError`.
+        """
+        tally, budget = self.tally, self.tally.budget
+        tokens, usd = tally.reported.get(kind, (0, 0.0))
+        tokens_left = UNLIMITED if budget.tokens is None else budget.tokens - tally.total().total_tokens
+        if tokens_left < tokens:
+            raise self._refuse_reported(ConvergenceReason.TOKEN_BUDGET, tokens, tokens_left)
+        revisions_left = tally.revision_tokens_left() if is_revision else None
+        if revisions_left is not None and revisions_left < tokens:
+            tally.is_out_of_revisions = True
+            raise self._refuse_reported(ConvergenceReason.TOKEN_BUDGET, tokens, revisions_left)
+        usd_left = UNLIMITED if budget.usd is None else budget.usd - tally.known_usd
+        if usd_left < usd and not isclose(usd_left, usd):  # a sum of costs has rounding errors
+            raise self._refuse_reported(ConvergenceReason.COST_BUDGET, usd, usd_left)
+        result = await fn()
+        if self.used is NOTHING_USED:  # else its model calls are bounded one by one
+            usage = cast("TokenUsage", getattr(result, "usage", NOTHING_USED))
+            tally.reported[kind] = (max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0))
+        return result
+
+    def _refuse_reported(self, reason: ConvergenceReason, needed: float, left: float) -> UnfinishedError:
+        """The error for a call of a function that would take more than is left."""
+        is_cost = reason is ConvergenceReason.COST_BUDGET
+        need, rest = (exact_usd(each) if is_cost else f"{each:,} tokens" for each in (needed, max(0, left)))
+        self.tally.refused += 1
+        self.tally.needed = f"it takes up to {need}, and {rest} {'is' if is_cost else 'are'} left"
+        return self.over(reason, f"leaves {rest}; the dearest call so far took {need}.")
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
         """Await a part of the step, such as a free check; raises `UnfinishedError` when its time is spent."""
