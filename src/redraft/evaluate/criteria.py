@@ -44,8 +44,7 @@ def criteria_of(criteria: Sequence[Criterion] | None, task_type: str = "") -> tu
         return _defaults(kind if kind in DEFAULTS else "")
     if isinstance(criteria, str) or not isinstance(criteria, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
         raise ConfigError(
-            f"Criteria must be a list, got {short_repr(criteria)}; put a single criterion in brackets: "
-            "[...]."
+            f"Criteria must be a list, got {short_repr(criteria)}; put a single criterion in brackets: [...]."
         )
     chosen = tuple(_criterion(item, kind) for item in criteria)
     if not chosen:
