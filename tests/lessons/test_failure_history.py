@@ -74,7 +74,7 @@ def test_three_recurring_failures_become_checks_that_a_person_accepts(project, m
 
     lesson_id = dates["lessons"][0]
     shown = redraft("lessons", "show", lesson_id)
-    assert f"The criterion '{criterion.name}' stands for it" in shown.stdout
+    assert f"The criterion '{criterion.name}' replaces it" in shown.stdout
     left = document(redraft("lessons", "propose", "clerk", "--json"))["proposals"]
     assert all(lesson_id not in one["lessons"] for one in left)
 

@@ -622,7 +622,7 @@ def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, erro
             if not shown:
                 assert await lessons.due() == []
                 return
-            with pytest.raises(ReflectionDueError, match="failed, and nobody has reflected on it"):
+            with pytest.raises(ReflectionDueError, match="failed, and has no reflection yet"):
                 await lessons.recall(OTHER)
             [due] = await lessons.due()
             assert (due.kind, due.outcome.error, due.outcome.task) == ("failure", shown, TASK)

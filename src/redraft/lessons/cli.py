@@ -256,7 +256,7 @@ async def add(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Add a lesson by hand. Takes it from options, a file, or your editor; it is active at once."""
+    """Add a lesson by hand. Takes it from options, a file, or your editor; it is active immediately."""
     fields = {
         "what_happened": what_happened,
         "what_went_wrong": what_went_wrong,
@@ -605,7 +605,7 @@ async def import_lessons(
         ),
     ] = None,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="Vouch for the text, as `approve` does: it is used at once.")
+        bool, typer.Option("--trusted", help="Vouch for the text, as `approve` does: it is used immediately.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show what would be imported.")
@@ -705,7 +705,7 @@ async def accept(
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Accept a proposed check: it becomes one of your criteria, and stands for the lessons about it.
+    """Accept a proposed check: it becomes one of your criteria, and replaces the lessons about it.
 
     It is tried on the stored runs once more, and shown, before anything is written.
     """
@@ -855,8 +855,8 @@ def _details(details: LessonDetails) -> RenderableType:
     if lesson.overrules:
         lines.append(Text(f"Approved although it holds {visible(lesson.overrules)}"))
     if lesson.check:
-        check = f"The criterion {visible(lesson.check)!r} stands for it"
-        lines.append(Text(f"{check}: runs that are judged by it are not told the lesson"))
+        check = f"The criterion {visible(lesson.check)!r} replaces it"
+        lines.append(Text(f"{check}: runs that are judged by it do not get the lesson"))
     if counters == type(counters)():
         lines.append(Text("Not used in any run yet"))
     else:

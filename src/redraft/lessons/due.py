@@ -261,7 +261,7 @@ def due_error(due: Sequence[DueReflection], problem: str = "") -> ReflectionDueE
         )
     how = "was done in part" if first.kind == "partial" else "failed"
     return ReflectionDueError(
-        f"The run {first.run_id!r}{more} {how}, and nobody has reflected on it: {task!r}. Give the lessons "
+        f"The run {first.run_id!r}{more} {how}, and has no reflection yet: {task!r}. Give the lessons "
         "a model, or call `await lessons.reflect_on(due.outcome, content=...)` for each `due` in "
         f"`await lessons.due()`, or `await lessons.waive({first.run_id!r}, why)`; `redraft lessons due` "
         "lists them.",

@@ -1,1 +1,1 @@
-"""What notes and lessons share: the test of whether they help, and what they may contain."""
+"""Shared by notes and lessons: the test of whether they help, and their forbidden content."""
