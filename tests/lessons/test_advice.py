@@ -177,7 +177,7 @@ def test_a_requirement_of_this_run_is_told_after_the_task_and_not_again():
 
 
 @pytest.mark.parametrize("known", [{"trust": "vouched"}, {"task": "List the orders."}])
-def test_a_guess_at_why_a_requirement_was_missed_is_told_of_this_task_and_if_somebody_vouches(known):
+def test_the_cause_of_a_missed_requirement_is_advice_only_for_its_task_or_if_vouched_for(known):
     advised = replace(MISSED, do_differently=f"{LIST} Even of one record.")
     guessed = replace(found(advised), lesson=lesson(advised, task="List the parcels.", trust="checked"))
     told = advice_of("agent", 800, lessons=[guessed], requirements=[LIST], task="List the orders.")

@@ -210,7 +210,7 @@ def test_a_version_that_another_machine_replaced_is_never_overwritten(store, pos
     asyncio.run(other.aclose())
 
 
-def test_what_another_machine_writes_is_seen_after_the_next_look(store, postgres, tmp_path, monkeypatch):
+def test_writes_of_another_machine_are_visible_once_a_listing_is_old(store, postgres, tmp_path, monkeypatch):
     documents = LessonRecords(store, tmp_path)
     other, theirs = elsewhere(postgres, tmp_path)
     name = theirs.add(f"{AGENT}/2026-03-01-a", "first")
@@ -332,7 +332,7 @@ for number in range(int(count)):
 """
 
 
-def test_processes_that_write_at_once_or_are_killed_lose_and_double_nothing(store, postgres, tmp_path):
+def test_concurrent_or_killed_writers_neither_lose_nor_repeat_documents(store, postgres, tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
     def started(name, count):

@@ -172,7 +172,7 @@ def test_a_lesson_is_stressed_and_retired_by_how_often_it_is_obeyed(obeyed, stre
         pytest.param("-" * 13, 0.14, "told in 13 runs, failed again in 13", "retired", id="still in vain"),
     ],
 )
-def test_failing_again_takes_confidence_and_obeying_gives_it_back(runs, confidence, disobeyed, status):
+def test_failing_again_lowers_confidence_and_obeying_restores_it(runs, confidence, disobeyed, status):
     async def main():
         impact, filed = Impact(MemoryStore(), "agent"), made(id=LESSON)
         for number, mark in enumerate(runs):

@@ -168,8 +168,7 @@ def test_semantic_recalls_the_lessons_of_all_agents(tmp_path):
     asyncio.run(main())
 
 
-def pages(text):
-    """Check a text for something that its writer is not told beforehand."""
+def pages(text):  # without a docstring, which would tell the writer the requirement beforehand
     return "next_cursor" in text, f"{text!r} does not pass next_cursor on."
 
 
@@ -187,7 +186,7 @@ def test_trusted_lessons_are_active_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(("shown", "lessons"), [(True, 1), ("description", 1), (False, 0)])
-def test_another_task_is_told_only_the_requirement_of_a_lesson_and_nothing_of_a_hidden_criterion(
+def test_another_task_gets_only_the_requirement_of_a_lesson_and_nothing_of_a_hidden_criterion(
     tmp_path, shown, lessons
 ):
     prompts = []
@@ -448,7 +447,7 @@ def test_invalid_arguments_are_refused(tmp_path, choices, says):
 # --- trust -------------------------------------------------------------------------------------------------
 
 
-def test_what_failed_similar_tasks_reaches_the_next_one_with_nobody_approving(tmp_path):
+def test_failures_of_similar_tasks_reach_the_next_run_without_approval(tmp_path):
     @in_lessons(tmp_path)
     async def _(lessons):
         prompts = []
@@ -802,7 +801,7 @@ async def order(lessons, number, output="tea: two", prompts=None):
     return await reflect(task, generate=generate, pattern=pattern)
 
 
-def test_a_lesson_told_in_vain_is_stressed_then_retired_and_comes_back_only_by_a_person(tmp_path):
+def test_a_disobeyed_lesson_is_stressed_then_retired_and_only_a_person_brings_it_back(tmp_path):
     replies = [REPLY]
     model = ScriptedModel(lambda _request: replies[-1])
 

@@ -205,7 +205,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("reply", "by_hand", "kind"), TOLD.values(), ids=TOLD)
-def test_a_rule_is_the_agents_own_only_if_whoever_vouches_has_seen_it(tmp_path, reply, by_hand, kind):
+def test_a_rule_is_the_agents_own_only_if_the_vouched_lesson_contains_it(tmp_path, reply, by_hand, kind):
     async def main():
         async with learning(tmp_path, model=writer(reply)) as lessons:
             learned = await lessons.reflect_on(FROM_A_TOOL)
