@@ -213,6 +213,8 @@ def test_invalid_outputs_are_refused(value):
         ({"agreement": None}, {"agreement": 1.0}),
         ({"usage": None}, {"usage": NOTHING_USED}),
         ({"usage": TokenUsage(np.int64(3), 1, requests=1)}, {"usage": TokenUsage(3, 1, requests=1)}),
+        ({"usage": TokenUsage(0, 50)}, {"usage": TokenUsage(0, 50, requests=1)}),
+        ({"usage": TokenUsage(50, failed_requests=1)}, {"usage": TokenUsage(50, failed_requests=1)}),
         (
             {"generated": ["a"], "opinions": "a", "unmet": ["a"]},
             {"generated": ("a",), "opinions": ("a",), "unmet": ("a",)},

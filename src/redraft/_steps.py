@@ -20,7 +20,7 @@ from redraft._thoughts import without_thoughts
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, ModelError, unusable_reply
 from redraft.protocols import ChatReply, ModelRole, StreamingModel
-from redraft.types import images_in
+from redraft.types import as_call, images_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -399,7 +399,9 @@ async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | 
 
 def _answered(reply: ChatReply, model: ChatModel) -> ChatReply:
     """Return a reply without reasoning at its start; raises `ModelError` if nothing else is in it."""
-    text = without_thoughts(reply.text)
+    text, usage = without_thoughts(reply.text), as_call(reply.usage)
+    if usage is not reply.usage:
+        reply = replace(reply, usage=usage)
     if text.strip() or reply.logprobs or reply.parsed is not None:
         return reply if text == reply.text else replace(reply, text=text)
     after = " after its reasoning" if reply.text.strip() else ""

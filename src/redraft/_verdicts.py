@@ -21,6 +21,7 @@ from redraft.types import (
     Issue,
     ReflectionEvaluation,
     TokenUsage,
+    as_call,
 )
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ def _usage(value: Any) -> TokenUsage:
             raise ValueError(f"a TokenUsage whose {name} is a whole number of at least 0")
         counts[name] = int(count)
     cost = plain_scalar(value.cost_usd)
-    return TokenUsage(**counts, cost_usd=None if cost is None else _not_negative(cost))
+    return as_call(TokenUsage(**counts, cost_usd=None if cost is None else _not_negative(cost)))
 
 
 def _text(value: Any) -> str:
