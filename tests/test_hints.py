@@ -143,6 +143,8 @@ def test_methods_that_run_hint_at_a_misspelled_keyword(method, keyword):
         (lambda f: f.run_sync("a", "b", "c"), "answer(): too many positional arguments"),
         (lambda f: f.run_sync("a", question="b"), "answer(): multiple values for argument 'question'"),
         (lambda f: f.run_sync(), "answer() is missing the argument 'question'"),
+        (lambda f: f.run_as_sync("Why?"),
+         "answer() is missing the argument 'question'. 'Why?' was taken as the run id, which comes first."),
     ],
 )  # fmt: skip
 def test_a_reflected_function_says_which_argument_it_does_not_take(call, message):

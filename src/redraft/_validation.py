@@ -99,7 +99,31 @@ def check_model(name: str, value: Any) -> None:
     if not callable(cast("object", value)) or isinstance(value, type):
         raise ConfigError(
             f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; got {value!r}."
+            f"{_hint_for(value)}"
         )
+
+
+_FOREIGN = {
+    "pydantic_ai.models": "For a model of Pydantic AI: ProviderModel(model), from redraft.models.",
+    "pydantic_ai.agent": "For an agent of Pydantic AI: Agent.from_pydantic_ai(agent).",
+    "agents.agent": "For an agent of the OpenAI Agents SDK: reflecting(agent), from "
+    "redraft.integrations.openai_agents.",
+    "langgraph": "For a graph of LangGraph: reflecting(graph), from redraft.integrations.langgraph.",
+    **dict.fromkeys(
+        ("openai", "anthropic", "google.genai", "mistralai", "groq"),
+        "For a client of a provider: the name of the model; or a function that uses it, with @reflected.",
+    ),
+}
+"""Objects of other libraries, by the beginning of their class's module, and what takes them."""
+
+
+def _hint_for(value: object) -> str:
+    """What takes an object of another library, as a sentence after a space; "" for any other object."""
+    for kind in type(value).__mro__:
+        for module, hint in _FOREIGN.items():
+            if f"{kind.__module__}.".startswith(f"{module}."):
+                return f" {hint}"
+    return ""
 
 
 def check_name(name: str, value: Any) -> None:

@@ -3,6 +3,7 @@ import pickle
 import re
 from copy import copy, deepcopy
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from pydantic import BaseModel
@@ -25,6 +26,7 @@ from redraft import (
     reflect_sync,
     reflected,
 )
+from redraft._validation import _hint_for
 from redraft.errors import SandboxForbiddenError
 from redraft.execution import CommandOutcome
 from redraft.models.provider import ProviderModel
@@ -225,6 +227,38 @@ def test_a_model_need_not_be_hashable():
 def test_bad_options_raise(options, message):
     with pytest.raises(ConfigError, match=message):
         Agent(**{"model": ScriptedModel([]), **options})
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("pydantic_ai.agent", r"\. For an agent of Pydantic AI: Agent\.from_pydantic_ai\(agent\)\.$"),
+        ("pydantic_ai.models.function", r"ProviderModel\(model\), from redraft\.models\.$"),
+        ("agents.agent", r"reflecting\(agent\), from redraft\.integrations\.openai_agents\.$"),
+        ("langgraph.graph.state", r"reflecting\(graph\), from redraft\.integrations\.langgraph\.$"),
+        ("openai", "For a client of a provider: the name of the model; "),
+        ("agents_of_mine", r"Theirs object at 0x\w+>\.$"),
+    ],
+)
+@pytest.mark.parametrize("option", ["model", "judge"])
+def test_an_object_of_another_library_gets_a_hint(option, module, message):
+    theirs = type("OfAUser", (type("Theirs", (), {"__module__": module}),), {})()
+    with pytest.raises(ConfigError, match=message.replace("Theirs", "OfAUser")):
+        Agent(**{"model": ScriptedModel([]), option: theirs})
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("pydantic_ai:Agent", "from_pydantic_ai"),
+        ("pydantic_ai.models.test:TestModel", "ProviderModel"),
+        ("agents:Agent", "openai_agents"),
+        ("langgraph.graph.state:CompiledStateGraph", "langgraph"),
+        ("openai:AsyncOpenAI", "client"),
+    ],
+)
+def test_the_classes_of_other_libraries_are_where_the_hints_expect_them(name, word):
+    assert word in _hint_for(object.__new__(resolve_name(name)))
 
 
 @pytest.mark.parametrize(

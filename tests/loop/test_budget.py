@@ -7,6 +7,7 @@ from zlib import crc32
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai.models.test import TestModel
 
 from redraft import (
     Agent,
@@ -26,9 +27,10 @@ from redraft import (
 from redraft._texts import estimate_tokens
 from redraft.errors import OutputError, UnfinishedError
 from redraft.loop import Retry
-from redraft.loop.budget import NO_BUDGET, Budget, StepBudget, Tally
+from redraft.loop.budget import NO_BUDGET, Budget, StepBudget, Tally, check_prices
 from redraft.loop.journal import STEP, Journalled
 from redraft.loop.record import RUN
+from redraft.models import ProviderModel
 from redraft.protocols import ChatReply
 from redraft.stores.sqlite import MemoryStore
 
@@ -672,6 +674,30 @@ def test_a_function_is_not_called_if_its_dearest_call_would_not_fit(options, cal
     assert len(made) == calls + (revise and "max_revision_tokens" in options and -1)
     assert result.convergence_reason.is_budget
     assert result.diagnostics.get("budget", "").endswith(f"{needed}." if needed else "")
+
+
+async def own_model(_request):
+    return ChatReply("x", usage=TokenUsage(50))
+
+
+@pytest.mark.parametrize(
+    ("model", "given"), [("openai-chat:my-own", "'openai-chat:my-own'"), (TestModel(), "your_model")]
+)
+def test_a_missing_price_is_given_with_the_model(model, given, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    with pytest.raises(ConfigError, match=rf"ProviderModel\({given}, price=\(0\.5, 1\.5\)\)"):
+        check_prices(ProviderModel(model))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: reflect_sync("W.", generate=lambda _: Draft("x", TokenUsage(50)), evaluate=bool),
+        lambda: Agent(own_model, criteria=[str.islower], keep=False).run_sync("W."),
+    ],
+)
+def test_tokens_without_a_call_are_of_one_call(run):
+    assert "Used: 50 tokens in 1 call," in run().summary()
 
 
 def test_an_evaluation_function_is_not_called_if_its_dearest_call_would_not_fit():

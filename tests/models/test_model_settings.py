@@ -104,6 +104,8 @@ def test_revising_outside_of_a_run_takes_them_too():
         (ProviderModel(WrapperModel(TestModel())), {"brush": 1}, "does not take 'brush'"),
         (FallbackModel([OPENAI, ProviderModel(TestModel())]), {"openai_user": "a"}, "does not take"),
         (REASONING, {"temperature": 0.2}, "'openai:o3' does not take a temperature"),
+        (ScriptedModel([]), {"temprature": 0.1}, r"'temprature' is no setting\. Did you mean 'temperature'"),
+        (ScriptedModel([]), {"max_token": 9}, r"Did you mean 'max_tokens'\?"),
         (OPENAI, {"max_retries": 3}, r"Redraft retries failed calls by itself: ReflectionPattern\(retry="),
         (OPENAI, {"temperature": -1}, "temperature must be a number of at least 0"),
         (OPENAI, {"max_tokens": 0}, "max_tokens must be a whole number of at least 1"),

@@ -730,11 +730,12 @@ def price_of(model: object, input_tokens: int) -> Price | None:
         return None
     input_usd, total_usd = model.cost_of(input_tokens, 0), model.cost_of(input_tokens, MILLION)
     if input_usd is None or total_usd is None:
+        given = repr(model.name) if getattr(model, "is_named", True) else "your_model"
         raise ConfigError(
             f"The price of {model.name!r} is not known, so a budget in US dollars can't bound its calls. "
             "Give its price, in US dollars for a million input and output tokens, under [prices] in "
             f'redraft.toml: "{model.name}" = [0.5, 1.5]; or in Python: '
-            f"ProviderModel({model.name!r}, price=(0.5, 1.5)). Or use a budget of tokens or seconds."
+            f"ProviderModel({given}, price=(0.5, 1.5)). Or use a budget of tokens or seconds."
         )
     return Price(input_usd, (total_usd - input_usd) / MILLION)
 

@@ -180,7 +180,7 @@ class ReflectedCallable(Generic[P, R]):
     async def _run(
         self, run_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ReflectionResult[R]:
-        arguments = self._bind(args, kwargs)
+        arguments = self._bind(args, kwargs, run_id)
         lost = self._check_return()
         if lost and self._keep is not False:
             logger.warning("A run of %s can't be resumed if it is interrupted: %s.", self._name, lost)
@@ -224,7 +224,7 @@ class ReflectedCallable(Generic[P, R]):
             )
         return next(filter(None, (why_unrestorable(kind) for kind in _classes_in(members, set()))), "")
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], run_id: str | None) -> dict[str, Any]:
         """The arguments of a call by name; the parameters that the run fills in may be missing."""
         try:
             arguments = self._signature.bind_partial(*args, **kwargs).arguments
@@ -234,7 +234,8 @@ class ReflectedCallable(Generic[P, R]):
             optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             required = parameter.default is parameter.empty and not optional and name not in self._filled
             if required and name not in arguments:
-                raise TypeError(f"{self._name}() is missing the argument {name!r}")
+                hint = "" if run_id is None else f". {run_id!r} was taken as the run id, which comes first."
+                raise TypeError(f"{self._name}() is missing the argument {name!r}{hint}")
         return arguments
 
     def _mismatch(self, error: TypeError, kwargs: Mapping[str, Any]) -> str:

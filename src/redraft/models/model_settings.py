@@ -22,10 +22,20 @@ _OF_THE_CONNECTION = frozenset({"timeout", "request_timeout", "first_event_timeo
 """The settings that say how a request is sent, not what is answered; headers may hold secrets."""
 
 
+COMMON = (
+    *("temperature", "max_tokens", "top_p", "top_k", "seed", "timeout", "stop_sequences", "logit_bias"),
+    *("presence_penalty", "frequency_penalty", "parallel_tool_calls", "tool_choice"),
+    *("extra_headers", "extra_body"),
+)
+"""Settings that most models take, by their names in Pydantic AI."""
+ALIKE = 0.85
+"""From this similarity on, a name is a misspelling of a common one."""
+
+
 def checked_settings(settings: Any, model: ChatModel) -> dict[str, Any]:
     """The settings that are not None; raises `ConfigError` for those that a model can't take.
 
-    A `ChatModel` of the user's own gets any setting, in `ChatRequest`.
+    A `ChatModel` of the user's own gets any setting, in `ChatRequest`, except for a misspelled common one.
     """
     if settings is None:
         return {}
@@ -44,6 +54,11 @@ def checked_settings(settings: Any, model: ChatModel) -> dict[str, Any]:
         if known is not None and name not in known:
             hint = meant(str(name), sorted(known))
             raise ConfigError(f"model_settings: {name_of_model(model)!r} does not take {name!r}. {hint}")
+        if known is None and name not in COMMON:
+            from difflib import get_close_matches  # noqa: PLC0415 (few models don't say what they take)
+
+            if close := get_close_matches(str(name), COMMON, 1, ALIKE):
+                raise ConfigError(f"model_settings: {name!r} is no setting. Did you mean {close[0]!r}?")
     temperature = given.get("temperature")
     if temperature is not None and not (is_number(temperature) and temperature >= 0):
         raise ConfigError(f"model_settings: temperature must be a number of at least 0, got {temperature!r}.")

@@ -97,6 +97,11 @@ class ProviderModel:
         """The limit on replies in the model's own settings."""
 
     @property
+    def is_named(self) -> bool:
+        """Whether the model was given by its name, not as an object of Pydantic AI."""
+        return self._given is None
+
+    @property
     def known_settings(self) -> frozenset[str]:
         """The names of the settings that the model takes."""
         return settings_taken_by(self._given or self._fresh or _model_named(self.name))
