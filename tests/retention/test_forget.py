@@ -95,6 +95,22 @@ def test_a_run_is_forgotten_with_its_notes_and_lessons(project):
     assert "letter-wombat" in [run.run_id for run in left]
 
 
+def test_the_exports_of_a_run_are_listed(project):
+    asyncio.run(fill(project, PERSON, OTHER))
+    for run in ("letter-quokka", "letter-wombat"):
+        assert redraft("export", run, "--html", f"{run}.html").exit_code == 0
+        (project / f"{run}.json").write_text(redraft("export", run, "--json").stdout, "utf-8")
+    (project / "letter-quokka-2.json").write_text('{"run_id": "letter-quokka-2"}', "utf-8")
+    (project / "app.py").write_text("run_id = 'letter-quokka'", "utf-8")
+    erased = redraft("forget", "--run", "letter-quokka", "--yes")
+    assert erased.exit_code == 1
+    assert "These other files contain it; change them yourself:" in erased.stdout
+    assert [line.strip() for line in erased.stdout.splitlines() if "letter-quokka." in line] == [
+        "letter-quokka.html",
+        "letter-quokka.json",
+    ]
+
+
 # --- interrupted, refused, forced --------------------------------------------------------------------------
 
 KILLED = """\

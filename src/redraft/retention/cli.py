@@ -68,7 +68,8 @@ async def forget(
 ) -> None:
     """Erase everything stored about a run, a task or a person (all that contains a text).
 
-    The exit code is 1 if other files contain the text, or if something could not be searched.
+    The exit code is 1 if other files contain the text or an export of the run, or if something could not be
+    searched.
     """
     if sum(option is not None for option in (run, task, text)) != 1:
         raise ConfigError("Say what to forget: --run RUN, --task TASK or --text TEXT.")

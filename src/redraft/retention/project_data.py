@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Mapping
@@ -51,6 +52,8 @@ SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".t
 """Folders that are not searched for event logs and copies of a text."""
 DATABASES = frozenset({".db", ".db-wal", ".db-shm"})
 """Extensions of the files of a database; a damaged database that a restore renamed has another."""
+EXPORTS = {".html": b"Redraft", ".json": b'"run_id"'}
+"""What the exports of runs contain, by the extension of the file."""
 CHUNK = 50_000_000
 """Bytes of a file that are searched at a time; in larger files, only usual spellings of a text are found."""
 
@@ -68,7 +71,7 @@ class Forgotten:
     lessons: tuple[str, ...] = ()
     playbooks: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
-    """Files that contain the text and are not changed."""
+    """Files that contain the text, or are exports of the run, and are not changed."""
     unreadable: tuple[str, ...] = ()
     """Files, folders and records that could not be searched, each with the reason."""
     remarks: tuple[str, ...] = ()
@@ -219,8 +222,9 @@ class ProjectData:
                 remarks = await self._scrub()
         finally:
             await library.aclose()
-        copies: tuple[str, ...] = ()
-        if pattern is not None:
+        if pattern is None:
+            copies = await asyncio.to_thread(self._exports, family, unread)
+        else:
             copies = await asyncio.to_thread(self._copies, pattern, unread, check=check)
         remarks += _remarks(survey)
         return Forgotten(
@@ -410,7 +414,22 @@ class ProjectData:
         files = _files_in(self._folder, unread)
         searched = [path for path in files if not check or not is_erased_from(path)]
         copies = [path for path in searched if unread.tried(path, lambda path: _contains(path, pattern))]
-        return tuple(str(path.relative_to(self._folder)) for path in copies)
+        return self._names(copies)
+
+    def _exports(self, runs: Collection[str], unread: _Unread) -> tuple[str, ...]:
+        """The files in which `redraft export` wrote one of these runs."""
+        ids = b"|".join(re.escape(run.encode("utf-8", "surrogatepass")) for run in runs)
+        of_run = re.compile(rb"(?<![\w-])(?:" + ids + rb")(?![\w-])")
+
+        def is_export(path: Path) -> bool:
+            data = path.read_bytes() if path.suffix in EXPORTS else b""
+            return EXPORTS.get(path.suffix, b"") in data and of_run.search(data) is not None
+
+        files = _files_in(self._folder, unread) if runs else []
+        return self._names([path for path in files if unread.tried(path, is_export)])
+
+    def _names(self, paths: Iterable[Path]) -> tuple[str, ...]:
+        return tuple(str(path.relative_to(self._folder)) for path in paths)
 
 
 def _ago(age: timedelta) -> datetime:
