@@ -146,6 +146,19 @@ def test_a_failed_cycle_exits_with_1(heater):
     assert "reason/plan skipped" in ran.stderr
 
 
+def test_a_plan_that_cannot_be_evaluated_is_shown_and_does_not_fail_the_cycle(heater):
+    rule = "rules: [{action: heat, when: environmentalData.payload.degree < 20,"
+    Path("agent.yaml").write_text(AGENT.replace("rules: [{action: heat,", rule))
+    ran = cycles("run", "agent.yaml", "--cycles", 2)
+    assert ran.exit_code == 0
+    assert "cycle 2    finished  1 failure, actions: -" in ran.stderr
+    assert "2 cycles of heater, 2 with failures; redraft cycle memory heater" in ran.stderr
+    assert "finished, 1 failure" in cycles("status").stdout
+    shown = cycles("status", "heater").stdout
+    assert shown.count("finished, 1 failure") == 3
+    assert "can't be evaluated" in " ".join(shown.split())
+
+
 @pytest.mark.parametrize("required", [True, False])
 def test_a_failed_source_is_shown_once(heater, required):
     Path("broken").touch()

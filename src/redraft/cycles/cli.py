@@ -112,7 +112,8 @@ async def run(
     """Run agents. Each runs on its triggers until interrupted, or once if they are manual.
 
     Their memory is stored in the project, or in the long-term storage of the settings. A killed cycle
-    resumes where it stopped. Exit code 1 means that the last cycle of an agent failed.
+    resumes where it stopped. Exit code 1 means that a substage failed in the last cycle of an agent. Failures
+    of an action or a rule are shown, and do not change it.
     """
     from redraft.cycles.host import AgentHost
     from redraft.loop.cli import listening
@@ -375,6 +376,8 @@ class CycleProgress:
         self._is_named = is_named
         self._results: defaultdict[str, deque[CycleResult]] = defaultdict(lambda: deque(maxlen=MAX_RESULTS))
         self._counts: Counter[str] = Counter()
+        self._failing: Counter[str] = Counter()
+        """The number of cycles with failures, by agent."""
 
     @property
     def went_well(self) -> bool:
@@ -393,6 +396,7 @@ class CycleProgress:
                 self._show(event.agent, Text(skipped, QUIET))
             case CycleFinished():
                 self._counts[event.agent] += 1
+                self._failing[event.agent] += bool(event.result.metrics.failures)
                 self._results[event.agent].append(event.result)
                 self._ended(event.agent, event.result)
             case _:
@@ -401,7 +405,8 @@ class CycleProgress:
     def ending(self, agent: str) -> str:
         """The closing line of an agent: the number of its cycles, and the command to see more."""
         cycles = counted(self._counts[agent], "cycle")
-        return f"{cycles} of {visible(agent)}; redraft cycle memory {shlex.quote(visible(agent))}"
+        failures = f", {self._failing[agent]} with failures" if self._failing[agent] else ""
+        return f"{cycles} of {visible(agent)}{failures}; redraft cycle memory {shlex.quote(visible(agent))}"
 
     def document(self, agent: str) -> dict[str, Any]:
         """The newest cycles of an agent, and the number of all its cycles, as JSON data."""
@@ -423,6 +428,8 @@ class CycleProgress:
         derived, stages = result.state["derivedData"], result.stages or {}
         parts = [f"{stage} {duration_text(elapsed)}" for stage, elapsed in stages.items()]
         line = Text.assemble(f"cycle {result.number:<4} ", (f"{result.status:<9}", STATES[result.status]))
+        if failures := result.metrics.failures:
+            line.append(f" {counted(len(failures), 'failure')},", BAD)
         changes = len(result.changes)
         line.append(f" actions: {_actions_text(derived)}, memory: {changes} change{'s'[: changes != 1]}")
         line.append(f"  {', '.join(parts)}", QUIET)
@@ -455,7 +462,7 @@ def agent_table(agents: Sequence[Mapping[str, Any]]) -> PlainTable:
         last = agent["last"]
         return {
             "agent": agent["name"],
-            "status": _status(agent),
+            "status": _status(agent, last and last["metrics"]),
             "cycle": NONE if last is None else str(last["number"]),
             "began": NONE if last is None else _when(last),
             "feedback": f"{count} new" if (count := agent["pending_feedback"]) else NONE,
@@ -479,12 +486,12 @@ def cycle_table(cycles: Sequence[Mapping[str, Any]]) -> PlainTable:
     def row(cycle: Mapping[str, Any]) -> dict[str, str | Text]:
         return {
             "cycle": str(cycle["number"]),
-            "status": _status(cycle),
+            "status": _status(cycle, cycle["metrics"]),
             "began": _when(cycle),
             "by": cycle["trigger"],
             "actions": _actions_text(cycle["derived_data"]),
             "memory": f"{len(cycle['changes'])} changed" if cycle["changes"] else NONE,
-            "error": cycle["error"] or NONE,
+            "error": cycle["error"] or next(iter(cycle["metrics"].failures), NONE),
         }
 
     return PlainTable(map(row, cycles), right=("cycle",), drop=("memory", "by"), fill="error")
@@ -550,8 +557,12 @@ def _actions_text(derived: Mapping[str, Any]) -> str:
     return f"{done} done" if done == len(actions) else f"{done} of {len(actions)} done"
 
 
-def _status(document: Mapping[str, Any]) -> Text:
-    return Text(document["status"], STATES[document["status"]])
+def _status(document: Mapping[str, Any], metrics: CycleMetrics | None = None) -> Text:
+    """The status of an agent or a cycle, with the number of failures in a cycle that finished."""
+    status = Text(document["status"], STATES[document["status"]])
+    if metrics is not None and metrics.failures and document["status"] == "finished":
+        status.append(f", {counted(len(metrics.failures), 'failure')}", BAD)
+    return status
 
 
 def _when(cycle: Mapping[str, Any]) -> str:
