@@ -69,6 +69,8 @@ def test_a_task_is_submitted_carried_out_and_shown(app):
         r"Spent +\$0.0000 of \$5.0000 on 20\d\d-\d\d-\d\d \(UTC\), \$5.0000 left", redraft("fleet").stdout
     )
     assert "order-1" in redraft("runs").stdout
+    again = redraft("submit", app, "clerk", "Write.", "--id", "order-1")
+    assert (again.stdout, again.stderr) == ("order-1\n", "The job order-1 had already ended: finished.\n")
     assert redraft("submit", app, "clerk", "Write.", "--id", "order-1", "--wait").stdout == (
         "Dear customer, thank you.\n"
     )

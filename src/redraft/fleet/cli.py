@@ -136,6 +136,8 @@ async def submit(
         emit(as_text(getattr(result, "best_output", getattr(result, "state", ""))))
     else:
         emit(job.run_id)
+        if job.has_ended:
+            CalmConsole(stderr=True).say(f"The job {visible(job.run_id)} had already ended: {job.state}.")
 
 
 @handles_errors
