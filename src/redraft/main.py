@@ -75,7 +75,7 @@ REMOVED = {
     "eval export": "write the rows with a few lines of Python, as examples/training_pairs.py does",
     "eval --fleet": "leave it out: one process evaluates many cases at once, --concurrency says how many",
     "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
-    "cycle feedback --approve": "`redraft approve AGENT` decides on a plan; praise needs no option but -m",
+    "cycle feedback --approve": "praise needs only -m TEXT; to decide on a plan: `redraft approve AGENT`",
     "calibrate --wording": "change the criteria, which makes them another judge; docs/evaluate.md",
 }
 """The commands and options that earlier versions had, and what to do instead."""
@@ -119,7 +119,7 @@ class Commands(TyperGroup):
         for removed, instead in REMOVED.items():
             command, *more = removed.split()
             if args[0] == command and set(more) <= {*args[1:2], *options}:
-                ctx.fail(f"`redraft {removed}` was removed: {instead}.")
+                ctx.fail(f"There is no `redraft {removed}`: {instead}.")
         if args[0] not in COMMANDS:
             close = get_close_matches(args[0], ["help", *COMMANDS], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
