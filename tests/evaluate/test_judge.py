@@ -104,6 +104,7 @@ def test_unusable_reply_is_retried_once(bad, complaint):
     assert [message.role for message in second[len(first) :]] == ["assistant", "user"]
     assert second[-2].content
     assert complaint in second[-1].content
+    assert "Expected {" not in second[-1].content
     assert evaluation.usage.requests == 2
 
     still = ScriptedModel([bad, bad])
@@ -113,6 +114,9 @@ def test_unusable_reply_is_retried_once(bad, complaint):
     if not evaluation.satisfactory:
         assert evaluation.criteria_scores["clarity"] is None
         assert any(i.criterion == "clarity" and "Not judged" in i.message for i in evaluation.issues)
+    if "JSON object" in complaint or "no JSON" in complaint:
+        form = 'Expected {"criteria": {KEY: {"score": 0..1}}}, a key for each criterion.'
+        assert all(str(issue).endswith(form) for issue in evaluation.issues)
 
 
 @pytest.mark.parametrize(

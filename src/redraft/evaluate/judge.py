@@ -682,11 +682,14 @@ def _missing_issues(
 ) -> list[Issue]:
     """Return issues that the critique leaves out: criteria below their threshold, or not judged."""
     mentioned = {issue.criterion for issue in critique.issues}
+    form = ' Expected {"criteria": {KEY: {"score": 0..1}}}, a key for each criterion.' * ("JSON" in problem)
     issues: list[Issue] = []
     for criterion in criteria:
         score = scores[criterion.name]
         if score is None:
-            issues.append(Issue(f"{NOT_JUDGED}the judge's reply can't be used. {problem}", criterion.name))
+            issues.append(
+                Issue(f"{NOT_JUDGED}the judge's reply can't be used. {problem}{form}", criterion.name)
+            )
         elif score < criterion.threshold and criterion.name not in mentioned:
             issues.append(shortfall(criterion, score, critique.reasons.get(criterion.name, "")))
     return issues
