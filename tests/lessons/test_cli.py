@@ -18,7 +18,7 @@ from redraft.errors import ConfigError
 from redraft.lessons.cli import content_of
 from redraft.lessons.due import DueReflections
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.lesson import KINDS, headings_of
+from redraft.lessons.lesson import KINDS, Fact, headings_of
 from redraft.lessons.outcome import Outcome
 from redraft.lessons.rules import Rules
 from redraft.stores.base import Record
@@ -239,9 +239,17 @@ def test_search_lists_the_best_first_with_reasons(seven):
     assert shown[0].split()[1] == FLIGHT
     assert shown[1].strip() == "Change a flight"
     assert shown[2].strip() == found[0]["reason"]
+    assert shown[-1].startswith("The number is the similarity, up to 1, plus")
     only = document(redraft("lessons", "search", "E4031", "--agent", "booking", "--json"))["found"]
     assert {one["lesson"]["agent"] for one in only} <= {"booking"}
     assert len(document(redraft("lessons", "search", "yes", "-k", "1", "--json"))["found"]) == 1
+
+
+def test_a_fact_is_listed_with_what_it_says(seven):
+    fact = Fact("options", "there are only max_tries and queue", "Unknown option.")
+    file_lesson(fact, "booking", "options", date(2026, 3, 9), title="options")
+    shown = [" ".join(redraft("lessons", *words).stdout.split()) for words in ((), ("search", "max_tries"))]
+    assert all("options: there are only max_tries and queue" in text for text in shown)
 
 
 def test_lessons_are_approved_retired_and_merged(seven):

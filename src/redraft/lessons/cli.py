@@ -895,7 +895,10 @@ def _search_results(matches: Sequence[LessonMatch]) -> RenderableType:
         parts.append(Text.assemble(f"{match.score:5.2f}  ", (visible(match.lesson.id), "bold")))
         summary = Text(shortened(visible(match.lesson.name), LONGEST_SUMMARY))
         parts += [Padding(line, (0, 0, 0, 7)) for line in (summary, Text(visible(match.reason), QUIET))]
-    return Group(*parts)
+    return Group(*parts, "", Text(SCORE_LEGEND, QUIET))
+
+
+SCORE_LEGEND = "The number is the similarity, up to 1, plus what shared names and the lesson's effect add."
 
 
 def _problems(problems: Sequence[Problem]) -> RenderableType:

@@ -210,7 +210,9 @@ class Lesson:
 
     @property
     def name(self) -> str:
-        """Its title, or else its summary."""
+        """What a fact says; of other lessons the title, or else the summary."""
+        if isinstance(self.content, Fact):
+            return " ".join(f"{self.content.subject}: {self.content.statement}".split())
         return self.title or self.summary
 
     @property
