@@ -796,7 +796,7 @@ def _table(listed: Sequence[LessonDetails]) -> PlainTable:
             "used": _used(details.counters),
             **({"failed again": _failed_again(details.counters)} if has_obedience else {}),
             "conf": f"{lesson.confidence:.2f}",
-            "summary": lesson.name,
+            "summary": lesson.headline,
         }
 
     return PlainTable(
@@ -893,7 +893,7 @@ def _search_results(matches: Sequence[LessonMatch]) -> RenderableType:
     parts: list[RenderableType] = []
     for match in matches:
         parts.append(Text.assemble(f"{match.score:5.2f}  ", (visible(match.lesson.id), "bold")))
-        summary = Text(shortened(visible(match.lesson.name), LONGEST_SUMMARY))
+        summary = Text(shortened(visible(match.lesson.headline), LONGEST_SUMMARY))
         parts += [Padding(line, (0, 0, 0, 7)) for line in (summary, Text(visible(match.reason), QUIET))]
     return Group(*parts, "", Text(SCORE_LEGEND, QUIET))
 

@@ -210,10 +210,15 @@ class Lesson:
 
     @property
     def name(self) -> str:
-        """What a fact says; of other lessons the title, or else the summary."""
+        """Its title, or else its summary."""
+        return self.title or self.summary
+
+    @property
+    def headline(self) -> str:
+        """One line for a list: what a fact says, or the name of another lesson."""
         if isinstance(self.content, Fact):
             return " ".join(f"{self.content.subject}: {self.content.statement}".split())
-        return self.title or self.summary
+        return self.name
 
     @property
     def recency(self) -> int:
@@ -259,7 +264,7 @@ def lesson_document(lesson: Lesson) -> dict[str, Any]:
     return {
         "id": data.pop("id"),
         "kind": lesson.kind,
-        "name": lesson.name,
+        "name": lesson.headline,
         **data,
         "day": str(lesson.day),
     }

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from redraft._texts import ago, counted, shortened
 from redraft.errors import ConfigError
-from redraft.notes.notes import Notes, TaskNotes, payoff_of_notes
+from redraft.notes.notes import Notes, TaskNotes, payoff_of_notes, payoff_sentence
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import (
@@ -63,7 +63,7 @@ async def list_notes(database: options.Database = None, as_json: options.Json = 
         rows = [{**task.row(), "runs": runs.get(task.noted.identity, 0)} for task in tasks]
         emit_json({"database": stored.location, "payoff": payoff, "tasks": rows})
     elif tasks:
-        CalmConsole(stderr=True).say(payoff.sentence("notes"))
+        CalmConsole(stderr=True).say(payoff_sentence(tasks))
         console.show(_tasks_table(tasks, runs, console))
     else:
         console.show(

@@ -28,7 +28,7 @@ from redraft.text.diff import word_diff
 from redraft.types import PlainTask, render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -384,6 +384,15 @@ class TaskNotes:
 def payoff_of_notes(tasks: Iterable[TaskNotes]) -> Payoff:
     """Compare the runs that had notes with those that trials left without any, task by task."""
     return payoff_of(task.history for task in tasks)
+
+
+def payoff_sentence(tasks: Sequence[TaskNotes]) -> str:
+    """Say whether notes pay off; runs before the first note of a task do not count as runs without."""
+    payoff = payoff_of_notes(tasks)
+    sentence = payoff.sentence("notes")
+    if payoff.answer == "Not known" and any(task.before is not None for task in tasks):
+        sentence += " Runs before a task's first note are not counted: they had none to go without."
+    return sentence
 
 
 def mean_of(scores: list[float]) -> float | None:
