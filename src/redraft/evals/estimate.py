@@ -1,4 +1,4 @@
-"""Estimate: the calls of models that an evaluation may make, their tokens and their price."""
+"""Estimate the model calls of an evaluation, their tokens and their price."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ By = Literal["agent", "judge"]
 
 @dataclass(frozen=True, slots=True)
 class EstimatedCalls:
-    """The calls of one model for one purpose: at most so many, and what all of them would use."""
+    """The most calls of one model for one purpose, with the tokens and the price of all of them."""
 
     purpose: str
     """The name of an arm, or `grading`."""
@@ -48,18 +48,20 @@ class EstimatedCalls:
     cost_usd: float | None
     """None without a price."""
     basis: str
-    """Where the tokens come from."""
+    """What the token counts are based on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the tries of an evaluation that have no result yet may take; `stored` tries are not made again.
+    """Estimated calls, tokens and price of the tries of an evaluation that have no result yet.
 
-    Calls that fail and are repeated are not counted, nor replies that can't be used and are asked for again.
+    Retries are not counted: neither failed calls, nor replies that can't be used.
     """
 
     tries: int
+    """Tries that are still to be made."""
     stored: int
+    """Tries that have a result, so they are not made again."""
     parts: tuple[EstimatedCalls, ...]
 
     def __str__(self) -> str:
@@ -70,7 +72,7 @@ class Estimate:
 
     @property
     def calls(self) -> int | None:
-        """The calls at most; None if a part of them is unknown, as for the tokens and the cost."""
+        """The most calls; None if any part is unknown. The same holds for the tokens and the cost."""
         return _sum(part.calls for part in self.parts)
 
     @property
@@ -84,28 +86,28 @@ class Estimate:
         return _sum(part.cost_usd for part in self.parts)
 
     def sentence(self) -> str:
-        """Say what it may take, by whom, and what the figures are based on."""
+        """The estimate in words: tries, calls by role, tokens, cost, and the basis of the figures."""
         if not self.tries:
             return "All tries are stored: no model is asked."
-        found = [f"{self.tries:,} {'try' if self.tries == 1 else 'tries'} to make"]
+        sentences = [f"{self.tries:,} {'try' if self.tries == 1 else 'tries'} to make"]
         if self.stored:
-            found[0] += f", {self.stored:,} stored"
-        who: list[str] = []
+            sentences[0] += f", {self.stored:,} stored"
+        callers: list[str] = []
         by_both: tuple[By, ...] = ("agent", "judge")
         for by in by_both:
             parts = [part for part in self.parts if part.by == by]
             calls = _sum(part.calls for part in parts)
             names = dict.fromkeys(part.model for part in parts if part.model and part.calls != 0)
             count = "unknown" if calls is None else f"{calls:,}"
-            who.append(f"{by} {count} ({listed(list(names))})" if names else f"{by} {count}")
+            callers.append(f"{by} {count} ({listed(list(names))})" if names else f"{by} {count}")
         calls = "Calls" if self.calls is None else f"At most {counted(self.calls, 'call')} without retries"
-        found.append(f"{calls}: {', '.join(who)}")
+        sentences.append(f"{calls}: {', '.join(callers)}")
         if self.calls != 0:
             tokens = "An unknown number of" if self.tokens is None else f"About {self.tokens:,}"
             cost = "cost unknown" if self.cost_usd is None else f"about {render_usd(self.cost_usd)}"
-            found.append(f"{tokens} tokens if all are made, {cost}{self._unpriced()}")
+            sentences.append(f"{tokens} tokens if all are made, {cost}{self._unpriced()}")
         bases = dict.fromkeys(part.basis for part in self.parts if part.calls != 0)
-        return ". ".join([*found, *bases]) + "."
+        return ". ".join([*sentences, *bases]) + "."
 
     def _unpriced(self) -> str:
         models = {part.model: None for part in self.parts if part.model and part.cost_usd is None}
@@ -118,9 +120,9 @@ class Estimate:
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    """Return a sum, None if a part of it is unknown."""
-    found = list(values)
-    return None if None in found else sum(found)
+    """Sum; None if any value is unknown."""
+    parts = list(values)
+    return None if None in parts else sum(parts)
 
 
 # --- the work ----------------------------------------------------------------------------------------------
@@ -128,16 +130,16 @@ def _sum(values: Iterable[Any]) -> Any:
 
 @dataclass(slots=True)
 class Work:
-    """Drafts and judgements that are still to be made, and the calls that they take at most.
-
-    `input_tokens` and `output_tokens` are assumed: those of the prompts, and `EXPECTED_REPLY` for each reply.
-    """
+    """Drafts or judgements that are still to be made, with the most calls they can take."""
 
     units: int = 0
     """Drafts or judgements."""
     calls: int | None = 0
+    """None if nothing bounds them."""
     input_tokens: int = 0
+    """Estimated from the prompts."""
     output_tokens: int = 0
+    """`EXPECTED_REPLY` for each call."""
 
     def add(self, units: int, calls_each: int | None, prompt: int) -> None:
         """Add drafts or judgements; with `calls_each` None, nothing bounds their calls."""
@@ -151,12 +153,16 @@ class Work:
 
 
 def calls_of_judgement(judges: Judges) -> int | None:
-    """Return how many calls one judgement takes at most; None if the judges are a function."""
+    """The most calls of one judgement; None if the judges are a function."""
     panel = judges.evaluate
     if not isinstance(panel, Panel):
         return None
     # A comparison is made in both orders. A single score near a threshold is confirmed by a second one.
-    calls = sum(2 if one.evaluator == "compare" else 1 for one in panel.criteria if one.name in panel.paid)
+    calls = sum(
+        2 if criterion.evaluator == "compare" else 1
+        for criterion in panel.criteria
+        if criterion.name in panel.paid
+    )
     for judge in panel.judges:
         if isinstance(judge, ScoreJudge):
             calls += max(2, judge.options.samples)
@@ -166,28 +172,28 @@ def calls_of_judgement(judges: Judges) -> int | None:
 
 
 def versions_of(pattern: ReflectionPattern) -> int:
-    """Return how many versions a run makes at most."""
+    """The most versions that a run makes."""
     return 1 + pattern.max_iterations
 
 
 def judgements_of(pattern: ReflectionPattern) -> int:
-    """Return how many judgements a run makes at most."""
+    """The most judgements that a run makes."""
     return versions_of(pattern) + (pattern.candidates if pattern.candidates > 1 else 0)
 
 
 def other_calls_of(pattern: ReflectionPattern) -> int:
-    """Return the calls of the judge's model beside judgements: comparisons, and reflections within a run."""
+    """The most calls of the judge's model besides judgements: comparisons, and reflections within a run."""
     compared = 2 * pattern.max_iterations if pattern.accept == "pairwise" else 0
     return compared + (0 if pattern.triggers is NO_TRIGGERS else pattern.max_reflections)
 
 
 def prompt_tokens(task: PlainTask, *texts: str) -> int:
-    """Estimate the tokens of a prompt with a task."""
+    """Estimated tokens of a prompt that contains a task."""
     return sum(map(estimate_tokens, (task_text(task), *texts))) + IMAGE_TOKENS * len(task.images)
 
 
 async def recorded_work(store: Store, run_id: str) -> tuple[int, int]:
-    """Count the drafts and the judgements that interrupted runs with this beginning of an id have stored."""
+    """Drafts and judgements already stored by interrupted runs whose ids begin with `run_id`."""
     steps = await store.find(STEP, prefix=run_id)
     names = Counter(str(step.data["name"]).partition(" ")[0] for step in steps if "error" not in step.data)
     return names["revise"] + (names["draft"] or names["generate"]), names["evaluate"] + names["judge"]
@@ -198,14 +204,17 @@ async def recorded_work(store: Store, run_id: str) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class RunMeans:
-    """What a version took in stored runs, by who was asked, in tokens and in dollars as far as known."""
+    """Usage of stored runs, by role."""
 
     runs: int = 0
     versions: int = 0
+    """Versions that all these runs made."""
     input_tokens: Counter[By] = field(default_factory=Counter[By])
     output_tokens: Counter[By] = field(default_factory=Counter[By])
     usd: dict[By, float] = field(default_factory=dict[By, float])
+    """The cost of calls with a price."""
     unpriced: set[By] = field(default_factory=set[By])
+    """Roles with calls that have no price."""
 
     @classmethod
     async def stored(cls, store: Store, **where: str) -> RunMeans:
@@ -226,40 +235,40 @@ class RunMeans:
 def estimated(
     purpose: str, by: By, model: ChatModel | None, work: Work, means: RunMeans, of: str = ""
 ) -> EstimatedCalls:
-    """Return the calls of some work, by the tokens of stored runs where there are any; `of` says whose."""
+    """Estimate work from the tokens of stored runs, else from its prompts; `of` describes these runs."""
     name = "" if model is None else name_of_model(model)
     measured = means.input_tokens[by] + means.output_tokens[by]
-    found = EstimatedCalls(purpose, by, name, work.calls, work.input_tokens, work.output_tokens, None, "")
+    estimate = EstimatedCalls(purpose, by, name, work.calls, work.input_tokens, work.output_tokens, None, "")
     if work.calls == 0:
-        return replace(found, input_tokens=0, output_tokens=0, cost_usd=0.0)
+        return replace(estimate, input_tokens=0, output_tokens=0, cost_usd=0.0)
     if measured and means.versions:
         times = work.units / means.versions
-        found = replace(
-            found,
+        estimate = replace(
+            estimate,
             input_tokens=round(times * means.input_tokens[by]),
             output_tokens=round(times * means.output_tokens[by]),
             basis=f"Tokens of the {by} are those of {counted(means.runs, 'stored run')}{of}",
         )
     elif work.calls is None or model is None:
         basis = f"What {purpose!r} asks of models is unknown"
-        return replace(found, input_tokens=None, output_tokens=None, basis=basis)
+        return replace(estimate, input_tokens=None, output_tokens=None, basis=basis)
     else:
         basis = f"Tokens of the {by} are estimated from prompts, with {EXPECTED_REPLY:,} for a reply"
-        found = replace(found, basis=basis)
-    return replace(found, cost_usd=_price(found, model, work, means))
+        estimate = replace(estimate, basis=basis)
+    return replace(estimate, cost_usd=_price(estimate, model, work, means))
 
 
-def _price(found: EstimatedCalls, model: ChatModel | None, work: Work, means: RunMeans) -> float | None:
-    """Return the cost of the tokens: by the model's price, else as its calls in stored runs reported it."""
-    given, written = found.input_tokens or 0, found.output_tokens or 0
+def _price(estimate: EstimatedCalls, model: ChatModel | None, work: Work, means: RunMeans) -> float | None:
+    """Cost of the tokens by the model's price, else by the cost reported in stored runs."""
+    input_tokens, output_tokens = estimate.input_tokens or 0, estimate.output_tokens or 0
     calls = work.calls or work.units
     try:
-        price = price_of(model, given // calls)  # a price may depend on the length of the input
+        price = price_of(model, input_tokens // calls)  # a price may depend on the length of the input
     except ConfigError:
         return None
     if price is not None:
-        return calls * price.usd(0) + written * price.output
-    measured = means.input_tokens[found.by] + means.output_tokens[found.by]
-    if not measured or found.by in means.unpriced:
+        return calls * price.usd(0) + output_tokens * price.output
+    measured = means.input_tokens[estimate.by] + means.output_tokens[estimate.by]
+    if not measured or estimate.by in means.unpriced:
         return None
-    return means.usd[found.by] * (given + written) / measured
+    return means.usd[estimate.by] * (input_tokens + output_tokens) / measured

@@ -1,4 +1,4 @@
-"""Judge outputs apart from the runs that made them: to grade them, or to judge them a second time."""
+"""Judge outputs outside the runs that made them: to grade them, or to judge them a second time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redraft.types import Draft, Output, PlainTask, ReflectionResult
 
 SECOND, STABILITY = "second judgement", "stability"
-"""The names of the runs that judge an output of another run again: for consistency, and for stability."""
+"""Names of runs that judge an output of another run again, for consistency and for stability."""
 
 
 async def judge_alone(
@@ -43,9 +43,9 @@ async def _unchanged(output: Output, _evaluation: object, _run: object, /) -> Ou
 
 
 def criteria_of_judge(record: RunRecord) -> list[QualityCriterion]:
-    """Return the criteria of a run that a model judges."""
+    """Criteria of a run that a model judges."""
     stored = cast("Sequence[Mapping[str, Any]]", record.options.get("criteria", ()))
-    return [from_json(QualityCriterion, one) for one in stored if one.get("evaluator", "llm") == "llm"]
+    return [from_json(QualityCriterion, entry) for entry in stored if entry.get("evaluator", "llm") == "llm"]
 
 
 async def judge_again(
@@ -56,16 +56,16 @@ async def judge_again(
     key: RunKey,
     origin: Origin,
 ) -> ReflectionResult:
-    """Judge an output of a stored run by `criteria` with the judge of a pattern; raises whatever ends it.
+    """Judge an output of a stored run by `criteria` with the judge of a pattern.
 
-    The judge sees what the tools returned on the way to a draft with its conversation. Files and commands
-    that criteria name as evidence are looked at again, as they are now.
-    The budgets of the pattern do not count: several judgements share them.
+    For a draft with its conversation, the judge also sees the results of tool calls. Evidence that criteria
+    name is collected again: files are read and commands run as they are now. The pattern's budgets don't
+    apply, because several judgements share them. Any error propagates.
     """
     pattern = replace(
         pattern,
         max_iterations=0,
-        # The score matters, and no verdict that would have to be confirmed.
+        # Only the score matters; a threshold of 0 avoids a second judgement to confirm the verdict.
         quality_criteria=[replace(criterion, threshold=0.0) for criterion in criteria],
         quality_threshold=0.0,
         on_failure="raise",

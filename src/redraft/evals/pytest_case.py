@@ -1,4 +1,4 @@
-"""Cases as tests of pytest: one test for each case, which fails if the answer does not pass."""
+"""Evaluation cases as pytest tests: one test per case, which fails if the answer does not pass."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 def eval_case(
     cases: str | Path | Sequence[EvalCase], *, model: ModelChoice | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a test of each case; decorates a function, sync or async, that answers its argument `case`.
+    """Decorate a function, sync or async, that answers its argument `case`: each case becomes a test.
 
     `cases` are `EvalCase`s, or a file that `read_cases` reads, relative to the test file. The function
     returns an output or the result of a run, and may take fixtures. The test fails, with the issues, unless
-    the case's criteria pass the answer; `model` judges where one is needed. Raises `ConfigError` as pytest
-    collects the tests if the function has no parameter `case`, or a case can't be graded.
+    the answer passes the criteria of the case. `model` judges criteria that need a model. Raises
+    `ConfigError` during collection if the function has no parameter `case`, or a case can't be graded.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         pytest: Any = import_module("pytest")
         if "case" not in inspect.signature(function).parameters:
             raise ConfigError(f"{function.__name__} needs a parameter `case`, which is the case to answer.")
-        found = cases
-        if isinstance(found, str | Path):
-            found = read_cases(Path(inspect.getfile(function)).parent / found)
-        graders = graders_of(found, model=model)
+        loaded_cases = cases
+        if isinstance(loaded_cases, str | Path):
+            loaded_cases = read_cases(Path(inspect.getfile(function)).parent / loaded_cases)
+        graders = graders_of(loaded_cases, model=model)
 
         @wraps(function)
         def test(*args: Any, case: EvalCase, **fixtures: Any) -> None:
@@ -55,7 +55,7 @@ def eval_case(
                 issues = "".join(f"\n- {issue}" for issue in evaluation.issues)
                 pytest.fail(f"The answer to the case {case.id!r} does not pass:{issues}", pytrace=False)
 
-        return pytest.mark.parametrize("case", found, ids=[case.id for case in found])(test)
+        return pytest.mark.parametrize("case", loaded_cases, ids=[case.id for case in loaded_cases])(test)
 
     return decorate
 

@@ -66,18 +66,18 @@ class SuccessFigure:
     met: int
     cases: int
     unknown: int
-    """Further cases, which can't be decided."""
+    """Further cases that can't be decided."""
     noun: str
     did: str
-    """What a case that meets the criterion did, for a sentence about all of them."""
+    """Verb phrase for the cases that meet the criterion, such as "ended better than they began"."""
     at_most: bool = False
-    """Whether the value is to be at most the target, rather than at least."""
+    """Whether the target is an upper limit rather than a minimum."""
 
     @classmethod
     def share(
         cls, title: str, target: float, noun: str, did: str, cases: Iterable[bool | None]
     ) -> SuccessFigure:
-        """Return the share of cases that meet a criterion; those that are None can't be decided."""
+        """The share of cases that meet a criterion; None marks a case that can't be decided."""
         decided = list(cases)
         met, unknown = decided.count(True), decided.count(None)
         count = len(decided) - unknown
@@ -106,40 +106,43 @@ class SuccessFigure:
 
     @property
     def stands_on(self) -> str:
-        """The cases in words."""
+        """The number of cases in words."""
         noun = self.noun if self.cases != 1 else self.noun.removesuffix("s")
-        known = f"{self.met} of {self.cases} {noun} {self.did}" if self.cases else f"no {noun}"
-        return f"{known}; {self.unknown} unknown" if self.unknown else known
+        summary = f"{self.met} of {self.cases} {noun} {self.did}" if self.cases else f"no {noun}"
+        return f"{summary}; {self.unknown} unknown" if self.unknown else summary
 
 
 @dataclass(frozen=True, slots=True)
 class SuccessCriteria:
-    """Whether reflecting works: five figures, each with a target, on a number of ended `runs`."""
+    """Whether reflecting works: five figures, each with a target."""
 
     runs: int
+    """Ended runs that are measured."""
     quality_improvement: SuccessFigure
-    """Of the runs that revised, those whose returned version is better than the first."""
+    """Share of runs with a revision whose returned version is better than the first."""
     convergence: SuccessFigure
-    """Of the runs, those with a satisfactory version after at most three revisions."""
+    """Share of runs with a satisfactory version after at most three revisions."""
     issue_resolution: SuccessFigure
-    """Of the issues that a revision was given, those that its evaluation no longer has."""
+    """Share of issues sent to a revision that its evaluation no longer has."""
     consistency: SuccessFigure
-    """By how much two judgements of one output differ on average."""
+    """Mean difference between two judgements of the same output."""
     termination: SuccessFigure
-    """Of the runs that met the quality or reached a plateau, those that stopped right there."""
+    """Share of runs that stopped as soon as they met the quality or reached a plateau."""
     usage: TokenUsage = NOTHING_USED
-    """What second judgements that were made for these figures have used."""
+    """Usage of the second judgements that were made for these figures."""
     note: str = ""
-    """Why not all second judgements could be made."""
+    """Why second judgements are missing."""
 
     @classmethod
     def of(
         cls, records: Sequence[RunRecord], second: Mapping[str, ReflectionEvaluation] | None = None
     ) -> SuccessCriteria:
-        """Measure the records of ended runs; `second` holds second judgements by the ids of their runs."""
+        """Measure the records of ended runs; `second` maps run ids to second judgements."""
         judged = [record for record in records if record.versions]
         differences = [_differences(record, (second or {}).get(record.run_id)) for record in judged]
-        known = [difference for of_run in differences if of_run is not None for difference in of_run]
+        known_differences = [
+            difference for of_run in differences if of_run is not None for difference in of_run
+        ]
         share = SuccessFigure.share
         return cls(
             len(records),
@@ -166,10 +169,10 @@ class SuccessCriteria:
             ),
             SuccessFigure(
                 "Consistency",
-                fmean(known) if known else None,
+                fmean(known_differences) if known_differences else None,
                 UNSTABLE,
-                sum(difference <= UNSTABLE for difference in known),
-                len(known),
+                sum(difference <= UNSTABLE for difference in known_differences),
+                len(known_differences),
                 differences.count(None),
                 "outputs",
                 f"scored within {UNSTABLE} of each other when judged twice",
@@ -191,7 +194,7 @@ class SuccessCriteria:
         return {name: value for name, value in values if isinstance(value, SuccessFigure)}
 
     def document(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
+        """The figures as plain data."""
         names = ("value", "target", "reached", "met", "cases", "unknown", "noun")
         figures = {
             name: {key: getattr(figure, key) for key in names} for name, figure in self.figures.items()
@@ -214,12 +217,13 @@ async def success_criteria(
 ) -> SuccessCriteria:
     """Measure whether reflecting works: five figures on the newest runs of a store that have ended.
 
-    Without `store`, it is the one of the project. The runs are filtered as by `Runs.rows`. Those that have
-    not ended, are damaged, or could not revise, as those of `redraft check`, don't count. Nothing is called
-    unless `judge_again` asks for a second judgement of that many runs, the newest that have none: by the
-    model that judged in the run, or by the judge of `pattern`, whose budgets bound what all of them cost.
-    They are stored, and count from then on. Raises `ConfigError` for a model that can't work, and if none is
-    known to judge a second time.
+    `store` defaults to the project's store. The runs are filtered as by `Runs.rows`. Runs that have not
+    ended, are damaged, or could not revise, such as those of `redraft check`, don't count.
+
+    `judge_again` makes second judgements of up to that many of the newest runs that have none; by default no
+    model is called. The model that judged in the run judges again, or the judge of `pattern`, whose budgets
+    hold for all second judgements together. They are stored and count in later measurements. Raises
+    `ConfigError` for a model that can't work, or if no model for the second judgement is known.
     """
     check_count("judge_again", judge_again, 0)
     store, pattern = store or required_project_store("runs"), pattern_or_default(pattern)
@@ -245,7 +249,7 @@ async def success_criteria(
 
 
 def _is_improved(record: RunRecord) -> bool | None:
-    """Return whether the returned version beats the first; None if they were not judged alike."""
+    """Whether the returned version beats the first; None if their judgements can't be compared."""
     first, best = record.version(1), record.version(record.best)
     if first is None or best is None:
         return None
@@ -258,13 +262,15 @@ def _is_improved(record: RunRecord) -> bool | None:
 
 
 def _is_soon_satisfactory(record: RunRecord) -> bool | None:
-    """Return whether a version was satisfactory in time; None for a run that was broken off before."""
+    """Whether a version was satisfactory within `SOON` revisions; None for a run interrupted before that."""
     versions = record.versions
-    good = [one.iteration for one in versions if one.evaluation.satisfactory or one.accepted]
-    if good:
-        within = min(good) <= SOON + 1
+    satisfactory = [
+        version.iteration for version in versions if version.evaluation.satisfactory or version.accepted
+    ]
+    if satisfactory:
+        within = min(satisfactory) <= SOON + 1
         return within if within or _has_all_versions(record) else None
-    if record.status != "finished" or all(one.evaluation.overall_score is None for one in versions):
+    if record.status != "finished" or all(version.evaluation.overall_score is None for version in versions):
         return None
     return False
 
@@ -274,32 +280,31 @@ def _has_all_versions(record: RunRecord) -> bool:
 
 
 def _resolved(record: RunRecord) -> list[bool | None]:
-    """Return for each issue that a revision was given whether it is gone in that revision.
+    """For each issue sent to a revision, whether that revision resolved it.
 
-    A draft that was made again without feedback was given none, nor was any draft given issues of criteria
-    that are hidden from the writer.
+    Resampled drafts got no feedback. Issues of criteria that are hidden from the writer were never sent.
     """
     resolved: list[bool | None] = []
     for at, version in enumerate(record.versions[1:], 1):
         if version.strategy == "resample":
             continue
-        if version.base is None:  # a fresh start is given the issues of the best version before it
+        if version.base is None:  # a fresh start gets the issues of the best earlier version
             earlier = record.versions[:at]
             base = highest(earlier) if version.iteration == at + 1 else None
         else:
             base = record.version(version.base)
         if base is not None:
-            shown = base.evaluation.shown or {}
+            visible_issues = base.evaluation.shown or {}
             resolved += [
                 point.addressed
                 for point in addressed(base.evaluation, version.evaluation).points
-                if shown.get(point.issue.criterion or "", True) is not False
+                if visible_issues.get(point.issue.criterion or "", True) is not False
             ]
     return resolved
 
 
 def _stopped_in_time(record: RunRecord) -> list[bool | None]:
-    """Return whether a run stopped where its quality was met or a plateau reached; empty if neither was."""
+    """Whether a run stopped as soon as it met the quality or reached a plateau; empty if it did neither."""
     if not _has_all_versions(record):
         return [None] if record.reason in CONVERGED else []
     rules = (quality_met, plateau(record.options.get("plateau_iterations") or 2))
@@ -312,9 +317,9 @@ def _stopped_in_time(record: RunRecord) -> list[bool | None]:
 
 
 def _differences(record: RunRecord, second: ReflectionEvaluation | None) -> list[float] | None:
-    """Return by how much two judgements differ, for each output that was judged twice.
+    """Score differences of the outputs that were judged twice; empty if no model judged in the run.
 
-    Returns None for a run in which a model judged, and no output twice; empty if no model judged.
+    None if a model judged in the run, but no output twice.
     """
     differences = [
         sample_difference(version.evaluation.samples)
@@ -334,10 +339,10 @@ def _differences(record: RunRecord, second: ReflectionEvaluation | None) -> list
 
 
 def _to_judge_again(record: RunRecord) -> tuple[list[QualityCriterion], ReflectionVersion | None]:
-    """Return the criteria of a run that a model judged, and the version to judge again by them.
+    """Criteria of a run that a model judged, and the version to judge again by them.
 
-    That is the first version that has all their scores, because only the first judgement of a run is made
-    without a record of earlier versions.
+    It is the first version with all their scores, because only the first judgement of a run is made without
+    a record of earlier versions.
     """
     criteria = criteria_of_judge(record)
     if not any(criterion.weight for criterion in criteria):
@@ -351,26 +356,29 @@ def _to_judge_again(record: RunRecord) -> tuple[list[QualityCriterion], Reflecti
 
 
 def _id_prefix(run_id: str) -> str:
-    """Return the beginning of the ids of the runs that judge an output of a run again."""
+    """Prefix of the ids of second judgements of a run."""
     return f"again-{run_id}."
 
 
 async def _second_judgements(
     record: RunRecord, runs: Runs, store: Store
 ) -> list[ReflectionEvaluation | None]:
-    """Return the stored second judgements of a run, None for each that failed."""
-    stored = [await runs.listed(one) for one in await store.find(RUN, prefix=_id_prefix(record.run_id))]
+    """Stored second judgements of a run; None for a judgement that failed."""
+    rows = await store.find(RUN, prefix=_id_prefix(record.run_id))
+    judgements = [await runs.listed(row) for row in rows]
     return [
-        one.versions[0].evaluation if one.versions and one.versions[0].evaluation.is_fully_judged else None
-        for one in stored
-        if one.parent == record.run_id
+        judgement.versions[0].evaluation
+        if judgement.versions and judgement.versions[0].evaluation.is_fully_judged
+        else None
+        for judgement in judgements
+        if judgement.parent == record.run_id
     ]
 
 
 def _runs_to_judge(records: Sequence[RunRecord], pattern: ReflectionPattern, count: int) -> list[RunRecord]:
-    """Return the first `count` runs that can be judged again by a pattern.
+    """The first `count` runs that can be judged again by a pattern.
 
-    Raises `ConfigError` if there are none because no model is known.
+    Raises `ConfigError` if there are none because no run names its judge.
     """
     judged = [record for record in records if _to_judge_again(record)[1] is not None]
     able = [record for record in judged if pattern.reflection_model or _judge_of(record)]
@@ -388,11 +396,11 @@ async def _judge_again(
     pattern: ReflectionPattern,
     store: Store,
 ) -> tuple[dict[str, ReflectionEvaluation], TokenUsage, str]:
-    """Judge an output of each run again, one after the other, as long as the budget lasts.
+    """Judge an output of each run again, one after the other, until the budget is spent.
 
-    Each is stored as a run inside the run that it judges, and numbered after the `attempts` before it.
-    Returns the judgements by the ids of the runs, their usage, and why not all could be made. Raises
-    `ConfigError` for a model that can't work.
+    Each judgement is stored as a child of the run that it judges, numbered after earlier `attempts`. Returns
+    the judgements by run id, their usage, and why some are missing. Raises `ConfigError` for a model that
+    can't work.
     """
     models = [pattern.reflection_model or _model_of(record) for record in records]
     if pattern.budget_usd is not None:
@@ -429,7 +437,7 @@ async def _judge_again(
 
 
 def _model_of(record: RunRecord) -> ChatModel:
-    """Return the model that judged in a run; raises `ConfigError` if it can't be called from here."""
+    """The model that judged in a run; raises `ConfigError` if it can't be called from here."""
     try:
         return model_of(_judge_of(record), load_settings())
     except ConfigError as error:
@@ -440,7 +448,7 @@ def _model_of(record: RunRecord) -> ChatModel:
 
 
 def _judge_of(record: RunRecord) -> str | None:
-    """Return the name of the model that judged in a run; None for a model object of a program."""
+    """Name of the model that judged in a run; None for a model object without a name."""
     name = str(record.options.get("judge") or "")
     name = name if name and not set("(<") & set(name) else record.origin.model
     return name or None

@@ -35,15 +35,18 @@ FLIPS = 10
 
 async def evaluations(request: PageRequest) -> dict[str, Any]:
     """The newest evaluations."""
-    found = await Evaluations(request.project.store).list()
-    shown = await request.project.redacted(found, full=request.full, spared=(Process,))
-    return {"evaluations": [evaluated.document() for evaluated in shown]}
+    newest_evaluations = await Evaluations(request.project.store).list()
+    redacted_evaluations = await request.project.redacted(
+        newest_evaluations, full=request.full, spared=(Process,)
+    )
+    return {"evaluations": [evaluated.document() for evaluated in redacted_evaluations]}
 
 
 async def evaluation(request: PageRequest) -> dict[str, Any]:
-    """One evaluation with the cases that flipped in each difference; `NotFoundError` if there is none.
+    """An evaluation, with the cases that flipped in each difference.
 
-    `stored_runs` are the runs of its tries that have a page.
+    `stored_runs` are the runs of its tries that have a page. Raises `NotFoundError` if the evaluation does
+    not exist.
     """
     try:
         report = await Evaluations(request.project.store).report(request.path["run_id"])
@@ -68,7 +71,7 @@ async def evaluation(request: PageRequest) -> dict[str, Any]:
 
 
 def _flips(report: EvaluationReport, difference: Difference, ours: Side, theirs: Side) -> list[Flip]:
-    """The first of the cases that flipped, each with a try whose answers one side passes alone."""
+    """The first flipped cases, each with a try that only one side passes."""
     flipped = (*difference.lost, *difference.gained)[:FLIPS]
     flips = (_flip(report, difference, case, ours, theirs) for case in flipped)
     return [flip for flip in flips if flip is not None]
@@ -77,7 +80,7 @@ def _flips(report: EvaluationReport, difference: Difference, ours: Side, theirs:
 def _flip(
     report: EvaluationReport, difference: Difference, case: str, ours: Side, theirs: Side
 ) -> Flip | None:
-    """The first try at a case whose answers one side passes alone; None if there is none."""
+    """The first try at a case that only one side passes; None if there is none."""
     mine, others = (
         {made.number: made for made in report.tries if (made.case, made.arm) == (case, side.arm)}
         for side in (ours, theirs)
@@ -95,7 +98,7 @@ def _flip(
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A case that one side passes and the other does not: the first try in which they differ."""
+    """A case that only one side passes, with the answers of the first try in which the sides differ."""
 
     case: str
     is_gain: bool
@@ -111,7 +114,7 @@ def _document(page: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _fingerprint(request: PageRequest) -> str:
-    """Return a text that changes with each try that ends; empty once the evaluation has."""
+    """A text that changes with each finished try; empty when the evaluation has finished."""
     store, run_id = request.project.store, request.path["run_id"]
     evaluated = await evaluated_in(store, run_id)
     if evaluated is None or evaluated.finished_at is not None:
@@ -128,18 +131,18 @@ ANSWERS = {"yes": True, "no": False, "skip": None}
 
 async def judges(request: PageRequest) -> dict[str, Any]:
     """The judges of the newest runs."""
-    found = [calibration.summary for calibration in await Calibrations(request.project.store).list()]
-    shown = await request.project.redacted(found, full=request.full)
-    return {"judges": [judge.document() for judge in shown]}
+    summaries = [calibration.summary for calibration in await Calibrations(request.project.store).list()]
+    redacted_summaries = await request.project.redacted(summaries, full=request.full)
+    return {"judges": [judge.document() for judge in redacted_summaries]}
 
 
 async def judge(request: PageRequest) -> dict[str, Any]:
-    """How far a judge agrees with its labels; raises `ConfigError` for costs that are no numbers."""
+    """How far a judge agrees with its labels; raises `ConfigError` for a cost that is not a number."""
     costs = Costs(*(_cost(request, name) for name in ("false_accept", "false_reject")))
-    found = await _calibration(request.project, request.path["judge"])
-    report = await asyncio.to_thread(found.report, costs)
-    steady = await StabilityReport.stored(request.project.store, found.judge)
-    shown = (found.summary, costs, report, steady)
+    calibration = await _calibration(request.project, request.path["judge"])
+    report = await asyncio.to_thread(calibration.report, costs)
+    stability = await StabilityReport.stored(request.project.store, calibration.judge)
+    shown = (calibration.summary, costs, report, stability)
     return judge_document(*await request.project.redacted(shown, full=request.full))
 
 
@@ -153,7 +156,7 @@ def _cost(request: PageRequest, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LabelView:
-    """What is labelled next, None if nothing is left; nothing in it says what the judge thinks."""
+    """The next judgement to label, without the judge's score; its fields are empty if none is left."""
 
     key: str
     model: str
@@ -169,54 +172,56 @@ class LabelView:
 
 
 async def label(request: PageRequest) -> LabelView:
-    """Read what is labelled next."""
-    found = await _calibration(request.project, request.path["judge"])
-    model = await request.project.redacted_text(found.judge.model)
-    total, left = len(found.judgements), len(found.left)
-    counts = total - left + 1, total, len(found.answers)
+    """The next judgement to label."""
+    calibration = await _calibration(request.project, request.path["judge"])
+    model = await request.project.redacted_text(calibration.judge.model)
+    total, left = len(calibration.judgements), len(calibration.left)
+    counts = total - left + 1, total, len(calibration.answers)
     if not left:
-        return LabelView(found.judge.key, model, "", "", "", "", "", *counts)
-    judgement = found.left[0]
-    shown = await request.project.redacted(judgement, full=request.full)
+        return LabelView(calibration.judge.key, model, "", "", "", "", "", *counts)
+    judgement = calibration.left[0]
+    redacted_judgement = await request.project.redacted(judgement, full=request.full)
     return LabelView(
-        found.judge.key,
+        calibration.judge.key,
         model,
         judgement.key,
-        shown.task.description,
-        as_text(shown.output),
-        shown.criterion.name,
-        shown.criterion.description,
+        redacted_judgement.task.description,
+        as_text(redacted_judgement.output),
+        redacted_judgement.criterion.name,
+        redacted_judgement.criterion.description,
         *counts,
     )
 
 
 async def answer(form: Form) -> str:
-    """Store what a person says of a judgement, or take back what they said last."""
+    """Store a person's label of a judgement, or undo their last label."""
     calibrations = Calibrations(form.project.store)
-    found, said = await _calibration(form.project, form.path["judge"]), form.text("answer")
-    if said == "undo":
-        if not found.labels:
+    calibration, choice = await _calibration(form.project, form.path["judge"]), form.text("answer")
+    if choice == "undo":
+        if not calibration.labels:
             return "There is no label to undo."
-        await calibrations.undo(found)
+        await calibrations.undo(calibration)
         return "The last label was undone."
-    if said not in ANSWERS:
-        raise ConfigError(f"Unknown answer {said!r}; {nearest(said, (*ANSWERS, 'undo'))}")
+    if choice not in ANSWERS:
+        raise ConfigError(f"Unknown answer {choice!r}; {nearest(choice, (*ANSWERS, 'undo'))}")
     key = form.text("judgement")
-    judgement = next((one for one in found.judgements if one.key == key), None)
+    judgement = next((judgement for judgement in calibration.judgements if judgement.key == key), None)
     if judgement is None:
-        raise NotFoundError(f"The judge {found.judge.key!r} has made no judgement {key!r} here.")
-    found = await calibrations.label(found, judgement, ANSWERS[said])
-    # Not how far they agree by now: that would tell what the judge said.
+        raise NotFoundError(f"The judge {calibration.judge.key!r} has made no judgement {key!r} here.")
+    calibration = await calibrations.label(calibration, judgement, ANSWERS[choice])
+    # The agreement so far is left out: it would reveal the judge's verdict.
     return (
-        "Skipped." if said == "skip" else f"Labelled: {said}. {counted(len(found.answers), 'label')} so far."
+        "Skipped."
+        if choice == "skip"
+        else f"Labelled: {choice}. {counted(len(calibration.answers), 'label')} so far."
     )
 
 
 async def _calibration(project: Project, key: str) -> Calibration:
-    found = [one for one in await Calibrations(project.store).list() if one.judge.key == key]
-    if not found:
-        raise NotFoundError(f"No stored run here was judged by {key!r}.")
-    return found[0]
+    for calibration in await Calibrations(project.store).list():
+        if calibration.judge.key == key:
+            return calibration
+    raise NotFoundError(f"No stored run here was judged by {key!r}.")
 
 
 SLICE = Slice(
