@@ -107,13 +107,13 @@ def test_raw_must_be_a_boolean():
         (
             {"pattern": r"^\d+$"},
             "It is 42.",
-            r"Found no match of '^\d+$', only '42' in 'It is 42.', beside other text: Has an x",
+            r"Found no match of '^\d+$', only '42' in 'It is 42.', next to other text: Has an x",
             1,
         ),
         (
             {"pattern": r"\AX\Z"},
             "an X",
-            r"Found no match of '\AX\Z', only 'X' in 'an X', beside other text: Has an x",
+            r"Found no match of '\AX\Z', only 'X' in 'an X', next to other text: Has an x",
             1,
         ),
         ({"pattern": r"X\$"}, "x$", r"Found no match of 'X\$', only 'x$', in another case: Has an x", 1),
@@ -503,7 +503,7 @@ def test_raw_schema_rejects_a_fence(output, score):
     evaluation = evaluate(schema(criterion("schema", schema=PERSON, raw=True)), output)
     assert evaluation.overall_score == score
     assert [issue.message for issue in evaluation.issues] == (
-        [] if score else ["The JSON stands in a Markdown fence; expected nothing but JSON."]
+        [] if score else ["The JSON is inside a Markdown fence; expected nothing but JSON."]
     )
 
 

@@ -1,4 +1,4 @@
-"""Ask a model for a reply of a certain form; await several calls and add up what they used."""
+"""Ask a model for a reply of a certain form; run calls in parallel and add up their usage."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHOWN = 4_000
-"""Characters of an unusable reply that are shown to the model again."""
+MAX_ECHO = 4_000
+"""Characters of an unusable reply that the model gets back with the second request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """The value of the last reply, what is wrong with it ("" if nothing is), and what all replies used."""
+    """The outcome of `ask`."""
 
     value: T
+    """The value of the last reply."""
     problem: str
+    """What is wrong with the last reply; "" if nothing is."""
     usage: TokenUsage
+    """The usage of all replies."""
 
 
 async def ask(
@@ -43,16 +46,16 @@ async def ask(
 ) -> Answer[T]:
     """Ask a model; if `read` finds a problem with the reply, say so and ask again, once.
 
-    `read` returns the value of a reply, and what is wrong with it ("" if nothing is). A reply that is empty
-    or can't be read is one with a problem, which is the provider's reason. Raises whatever else the model
-    raises, with all usage so far. If the budget does not allow the second call, the first reply stands.
+    `read` returns the value of a reply and what is wrong with it ("" if nothing is). The problem of an empty
+    or unreadable reply is the provider's reason. Other errors of the model are raised, with all usage so far.
+    If the budget does not allow the second call, the first reply counts.
     """
     reply, reason = await answer_or_reason(model, ChatRequest(messages, schema, temperature, role=role))
     value, problem = _read(reply, reason, read)
     if not problem:
         return Answer(value, "", reply.usage)
     again = (
-        Message("assistant", reply.text[:SHOWN] or "(an empty reply)"),
+        Message("assistant", reply.text[:MAX_ECHO] or "(an empty reply)"),
         Message("user", f"That reply can't be used: {problem} Reply again, in full, in the form asked for."),
     )
     try:
@@ -90,16 +93,16 @@ def _read(reply: ChatReply, reason: str, read: Callable[[ChatReply], tuple[T, st
 
 
 def verdict_of(reply: ChatReply, *judged: str) -> Any:
-    """Return the JSON value that is a judge's own verdict in its reply about the `judged` texts.
+    """The judge's own verdict, as JSON, from its reply about the `judged` texts.
 
-    Raises `OutputError` if there is none, as `verdict_json_of` does.
+    Raises `OutputError` without one, as `verdict_json_of` does.
     """
     if reply.parsed is None or quotation_test(judged)(json.dumps(reply.parsed, ensure_ascii=False)):
         return verdict_json_of(reply.text, *judged)
     return reply.parsed
 
 
-# Several calls at once.
+# Parallel calls.
 
 
 class HasUsage(Protocol):
@@ -114,7 +117,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 async def settle(calls: Sequence[Coroutine[Any, Any, T]]) -> tuple[list[T], list[Exception]]:
-    """Run all calls at once; return the results of those that succeeded, and the errors of the others."""
+    """Run all calls in parallel; return the results of the successful calls and the errors of the others."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     results: list[T] = []
     errors: list[Exception] = []
@@ -131,12 +134,12 @@ async def settle(calls: Sequence[Coroutine[Any, Any, T]]) -> tuple[list[T], list
 async def samples(
     calls: Sequence[Coroutine[Any, Any, S]], before: Sequence[S] = ()
 ) -> tuple[list[S], TokenUsage]:
-    """Run all calls for one judgement at once; return their results after those `before`, and all usage.
+    """Run all calls for one judgement in parallel; return `before` with their results, and all usage.
 
-    Calls that fail by the provider or the budget are left out, unless there is no result at all.
+    A call that fails because of the provider or the budget is left out, unless there is no result at all.
     """
-    found, errors = await settle(calls)
-    results = [*before, *found]
+    succeeded, errors = await settle(calls)
+    results = [*before, *succeeded]
     for error in errors:
         is_dispensable = isinstance(error, ModelError) or over_budget(error)
         if not results or not is_dispensable:
@@ -146,7 +149,7 @@ async def samples(
 
 
 async def together(calls: Sequence[Coroutine[Any, Any, S]]) -> list[S]:
-    """Run all calls at once and return their results in order.
+    """Run all calls in parallel and return their results in order.
 
     If one raises, the others are awaited first, and the error carries the usage of all.
     """
@@ -159,7 +162,7 @@ async def together(calls: Sequence[Coroutine[Any, Any, S]]) -> list[S]:
 
 
 def total_usage(results: Iterable[HasUsage], errors: Iterable[BaseException] = ()) -> TokenUsage:
-    """Return the total usage, including that of calls that failed."""
+    """Total usage, including failed calls."""
     usage = NOTHING_USED
     for result in results:
         usage += result.usage

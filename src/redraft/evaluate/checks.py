@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MAX_ISSUES = 20
 MAX_MATCHES = 100_000
 MAX_SHOWN, MAX_MATCHES_SHOWN = 60, 3
-"""The most characters of a text that an issue quotes, and the most matches."""
+"""Limits on what an issue quotes: characters of a text, and matches."""
 SLOW_PATTERNS = "look-around, back-references and \\b are slow, so do without them"
 
 
@@ -58,23 +58,23 @@ def schema(criterion: QualityCriterion) -> Evaluator:
 
     Configuration: `schema`, a JSON Schema as a dict or bool, or a class that pydantic can validate, whose own
     validators then decide; `raw`, True to reject JSON in a Markdown fence. A text is parsed as JSON first.
-    The issues, at most 20, name a JSON pointer, what was expected there, and what was found. Raises
-    `ConfigError` for an invalid schema, or one that refers to another file or address: nothing is ever
+    The issues, at most 20, name a JSON pointer, the expected value and the actual value. Raises
+    `ConfigError` for an invalid schema, or a schema that refers to another file or address: nothing is ever
     fetched.
     """
     check_keys(criterion, "schema", "raw")
     raw, name = is_raw(criterion), criterion.name
-    given = required(criterion, "schema")
-    if isinstance(given, type) or get_origin(given) is not None:
-        return _class_check(criterion, given, raw=raw)
-    compiled = _compile(criterion, given)
+    schema = required(criterion, "schema")
+    if isinstance(schema, type) or get_origin(schema) is not None:
+        return _class_check(criterion, schema, raw=raw)
+    compiled = _compile(criterion, schema)
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         if raw and isinstance(output, str) and unfenced(output)[1] > 1:
             return failed(Issue(FENCED, name))
         value: Any = output
         if not isinstance(output, str):
-            with suppress(ValueError):  # what has no JSON form is reported below
+            with suppress(ValueError):  # a value without a JSON form is reported below
                 value = json_data(output)
         problems = compiled.problems_of(value, MAX_ISSUES) if isinstance(value, str) else None
         if problems is None:
@@ -86,15 +86,15 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     return check
 
 
-FENCED = "The JSON stands in a Markdown fence; expected nothing but JSON."
+FENCED = "The JSON is inside a Markdown fence; expected nothing but JSON."
 
 
 _OF_PARENT = ("Extra inputs are not permitted", "Field required")
-"""How pydantic begins a complaint about a key, which JSON Schema makes about the object that holds it."""
+"""Pydantic's messages about a key for which JSON Schema reports the object around it."""
 
 
 def _worded(issue: Issue, placed: Mapping[str, str], name: str) -> Issue:
-    """Return an issue in the words of the JSON Schema's problem at its place, if there is one."""
+    """An issue in the words of the JSON Schema's problem at the same path, if there is one."""
     if not issue.path:
         return issue
     parent = issue.path.rpartition("/")[0] if issue.startswith(_OF_PARENT) else issue.path
@@ -115,7 +115,7 @@ def _class_check(criterion: QualityCriterion, kind: Any, *, raw: bool) -> Evalua
         reason = str(error).split("\n", 1)[0].rstrip(".")
         raise invalid(criterion, f"schema: {class_name} can't validate JSON: {reason}.") from error
     wording: Schema | None = None
-    with suppress(ConfigError, PydanticUserError):  # it has no JSON Schema
+    with suppress(ConfigError, PydanticUserError):  # the class has no JSON Schema
         wording = Schema(adapter.json_schema())
     name = criterion.name
 
@@ -128,11 +128,11 @@ def _class_check(criterion: QualityCriterion, kind: Any, *, raw: bool) -> Evalua
             else:
                 value = json_of(output) if isinstance(output, str) else json_data(output)
                 _, issues = validated(adapter, value, class_name, name)
-        except (OutputError, ValueError) as error:  # there is no JSON to check
+        except (OutputError, ValueError) as error:  # no JSON to check
             return failed(Issue(str(error), name))
         if not issues:
             return PASSED
-        # Where the JSON Schema of the class finds the same place wrong, it says more clearly what to do.
+        # The JSON Schema's message for the same path says more clearly what to do.
         problems = () if wording is None else wording.check(value, coerce=False).errors
         placed = {problem.pointer: problem.placed for problem in problems if problem.pointer}
         return failed(*dict.fromkeys(_worded(issue, placed, name) for issue in issues))
@@ -145,8 +145,8 @@ def _problems_of_instance(
 ) -> tuple[Any, tuple[Issue, ...]]:
     """Validate an instance that a function made: its JSON, or else its attributes by name.
 
-    A class may refuse its own JSON, such as one with other aliases. So what counts in the end are the
-    attributes that it refuses, not that it wants other data as a whole.
+    A class may reject its own JSON, for example because of aliases. Then only the rejected attributes count,
+    not a complaint about the data as a whole.
     """
     try:
         value = adapter.dump_python(output, mode="json", by_alias=True, round_trip=True, warnings=False)
@@ -161,9 +161,9 @@ def _problems_of_instance(
     try:
         adapter.validate_python(attributes, by_alias=False, by_name=True)
     except ValidationError as error:
-        refused = {pointer(one["loc"]) for one in error.errors(include_url=False) if one["loc"]}
-        return value, tuple(issue for issue in issues if issue.path in refused)
-    except Exception:  # noqa: BLE001 (a validator that wants other data as a whole)
+        rejected = {pointer(detail["loc"]) for detail in error.errors(include_url=False) if detail["loc"]}
+        return value, tuple(issue for issue in issues if issue.path in rejected)
+    except Exception:  # noqa: BLE001 (a validator of the data as a whole)
         return value, ()
     return value, ()
 
@@ -181,7 +181,7 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     r"""Check an output's text against a regular expression: 1.0 if it passes, else 0.0.
 
     Configuration: `pattern`; `flags`, letters of `imsx`; either `must_match`, False to forbid the pattern, or
-    `min_matches` and `max_matches` to bound how often it is found; `raw`, True to match the Markdown fence,
+    `min_matches` and `max_matches` to bound the number of matches; `raw`, True to match the Markdown fence,
     too, of an output that is one fenced block. Matching that takes too long leaves the criterion unknown.
     Raises `ConfigError` for an invalid configuration.
     """
@@ -197,7 +197,7 @@ def regex(criterion: QualityCriterion) -> Evaluator:
         raise invalid(criterion, f"the pattern {source!r} matches every text, even an empty one.")
     limit = least if most is None else most + 1
     purpose = f": {criterion.description}" if criterion.description else ""
-    shown = repr(source).replace("\\\\", "\\")  # as it was written, on one line
+    written = repr(source).replace("\\\\", "\\")  # as in the configuration, on one line
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         answer, first_line = answer_in(output, raw)
@@ -208,44 +208,44 @@ def regex(criterion: QualityCriterion) -> Evaluator:
             else:
                 spans = await asyncio.to_thread(pattern.spans, text, limit)
         except TimeoutError:
-            return unknown(criterion, f"matching {shown} took too long; {SLOW_PATTERNS}")
+            return unknown(criterion, f"matching {written} took too long; {SLOW_PATTERNS}")
         if most is not None and len(spans) > most:
             matches = "match" if most == 1 else "matches"
             what = f"more than {most} {matches} of" if most else "forbidden:"
-            found = _in_line(text, spans[most])
+            match = _in_line(text, spans[most])
             line = first_line + text.count("\n", 0, spans[most][0])
-            return failed(Issue(f"Found {what} {shown} ({found}){purpose}", criterion.name, line=line))
+            return failed(Issue(f"Found {what} {written} ({match}){purpose}", criterion.name, line=line))
         if spans and len(spans) < least:
-            found = ", ".join(_quoted(text[start:end]) for start, end in spans[:MAX_MATCHES_SHOWN])
-            message = f"Found {len(spans)} of at least {least} matches of {shown} ({found}){purpose}"
+            quoted = ", ".join(_quoted(text[start:end]) for start, end in spans[:MAX_MATCHES_SHOWN])
+            message = f"Found {len(spans)} of at least {least} matches of {written} ({quoted}){purpose}"
             return failed(Issue(message, criterion.name))
         if len(spans) < least:
             near, span = _nearest(source, flags, text)
             line = first_line + text.count("\n", 0, span[0]) if span else None
-            return failed(Issue(f"Found no match of {shown}{near}{purpose}", criterion.name, line=line))
+            return failed(Issue(f"Found no match of {written}{near}{purpose}", criterion.name, line=line))
         return PASSED
 
     return check
 
 
 _CONDITION = re.compile(r"[\^$]|\\[bBAZz]|\(\?<?[=!]")
-"""What a pattern that matches an empty text may have in it to match no others."""
+"""Parts with which a pattern can match an empty text and yet reject others."""
 _ANCHORS = re.compile(r"^(?:\^|\\A)|(?<!\\)\$$|\\Z$")
 
 
 def _nearest(source: str, flags: str | int, text: str) -> tuple[str, Span | None]:
-    """Return the closest match of a pattern that matches nothing: in another case, or next to other text."""
+    """Suggest the closest match of a pattern without a match: in another case, or next to other text."""
     looser: list[tuple[str, str, str]] = []
     if isinstance(flags, str):
         inner = _ANCHORS.sub("", source)
         if "i" not in flags:
             looser.append((source, f"{flags}i", "in another case"))
         if inner and inner != source and "|" not in source:
-            looser.append((inner, flags, "beside other text"))
+            looser.append((inner, flags, "next to other text"))
     for pattern, letters, kind in looser:
         try:
             near = compile_pattern(pattern, letters)
-        except ConfigError:  # what is left of it is no pattern
+        except ConfigError:  # without its anchors, it is no pattern
             continue
         if near.is_quick_on(text) and (spans := near.spans(text)):
             return f", only {_in_line(text, spans[0])}, {kind}", spans[0]
@@ -253,7 +253,7 @@ def _nearest(source: str, flags: str | int, text: str) -> tuple[str, Span | None
 
 
 def _in_line(text: str, span: Span) -> str:
-    """Return a match, quoted with the line around it."""
+    """Quote a match with the line around it."""
     start, end = span
     match = _quoted(text[start:end])
     before, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
@@ -266,7 +266,7 @@ def _quoted(text: str) -> str:
 
 
 def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
-    """Return the least and the greatest (None: any) number of matches."""
+    """The least and the greatest number of matches; None means any number."""
     config = criterion.evaluator_config
     must_match = config.get("must_match", True)
     if not isinstance(must_match, bool):
@@ -311,12 +311,12 @@ def count(criterion: QualityCriterion) -> Evaluator:
     least, bounds = least or 0, limits_in_words(least or None, most)
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
-        found = measure(as_text(answer_in(output, raw)[0]))
-        if found >= least and (most is None or found <= most):
+        amount = measure(as_text(answer_in(output, raw)[0]))
+        if amount >= least and (most is None or amount <= most):
             return PASSED
-        name = unit if found != 1 else unit.removesuffix("s")
-        off = f"{least - found} too few" if found < least else f"{found - (most or 0)} too many"
-        return failed(Issue(f"The text has {found} {name}; {bounds}, {off}", criterion.name))
+        name = unit if amount != 1 else unit.removesuffix("s")
+        off = f"{least - amount} too few" if amount < least else f"{amount - (most or 0)} too many"
+        return failed(Issue(f"The text has {amount} {name}; {bounds}, {off}", criterion.name))
 
     return check
 
@@ -373,7 +373,7 @@ def function(criterion: QualityCriterion) -> Evaluator:
         except MISTAKES as error:
             error.add_note(f"{CRITERION_FUNCTION_NOTE}{criterion.name!r}")
             raise
-        except Exception as error:  # noqa: BLE001 (the user's code: whatever it raises, it did not judge)
+        except Exception as error:  # noqa: BLE001 (the user's code: an error of any kind is no verdict)
             why = f"the function raised {describe_error(error)}"
             return unknown(criterion, f"{without_addresses(why)}; to fail an output, return (False, 'why')")
         return _located(evaluation, criterion.name, first_line - 1)
@@ -387,7 +387,7 @@ def function_of(criterion: QualityCriterion) -> Callable[..., Any]:
 
 
 def with_class(criterion: QualityCriterion) -> QualityCriterion:
-    """The criterion with the class that its `schema` names as `package.module:name`, if it names one.
+    """Replace a `schema` given as `package.module:name` by its class.
 
     Only for criteria of trusted files and records: models and clients send schemas, too, and must not be able
     to import a module. Raises `ConfigError`.
@@ -411,7 +411,7 @@ def _imported(criterion: QualityCriterion, key: str, expected: str) -> Any:
 
 
 def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> ReflectionEvaluation:
-    """Give issues the criterion's name, and lines of the whole output: `skipped` lines precede the answer."""
+    """Name the criterion in issues, and count lines from the top: `skipped` lines precede the answer."""
     if not any(issue.criterion is None or (skipped and issue.line) for issue in evaluation.issues):
         return evaluation
     issues = tuple(
@@ -422,10 +422,10 @@ def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> Refle
 
 
 def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Evaluator]) -> Evaluator:
-    """Return a check of the part of a structured output that `path` names, or of the whole without one.
+    """A check of the part of a structured output that `path` names; without `path`, of the whole.
 
     `path` is a JSON pointer such as `/items/0/name`; a text is parsed as JSON first. If there is nothing at
-    the path, the check has failed. Raises `ConfigError` for what is no JSON pointer.
+    the path, the check fails. Raises `ConfigError` for an invalid JSON pointer.
     """
     config = dict(criterion.evaluator_config)
     if "path" not in config:
@@ -455,5 +455,5 @@ def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Eva
 
 
 def _deeper(issue: Issue, path: str) -> str:
-    """Return the message of an issue about a part, in which a place is one of the whole."""
+    """The message of an issue about a part, with the path in it made a path of the whole."""
     return f"{path}{issue}" if issue.path and issue.startswith(f"{issue.path}: ") else issue

@@ -76,29 +76,29 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
             return NOT_APPLICABLE
         other = config["reference"] if "reference" in config else _earlier(run.versions, against).output
         if method == "similarity" or model is None:
-            mine, theirs = (as_text(answer_in(one, raw)[0]) for one in (output, other))
-            score = similarity(theirs, mine)
+            text, other_text = (as_text(answer_in(answer, raw)[0]) for answer in (output, other))
+            score = similarity(other_text, text)
             if score >= criterion.threshold:
                 return ReflectionEvaluation(score, satisfactory=True)
             message = f"{score:.0%} like {name} word for word, needs {criterion.threshold:.0%}"
             return ReflectionEvaluation(score, issues=(Issue(message, criterion.name),))
-        mine, theirs = as_text(output), as_text(other)
-        if mine == theirs:
+        text, other_text = as_text(output), as_text(other)
+        if text == other_text:
             issue = Issue(f"The same as {name}.", criterion.name)
             return ReflectionEvaluation(TIE, satisfactory=criterion.threshold <= TIE, issues=(issue,))
-        return SKIPPED if run.free_only else await _pairwise(criterion, model, (mine, theirs), name, run)
+        return SKIPPED if run.free_only else await _pairwise(criterion, model, (text, other_text), name, run)
 
     return evaluate
 
 
 def preference(criteria: Sequence[QualityCriterion], model: ChatModel) -> Preference:
-    """Return a function that lets a model compare an output with another by criteria, in both orders.
+    """A function that lets a model compare two outputs by criteria, in both orders.
 
-    The score is 1.0 if the first one wins both times, 0.0 if it loses both times, else 0.5; None if a reply
-    can't be used.
+    The score is 1.0 if the first output wins both times, 0.0 if it loses both times, else 0.5; None if a
+    reply can't be used.
     """
     judged = [criterion for criterion in criteria if criterion.evaluator == "llm"] or criteria
-    by = "; ".join(f"{one.name}: {one.description}".removesuffix(": ") for one in judged)
+    by = "; ".join(f"{criterion.name}: {criterion.description}".removesuffix(": ") for criterion in judged)
     criterion = QualityCriterion("preference", by or "how well it does what the task asks for")
 
     async def prefer(output: Output, other: Output, run: RunContext, /) -> ReflectionEvaluation:
@@ -116,12 +116,12 @@ def _earlier(versions: Sequence[ReflectionVersion], which: str) -> ReflectionVer
 async def _pairwise(
     criterion: QualityCriterion, model: ChatModel, texts: tuple[str, str], name: str, run: RunContext
 ) -> ReflectionEvaluation:
-    mine, theirs = texts
+    text, other_text = texts
     read = partial(_read, judged=texts)
     answers = await together(
         [
-            ask(model, _messages(criterion, mine, theirs, name, run), SCHEMA, read),
-            ask(model, _messages(criterion, theirs, mine, name, run), SCHEMA, read),
+            ask(model, _messages(criterion, text, other_text, name, run), SCHEMA, read),
+            ask(model, _messages(criterion, other_text, text, name, run), SCHEMA, read),
         ]
     )
     usage = total_usage(answers)

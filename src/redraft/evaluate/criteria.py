@@ -1,4 +1,4 @@
-"""Criteria: the default sets, how evaluators read their configuration, and the verdict on one of them."""
+"""Criteria: the default sets, how evaluators read their configuration, and the verdict on a criterion."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from redraft.types import Criterion
 
 LONGEST_NAME = 80
-MISSPELT = 0.8
-"""How similar (0..1) an unknown task type must be to a known one to count as a misspelling of it."""
+MISSPELLING = 0.8
+"""How similar (0..1) an unknown task type must be to a default type to count as a misspelling of it."""
 
 
 def criteria_of(criteria: Sequence[Criterion] | None, task_type: str = "") -> tuple[QualityCriterion, ...]:
-    """The criteria in full, or (None) the default set of the task type.
+    """The criteria in full; for None, the default set of the task type.
 
     A name, or a criterion for a model without a description, gets the description of the default criterion
     of that name, preferably of this task type. A sentence becomes a criterion of its own. Functions, compiled
     patterns, types and JSON Schemas become checks. An unknown task type has the general set. Raises
-    `ConfigError` for an empty list, a name that is used twice, weights that are all 0, anything that is not a
-    criterion, and, without criteria, a misspelt task type.
+    `ConfigError` for an empty list, a duplicate name, weights that are all 0, anything that is not a
+    criterion, and, without criteria, a misspelled task type.
     """
     kind = _kind(task_type)
     if criteria is None:
-        if kind not in DEFAULTS and _is_misspelt(kind):
+        if kind not in DEFAULTS and _is_misspelled(kind):
             check_task_type(task_type)
         return _defaults(kind if kind in DEFAULTS else "")
     if isinstance(criteria, str) or not isinstance(criteria, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
@@ -74,7 +74,9 @@ def check_task_type(task_type: str) -> None:
 def check_comparable(criteria: Sequence[QualityCriterion]) -> None:
     """Raise `ConfigError` if none of the criteria can judge the first version of a run."""
     counting = [criterion for criterion in criteria if criterion.weight]
-    if all(one.evaluator == "compare" and "against" in one.evaluator_config for one in counting):
+    if all(
+        criterion.evaluator == "compare" and "against" in criterion.evaluator_config for criterion in counting
+    ):
         raise ConfigError(
             f"Criterion {counting[0].name!r}: compare with 'against' judges a version by an earlier one, and "
             "nothing judges the first: add another criterion, or compare with a 'reference'."
@@ -82,7 +84,7 @@ def check_comparable(criteria: Sequence[QualityCriterion]) -> None:
 
 
 def recorded(criteria: Sequence[QualityCriterion]) -> list[dict[str, Any]]:
-    """Return criteria as JSON data, with functions by the names under which they can be imported."""
+    """Criteria as JSON data; a function is written as its import path."""
     return [
         to_json(
             replace(
@@ -105,14 +107,14 @@ def _named(value: Any) -> Any:
 
 
 def is_test(criterion: QualityCriterion) -> bool:
-    """Return whether a criterion runs the output on cases: a failure says what came out, not what to do."""
+    """Whether a criterion runs the output on test cases: a failure says what came out, not what to do."""
     if criterion.evaluator == "command":
         return not criterion.evaluator_config.keys().isdisjoint(("tests", "calls"))
     return criterion.evaluator == "generated_tests"
 
 
 def needs_model(criterion: QualityCriterion) -> bool:
-    """Return whether a model judges a criterion."""
+    """Whether a model judges a criterion."""
     if criterion.evaluator == "compare":
         return criterion.evaluator_config.get("method", "judge") == "judge"
     return criterion.evaluator in ("llm", "generated_tests")
@@ -122,10 +124,10 @@ def _kind(task_type: str) -> str:
     return "_".join(task_type.lower().replace("-", " ").replace("_", " ").split())
 
 
-def _is_misspelt(kind: str) -> bool:
+def _is_misspelled(kind: str) -> bool:
     from difflib import get_close_matches  # noqa: PLC0415 (needed for unknown task types only)
 
-    return bool(get_close_matches(kind, DEFAULTS, 1, MISSPELT))
+    return bool(get_close_matches(kind, DEFAULTS, 1, MISSPELLING))
 
 
 @cache  # many programs make a pattern for each run
@@ -178,7 +180,7 @@ _SCHEMA_KEYS = frozenset(
         "if",
     )
 )
-"""At least one of these is in a JSON Schema that says something."""
+"""A JSON Schema without any of these keys accepts everything."""
 _SAYS_WHETHER = re.compile(
     r"(?:(?:Returns?|Checks?|Tests?|Says?|Verify|Verifies) (?:True )?(?:whether|if|that)|Whether|True if) "
 )
@@ -215,7 +217,7 @@ def _schema_check(schema: Mapping[str, Any]) -> QualityCriterion:
 
 
 def _type_check(kind: Any) -> QualityCriterion:
-    # `typing.is_typeddict` does not know those of `typing_extensions`.
+    # `typing.is_typeddict` is False for a TypedDict of `typing_extensions`.
     if isinstance(kind, type) and not is_record(kind) and not hasattr(kind, "__required_keys__"):
         raise ConfigError(
             "A class as a criterion must be a pydantic model, a data class or a TypedDict, which the output "
@@ -251,11 +253,11 @@ def described(criterion: QualityCriterion, function: Any) -> QualityCriterion:
 
 
 def _description(name: str, kind: str) -> str:
-    """Return what a judge should look at for the name of a criterion; a sentence describes itself."""
+    """Describe a criterion to a judge, given its name; a sentence describes itself."""
     key = "_".join(name.lower().removesuffix(".").replace("-", " ").split())
-    for known in (DEFAULTS.get(kind, GENERAL), *DEFAULTS.values(), GENERAL, OTHERS):
-        if key in known:
-            return known[key]
+    for descriptions in (DEFAULTS.get(kind, GENERAL), *DEFAULTS.values(), GENERAL, OTHERS):
+        if key in descriptions:
+            return descriptions[key]
     if " " in name or name.endswith((".", "!", "?")):
         return name
     plain = name.replace("_", " ").replace("-", " ")
@@ -269,12 +271,12 @@ def _description(name: str, kind: str) -> str:
 
 
 def invalid(criterion: QualityCriterion, what: str) -> ConfigError:
-    """Return the error for a criterion that is configured wrongly."""
+    """The error for a criterion with an invalid configuration."""
     return ConfigError(f"Criterion {criterion.name!r}: {what}")
 
 
 def check_keys(criterion: QualityCriterion, *known: str) -> None:
-    """Raise `ConfigError` for keys that the criterion's evaluator does not know."""
+    """Raise `ConfigError` for options that the criterion's evaluator does not have."""
     for key in criterion.evaluator_config:
         if key not in known:
             raise invalid(
@@ -283,7 +285,7 @@ def check_keys(criterion: QualityCriterion, *known: str) -> None:
 
 
 def required(criterion: QualityCriterion, key: str) -> Any:
-    """Return a value that the configuration must have; raises `ConfigError` if it does not."""
+    """A value that the configuration must have; raises `ConfigError` if it does not."""
     try:
         return criterion.evaluator_config[key]
     except KeyError:
@@ -291,7 +293,7 @@ def required(criterion: QualityCriterion, key: str) -> Any:
 
 
 def is_raw(criterion: QualityCriterion) -> bool:
-    """Return whether a criterion judges an output as it is, including its Markdown fence."""
+    """Whether a criterion judges an output as it is, including its Markdown fence."""
     raw = criterion.evaluator_config.get("raw", False)
     if not isinstance(raw, bool):
         raise invalid(criterion, f"raw must be true or false, got {raw!r}.")
@@ -299,10 +301,10 @@ def is_raw(criterion: QualityCriterion) -> bool:
 
 
 def answer_in(output: Any, raw: bool) -> tuple[Any, int]:
-    """Return the answer in an output, and the line (1-based) on which it begins.
+    """The answer in an output, and the line (1-based) on which it begins.
 
-    Unless `raw`, a text loses what does not belong to the answer: the Markdown fence that chat models put
-    around it, a byte order mark, and the carriage returns before its line feeds.
+    Unless `raw`, removes the Markdown fence that chat models put around an answer, a byte order mark, and
+    the carriage returns before line feeds.
     """
     if raw or not isinstance(output, str):
         return output, 1
@@ -318,27 +320,27 @@ NOT_APPLICABLE = ReflectionEvaluation(None, satisfactory=True)
 """There is nothing to judge: no score, and satisfactory."""
 
 SKIPPED = ReflectionEvaluation(None)
-"""Not judged, because no model may be asked; no issue."""
+"""Not judged, because no model may be called; no issue."""
 
 
 def failed(*issues: Issue) -> ReflectionEvaluation:
-    """Return the verdict that a criterion is not met, for these reasons."""
+    """The verdict of a failed criterion, with the reasons."""
     return ReflectionEvaluation(0.0, {}, issues=issues)
 
 
 def unknown(criterion: QualityCriterion, why: str) -> ReflectionEvaluation:
-    """Return the verdict that a criterion could not be judged."""
+    """The verdict of a criterion that could not be judged."""
     issue = Issue(f"{NOT_JUDGED}{why}", criterion.name)
     return ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
 
 
 def applies(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether a criterion applied to the output: it has a score, or is not satisfactory."""
+    """Whether a criterion applied to the output: it has a score, or is not satisfactory."""
     return evaluation.overall_score is not None or not evaluation.satisfactory
 
 
 def shortfall(criterion: QualityCriterion, score: float | None, reason: str = "") -> Issue:
-    """Return the issue that a criterion missed its threshold, for when nothing more specific was said."""
+    """The issue of a criterion below its threshold, for a verdict without a more specific issue."""
     if score is None or score >= criterion.threshold:
         missed = f"{criterion.name} was refused by its own evaluator"
     else:
@@ -347,24 +349,24 @@ def shortfall(criterion: QualityCriterion, score: float | None, reason: str = ""
 
 
 def weighted_mean(criteria: Iterable[QualityCriterion], scores: Mapping[str, float | None]) -> float | None:
-    """Return the weighted mean of the known scores; None if no criterion with a weight has one."""
-    known = [
+    """Weighted mean of the scores that are not None; None without a weighted score."""
+    scored = [
         (criterion.weight, score)
         for criterion in criteria
         if criterion.weight and (score := scores.get(criterion.name)) is not None
     ]
-    if not known:
+    if not scored:
         return None
-    if len(known) == 1:
-        return known[0][1]
+    if len(scored) == 1:
+        return scored[0][1]
     # Rounded, so that three scores of 0.7 reach a threshold of 0.7.
-    return round(sum(weight * score for weight, score in known) / sum(weight for weight, _ in known), 12)
+    return round(sum(weight * score for weight, score in scored) / sum(weight for weight, _ in scored), 12)
 
 
 def meets(criteria: Iterable[QualityCriterion], threshold: float, scores: Mapping[str, float | None]) -> bool:
-    """Return whether every criterion reaches its threshold, and the overall score reaches `threshold`.
+    """Whether every criterion reaches its threshold, and the overall score reaches `threshold`.
 
-    A criterion without an entry does not apply; one whose score is None is not met.
+    A criterion without an entry in `scores` does not apply; a score of None is not met.
     """
     criteria = tuple(criteria)
     if not all(
@@ -383,14 +385,16 @@ def agreement(
     scores: Mapping[str, float | None],
     samples: Sequence[Mapping[str, float]],
 ) -> float:
-    """Return the share of a judge's samples that lead to the same verdict as all of them together.
+    """The share of a judge's samples that lead to the same verdict as all samples together.
 
-    `scores` are those of all criteria; a sample replaces those that were judged.
+    `scores` has all criteria; each sample replaces the scores of the criteria that were judged.
     """
     if not samples:
         return 1.0
     verdict = meets(criteria, threshold, scores)
-    return sum(meets(criteria, threshold, {**scores, **one}) is verdict for one in samples) / len(samples)
+    return sum(meets(criteria, threshold, {**scores, **sample}) is verdict for sample in samples) / len(
+        samples
+    )
 
 
 # What a judge looks at, by task type and name.
@@ -490,7 +494,7 @@ GENERAL = {
     "completeness": WRITING["completeness"],
     "clarity": WRITING["clarity"],
 }
-"""The set for a task without a type, or of an unknown one."""
+"""The set for a task without a type or with an unknown type."""
 
 OTHERS = {
     "engagement": (
@@ -540,4 +544,4 @@ OTHERS = {
         "where they are not obvious. Bad: nothing, or text that repeats names or contradicts the code."
     ),
 }
-"""Other names that people use for criteria."""
+"""Common criteria that belong to no task type."""
