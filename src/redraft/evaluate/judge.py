@@ -45,30 +45,30 @@ if TYPE_CHECKING:
 MARGIN = 1.8
 """The standard errors by which a gain must exceed zero, by default.
 
-Chosen by `benchmarks/acceptance.py`: of three equal revisions after a draft, all judged five times, one is
-taken for better in about 12 % of runs, while two thirds of the gains of 0.10 are recognised by a judge whose
-scores have a standard deviation of 0.07.
+Chosen by `benchmarks/acceptance.py`, with five judgements each: after a draft and three equal revisions, a
+revision counts as better in about 12 % of runs; and a judge whose scores have a standard deviation of 0.07
+recognises two thirds of the gains of 0.10.
 """
 SAMPLE_TEMPERATURE = 0.7
-"""The temperature of a judgement that is one of several: without one, many models repeat themselves."""
+"""The temperature when a judge is sampled: at their default, many models repeat themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """How a model judges; raises `ConfigError` for what can't work."""
+    """How a model judges; raises `ConfigError` for options that can't work."""
 
     method: Literal["score", "probability"] = "score"
     """One call for all criteria, or one yes/no question per criterion, for models with log probabilities."""
     samples: int = 1
-    """How often to ask; the mean counts."""
+    """How many judgements to ask for; their mean counts."""
     margin: float = MARGIN
     """The standard errors that make up the `spread` of several samples."""
     prompt: str | None = None
-    """Replaces the judge's prompt; {task}, {output}, {criteria} and {history} in it are filled in."""
+    """Replaces the judge's prompt; may use {task}, {output}, {criteria} and {history}."""
     structured: bool = True
     """Whether to ask for JSON, rather than for prose with score lines."""
     include_history: bool = True
-    """Whether to show the numbered issues of earlier versions, and to ask of each if it is fixed or open."""
+    """Whether to show the numbered issues of earlier versions, and to ask whether each is fixed."""
     include_scores: bool = False
     """Whether to show the scores of earlier versions, too."""
 
@@ -89,54 +89,56 @@ class JudgeOptions:
 
 @dataclass(frozen=True, slots=True)
 class JudgeId:
-    """The identity of a judge: the name of a model, and the hash of the rubric that it judges by.
+    """The identity of a judge.
 
-    The labels of people calibrate one such judge; another model or another rubric is another judge.
+    Human labels calibrate one judge; another model or another rubric makes another judge.
     """
 
     model: str
+    """The model's name."""
     rubric: str
+    """A hash of the rubric."""
 
     @classmethod
     def of(cls, model: str, *rubric: object) -> JudgeId:
-        """Return the identity of a model with a rubric, which is JSON data: all its instructions."""
+        """The identity of a model with a rubric: all its instructions, as JSON data."""
         return cls(model, sha256(json.dumps(rubric).encode()).hexdigest()[:12])
 
     @property
     def key(self) -> str:
-        """A short name for addresses and the keys of records."""
+        """A short name for URLs and record keys."""
         return sha256(f"{self.model}\0{self.rubric}".encode()).hexdigest()[:12]
 
 
 def judge_id(
     criteria: Sequence[QualityCriterion], model: ChatModel, options: JudgeOptions, texts: Sequence[str]
 ) -> JudgeId:
-    """Return the identity of the judge of these criteria.
+    """The identity of the judge of these criteria.
 
-    The hash covers all instructions of the model: the criteria with their names, descriptions and order,
-    which of them are hidden from the writer and so judged apart, the evidence that they name, and the prompt:
-    the user's own, or the `texts` of the kind of judge. Weights and thresholds are not part of it: the judge
-    does not see them.
+    The hash covers all instructions of the model: names, descriptions and order of the criteria, whether
+    each is hidden from the writer (and so judged separately), the evidence that they name, and the prompt
+    (the user's own, or the `texts` of the kind of judge). It does not cover weights and thresholds, which the
+    judge does not see.
     """
-    evidence = [found for one in criteria if (found := [one.name, *evidence_of(one)])[1:]]
+    evidence = [named for criterion in criteria if (named := [criterion.name, *evidence_of(criterion)])[1:]]
     name = getattr(model, "name", None)
     return JudgeId.of(
         name if isinstance(name, str) and name else type(model).__name__,
         options.method,
         options.structured,
         texts if options.prompt is None else options.prompt,
-        [(one.name, one.description, one.shown is True) for one in criteria],
+        [(criterion.name, criterion.description, criterion.shown is True) for criterion in criteria],
         *([evidence] if evidence else []),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreJudge:
-    """Let a model score an output by all criteria in one call, or in several at once.
+    """Let a model score an output by all criteria in one call, or in several parallel calls.
 
-    After an unusable reply, the model is asked once more, with what is wrong; a criterion that still has no
-    usable score is None. Raises `ModelError` if the provider fails, and `UnfinishedError` if the run's budget
-    allows no call; of several samples, those that succeed count.
+    After an unusable reply, the model is told what is wrong and asked once more; a criterion that still has
+    no usable score is None. Raises `ModelError` if the provider fails, and `UnfinishedError` if the run's
+    budget allows no call; of several samples, the successful ones count.
     """
 
     criteria: Sequence[QualityCriterion]
@@ -165,14 +167,14 @@ class ScoreJudge:
         calls: Sequence[Coroutine[Any, Any, Answer[JudgeReply]]],
         before: Sequence[Answer[JudgeReply]] = (),
     ) -> ReflectionEvaluation:
-        """Combine the answers before with those of the calls; those that fail count only if none succeeds."""
+        """Combine `before` with the answers of the calls; failed calls count only if none succeeds."""
         answers, usage = await samples(calls, before)
         return _combine(self.criteria, answers, self.options.margin, usage)
 
     async def _sample(self, number: int, output: Output, run: RunContext) -> Answer[JudgeReply]:
         """Ask for one of several judgements.
 
-        A model that refuses a temperature gets the criteria in another order instead.
+        A model that rejects a temperature gets the criteria in another order instead.
         """
         if not getattr(self.model, "takes_temperature", True):
             return await self._ask(output, run, turn=number)
@@ -187,7 +189,7 @@ class ScoreJudge:
     async def _ask(
         self, output: Output, run: RunContext, *, temperature: float | None = None, turn: int = 0
     ) -> Answer[JudgeReply]:
-        """Ask for one judgement; `turn` is the criterion to begin with."""
+        """Ask for one judgement; `turn` is the index of the criterion to begin with."""
         turn %= len(self.criteria)
         criteria = (*self.criteria[turn:], *self.criteria[:turn])
         form = ReplyForm(criteria, self.options.structured).after(run, self.options)
@@ -196,7 +198,7 @@ class ScoreJudge:
         return await ask(self.model, messages, form.schema, read, temperature=temperature)
 
 
-# What the judge is asked.
+# The request to the judge.
 
 PLACEHOLDERS = ("task", "output", "criteria", "history")
 SHOWN_VERSIONS = 3
@@ -205,8 +207,8 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 def check_prompt(prompt: str) -> None:
-    """Raise `ConfigError` unless a judge's own prompt has {output} and only known placeholders."""
-    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a caller may pass anything)
+    """Raise `ConfigError` unless a custom prompt has {output} and only the documented placeholders."""
+    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f"reflection_prompt must be a string, got {prompt!r}.")
     for name in _PLACEHOLDER.findall(prompt):
         if name not in PLACEHOLDERS:
@@ -223,7 +225,7 @@ def check_prompt(prompt: str) -> None:
 def judge_messages(
     form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext, exhibits: Exhibits = NO_EXHIBITS
 ) -> tuple[Message, ...]:
-    """Return the messages that ask for a judgement; the user's own prompt replaces all but the form."""
+    """The messages that ask for a judgement; a custom prompt replaces everything except the reply form."""
     listing = f"Criteria:\n{form.listing}"
     case = case_text(form, options, output, run, exhibits)
     if options.prompt is None:
@@ -242,10 +244,10 @@ def judge_messages(
 def case_text(
     form: ReplyForm, options: JudgeOptions, output: Output, run: RunContext, exhibits: Exhibits = NO_EXHIBITS
 ) -> str:
-    """Return what is to be judged: the task, what was found in earlier versions, evidence, and the output.
+    """The case to judge: the task, issues of earlier versions, evidence, and the output.
 
-    The user's own prompt has its own order, and evidence follows it. All its placeholders are filled in at
-    once: braces in the values stay as they are.
+    Evidence follows a custom prompt. All placeholders are filled in by a single pass, so braces in the values
+    stay as they are.
     """
     if options.prompt is not None:
         has_history = options.include_history and run.versions
@@ -276,11 +278,11 @@ def _earlier_text(earlier: Sequence[Issue]) -> str:
 
 
 def task_text(task: PlainTask) -> str:
-    """Return what was asked, with its context and the expected output."""
+    """The task as text: earlier messages, description, context and expected output."""
     parts = [task.description]
     if task.messages:
-        said = "\n".join(f"{message.role}: {message.content}" for message in task.messages)
-        parts.insert(0, f"Earlier in the conversation:\n{said}")
+        messages = "\n".join(f"{message.role}: {message.content}" for message in task.messages)
+        parts.insert(0, f"Earlier in the conversation:\n{messages}")
     if task.context:
         parts.append(f"Context:\n{task.context}")
     if task.expected_output:
@@ -307,22 +309,24 @@ def _version_summary(version: ReflectionVersion, with_scores: bool) -> str:
     return "\n".join([f"Version {version.iteration}: {verdict}", *issues])
 
 
-# What the judge replies.
+# The reply of the judge.
 
 MAX_EARLIER = 10
-"""Issues of earlier versions, the latest ones, that the judge is asked about."""
+"""How many issues of earlier versions, the latest, to ask the judge about."""
 STATUSES = ("fixed", "open")
 MAX_ITEMS = 20
-"""Issues, and suggestions, that are read from one reply."""
+"""How many issues, and how many suggestions, to read from one reply."""
 UNSTATED_CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """What a judge's reply says; usable scores and their reasons go by the name of the criterion."""
+    """The parsed reply of a judge."""
 
     scores: dict[str, float] = field(default_factory=dict[str, float])
+    """The usable scores by criterion name."""
     reasons: dict[str, str] = field(default_factory=dict[str, str])
+    """The reasons for the usable scores by criterion name."""
     issues: tuple[Issue, ...] = ()
     suggestions: tuple[str, ...] = ()
     confidence: float = UNSTATED_CONFIDENCE
@@ -330,38 +334,39 @@ class JudgeReply:
 
 @dataclass(frozen=True)
 class ReplyForm:
-    """The form in which a judge replies about `criteria`: JSON, or (not `structured`) prose with score lines.
-
-    With `scored=False` only issues and suggestions are asked for. `earlier` are the numbered issues of
-    earlier versions, of which the judge says whether they are fixed; new ones get numbers from `next_number`
-    on.
-    """
+    """The form of a judge's reply: how to ask for it, and how to parse it."""
 
     criteria: Sequence[QualityCriterion]
     structured: bool = True
+    """JSON; False for prose with score lines."""
     scored: bool = True
+    """Whether to ask for scores, too, rather than for issues and suggestions only."""
     earlier: tuple[Issue, ...] = ()
+    """Numbered issues of earlier versions; the judge says whether each is fixed."""
     next_number: int | None = None
+    """The number of the first new issue; None if issues are not numbered."""
 
     def after(self, run: RunContext, options: JudgeOptions) -> ReplyForm:
-        """Return the form for a version of a run, which asks about the latest issues of these criteria."""
+        """The form for a version of a run, which asks about the latest issues of these criteria."""
         if not options.include_history:
             return self
         names = {criterion.name for criterion in self.criteria}
         has_hidden = any(criterion.shown is not True for criterion in self.criteria)
-        known: dict[int, Issue] = {}
+        by_number: dict[int, Issue] = {}
         for issue in (issue for version in reversed(run.versions) for issue in version.evaluation.issues):
             belongs = issue.criterion in names or (issue.criterion is None and not has_hidden)
             if issue.number is not None and belongs:
-                known.setdefault(issue.number, issue)
-        latest = sorted(list(known)[:MAX_EARLIER])
+                by_number.setdefault(issue.number, issue)
+        latest = sorted(list(by_number)[:MAX_EARLIER])
         return replace(
-            self, earlier=tuple(known[number] for number in latest), next_number=max(known, default=0) + 1
+            self,
+            earlier=tuple(by_number[number] for number in latest),
+            next_number=max(by_number, default=0) + 1,
         )
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """The criteria's names by the keys that the judge sees: a sentence makes a poor key."""
+        """The criteria's names by the keys that the judge sees; a sentence would make a poor key."""
         names: dict[str, str] = {}
         for criterion in self.criteria:
             slug = re.sub(r"\W+", "_", criterion.name.lower()).strip("_")[:40] or "criterion"
@@ -385,9 +390,9 @@ class ReplyForm:
         text = {"type": "string"}
         share = {"type": "number", "minimum": 0, "maximum": 1}
         # The reason comes before the score, so that the score follows from it.
-        one = _object_schema(reason=text, score=share)
+        entry = _object_schema(reason=text, score=share)
         issue = _object_schema(message=text, criterion={"type": "string", "enum": list(self.names)})
-        scores = {"criteria": _object_schema(**dict.fromkeys(self.names, one))} if self.scored else {}
+        scores = {"criteria": _object_schema(**dict.fromkeys(self.names, entry))} if self.scored else {}
         status = {"type": "string", "enum": list(STATUSES)}
         numbers = [str(issue.number) for issue in self.earlier]
         earlier = {"earlier": _object_schema(**dict.fromkeys(numbers, status))} if numbers else {}
@@ -417,16 +422,18 @@ class ReplyForm:
         )
 
     def read(self, reply: ChatReply, judged: Sequence[str] = ()) -> tuple[JudgeReply, str]:
-        """Parse a reply about the `judged` texts; return it with what is wrong with it ("" if nothing is).
+        """Parse a reply about the `judged` texts; return it with its problem, "" if there is none.
 
-        A verdict in a quotation, or one that is also in a judged text, is not the judge's own.
+        A verdict in a quotation, or that also occurs in a judged text, is not the judge's own.
         """
-        if self.scored and len(self.names) == 1:  # then a reply that is only a score can only be its score
-            alone = share_of(without_thoughts(reply.text).strip())
-            if alone is not None:
-                return self._read_object({"criteria": dict.fromkeys(self.names, alone)})
+        if self.scored and len(self.names) == 1:  # then a bare score can only belong to this criterion
+            bare_score = share_of(without_thoughts(reply.text).strip())
+            if bare_score is not None:
+                return self._read_object({"criteria": dict.fromkeys(self.names, bare_score)})
         if not self.structured:
-            data = read_prose(reply.text, list(self.names), [str(one.number) for one in self.earlier], judged)
+            data = read_prose(
+                reply.text, list(self.names), [str(issue.number) for issue in self.earlier], judged
+            )
         else:
             try:
                 data = verdict_of(reply, *judged)
@@ -464,26 +471,26 @@ class ReplyForm:
         return reading, " ".join(problems)
 
     def _unwrapped(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a reply, by keys in one spelling, without objects around all of them."""
-        fields, known = fields_of(data), {*SCORES, "score", "issues", *self._names_by_key}
+        """The fields of a reply with normalised keys, without wrapper objects around them."""
+        fields, expected = fields_of(data), {*SCORES, "score", "issues", *self._names_by_key}
         for _ in range(MAX_WRAPPERS):
             inner = next(iter(fields.values()), None)
-            if len(fields) != 1 or not isinstance(inner, dict) or not known.isdisjoint(fields):
+            if len(fields) != 1 or not isinstance(inner, dict) or not expected.isdisjoint(fields):
                 break
             fields = fields_of(cast("Any", inner))
         return fields
 
     @cached_property
     def _names_by_key(self) -> dict[str, str]:
-        """The criteria's names by their keys and by themselves, as `key_name` spells them."""
+        """The criteria's names by key and by name, both normalised by `key_name`."""
         by_name = {key_name(name): name for name in self.names.values()}
         return by_name | {key_name(key): name for key, name in self.names.items()}
 
     def _entries(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a reply says of each criterion, by its name.
+        """The reply's entry for each criterion, by criterion name.
 
-        That is an object or a list of named objects under a usual key, or, flat, the key of the criterion
-        itself. A single criterion needs no name.
+        Entries are an object or a list of named objects under one of `SCORES`, or top-level fields named
+        after the criteria. A single criterion needs no name.
         """
         entries: dict[str, Any] = {}
         for key, value in fields.items():
@@ -496,7 +503,7 @@ class ReplyForm:
         return entries
 
     def _by_name(self, listed: Any) -> dict[str, Any]:
-        """Return the entries of an object or a list of named objects, by the names of the criteria."""
+        """The entries of an object or a list of named objects, by the names of the criteria."""
         pairs: list[tuple[Any, Any]] = []
         if isinstance(listed, dict):
             pairs = list(cast("dict[Any, Any]", listed).items())
@@ -509,7 +516,7 @@ class ReplyForm:
         }
 
     def _issues(self, listed: Any) -> list[Issue]:
-        """Return the issues in a list of texts or objects, in one text, or in an object by criterion."""
+        """The issues in a list of texts or objects, in one text, or in an object by criterion."""
         if isinstance(listed, dict) and not _message(listed):
             listed = [
                 {"criterion": key, "message": item}
@@ -523,13 +530,13 @@ class ReplyForm:
                 issues.append(Issue(message, self._names_by_key.get(key_name(fields.get("criterion", "")))))
         return issues
 
-    def _tracked(self, found: Sequence[Issue], statuses: Mapping[str, Any]) -> tuple[Issue, ...]:
-        """Return the earlier issues that are still open, and those found now that are not among them.
+    def _tracked(self, current: Sequence[Issue], statuses: Mapping[str, Any]) -> tuple[Issue, ...]:
+        """The earlier issues that are still open, and the new issues with numbers.
 
-        An earlier issue of which the judge says nothing is open if it now finds one with similar words.
+        An earlier issue without a status is open if a current issue has similar words.
         """
         if self.next_number is None:
-            return tuple(found)
+            return tuple(current)
         still_open: dict[int | None, Issue] = {}
         new: list[Issue] = []
         unstated: list[Issue] = []
@@ -539,8 +546,9 @@ class ReplyForm:
                 still_open[issue.number] = issue
             elif "fixed" not in status:
                 unstated.append(issue)
-        for issue in found:
-            same = [one for one in (*still_open.values(), *unstated) if similar_words(one, issue)]
+        for issue in current:
+            candidates = (*still_open.values(), *unstated)
+            same = [earlier for earlier in candidates if similar_words(earlier, issue)]
             if same:
                 still_open[same[0].number] = same[0]
             else:
@@ -564,23 +572,23 @@ NAMES = ("criterion", "name", "key", "id")
 MAX_WRAPPERS = 3
 
 
-def _scored(key: str, given: Any, threshold: float) -> tuple[float | None, str, str]:
-    """Return the score of a criterion, its reason, and what is wrong with it.
+def _scored(key: str, value: Any, threshold: float) -> tuple[float | None, str, str]:
+    """The score of a criterion, its reason, and what is wrong with it.
 
-    Some models leave out the object, and give the bare score; some say true or false instead of a number.
+    Some models reply with a bare score instead of an object, or with true or false instead of a number.
     """
-    entry = fields_of(given)
+    entry = fields_of(value)
     maximum = entry.get("score_max", entry.get("max_score"))
     scale = float(maximum) if is_number(maximum) and maximum > 0 else None
-    stated = entry.get("score") if isinstance(given, dict) else given
+    stated = entry.get("score") if isinstance(value, dict) else value
     decision = _decision(entry)
     score = float(stated) if isinstance(stated, bool) else share_of(stated, scale)
     if stated is None and decision is not None:
         score = float(decision)
     reason = next((_text(entry[name]) for name in REASONS if _text(entry.get(name))), "")
     if score is None:
-        found = f"is {short_repr(stated, 60)}" if stated is not None else "is missing"
-        return None, reason, f"The score of {key!r} {found}; expected a number from 0 to 1."
+        state = f"is {short_repr(stated, 60)}" if stated is not None else "is missing"
+        return None, reason, f"The score of {key!r} {state}; expected a number from 0 to 1."
     if decision is not None and decision is not (score >= threshold):
         decided = f"it is said to {'pass' if decision else 'fail'}"
         return None, reason, f"The score of {key!r} is {score:g}, although {decided}; say which is right."
@@ -588,27 +596,27 @@ def _scored(key: str, given: Any, threshold: float) -> tuple[float | None, str, 
 
 
 def _decision(fields: Mapping[str, Any]) -> bool | None:
-    """Return whether a reply says that an output passes, if it does."""
+    """Whether a reply says that an output passes; None if it does not say."""
     return next((fields[key] for key in DECISIONS if isinstance(fields.get(key), bool)), None)
 
 
-def _statuses(given: Any) -> dict[str, Any]:
-    """Return the statuses of earlier issues by their numbers, from an object or a list of objects."""
-    if not isinstance(given, list):
-        return fields_of(given)
-    listed = map(fields_of, _items(cast("list[Any]", given)))
+def _statuses(value: Any) -> dict[str, Any]:
+    """The statuses of earlier issues by their numbers, from an object or a list of objects."""
+    if not isinstance(value, list):
+        return fields_of(value)
+    listed = map(fields_of, _items(cast("list[Any]", value)))
     return {str(fields["number"]): fields.get("status") for fields in listed if "number" in fields}
 
 
 def _items(value: Any) -> list[Any]:
-    """Return the items of a list, or a text or an object as the only one."""
+    """The items of a list; a text or an object counts as a list with one item."""
     if isinstance(value, list):
         return cast("list[Any]", value)[:MAX_ITEMS]
     return [cast("Any", value)] if isinstance(value, str | dict) else []
 
 
 def _message(item: Any) -> str:
-    """Return the text of an issue or a suggestion; "" if it has none, or says that there is nothing."""
+    """The text of an issue or a suggestion; "" if it has none, or says that there is nothing."""
     fields = fields_of(item)
     named = next((_text(fields[key]) for key in (*MESSAGES, "suggestion") if _text(fields.get(key))), "")
     text = named or _text(item)
@@ -630,13 +638,13 @@ def _combine(
 ) -> ReflectionEvaluation:
     """Combine samples: the mean of each score, and the critique of the sample closest to the means.
 
-    Every sample counts, whether or not another one says the same.
+    Every sample counts, even if it repeats another.
     """
     readings = [answer.value for answer in answers]
     scores: dict[str, float | None] = {}
     for criterion in criteria:
-        known = [reading.scores[criterion.name] for reading in readings if criterion.name in reading.scores]
-        scores[criterion.name] = round(fmean(known), 12) if known else None
+        values = [reading.scores[criterion.name] for reading in readings if criterion.name in reading.scores]
+        scores[criterion.name] = round(fmean(values), 12) if values else None
     overall = weighted_mean(criteria, scores)
     by_overall = [
         (value, reading)
@@ -646,7 +654,7 @@ def _combine(
     if overall is None or not by_overall:
         critique, spread, confidence = readings[0], 0.0, 0.0
     else:
-        # Of two that are as close, the stricter one has more to say.
+        # Of two equally close samples, the stricter one has more to say.
         critique = min(by_overall, key=lambda pair: (round(abs(pair[0] - overall), 9), pair[0]))[1]
         spread = round(margin * standard_error([value for value, _ in by_overall]), 12)
         confidence = median(reading.confidence for _, reading in by_overall)
@@ -666,9 +674,9 @@ def _combine(
         usage=usage,
         unmet=tuple(
             [
-                one.name
-                for one in criteria
-                if (known := scores[one.name]) is not None and known < one.threshold
+                criterion.name
+                for criterion in criteria
+                if (score := scores[criterion.name]) is not None and score < criterion.threshold
             ]
         ),
     )
@@ -680,7 +688,7 @@ def _missing_issues(
     critique: JudgeReply,
     problem: str,
 ) -> list[Issue]:
-    """Return issues that the critique leaves out: criteria below their threshold, or not judged."""
+    """Issues that the critique leaves out: criteria below their threshold, or not judged."""
     mentioned = {issue.criterion for issue in critique.issues}
     form = ' Expected {"criteria": {KEY: {"score": 0..1}}}, a key for each criterion.' * ("JSON" in problem)
     issues: list[Issue] = []

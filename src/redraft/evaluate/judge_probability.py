@@ -28,16 +28,16 @@ ALTERNATIVES = 20
 MIN_MASS = 0.01
 """When yes and no together are less probable than this, the model answered something else."""
 MAX_DOUBT = 0.1
-"""How far the share of yes may depend on alternatives that the provider did not return."""
+"""How much of the probability may be due to alternatives that the provider did not return."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityJudge:
-    """Ask one yes/no question per criterion, all at once; the score is the probability of "yes".
+    """Ask a yes/no question per criterion, all in parallel; the score is the probability of "yes".
 
-    Only if a criterion is below its threshold is a critique asked for, in one more call. Raises `ConfigError`
-    for a model that is known to return no log probabilities; when judging, `OutputError` for a reply without
-    them, and `ModelError` when the provider failed.
+    If a criterion is below its threshold, one more call asks for a critique. Raises `ConfigError` for a
+    model without log probabilities; when judging, `OutputError` for a reply without them, and `ModelError`
+    if the provider fails.
     """
 
     criteria: Sequence[QualityCriterion]
@@ -60,9 +60,15 @@ class ProbabilityJudge:
         answers = await together([_ask_yes_no(self.model, case, criterion) for criterion in self.criteria])
         pairs = list(zip(self.criteria, answers, strict=True))
         scores = {criterion.name: answer.score for criterion, answer in pairs}
-        missed = [one for one, answer in pairs if answer.score is not None and answer.score < one.threshold]
+        missed = [
+            criterion
+            for criterion, answer in pairs
+            if answer.score is not None and answer.score < criterion.threshold
+        ]
         unjudged = [
-            Issue(f"{NOT_JUDGED}{answer.problem}", one.name) for one, answer in pairs if answer.score is None
+            Issue(f"{NOT_JUDGED}{answer.problem}", criterion.name)
+            for criterion, answer in pairs
+            if answer.score is None
         ]
         evaluation = ReflectionEvaluation(
             weighted_mean(self.criteria, scores),
@@ -71,7 +77,7 @@ class ProbabilityJudge:
             issues=tuple(unjudged),
             confidence=min(answer.confidence for answer in answers),
             usage=total_usage(answers),
-            unmet=tuple([one.name for one in missed]),
+            unmet=tuple([criterion.name for criterion in missed]),
         )
         return await self._with_critique(evaluation, missed, output, run) if missed else evaluation
 
@@ -89,7 +95,7 @@ class ProbabilityJudge:
         try:
             critique = await ask(self.model, messages, form.schema, read)
         except RedraftError as error:
-            if over_budget(error):  # the scores stand without a critique
+            if over_budget(error):  # the scores count without a critique
                 return replace(evaluation, usage=total_usage([evaluation], [error]))
             raise add_usage(error, evaluation.usage) from None
         return replace(
@@ -152,7 +158,7 @@ def _read_token(token: Mapping[str, float], usage: TokenUsage) -> YesNo:
     if mass < MIN_MASS:
         return YesNo(None, min(mass, 1.0), usage)
     if not (yes and no):
-        # The missing word is no likelier than the least likely alternative that was returned.
+        # The missing word is no more probable than the least probable alternative that was returned.
         listed = [exp(log) for log in token.values()]
         missing = max(0.0, min(1.0 - sum(listed), *listed))
         if missing / (mass + missing) > MAX_DOUBT:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def prose_instructions(keys: Sequence[str], numbers: Sequence[str] = ()) -> str:
-    """Return the instructions for a reply in lines: a score for each key, a status for each earlier issue."""
+    """The instructions for a reply in lines: a score for each key, a status for each earlier issue."""
     earlier = "".join(f"Earlier issue {number}: <fixed or open>\n" for number in numbers)
     scores = "".join(f"{key}: <0.0 to 1.0>\n" for key in keys)
     example = f"[{keys[0]}] " if keys else ""
@@ -77,7 +77,7 @@ def _values(
 
 
 def _outside_quotations(lines: Sequence[str]) -> list[str]:
-    """Return the lines that are in no fence and no block quote, and not wholly in inline code."""
+    """The lines that are in no fence and no block quote, and not wholly in inline code."""
     own: list[str] = []
     fence = ""
     for line in lines:
@@ -101,7 +101,7 @@ _NONE = re.compile(
 
 
 def _sections(lines: Sequence[str], others: Sequence[re.Pattern[str]]) -> list[list[tuple[str, str]]]:
-    """Return the items under "Issues" and under "Suggestions", each with the criterion it names.
+    """The items under "Issues" and under "Suggestions", each with the criterion it names.
 
     An item may go on over several lines; one of `others` ends it.
     """
@@ -128,7 +128,7 @@ def _sections(lines: Sequence[str], others: Sequence[re.Pattern[str]]) -> list[l
 
 
 def _heading(line: str) -> tuple[str, str] | None:
-    """Return the section that a line opens and the item on the same line; None for any other line."""
+    """The section that a line opens and the item on the same line; None for any other line."""
     match = _HEADING.match(line)
     if match is None:
         return None
@@ -137,5 +137,5 @@ def _heading(line: str) -> tuple[str, str] | None:
 
 
 def says_none(text: str) -> bool:
-    """Return whether an item of a list says only that there are none."""
+    """Whether an item of a list says only that there are none."""
     return _NONE.fullmatch(text.strip(_EMPHASIS)) is not None
