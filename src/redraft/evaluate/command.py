@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 FORMS = ("command", "calls", "tests")
 LIMITS = ("readable", "timeout", "output_limit")
-"""Options of every form that say what the jail allows."""
+"""Options of every form that set the limits of the jail."""
 MAX_ISSUES, MAX_FAILURES = 20, 5
-"""How many issues of a program, and how many failures of tests, are shown."""
+"""The most issues of a program, and the most failures of tests, in a verdict."""
 PRINTED = 2000
-"""The most characters of what a program printed that an issue shows."""
+"""The most characters of a program's output in an issue."""
 TIMEOUT, LONGEST = 10.0, 3600.0
 PATIENCE = 60.0
-"""Seconds that a draft may wait for a processor without losing any of its time."""
+"""Seconds that a draft may wait for a processor before the wait counts as run time."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _NOT_RUN = (126, 127)  # a shell's exit codes for a program that could not be started
@@ -99,10 +99,12 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     config = criterion.evaluator_config
     forms = [form for form in FORMS if form in config]
     if len(forms) != 1:
-        known = (*FORMS, "file", "files", "setup", *LIMITS, "raw")
-        allowed, given = ", ".join(map(repr, FORMS)), listed([repr(form) for form in forms])
-        hints = [f"Unknown option {key!r}; {nearest(str(key), known)}" for key in config if key not in known]
-        raise invalid(criterion, " ".join([f"command needs one of {allowed}, got {given}.", *hints]))
+        options = (*FORMS, "file", "files", "setup", *LIMITS, "raw")
+        allowed, actual = ", ".join(map(repr, FORMS)), listed([repr(form) for form in forms])
+        hints = [
+            f"Unknown option {key!r}; {nearest(str(key), options)}" for key in config if key not in options
+        ]
+        raise invalid(criterion, " ".join([f"command needs one of {allowed}, got {actual}.", *hints]))
     base, raw = _base_command(criterion), is_raw(criterion)
     judge: _ProgramJudge | _PytestJudge | _PythonJudge
     if forms == ["command"]:
@@ -136,7 +138,7 @@ def observer(
     options: Mapping[str, Any],
     run_command: CommandRunner | None,
 ) -> Callable[[str], Awaitable[tuple[str, str]]]:
-    """Return a function that runs a program on a draft, whatever it may show, instead of judging by it.
+    """A function that runs a program on a draft and reports its output instead of judging by it.
 
     It returns how the program ended with what it printed, and why it could not run ("" if it could). The
     `options` are those of `command`; raises `ConfigError` for options that can't work. Without `run_command`,
@@ -149,7 +151,7 @@ def observer(
 
 
 def runs_program(criterion: QualityCriterion) -> bool:
-    """Return whether a `command` criterion starts a program in the jail, rather than run Python source."""
+    """Whether a `command` criterion starts a program in the jail, rather than running Python source."""
     if "tests" not in criterion.evaluator_config:
         return "command" in criterion.evaluator_config
     return bool(_files_for_pytest(criterion)[1])
@@ -174,7 +176,7 @@ def _tests_judge(
 
 
 def _files_for_pytest(criterion: QualityCriterion) -> tuple[dict[str, str], list[str]]:
-    """Return the files that tests consist of, and the names of test files if pytest has to run them."""
+    """The files of the tests, and the names of the test files if pytest has to run them."""
     tests = tests_of(criterion, criterion.evaluator_config["tests"])
     paths = [test for test in tests if isinstance(test, Path)]
     if not paths:
@@ -192,7 +194,7 @@ def _files_for_pytest(criterion: QualityCriterion) -> tuple[dict[str, str], list
 
 
 def _module(criterion: QualityCriterion) -> str:
-    """Return the module that the draft is for its tests."""
+    """The module name under which the tests import the draft."""
     module, dot, suffix = _file(criterion).rpartition(".")
     if not (module.isidentifier() and dot and suffix == "py"):
         raise invalid(
@@ -221,9 +223,9 @@ class _ProgramJudge:
     async def run(
         self, text: str, argv: tuple[str, ...]
     ) -> tuple[CommandOutcome | ReflectionEvaluation, int]:
-        """Run a program on a draft; the verdict, if it could not run to its end.
+        """Run a program on a draft; returns a verdict if the program could not run to its end.
 
-        Returns how many lines of the draft precede its code, too.
+        Also returns how many lines of the draft precede its code.
         """
         source, first_line = self._code_in(text)
         files = {**self.base.files, self.file: source}
@@ -244,7 +246,7 @@ class _ProgramJudge:
         return " ".join(self.argv)[:PRINTED]
 
     def verdict(self, outcome: CommandOutcome, skipped: int) -> ReflectionEvaluation:
-        """Judge by the exit code and what was printed."""
+        """Judge by the exit code and the output of the program."""
         if outcome.exit_code == 0:
             return PASSED
         printed = _printed(outcome)
@@ -256,7 +258,7 @@ class _ProgramJudge:
         return failed(Issue(message, self.criterion.name))
 
     async def observe(self, text: str) -> tuple[str, str]:
-        """Run the program as `observer` says."""
+        """Run the program for `observer`."""
         files = {**self.base.files, self.file: self._code_in(text)[0]}
         if find_program(self.argv[0]) is None:
             return "", f"the program {self.argv[0]!r} is not installed"
@@ -275,10 +277,10 @@ class _ProgramJudge:
         return outcome.exit_code in _NOT_RUN or self._lacks_module(outcome)
 
     def _lacks_module(self, outcome: CommandOutcome) -> bool:
-        """Return whether the interpreter does not have the module that it is to run with `-m`."""
+        """Whether the interpreter lacks the module that `-m` names."""
         module = self.argv[2].partition(".")[0] if self.argv[1:2] == ("-m",) and self.argv[2:] else ""
-        said = (f": No module named {module}", f"No module named '{module}')")
-        return bool(module) and outcome.stderr.rstrip().endswith(said)
+        endings = (f": No module named {module}", f"No module named '{module}')")
+        return bool(module) and outcome.stderr.rstrip().endswith(endings)
 
     def _code_in(self, text: str) -> tuple[str, int]:
         source, first_line = answer_in(text, self.raw)
@@ -290,10 +292,10 @@ class _ProgramJudge:
         """Read lines such as `file:LINE: message`; `skipped` lines of the draft precede its code."""
         form = re.compile(rf"(?:\S*/)?{re.escape(self.file)}:(\d{{1,9}})(?::\d+)?:\s*(\S.*)")
         lines = re.split(r"[\r\n]+", _ESCAPES.sub("", printed))
-        found = [match for line in lines if (match := form.fullmatch(line.strip()))]
+        matches = [match for line in lines if (match := form.fullmatch(line.strip()))]
         return [
             Issue(match[2][:PRINTED], self.criterion.name, line=int(match[1]) + skipped)
-            for match in found[:MAX_ISSUES]
+            for match in matches[:MAX_ISSUES]
         ]
 
 
@@ -308,7 +310,7 @@ _SCRATCH = re.compile(r"""[^\s"']*/redraft-jail-\w+/""")
 
 
 def _printed(outcome: CommandOutcome) -> str:
-    """Return the beginning and the end of what a program printed, without escape sequences."""
+    """The beginning and the end of a program's output, without escape sequences."""
     streams = (_SCRATCH.sub("", _ESCAPES.sub("", text)) for text in (outcome.stdout, outcome.stderr))
     texts = [without_addresses(text).strip() for text in streams if text.strip()]
     return "\n".join(without_middle(text, PRINTED // len(texts)) for text in texts)
@@ -321,9 +323,9 @@ def _ending(outcome: CommandOutcome) -> str:
 
 
 def _reporting(argv: tuple[str, ...], file: str) -> tuple[str, ...] | None:
-    """Return a command that does what pytest does and reports on each test; None if `argv` is not pytest.
+    """A command that runs pytest and reports on each test; None if `argv` is not pytest.
 
-    It is run by the interpreter in the folder of the program, which has the packages that its tests need.
+    Uses the interpreter in the folder of the program, which has the packages that the tests need.
     """
     program = Path(find_program(argv[0]) or argv[0])
     if program.name in ("pytest", "py.test"):
@@ -338,7 +340,7 @@ def _reporting(argv: tuple[str, ...], file: str) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class _PytestJudge:
-    """Judge by the tests that pytest ran: 1.0 if all passed, else 0.0, or with `shares` their share."""
+    """Judge by the tests that pytest ran: 1.0 if all passed, else 0.0, or the share with `shares`."""
 
     program: _ProgramJudge
     reporting: tuple[str, ...]
@@ -366,11 +368,11 @@ class _PytestJudge:
                 hint = "List the folder in which it is installed in 'readable'."
             why = f"pytest can't be imported in the jail: {report['missing']}"
             return unknown(criterion, f"{why}. {hint}")
-        found = [
+        failures = [
             Issue(_failure(test), criterion.name, line=_line(test, skipped))
             for test in _tests(report, "failures")
         ]
-        issues = _first(found, max(len(found), _count(report, "failed")), "tests", criterion.name)
+        issues = _first(failures, max(len(failures), _count(report, "failed")), "tests", criterion.name)
         if broken := _tests(report, "broken"):
             not_run = unknown(criterion, f"tests could not run: {joined(map(_failure, broken))}")
             return replace(not_run, issues=(*not_run.issues, *issues))
@@ -381,7 +383,7 @@ class _PytestJudge:
             return unknown(criterion, f"{shown} ran no test: {shortened(printed[-MESSAGE:], MESSAGE)}")
         if outcome.exit_code == 0:
             return PASSED
-        if not issues:  # such as a coverage that is too low
+        if not issues:  # such as low coverage
             issues = [Issue(f"{shown} {_ending(outcome)}: {printed[-MESSAGE:]}", criterion.name)]
         score = passed / count if self.shares else 0.0
         is_enough = self.shares and score >= criterion.threshold
@@ -389,13 +391,13 @@ class _PytestJudge:
 
 
 def _test_begun(outcome: CommandOutcome) -> str:
-    """Say during which test of pytest a program was ended."""
+    """Name the pytest test during which a program ended."""
     begun = re.findall(rf"^{pytest_harness.BEGUN}(.+)$", outcome.stdout, re.MULTILINE)
     return f"; in {shortened(begun[-1], SHOWN)}" if begun else ""
 
 
 def _report_in(printed: str) -> dict[str, Any] | None:
-    """Return the report of pytest; the draft ran in its process, so take nothing for granted."""
+    """The report of pytest, unvalidated: the draft ran in the same process."""
     _, mark, line = printed.rpartition(f"\n{pytest_harness.MARK}")
     try:
         report = json.loads(line) if mark else None
@@ -405,8 +407,8 @@ def _report_in(printed: str) -> dict[str, Any] | None:
 
 
 def _tests(report: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    found = report.get(key)
-    listed = cast("list[Any]", found) if isinstance(found, list) else []
+    items = report.get(key)
+    listed = cast("list[Any]", items) if isinstance(items, list) else []
     return [cast("dict[str, Any]", item) for item in listed if isinstance(item, dict)][:MAX_FAILURES]
 
 
@@ -416,7 +418,7 @@ def _count(report: dict[str, Any], key: str) -> int:
 
 
 def _failure(test: dict[str, Any]) -> str:
-    """Say how a test of pytest failed."""
+    """Describe the failure of a pytest test."""
     name, raised = (shortened(str(test.get(key) or ""), SHOWN) for key in ("name", "raised"))
     message = re.sub(r"\n\s*\+\s+", ", ", str(test.get("message") or ""))  # pytest's "+  where 6 = f(3)"
     message, place = shortened(message, MESSAGE), shortened(str(test.get("at") or ""), MESSAGE)
@@ -429,7 +431,7 @@ def _failure(test: dict[str, Any]) -> str:
 
 
 def _first(issues: list[Issue], count: int, things: str, name: str) -> list[Issue]:
-    """Return the first few issues, and how many more there are."""
+    """The first few issues, and how many more there are."""
     more = count - MAX_FAILURES
     if more <= 0:
         return issues
@@ -469,13 +471,13 @@ class _PythonJudge:
         return self._verdict(outcome.result, first_line - 1)
 
     def _place(self, outcome: CommandOutcome) -> str:
-        """Say during which check the draft was ended, as far as the jail has reported it."""
+        """Name the check during which the draft ended, if the jail reported it."""
         begun = re.findall(rf"^{python_harness.STEP}(\d{{1,9}})$", outcome.stderr, re.MULTILINE)
         at = int(begun[-1]) if begun else len(self.checks)
         return f"; in {self.checks[at].shown}" if at < len(self.checks) else ""
 
     def _verdict(self, result: Any, skipped: int) -> ReflectionEvaluation:
-        """Judge what the jail returned; the draft ran in the same process, so take nothing for granted."""
+        """Judge the result of the jail, unvalidated: the draft ran in the same process."""
         report = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
         if "missing" in report:
             return self._cannot_import(report)
@@ -521,7 +523,7 @@ class _PythonJudge:
 
 @cache
 def _harness() -> str:
-    """Return the source of `python_harness`, with the line that starts it."""
+    """The source of `python_harness`, plus a line that starts it."""
     return f"{Path(python_harness.__file__).read_text(encoding='utf-8')}\n\nresult = run_steps(inputs)\n"
 
 
@@ -543,7 +545,7 @@ def _line(report: dict[str, Any], skipped: int) -> int | None:
 
 
 def _base_command(criterion: QualityCriterion) -> Command:
-    """Read the limits and files, which all forms have, as a command without a program."""
+    """A command without a program, with the limits and files that all forms share."""
     config = criterion.evaluator_config
     timeout = config.get("timeout", TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
@@ -586,7 +588,7 @@ def _argv(criterion: QualityCriterion) -> tuple[str, ...]:
     argv = tuple(word.replace("{file}", file) for word in cast("list[str]", words))
     if find_program(argv[0]) is None:
         raise invalid(
-            criterion, f"the program {argv[0]!r} is not installed: neither beside Python nor on PATH."
+            criterion, f"the program {argv[0]!r} is not installed: neither next to Python nor on PATH."
         )
     return argv
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 CHECKS = {"regex": regex, "function": function, "schema": schema, **dict.fromkeys(COUNTS, count)}
 IMMEDIATE = frozenset({"regex", *COUNTS, "schema", "compare"})
-"""Checks that wait for nothing: tasks of their own would cost more than the checks."""
+"""Checks without I/O: a task for each would cost more than the check."""
 
 
 def panel(
@@ -61,15 +61,15 @@ def panel(
     task_type: str = "",
     may_decide: Callable[[JudgeId], Awaitable[bool]] | None = None,
 ) -> Panel:
-    """Return one evaluator for several criteria (None: the default set of the task type).
+    """An evaluator for several criteria; for None, the default set of the task type.
 
-    Criteria that need no model come first; unless each one with `gate=True` reaches its threshold, no model
-    is asked, and what it would have judged is None. An output that is satisfactory only because a single
-    judgement is just above a threshold is judged a second time, and both count. The overall score is the
-    weighted mean of what could be judged; a weight of 0 does not count. An output is satisfactory when the
-    overall score reaches `threshold`, each criterion reaches its own, and none is None. `may_decide` is asked
-    before a judge is called whether it may decide what is satisfactory, or only advise. Raises `ConfigError`
-    for anything that can't work.
+    Criteria that need no model come first. Unless all criteria with `gate=True` reach their thresholds, no
+    model is called, and the criteria for it are None. An output that is satisfactory only because a single
+    judgement is just above a threshold is judged a second time, and both judgements count. The overall score
+    is the weighted mean of the judged criteria; a weight of 0 does not count. An output is satisfactory when
+    the overall score reaches `threshold`, each criterion reaches its own threshold, and none is None. Before
+    a judge is called, `may_decide` says whether it may decide what is satisfactory, or only advise. Raises
+    `ConfigError` for a configuration that can't work.
     """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"The quality threshold must be in 0..1, got {threshold!r}.")
@@ -93,8 +93,8 @@ def panel(
         options = judge_options or JudgeOptions()
         is_score = options.method == "score"
         kind = ScoreJudge if is_score else ProbabilityJudge
-        shown = [one for one in for_judge if one.shown is True]
-        hidden = [one for one in for_judge if one.shown is not True]
+        shown = [criterion for criterion in for_judge if criterion.shown is True]
+        hidden = [criterion for criterion in for_judge if criterion.shown is not True]
         judges = [kind(judged, model, options) for judged in (shown, hidden) if judged]
         texts = (ROLE, SCALE, CRITIQUE) if is_score else (YES_NO_ROLE,)
         identity = judge_id(for_judge, model, options, texts)
@@ -143,37 +143,43 @@ def _evaluator(
         from redraft.evaluate.generated_tests import generated_tests  # noqa: PLC0415 (only criteria for code need it)
 
         return generated_tests(criterion, model, run_command)
-    from redraft.evaluate.command import command  # noqa: PLC0415 (likewise)
+    from redraft.evaluate.command import command  # noqa: PLC0415 (few criteria are commands)
 
     return command(criterion, run_command)
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Judge an output by several criteria; an `Evaluator`, made by `panel`.
-
-    Evaluators go by the name of their criterion: `immediate` checks run one after the other, `waiting` ones
-    at once, then those that are `paid`, together with the `judges` of all other criteria. Criteria that are
-    not wholly shown to the writer have a judge of their own, the last one, or the critique of the others
-    could give them away. With `output_alone`, a judgement depends on the output alone, and not on the run so
-    far. `rubric` is what the writer may know of the criteria. `judge_id` identifies the judges, which are one
-    model, and `may_decide` says whether they decide what is satisfactory. If not, what they judge is
-    `advice`: it counts for nothing next to other criteria, and where there are none, nothing is satisfactory.
-    `evidence` gathers what the judges see besides the output; a criterion without its evidence is not judged.
-    """
+    """Judge an output by several criteria; an `Evaluator`, made by `panel`."""
 
     criteria: tuple[QualityCriterion, ...]
     threshold: float
     immediate: Mapping[str, Evaluator]
+    """Checks that run one after the other, by criterion name."""
     waiting: Mapping[str, Evaluator]
+    """Checks that then run in parallel, by criterion name."""
     paid: Mapping[str, Evaluator]
+    """Evaluators that call a model, in parallel with the judges, by criterion name."""
     judges: tuple[ScoreJudge | ProbabilityJudge, ...]
+    """The judges of all other criteria, with one model.
+
+    Criteria that are partly or fully hidden from the writer have a separate judge, the last: a shared
+    critique could give them away.
+    """
     output_alone: bool
+    """Whether a judgement depends only on the output, and not on the run so far."""
     rubric: str
+    """The requirements that the writer may know."""
     judge_id: JudgeId | None = None
     may_decide: Callable[[JudgeId], Awaitable[bool]] | None = None
+    """Whether the judges may decide what is satisfactory."""
     advice: frozenset[str] = frozenset()
+    """The names of criteria whose judges only advise.
+
+    They do not count next to other criteria; if there are no others, nothing is satisfactory.
+    """
     evidence: EvidenceGatherer | None = None
+    """Gathers what the judges see besides the output; a criterion without its evidence is not judged."""
 
     @cached_property
     def checks(self) -> tuple[str, ...]:
@@ -187,7 +193,7 @@ class Panel:
 
     @cached_property
     def gates(self) -> tuple[QualityCriterion, ...]:
-        """The criteria that must be met before a model is asked."""
+        """The criteria that must be met before a model is called."""
         return tuple(criterion for criterion in self.criteria if criterion.gate)
 
     @cached_property
@@ -205,22 +211,25 @@ class Panel:
     @cached_property
     def advised(self) -> Panel:
         """The same panel, whose judges only advise."""
-        names = frozenset(one.name for one in self.criteria if one.evaluator == "llm")
+        names = frozenset(criterion.name for criterion in self.criteria if criterion.evaluator == "llm")
         criteria = self.criteria
-        if any(one.weight for one in self.counting if one.name not in names):
+        if any(criterion.weight for criterion in self.counting if criterion.name not in names):
             criteria = tuple(
-                [replace(one, weight=0.0, threshold=0.0) if one.name in names else one for one in criteria]
+                [
+                    replace(criterion, weight=0.0, threshold=0.0) if criterion.name in names else criterion
+                    for criterion in criteria
+                ]
             )
         return replace(self, criteria=criteria, advice=names)
 
     @cached_property
     def is_undecided(self) -> bool:
-        """Whether all that counts is advice."""
-        return all(one.name in self.advice for one in self.counting if one.weight)
+        """Whether only advice counts."""
+        return all(criterion.name in self.advice for criterion in self.counting if criterion.weight)
 
     @cached_property
     def least(self) -> float:
-        """The lowest overall score that is satisfactory; generated criteria are met without one."""
+        """The lowest satisfactory overall score; generated criteria need none."""
         return self.threshold if self.has_given else 0.0
 
     @cached_property
@@ -234,18 +243,18 @@ class Panel:
         return {criterion.name: criterion.shown for criterion in self.criteria if criterion.shown is not True}
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        """Judge `output`; raises `ModelError` when the judge's provider failed.
+        """Judge `output`; raises `ModelError` if the judge's provider fails.
 
-        What the run's budget does not allow, or cuts short, is not judged.
+        A criterion is not judged if the run's budget does not allow it, or cuts it short.
         """
-        found = {name: await check(output, run) for name, check in self.immediate.items()}
+        by_name = {name: await check(output, run) for name, check in self.immediate.items()}
         if self.waiting:
             checks = {name: check(output, run) for name, check in self.waiting.items()}
             budget = step_context.get().budget
             if budget is not None:  # the judge's calls are steps, which end at the run's deadline anyway
                 checks = {name: budget.in_time(check) for name, check in checks.items()}
-            found |= zip(checks, await _at_once(checks.items()), strict=True)
-        gates = [_is_passed(found[gate.name], gate) for gate in self.gates]
+            by_name |= zip(checks, await _in_parallel(checks.items()), strict=True)
+        gates = [_is_passed(by_name[gate.name], gate) for gate in self.gates]
         gates_passed = False if False in gates else None if None in gates else True
         if not gates_passed:
             run = replace(run, free_only=True)
@@ -261,79 +270,86 @@ class Panel:
         if self.paid or judges:
             calls: list[_Call] = [(name, evaluate(output, run)) for name, evaluate in self.paid.items()]
             calls += [(None, _judged(judge, unseen, output, view)) for judge, unseen, view in judges]
-            results = await _at_once(calls)
-            found |= zip(self.paid, results, strict=False)  # those of the judges follow
+            results = await _in_parallel(calls)
+            by_name |= zip(self.paid, results, strict=False)  # the judgements follow
             judgements = results[len(self.paid) :]
-        evaluation = decided_by.merge(found, judgements, gates_passed)
+        evaluation = decided_by.merge(by_name, judgements, gates_passed)
         if not gates_passed:
             missed = [gate.name for gate, passed in zip(self.gates, gates, strict=True) if not passed]
             evaluation = replace(evaluation, failed_gates=tuple(missed))
-        if decided_by is self and self._hangs_on_one_call(evaluation, judgements):
+        if decided_by is self and self._needs_confirmation(evaluation, judgements):
             seconds: list[_Call] = [
                 (None, judge.confirm(first, output, view))
                 for (judge, _, view), first in zip(judges, judgements, strict=True)
                 if isinstance(judge, ScoreJudge)
             ]
             if seconds:
-                evaluation = self.merge(found, await _at_once(seconds), gates_passed)
+                evaluation = self.merge(by_name, await _in_parallel(seconds), gates_passed)
         return evaluation
 
     async def _with_evidence(
         self, judge: ScoreJudge | ProbabilityJudge, output: Output, run: RunContext
     ) -> tuple[ScoreJudge | ProbabilityJudge, tuple[Issue, ...]]:
-        """Return a judge with its evidence, without the criteria that lack theirs; and why they lack it."""
+        """A judge with its evidence and without the criteria that lack evidence, whose issues say why."""
         if run.free_only or self.evidence is None:
             return judge, ()
         exhibits = await self.evidence.gather(judge.criteria, output, run)
         if exhibits is NO_EXHIBITS:
             return judge, ()
-        criteria = [one for one in judge.criteria if one.name not in exhibits.missing]
+        criteria = [criterion for criterion in judge.criteria if criterion.name not in exhibits.missing]
         return replace(judge, criteria=criteria, exhibits=exhibits), tuple(exhibits.missing.values())
 
     def merge(
         self,
-        found: Mapping[str, ReflectionEvaluation],
+        by_name: Mapping[str, ReflectionEvaluation],
         judgements: Sequence[ReflectionEvaluation],
         gates_passed: bool | None,
     ) -> ReflectionEvaluation:
         """Merge the evaluations of single criteria with those of the judges.
 
-        A criterion that does not apply is left out; one that could not be judged is None. A criterion is met
-        when its score reaches its threshold, unless its own evaluator says otherwise; with a threshold of 0
-        it is a wish, and never required. The judge's spread counts as much as its criteria weigh.
+        A criterion that does not apply is left out; a criterion that could not be judged is None. A criterion
+        is met when its score reaches its threshold, unless its own evaluator says otherwise; with a threshold
+        of 0 it is optional. The judge's spread counts in proportion to the weight of its criteria.
         """
         judged = self._judgement(judgements) if judgements else None
-        scores, unmet = _scores(self.criteria, found, judged)
-        missed = {one.name for one in unmet} | {name for name, score in scores.items() if score is None}
+        scores, unmet = _scores(self.criteria, by_name, judged)
+        missed = {criterion.name for criterion in unmet} | {
+            name for name, score in scores.items() if score is None
+        }
         missed -= self.advice
         overall = weighted_mean(self.counting, scores)
         is_enough = overall is not None and overall >= self.least
-        evaluations = [*found.values(), judged] if judged else [*found.values()]
-        issues = unique_issues([issue for one in evaluations for issue in one.issues])
+        evaluations = [*by_name.values(), judged] if judged else [*by_name.values()]
+        issues = unique_issues([issue for evaluation in evaluations for issue in evaluation.issues])
         mentioned = {issue.criterion for issue in issues}
-        # A suggestion is of no criterion, so one of an evaluator whose criterion is hidden has to go.
-        telling = [one for name, one in found.items() if name not in self.shown]
-        telling += [judged] if judged else []
+        # A suggestion does not name its criterion, so suggestions about hidden criteria are left out.
+        visible = [evaluation for name, evaluation in by_name.items() if name not in self.shown]
+        visible += [judged] if judged else []
         return ReflectionEvaluation(
             overall,
             scores,
             satisfactory=is_enough and not missed and not self.is_undecided,
             issues=(*issues, *[shortfall(c, scores[c.name]) for c in unmet if c.name not in mentioned]),
-            suggestions=tuple(dict.fromkeys([text for one in telling for text in one.suggestions])),
-            confidence=min([one.confidence for one in evaluations], default=1.0),
+            suggestions=tuple(
+                dict.fromkeys([text for evaluation in visible for text in evaluation.suggestions])
+            ),
+            confidence=min([evaluation.confidence for evaluation in evaluations], default=1.0),
             spread=_spread(self.counting, scores, judged) if judged else 0.0,
             samples=judged.samples if judged else (),
             agreement=_agreement(self.counting, self.least, scores, judged, missed) if judged else 1.0,
             repeats_itself=judged is not None and judged.repeats_itself,
             gates_passed=gates_passed,
             usage=total_usage(evaluations),
-            memo={name: one.memo for name, one in found.items() if one.memo is not None} or None,
+            memo={
+                name: evaluation.memo for name, evaluation in by_name.items() if evaluation.memo is not None
+            }
+            or None,
             generated=tuple([name for name in scores if name in self.generated]),
             meets_given=(is_enough or not self.has_given)
             and missed <= self.generated
             and not self.is_undecided,
             shown=dict(self.shown) or None,
-            opinions=_opinions(scores, found, judged),
+            opinions=_opinions(scores, by_name, judged),
             unmet=None if self.is_undecided else self._unmet(scores, unmet, overall),
         )
 
@@ -343,41 +359,45 @@ class Panel:
         unmet: Sequence[QualityCriterion],
         overall: float | None,
     ) -> tuple[str, ...]:
-        """Return the names of the criteria that fall short, or that pull the mean below its threshold."""
+        """The names of the criteria below their thresholds, or that pull the mean below its threshold."""
         if not unmet and overall is not None and overall < self.least:
             unmet = [
-                one
-                for one in self.counting
-                if one.weight and (score := scores.get(one.name)) is not None and score < self.least
+                criterion
+                for criterion in self.counting
+                if criterion.weight
+                and (score := scores.get(criterion.name)) is not None
+                and score < self.least
             ]
-        return tuple([one.name for one in unmet])
+        return tuple([criterion.name for criterion in unmet])
 
     def _judgement(self, judgements: Sequence[ReflectionEvaluation]) -> ReflectionEvaluation:
-        """Return the evaluations of the judges as one."""
+        """Merge the evaluations of the judges."""
         parts = [
-            _hidden(judgement, judge.criteria[0].name) if _is_hidden(judge) else judgement
+            _attributed(judgement, judge.criteria[0].name) if _is_hidden(judge) else judgement
             for judge, judgement in zip(self.judges, judgements, strict=True)
         ]
-        return reduce(_together, parts)
+        return reduce(_joined, parts)
 
-    def _hangs_on_one_call(
+    def _needs_confirmation(
         self, evaluation: ReflectionEvaluation, judgements: Sequence[ReflectionEvaluation]
     ) -> bool:
-        """Return whether an output is satisfactory only because one judgement is just above a threshold."""
+        """Whether an output is satisfactory only because a single judgement is just above a threshold."""
         if not evaluation.satisfactory or evaluation.samples:
             return False
-        scores = {name: score for one in judgements for name, score in one.criteria_scores.items()}
+        scores = {
+            name: score for judgement in judgements for name, score in judgement.criteria_scores.items()
+        }
         if not scores:
             return False
-        known = [(self.threshold, evaluation.overall_score)]
-        known += [(one.threshold, scores.get(one.name)) for one in self.criteria]
-        return any(least and score is not None and score - least < NEAR for least, score in known)
+        pairs = [(self.threshold, evaluation.overall_score)]
+        pairs += [(criterion.threshold, scores.get(criterion.name)) for criterion in self.criteria]
+        return any(least and score is not None and score - least < NEAR for least, score in pairs)
 
 
 async def _judged(
     judge: ScoreJudge | ProbabilityJudge, unseen: tuple[Issue, ...], output: Output, run: RunContext
 ) -> ReflectionEvaluation:
-    """Judge by the criteria that have their evidence; the issues say what others lack."""
+    """Judge by the criteria that have their evidence; the `unseen` issues say what others lack."""
     if not judge.criteria:
         return ReflectionEvaluation(None, issues=unseen, confidence=0.0)
     evaluation = await judge(output, run)
@@ -391,22 +411,22 @@ def _depends_on_run(criterion: QualityCriterion) -> bool:
 
 
 NEAR = 0.1 - 1e-9
-"""How far above a threshold one judgement is trusted; closer to it, a second one is asked for."""
+"""A single judgement closer than this above a threshold needs a second one."""
 
 
 def _is_hidden(judge: ScoreJudge | ProbabilityJudge) -> bool:
-    """Return whether a judge's criteria are not wholly shown to the writer."""
+    """Whether a judge's criteria are partly or fully hidden from the writer."""
     return judge.criteria[0].shown is not True
 
 
-def _hidden(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
-    """Return a judgement of criteria that the writer is not shown; issues without one go to `name`."""
-    issues = tuple(Issue(one, one.criterion or name, number=one.number) for one in evaluation.issues)
-    return replace(evaluation, issues=issues, suggestions=())  # a suggestion is of no criterion
+def _attributed(evaluation: ReflectionEvaluation, name: str) -> ReflectionEvaluation:
+    """A judgement of hidden criteria, without suggestions; issues without a criterion get `name`."""
+    issues = tuple(Issue(issue, issue.criterion or name, number=issue.number) for issue in evaluation.issues)
+    return replace(evaluation, issues=issues, suggestions=())  # a suggestion does not name its criterion
 
 
-def _together(first: ReflectionEvaluation, second: ReflectionEvaluation) -> ReflectionEvaluation:
-    """Return the evaluations of the two judges as one."""
+def _joined(first: ReflectionEvaluation, second: ReflectionEvaluation) -> ReflectionEvaluation:
+    """Merge the evaluations of two judges."""
     return replace(
         first,
         criteria_scores={**first.criteria_scores, **second.criteria_scores},
@@ -414,7 +434,7 @@ def _together(first: ReflectionEvaluation, second: ReflectionEvaluation) -> Refl
         confidence=min(first.confidence, second.confidence),
         spread=max(first.spread, second.spread),
         samples=tuple(
-            {**(one or {}), **(other or {})} for one, other in zip_longest(first.samples, second.samples)
+            {**(scores or {}), **(more or {})} for scores, more in zip_longest(first.samples, second.samples)
         ),
         repeats_itself=first.repeats_itself or second.repeats_itself,
         usage=total_usage([first, second]),
@@ -422,15 +442,15 @@ def _together(first: ReflectionEvaluation, second: ReflectionEvaluation) -> Refl
 
 
 _Call: TypeAlias = "tuple[str | None, Awaitable[ReflectionEvaluation]]"
-"""An evaluation under way, and the name of its criterion; None for a judge of several."""
+"""A running evaluation and the name of its criterion; None for a judge of several criteria."""
 
 
-async def _at_once(calls: Iterable[_Call]) -> list[ReflectionEvaluation]:
+async def _in_parallel(calls: Iterable[_Call]) -> list[ReflectionEvaluation]:
     return await together([_within_budget(call, name) for name, call in calls])
 
 
 async def _within_budget(call: Awaitable[ReflectionEvaluation], name: str | None) -> ReflectionEvaluation:
-    """Await an evaluation; if the run's budget cuts it short, it is not judged, and the others go on."""
+    """Await an evaluation; if the run's budget cuts it short, the score is None, and the others go on."""
     try:
         return await call
     except UnfinishedError as error:
@@ -441,7 +461,7 @@ async def _within_budget(call: Awaitable[ReflectionEvaluation], name: str | None
 
 
 def _is_passed(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool | None:
-    """Return whether a gate is passed; None if it could not be judged, which does not count as passed."""
+    """Whether a gate is passed; None if it could not be judged, which does not count as passed."""
     if evaluation.overall_score is None:
         return None if applies(evaluation) else True
     return evaluation.overall_score >= gate.threshold and evaluation.satisfactory
@@ -449,14 +469,14 @@ def _is_passed(evaluation: ReflectionEvaluation, gate: QualityCriterion) -> bool
 
 def _scores(
     criteria: Sequence[QualityCriterion],
-    found: Mapping[str, ReflectionEvaluation],
+    by_name: Mapping[str, ReflectionEvaluation],
     judged: ReflectionEvaluation | None,
 ) -> tuple[dict[str, float | None], list[QualityCriterion]]:
-    """Return the score of each criterion that applies, and the criteria that were judged and not met."""
+    """The score of each criterion that applies, and the judged criteria that are not met."""
     scores: dict[str, float | None] = {}
     unmet: list[QualityCriterion] = []
     for criterion in criteria:
-        evaluation, accepted = found.get(criterion.name), True
+        evaluation, accepted = by_name.get(criterion.name), True
         if evaluation is None:
             score = judged.criteria_scores.get(criterion.name) if judged else None
         elif applies(evaluation):
@@ -472,13 +492,13 @@ def _scores(
 
 def _opinions(
     scores: Mapping[str, float | None],
-    found: Mapping[str, ReflectionEvaluation],
+    by_name: Mapping[str, ReflectionEvaluation],
     judged: ReflectionEvaluation | None,
 ) -> tuple[str, ...]:
-    """Return the names of the criteria whose evaluation asked a model."""
-    asked = {name for name, one in found.items() if one.usage.requests}
-    asked.update(judged.criteria_scores if judged else ())
-    return tuple([name for name in scores if name in asked])
+    """The names of the criteria whose evaluation called a model."""
+    names = {name for name, evaluation in by_name.items() if evaluation.usage.requests}
+    names.update(judged.criteria_scores if judged else ())
+    return tuple([name for name in scores if name in names])
 
 
 def _agreement(
@@ -488,14 +508,14 @@ def _agreement(
     judged: ReflectionEvaluation,
     missed: set[str],
 ) -> float:
-    """Return the share of the judge's samples with the verdict of all; 1.0 where a check decided."""
+    """The share of the judge's samples that agree with the verdict; 1.0 where a check decided."""
     if missed - judged.criteria_scores.keys():
         return 1.0
     return agreement(criteria, threshold, scores, judged.samples)
 
 
 def unique_issues(issues: Iterable[Issue]) -> tuple[Issue, ...]:
-    """Drop issues that repeat an earlier one of the same place, apart from case, spacing and a final dot."""
+    """Drop issues that repeat an earlier issue at the same place, but for case, spacing and a final dot."""
     unique: dict[tuple[object, ...], Issue] = {}
     for issue in issues:
         message = " ".join(issue.message.casefold().split()).rstrip(".")
@@ -508,7 +528,7 @@ def _spread(
 ) -> float:
     if not judged.spread:
         return 0.0
-    known = [criterion for criterion in criteria if scores.get(criterion.name) is not None]
-    total = sum(criterion.weight for criterion in known)
-    by_judge = sum(criterion.weight for criterion in known if criterion.name in judged.criteria_scores)
+    scored = [criterion for criterion in criteria if scores.get(criterion.name) is not None]
+    total = sum(criterion.weight for criterion in scored)
+    by_judge = sum(criterion.weight for criterion in scored if criterion.name in judged.criteria_scores)
     return judged.spread * by_judge / total if total else 0.0

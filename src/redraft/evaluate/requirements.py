@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from redraft.types import QualityCriterion
 
 LONGEST = 240
-"""The most characters of a sentence; a longer one says too much to be remembered."""
+"""The most characters of a sentence; longer sentences are left out, because they say too much."""
 MOST_KEYS = 12
-"""Of an object with more keys, only those are required in words that an issue names."""
+"""For an object with more keys, only the keys that an issue names become requirements."""
 MOST_OPTIONS, MOST_ASSERTS = 12, 3
 DEEPEST, MOST_PLACES = 6, 200
-"""How deep a schema is read, and how many places of it."""
+"""Limits on reading a schema: its depth, and the number of places."""
 ITEM, VALUE = "*", "**"
-"""Stand in a place for each item of a list, and for each key that a schema does not name."""
+"""In a place: each item of a list, and each key that a schema does not name."""
 EACH = {ITEM: "each item", VALUE: "each value"}
 
 Place = tuple[str, ...]
@@ -41,58 +41,59 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that a criterion asks for, and how to tell whether an issue of that criterion is about it.
-
-    `is_test` says that it holds the expected value of a call: a writer that knew it before its draft has
-    failed would write for the tests.
-    """
+    """A requirement of a criterion."""
 
     text: str
     is_missed: Callable[[Issue], bool]
+    """Whether an issue of the criterion is about this requirement."""
     is_test: bool = False
+    """Whether it holds the expected value of a call: a writer that knew it before a failure would write for
+    the tests."""
 
 
 RUBRIC = "Your answer must meet these requirements:"
 
 MOST_LINES = 40
-"""How many requirements a prompt lists at most."""
+"""The most requirements in a prompt."""
 
 
 def rubric_of(criteria: Iterable[QualityCriterion]) -> str:
-    """Render what criteria ask for, for the first draft; empty if they ask for nothing in words."""
+    """Render the requirements of criteria for the first draft; empty if none can be put into words."""
     return rubric_text(requirement_lines(criteria))
 
 
 def rubric_text(requirements: Iterable[str], heading: str = RUBRIC) -> str:
-    """Render requirements as a list, each once; empty without any."""
+    """Render requirements as a list without duplicates; empty for none."""
     lines = [f"- {line}" for line in dict.fromkeys(requirements)]
     return "\n".join([heading, *lines[:MOST_LINES]]) if lines else ""
 
 
 def requirement_lines(criteria: Iterable[QualityCriterion]) -> Iterator[str]:
-    """Yield what criteria ask for, as far as a writer may know it before a draft has failed.
+    """Yield the requirements of criteria that a writer may know before a draft has failed.
 
-    Each criterion's description comes first, then what its configuration asks for besides. Expected values of
-    tests are left out, and so is what `QualityCriterion.shown` withholds.
+    Each criterion's description comes first, then the requirements in its configuration. Expected values of
+    tests are left out, and so is everything that `QualityCriterion.shown` withholds.
     """
     for criterion in criteria:
         if criterion.shown and (_purpose(criterion) or needs_model(criterion)):
             yield _in_words(criterion)
-        yield from (one.text for one in _configured(criterion) if not one.is_test)
+        yield from (requirement.text for requirement in _configured(criterion) if not requirement.is_test)
 
 
 def answer_schema(criteria: Iterable[QualityCriterion]) -> dict[str, Any] | None:
-    """Return the JSON Schema of a whole answer, for providers that take it; None unless there is exactly one.
+    """The JSON Schema of a whole answer, for providers that accept one; None unless there is exactly one.
 
-    It belongs to a criterion that is shown, and has an object at the top, which is what providers take.
+    Only the schema of a criterion that is shown counts, with an object at the top, as providers require.
     """
-    found = [
+    schemas = [
         schema
-        for one in criteria
-        if one.evaluator == "schema" and one.shown is True and not one.evaluator_config.get("path")
-        for schema in [_schema_of(one)]
+        for criterion in criteria
+        if criterion.evaluator == "schema"
+        and criterion.shown is True
+        and not criterion.evaluator_config.get("path")
+        for schema in [_schema_of(criterion)]
     ]
-    return found[0] if len(found) == 1 and found[0].get("type") == "object" else None
+    return schemas[0] if len(schemas) == 1 and schemas[0].get("type") == "object" else None
 
 
 def _purpose(criterion: QualityCriterion) -> str:
@@ -109,10 +110,10 @@ def _in_words(criterion: QualityCriterion) -> str:
 
 
 def requirements_of(criterion: QualityCriterion) -> list[Requirement]:
-    """Return what a criterion asks for, in words of its description and configuration alone.
+    """The requirements of a criterion, worded from its description and configuration alone.
 
-    Nothing is said of a criterion that a model judges, of tests that a model wrote, and of what the writer
-    may not know (`QualityCriterion.shown`).
+    Leaves out criteria that a model judges, tests that a model wrote, and everything that the writer may not
+    know (`QualityCriterion.shown`).
     """
     if criterion.shown is False or criterion.origin == "generated" or needs_model(criterion):
         return []
@@ -123,7 +124,7 @@ def requirements_of(criterion: QualityCriterion) -> list[Requirement]:
 
 
 def _configured(criterion: QualityCriterion) -> list[Requirement]:
-    """Return what the configuration of a check asks for and its description does not say."""
+    """The requirements in the configuration of a check that its description does not mention."""
     if criterion.shown is not True or criterion.origin == "generated":
         return []
     read = _READERS.get(criterion.evaluator)
@@ -135,14 +136,14 @@ def _configured(criterion: QualityCriterion) -> list[Requirement]:
 
 
 def missed_requirements(criteria: Iterable[QualityCriterion], issues: Iterable[Issue]) -> list[str]:
-    """Return what criteria ask for that issues say is missing, each once."""
+    """The requirements of criteria that issues report as missed, without duplicates."""
     issues = list(issues)
     return list(
         dict.fromkeys(
             requirement.text
             for criterion in criteria
             for requirement in requirements_of(criterion)
-            if any(one.criterion == criterion.name and requirement.is_missed(one) for one in issues)
+            if any(issue.criterion == criterion.name and requirement.is_missed(issue) for issue in issues)
         )
     )
 
@@ -171,7 +172,7 @@ _DIGITS = {word: str(number) for number, word in enumerate(NUMBERS)}
 
 
 def _repeats(text: str, description: str) -> bool:
-    """Return whether a description says all that a sentence says: its names, numbers and nouns."""
+    """Whether a description contains all names, numbers and nouns of a sentence."""
     return bool(description) and _content(text) <= _content(description)
 
 
@@ -181,13 +182,13 @@ def _content(text: str) -> set[str]:
 
 
 def _part(criterion: QualityCriterion) -> Place:
-    """Return the part of a structured output that a check is about."""
+    """The part of a structured output to which a check applies."""
     path = criterion.evaluator_config.get("path")
     return path_of(path) if isinstance(path, str) else ()
 
 
 def _subject(criterion: QualityCriterion) -> str:
-    """Return the subject of a sentence about what a check is about."""
+    """The subject of a sentence about the checked part."""
     return _name(_part(criterion)) or "the text"
 
 
@@ -203,7 +204,7 @@ def _of_count(criterion: QualityCriterion) -> list[Requirement]:
 
 
 def _amount(least: Any, most: Any, unit: str) -> str:
-    """Return how many of a unit there are within limits, such as `at most 5 words`."""
+    """Limits with a unit, such as `at most 5 words`."""
     return f"{limits_in_words(least, most)} {unit}{'' if (least if most is None else most) == 1 else 's'}"
 
 
@@ -236,8 +237,8 @@ def _of_function(criterion: QualityCriterion) -> list[Requirement]:
 
 @lru_cache(maxsize=256)
 def requirements_in(code: str) -> tuple[str, ...]:
-    """Return what the body of a check in Python asks for: the fixed words of its messages."""
-    return tuple(dict.fromkeys(_sentence(one.asked) for one in messages_in(code) if one.asked))
+    """The requirements in the body of a check in Python: the fixed words of its messages."""
+    return tuple(dict.fromkeys(_sentence(message.asked) for message in messages_in(code) if message.asked))
 
 
 def _begins_with(text: str) -> Callable[[Issue], bool]:
@@ -255,7 +256,7 @@ def _of_command(criterion: QualityCriterion) -> list[Requirement]:
 
 def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
     asserted = dict(pair for check in checks if (pair := _asserted_in(check.source)) is not None)
-    found: list[Requirement] = []
+    requirements: list[Requirement] = []
     for check in checks:
         if not check.counts:
             continue
@@ -268,18 +269,18 @@ def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
             text = f"This holds: {check.source.removeprefix('assert ')}"
         else:
             continue
-        found.append(Requirement(_sentence(text), _begins_with(check.shown), is_test=True))
-    return found
+        requirements.append(Requirement(_sentence(text), _begins_with(check.shown), is_test=True))
+    return requirements
 
 
 def _asserted_in(source: str) -> tuple[str, str] | None:
-    """Return the name of the test function that a source defines, and what it asserts outside of loops."""
+    """The name of the test function in a source, and its docstring or top-level assertions."""
     [statement, *_] = ast.parse(source).body or [None]
     if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
-    said = ast.get_docstring(statement)
-    asserts = [f"`{ast.unparse(one.test)}`" for one in statement.body if isinstance(one, ast.Assert)]
-    text = said.splitlines()[0] if said else ", ".join(asserts[:MOST_ASSERTS])
+    docstring = ast.get_docstring(statement)
+    asserts = [f"`{ast.unparse(node.test)}`" for node in statement.body if isinstance(node, ast.Assert)]
+    text = docstring.splitlines()[0] if docstring else ", ".join(asserts[:MOST_ASSERTS])
     return (statement.name, text) if text else None
 
 
@@ -291,7 +292,7 @@ def _of_schema(criterion: QualityCriterion) -> list[Requirement]:
 
 
 def _schema_of(criterion: QualityCriterion) -> dict[str, Any]:
-    """Return the JSON Schema of a criterion; empty if there is none, or anything is allowed."""
+    """The JSON Schema of a criterion; empty if there is none, or it allows anything."""
     schema = required(criterion, "schema")
     if not isinstance(schema, dict | bool):
         schema = _schema_of_class(schema)
@@ -303,17 +304,17 @@ def _schema_of_class(kind: Any) -> dict[str, Any]:
 
     try:
         hash(kind)
-    except TypeError:  # a type with data of its own
-        made = _made_schema.__wrapped__
+    except TypeError:  # a type with unhashable metadata
+        schema_of = _made_schema.__wrapped__
     else:
-        made = _made_schema
+        schema_of = _made_schema
     try:
-        return made(kind)
-    except PydanticUserError:  # it has no JSON Schema
+        return schema_of(kind)
+    except PydanticUserError:  # the class has no JSON Schema
         return {}
 
 
-@lru_cache(maxsize=64)  # a pattern is often made for each run
+@lru_cache(maxsize=64)  # programs often make a pattern for each run
 def _made_schema(kind: Any) -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 (as above)
 
@@ -328,15 +329,15 @@ class _SchemaReader:
     places: int = 0
 
     def requirements(self, part: Place) -> list[Requirement]:
-        """Return what is required of a whole output, or of the part of it that the schema is about."""
-        found = {one.text: one for one in self.read(self.root, part)}
+        """The requirements for the whole output, or for the part to which the schema applies."""
+        by_text = {requirement.text: requirement for requirement in self.read(self.root, part)}
         if part:
             text = _key(part, self.form(self._resolved(self.root)), required=True)
-            found = {text: Requirement(text, _is_at(part)), **found}
-        return list(found.values())
+            by_text = {text: Requirement(text, _is_at(part)), **by_text}
+        return list(by_text.values())
 
     def read(self, schema: Any, place: Place, depth: int = 0) -> Iterator[Requirement]:
-        """Yield what is required at a place and below it: its form, and for an object its keys."""
+        """Yield the requirements at a place and below it: its form, and for an object its keys."""
         schema, self.places = self._resolved(schema), self.places + 1
         if depth > DEEPEST or self.places > MOST_PLACES:
             return
@@ -371,17 +372,17 @@ class _SchemaReader:
                 yield from self.read(option, place, depth + 1)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
-        """Return a schema with what it refers to, and all that `allOf` adds; empty for true and false."""
-        found: dict[str, Any] = dict(cast("dict[str, Any]", schema)) if isinstance(schema, dict) else {}
+        """A schema merged with its `$ref` and `allOf`; empty for true and false."""
+        merged: dict[str, Any] = dict(cast("dict[str, Any]", schema)) if isinstance(schema, dict) else {}
         for _ in range(DEEPEST):
-            reference = found.pop("$ref", None)
-            parts = found.pop("allOf", ())
+            reference = merged.pop("$ref", None)
+            parts = merged.pop("allOf", ())
             if reference is None and not parts:
                 break
             for part in (self._target(reference), *parts):
                 if isinstance(part, dict):
-                    found = {**cast("dict[str, Any]", part), **found}
-        return found
+                    merged = {**cast("dict[str, Any]", part), **merged}
+        return merged
 
     def _target(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
@@ -392,16 +393,16 @@ class _SchemaReader:
         return target
 
     def form(self, schema: dict[str, Any], key: str = "", within: frozenset[int] = frozenset()) -> str:
-        """Return the form of a value in words, that of a key if it has one; empty if anything is allowed.
+        """The form of a value in words, here of the value of `key`; empty if anything is allowed.
 
-        `within` holds the alternatives, by identity, that the schema is part of and may refer to again.
+        `within` has the ids of the alternatives around the schema, to which it may refer again.
         """
         if "const" in schema:
             return as_json(schema["const"])
         if isinstance(options := schema.get("enum"), list):
-            shown = [as_json(option) for option in cast("list[Any]", options)]
-            more = [f"{len(shown) - MOST_OPTIONS} others"] if len(shown) > MOST_OPTIONS else []
-            return f"one of {', '.join(shown[:MOST_OPTIONS] + more)}"
+            texts = [as_json(option) for option in cast("list[Any]", options)]
+            more = [f"{len(texts) - MOST_OPTIONS} others"] if len(texts) > MOST_OPTIONS else []
+            return f"one of {', '.join(texts[:MOST_OPTIONS] + more)}"
         if options := _options(schema):
             if id(options) in within:
                 return ""
@@ -431,7 +432,7 @@ class _SchemaReader:
 
 
 HOLDING = frozenset(("properties", "items", "additionalProperties", "anyOf", "oneOf"))
-"""The keywords of a schema for what is inside a value."""
+"""The keywords of a schema that describe the inside of a value."""
 TYPES = {
     "string": "text",
     "integer": "a whole number",
@@ -490,7 +491,7 @@ def _key(place: Place, form: str, *, required: bool) -> str:
 
 
 def _name(place: Place) -> str:
-    """Return what to call a place, such as `the key "price" of each item of "lines"`; empty for the whole."""
+    """A place in words, such as `the key "price" of each item of "lines"`; empty for the whole."""
     if not place:
         return ""
     name = _short(place)
@@ -504,12 +505,12 @@ def _short(place: Place) -> str:
 
 
 def _is_at(place: Place) -> Callable[[Issue], bool]:
-    """Return what tells whether an issue is about a place."""
+    """A test of whether an issue is about a place."""
 
     def is_missed(issue: Issue) -> bool:
-        found = path_of(issue.path or "")
-        return len(found) == len(place) and all(
-            wanted == part or wanted in EACH for wanted, part in zip(place, found, strict=True)
+        path = path_of(issue.path or "")
+        return len(path) == len(place) and all(
+            key == actual or key in EACH for key, actual in zip(place, path, strict=True)
         )
 
     return is_missed
@@ -518,9 +519,9 @@ def _is_at(place: Place) -> Callable[[Issue], bool]:
 def _misses(
     place: Place, key: str, about_key: Callable[[Issue], bool], *, few: bool
 ) -> Callable[[Issue], bool]:
-    """Return what tells whether an issue is about a required key: the key, or the object without it.
+    """A test of whether an issue is about a required key: the key itself, or the object without it.
 
-    The issue of an object names the key that is missing; of `few` keys, the others are worth a word, too.
+    The issue of an object names the missing key. With `few` keys, it counts for the other keys, too.
     """
     about_object = _is_at(place)
     return lambda issue: about_key(issue) or (about_object(issue) and (few or repr(key) in issue))
