@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 COUNT, MOST = 5, 20
 TIMEOUT = 5.0
-KEPT = 64
-"""The most runs whose tests are kept for versions that are judged at the same time, such as candidates."""
+MAX_RUNS = 64
+"""How many runs' tests to cache for versions that are judged at the same time, such as candidates."""
 
 
 def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: CommandRunner) -> Evaluator:
     """Judge Python code by tests that `model` writes for the task; the score is the share that passed.
 
     The tests are written when a run first judges a version, from the task alone, beginning with the examples
-    that the task gives. They are stored in the `memo` of its evaluation, where later versions and a resumed
-    run find them. Each runs in a jail of its own. A test that uses a name which the task does not mention
-    is dropped. Without a usable test, or outside of a run, where there is no task, the criterion can't be
+    that the task gives. They are stored in the `memo` of that evaluation, for later versions and for a
+    resumed run. Each test runs in a separate jail. A test that uses a name which the task does not mention is
+    dropped. Without a usable test, or outside of a run, where there is no task, the criterion can't be
     judged.
 
     Configuration: `count`, the number of tests (default 5); `examples`, calls with their values as in the
     `calls` of `command`; `timeout`, seconds for each test (default 5). Code that does not return the values
-    of `examples` scores 0, and a test that contradicts them is dropped. Raises `ConfigError` for anything
-    else; when judging, `ModelError` if the provider fails, and `SandboxForbiddenError` on a machine without a
-    jail.
+    of `examples` scores 0, and a test that contradicts them is dropped. Raises `ConfigError` for other
+    options; when judging, `ModelError` if the provider fails, and `SandboxForbiddenError` on a machine
+    without a jail.
     """
     check_keys(criterion, "count", "examples", "timeout")
     config = criterion.evaluator_config
@@ -62,13 +62,13 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     limits = {"timeout": timeout}
     by_calls(criterion, {}, run_command, limits)  # raises for a timeout that can't work
     calls = read_calls(criterion, config["examples"], "examples") if "examples" in config else []
-    known = {call_source(call.source) or call.source: call.expected for call in calls}
-    return _TestsJudge(criterion, model, run_command, count, limits, known)
+    examples = {call_source(call.source) or call.source: call.expected for call in calls}
+    return _TestsJudge(criterion, model, run_command, count, limits, examples)
 
 
 @dataclass(slots=True)
 class _TestsJudge:
-    """The evaluator; `kept` holds the tests of runs that judge several versions at the same time."""
+    """The evaluator that `generated_tests` returns."""
 
     criterion: QualityCriterion
     model: ChatModel
@@ -76,7 +76,8 @@ class _TestsJudge:
     count: int
     limits: Mapping[str, Any]
     examples: Mapping[str, Any]
-    kept: dict[str, WrittenTests] = field(default_factory=dict[str, "WrittenTests"])
+    by_run: dict[str, WrittenTests] = field(default_factory=dict[str, "WrittenTests"])
+    """The tests of runs that judge several versions at the same time, by run ID."""
     locks: WeakValueDictionary[str, Lock] = field(default_factory=WeakValueDictionary[str, Lock])
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
@@ -98,22 +99,22 @@ class _TestsJudge:
         """Let the model write the tests of a run, once; return them and the usage."""
 
         def read(reply: ChatReply) -> tuple[WrittenTests, str]:
-            found = read_tests(reply.text, task, self.examples, self.count)
-            return found, "" if found.tests else "It has no assertion that calls what the task asks for."
+            written = read_tests(reply.text, task, self.examples, self.count)
+            return written, "" if written.tests else "It has no assertion that calls what the task asks for."
 
         async with self.locks.setdefault(run_id, Lock()):
-            if run_id in self.kept:
-                return self.kept[run_id], NOTHING_USED
+            if run_id in self.by_run:
+                return self.by_run[run_id], NOTHING_USED
             answer = await ask(self.model, _messages(self.criterion, task, self.count), None, read)
-            self.kept[run_id] = answer.value
-            if len(self.kept) > KEPT:
-                del self.kept[next(iter(self.kept))]
+            self.by_run[run_id] = answer.value
+            if len(self.by_run) > MAX_RUNS:
+                del self.by_run[next(iter(self.by_run))]
             return answer.value, answer.usage
 
     async def judge(self, output: Output, written: WrittenTests, run: RunContext) -> ReflectionEvaluation:
         if not written.tests:
             return unknown(self.criterion, "the model wrote no test that can be used")
-        # Where the code does not even run, or an example says otherwise, tests that may be wrong add nothing.
+        # If the code does not run or fails an example, generated tests, which may be wrong, add nothing.
         certain = by_calls(self.criterion, self.examples, self.run_command, self.limits)
         right = await certain(output, run)
         if right.overall_score != 1:
@@ -125,12 +126,12 @@ class _TestsJudge:
 
 def by_calls(
     criterion: QualityCriterion,
-    known: Mapping[str, Any],
+    examples: Mapping[str, Any],
     run_command: CommandRunner,
     limits: Mapping[str, Any],
 ) -> Evaluator:
-    """Judge by calls and the values that they should return; without any, by whether the code runs at all."""
-    calls = [list(pair) for pair in known.items()] or [["None", None]]
+    """Judge by calls and their expected values; without examples, by whether the code runs at all."""
+    calls = [list(pair) for pair in examples.items()] or [["None", None]]
     return in_jail(criterion, {**limits, "calls": calls}, run_command)
 
 
@@ -160,67 +161,67 @@ ORDER = (
 
 
 def _written_before(name: str, run: RunContext) -> WrittenTests | None:
-    """Return the tests that an earlier version of the run was judged by, or another candidate."""
+    """The tests that judged an earlier version of the run, or another candidate."""
     for evaluation in (*(version.evaluation for version in run.versions), *run.rivals):
         memo: Any = evaluation.memo
         if isinstance(memo, dict) and name in memo:
-            found = cast("dict[str, Any]", memo[name])
-            return WrittenTests(found["setup"], tuple(found["tests"]), tuple(found["dropped"]))
+            stored = cast("dict[str, Any]", memo[name])
+            return WrittenTests(stored["setup"], tuple(stored["tests"]), tuple(stored["dropped"]))
     return None
 
 
 def _merged(
     criterion: QualityCriterion, written: WrittenTests, verdicts: Sequence[ReflectionEvaluation]
 ) -> ReflectionEvaluation:
-    """Return the share of the tests that passed, and an issue for each that failed."""
+    """The share of the tests that passed, and an issue for each failed test."""
     judged = [
-        (number, test, one)
-        for number, (test, one) in enumerate(zip(written.tests, verdicts, strict=True), 1)
-        if one.overall_score is not None
+        (number, test, verdict)
+        for number, (test, verdict) in enumerate(zip(written.tests, verdicts, strict=True), 1)
+        if verdict.overall_score is not None
     ]
     if not judged:
         return verdicts[0]
-    issues = tuple(  # numbered, since the failures of two tests say nearly the same
+    issues = tuple(  # numbered, since the messages of two failed tests are nearly the same
         Issue(
             f"{shortened(test, SHOWN)} failed: {issue} ({DOUBT})",
             criterion.name,
             line=issue.line,
             number=number,
         )
-        for number, test, one in judged
-        for issue in one.issues
+        for number, test, verdict in judged
+        for issue in verdict.issues
     )
-    score = sum(one.overall_score == 1 for _, _, one in judged) / len(judged)
+    score = sum(verdict.overall_score == 1 for _, _, verdict in judged) / len(judged)
     return ReflectionEvaluation(score, satisfactory=score >= criterion.threshold, issues=issues)
 
 
-# A part of each issue and no suggestion, which would say what to do: these only say what came out.
+# In each issue rather than in a suggestion, which would say what to do.
 DOUBT = "a model wrote this test; the task comes first"
 
 
-# What the model wrote.
+# Reading the tests that the model wrote.
 
 NOT_PYTHON = (SyntaxError, ValueError, TypeError, MemoryError, RecursionError)
-"""What parsing a text, or evaluating it as a literal, raises if it is no Python."""
+"""Errors of parsing a text, or of evaluating it as a literal, if it is not Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTests:
-    """Tests that a model wrote: Python statements, what they need to run, and those that were dropped.
-
-    `dropped` holds the tests that contradict an example of the configuration.
-    """
+    """Tests that a model wrote, as Python statements."""
 
     setup: str = ""
+    """Imports and helpers that the tests need."""
     tests: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    """Tests that contradict an example of the configuration."""
 
 
-def read_tests(reply: str, task: str, known: Mapping[str, Any], count: int) -> WrittenTests:
-    """Return the usable tests in a reply, at most `count`; `known` maps calls to the values they return.
+def read_tests(reply: str, task: str, examples: Mapping[str, Any], count: int) -> WrittenTests:
+    """The usable tests in a reply, at most `count`; `examples` maps calls to their return values.
 
-    A test is a statement with an assertion, or a function `test_...()`. What it uses must be a builtin, come
-    from the reply's own setup, or be mentioned in the task: no answer can provide anything else.
+    A test is a statement with an assertion, or a function `test_...()`. Each name in it must be a builtin,
+    come from the reply's own setup, or be mentioned in the task: an answer can't be expected to provide other
+    names.
     """
     mentioned = set(re.findall(r"\w+", task))
     setup: list[ast.stmt] = []
@@ -234,7 +235,7 @@ def read_tests(reply: str, task: str, known: Mapping[str, Any], count: int) -> W
         source, uses = ast.unparse(statement), _free_names(statement) - names_bound(*setup)
         if not uses or not uses <= mentioned:
             continue
-        if any(_contradicts(assertion, known) for assertion in assertions):
+        if any(_contradicts(assertion, examples) for assertion in assertions):
             dropped.append(source)
         else:
             tests[source] = None
@@ -242,7 +243,7 @@ def read_tests(reply: str, task: str, known: Mapping[str, Any], count: int) -> W
 
 
 def _statements(source: str) -> list[ast.stmt]:
-    """Parse Python source; of what does not parse, the lines that do."""
+    """Parse Python source; if it does not parse, those of its lines that do."""
     try:
         return ast.parse(source).body
     except NOT_PYTHON:
@@ -251,7 +252,7 @@ def _statements(source: str) -> list[ast.stmt]:
 
 
 def _prepares(statement: ast.stmt, mentioned: set[str]) -> bool:
-    """Return whether tests may need a statement, and it is no answer to the task: that is the draft's."""
+    """Whether a statement may be setup for tests, rather than an answer to the task."""
     if isinstance(statement, ast.Import):
         return all(alias.name.partition(".")[0] in sys.stdlib_module_names for alias in statement.names)
     if isinstance(statement, ast.ImportFrom):
@@ -262,13 +263,13 @@ def _prepares(statement: ast.stmt, mentioned: set[str]) -> bool:
 
 
 def _free_names(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement takes from outside, without builtins."""
+    """The names that a statement takes from outside, without builtins."""
     used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     return used - names_bound(statement) - set(dir(builtins))
 
 
 def names_bound(*statements: ast.AST) -> set[str]:
-    """Return the names that Python code defines, assigns or imports anywhere."""
+    """The names that Python code defines, assigns or imports anywhere."""
     names: set[str] = set()
     for node in (node for statement in statements for node in ast.walk(statement)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -287,17 +288,17 @@ def names_bound(*statements: ast.AST) -> set[str]:
 # Whether a test contradicts an example of the configuration.
 
 
-def _contradicts(assertion: ast.Assert, known: Mapping[str, Any]) -> bool:
-    """Return whether an assertion fails where known calls return what they should; False if that is open."""
+def _contradicts(assertion: ast.Assert, examples: Mapping[str, Any]) -> bool:
+    """Whether an assertion contradicts the examples; False if they don't decide it."""
     test = ast.parse(ast.unparse(assertion.test), mode="eval").body
     try:
-        return not _holds(_KnownCalls(known).visit(test))
+        return not _holds(_ExampleValues(examples).visit(test))
     except NOT_PYTHON:
         return False
 
 
 def call_source(text: str) -> str | None:
-    """Return a call as normalized source; None for anything else, or if an argument is no literal."""
+    """A call as normalized source; None for anything else, or if an argument is not a literal."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
     except NOT_PYTHON:
@@ -312,21 +313,21 @@ def call_source(text: str) -> str | None:
     return ast.unparse(call)
 
 
-class _KnownCalls(ast.NodeTransformer):
-    """Put the values of known calls in their place."""
+class _ExampleValues(ast.NodeTransformer):
+    """Replace the calls of examples by their values."""
 
-    def __init__(self, known: Mapping[str, Any]) -> None:
-        self.known = known
+    def __init__(self, examples: Mapping[str, Any]) -> None:
+        self.examples = examples
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         source = ast.unparse(node)
-        if source in self.known:
-            return ast.parse(repr(self.known[source]), mode="eval").body
+        if source in self.examples:
+            return ast.parse(repr(self.examples[source]), mode="eval").body
         return self.generic_visit(node)
 
 
 def _holds(test: ast.expr) -> bool:
-    """Return whether a test of literals holds; raises `ValueError` for any other."""
+    """Whether a test of literals holds; raises `ValueError` for other tests."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return not _holds(test.operand)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _COMPARED:
@@ -335,19 +336,19 @@ def _holds(test: ast.expr) -> bool:
     return bool(ast.literal_eval(test))
 
 
-def _same(one: Any, other: Any) -> bool:
-    return agree(plain(one), other)
+def _same(left: Any, right: Any) -> bool:
+    return agree(plain(left), right)
 
 
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: _same,
     ast.Is: _same,
-    ast.NotEq: lambda one, other: not _same(one, other),
-    ast.IsNot: lambda one, other: not _same(one, other),
+    ast.NotEq: lambda left, right: not _same(left, right),
+    ast.IsNot: lambda left, right: not _same(left, right),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda one, other: one in other,
-    ast.NotIn: lambda one, other: one not in other,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARK, BEGUN = "redraft-report:", "redraft-test:"
-"""How the lines on stdout begin that hold the report, and the name of a test that begins."""
+"""The prefixes of the lines on stdout with the report and with the name of a starting test."""
 _REPORTED, _MESSAGE = 5, 1000  # how many failures, and the most characters of each
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory, which differs from run to run
 _VALUES, _VALUE = 5, 100  # how many variables of a statement, and the most characters of each
@@ -28,34 +28,34 @@ _VALUES, _VALUE = 5, 100  # how many variables of a statement, and the most char
 def run_pytest(arguments: list[str], draft: str) -> dict[str, Any]:
     """Run pytest; `draft` is the file that it tests.
 
-    Returns its `exit` code, how many tests `passed` and `failed`, the `failures`, the `broken` tests, which
-    could not run for a reason other than the draft, and the end of what was `printed`. Without pytest,
-    returns why, as `missing`.
+    Returns its `exit` code, the numbers of tests that `passed` and `failed`, the `failures`, the `broken`
+    tests, which could not run for a reason other than the draft, and the end of the output as `printed`.
+    Without pytest, returns the import error as `missing`.
     """
     try:
         import pytest  # noqa: PLC0415 (only a jail may have it)
     except ImportError as error:
         return {"missing": str(error)}
     report, printed = _Report(draft), io.StringIO()
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 (without pathlib, as all that runs in the jail)
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 (no pathlib in the jail)
     with redirect_stdout(printed):
         code = pytest.main(arguments, plugins=[report])
-    return {**report.found, "exit": int(code), "printed": printed.getvalue()[-_MESSAGE:]}
+    return {**report.summary, "exit": int(code), "printed": printed.getvalue()[-_MESSAGE:]}
 
 
 class _Report:
-    """A plugin of pytest that keeps how each test ended."""
+    """A plugin of pytest that records the outcome of each test."""
 
     def __init__(self, draft: str) -> None:
         self.draft = os.path.realpath(draft)
-        self.module = os.path.splitext(os.path.basename(draft))[0]  # noqa: PTH119, PTH122 (likewise)
-        self.folder = f"{os.getcwd()}{os.sep}"  # noqa: PTH109 (likewise)
-        self.found: dict[str, Any] = {"passed": 0, "failed": 0, "failures": [], "broken": []}
+        self.module = os.path.splitext(os.path.basename(draft))[0]  # noqa: PTH119, PTH122 (as above)
+        self.folder = f"{os.getcwd()}{os.sep}"  # noqa: PTH109 (as above)
+        self.summary: dict[str, Any] = {"passed": 0, "failed": 0, "failures": [], "broken": []}
         self.errors: dict[str, BaseException] = {}
-        self.stdout = os.dup(1)  # while a test runs, pytest captures what is written to 1
+        self.stdout = os.dup(1)  # while a test runs, pytest captures file descriptor 1
 
     def pytest_exception_interact(self, node: Any, call: Any, report: Any) -> None:
-        """Keep what a file raised when its tests were collected."""
+        """Record the error of a file during collection."""
         if report.when == "collect":
             self.errors[node.nodeid] = call.excinfo.value.__cause__ or call.excinfo.value
 
@@ -65,38 +65,38 @@ class _Report:
             self._add(report, by_draft=False)
 
     def pytest_internalerror(self, excinfo: Any) -> None:
-        """Keep what ended pytest itself, such as a draft that exits when it is imported."""
+        """Record what ended pytest itself, such as a draft that exits when it is imported."""
         self._failure("pytest", excinfo.value, by_draft=False)
 
     def pytest_collectstart(self, collector: Any) -> None:
-        """Say which file is collected: from here on, the time that passes is the draft's."""
+        """Announce the collected file: from now on, time counts as the draft's."""
         self._begin(collector.nodeid)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say which test begins, for when it does not end."""
+        """Announce the test, in case it never ends."""
         self._begin(nodeid)
 
     def _begin(self, name: str) -> None:
         os.write(self.stdout, f"\n{BEGUN}{name}\n".encode())
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-        """Keep what a test raised."""
+        """Record the error of a test."""
         if call.excinfo is not None:
             self.errors[item.nodeid] = call.excinfo.value
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Count a test that passed or failed; one whose fixtures failed is broken, unless by the draft."""
+        """Count a passed or failed test; one with failing fixtures is broken, unless it is the draft's fault."""
         if report.failed:
             self._add(report, by_draft=report.when == "call")
         elif report.passed and report.when == "call":
-            self.found["passed"] += 1
+            self.summary["passed"] += 1
 
     def _add(self, report: Any, *, by_draft: bool) -> None:
         error = self.errors.pop(report.nodeid, None) or AssertionError(str(report.longrepr))
         self._failure(report.nodeid, error, by_draft=by_draft)
 
     def _failure(self, name: str, error: BaseException, *, by_draft: bool) -> None:
-        """Keep a failure: of the draft, if it raised the error, or lacks what others import of it."""
+        """Record a failure; it is the draft's if the draft raised the error or lacks an imported name."""
         line, place, frame = None, "", error.__traceback__
         if isinstance(error, SyntaxError) and os.path.realpath(error.filename or "") == self.draft:
             line = error.lineno
@@ -112,27 +112,27 @@ class _Report:
         by_draft = (
             by_draft or line is not None or (isinstance(error, ImportError) and error.name == self.module)
         )
-        self.found["failed"] += by_draft
-        kept = self.found["failures" if by_draft else "broken"]
-        if len(kept) < _REPORTED:
+        self.summary["failed"] += by_draft
+        failures = self.summary["failures" if by_draft else "broken"]
+        if len(failures) < _REPORTED:
             message = self._message(error).replace(self.folder, "")[:_MESSAGE]
-            found = {"name": name, "raised": type(error).__name__, "message": message}
-            kept.append({**found, "line": line, "at": place})
+            failure = {"name": name, "raised": type(error).__name__, "message": message}
+            failures.append({**failure, "line": line, "at": place})
 
     def _message(self, error: BaseException) -> str:
         if isinstance(error, SyntaxError):
             return error.msg
-        if fixture := getattr(error, "argname", ""):  # which has no text of its own
+        if fixture := getattr(error, "argname", ""):  # an error without a message
             return f"the fixture {fixture!r} does not exist"
         return _ADDRESS.sub("", str(error)).replace("Use -v to get more diff", "")
 
 
 def _statement(line: str, frame: FrameType) -> str:
-    """Return a line of source with its variables."""
+    """A line of source with its variables."""
     names = dict.fromkeys(re.findall(r"\w+", line))
-    known = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
-    shown = [f"{name} = {_shown(value)}" for name, value in known.items() if not callable(value)]
-    return f"{line[:_VALUE]} (with {', '.join(shown[:_VALUES])})" if shown else line[:_VALUE]
+    variables = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
+    listed = [f"{name} = {_shown(value)}" for name, value in variables.items() if not callable(value)]
+    return f"{line[:_VALUE]} (with {', '.join(listed[:_VALUES])})" if listed else line[:_VALUE]
 
 
 def _shown(value: Any) -> str:
@@ -143,7 +143,7 @@ def _shown(value: Any) -> str:
 
 
 def main() -> None:
-    """Run what the arguments say: the draft, then the arguments of pytest."""
-    found = run_pytest(sys.argv[2:], sys.argv[1])
-    os.write(1, f"\n{MARK}{json.dumps(found)}\n".encode())
-    raise SystemExit(found.get("exit", 1))
+    """Run pytest; the arguments are the draft, then those of pytest."""
+    summary = run_pytest(sys.argv[2:], sys.argv[1])
+    os.write(1, f"\n{MARK}{json.dumps(summary)}\n".encode())
+    raise SystemExit(summary.get("exit", 1))

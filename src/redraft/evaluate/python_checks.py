@@ -1,4 +1,4 @@
-"""Checks of a Python draft: calls and what they should return, and tests as source, functions or files."""
+"""Checks of a Python draft: calls with expected values, and tests as source, functions or files."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class PythonCheck:
     how: Literal["eval", "exec"]
     source: str
     expected: Any = _NOTHING
-    """What the value of an expression is compared with, outside the jail."""
+    """The value to compare an expression with, outside the jail."""
     counts: bool = True
-    """Whether it is a check, rather than a preparation for others."""
+    """Whether it is a check, rather than preparation for other steps."""
     name: str = ""
-    """What issues call it; by default its source."""
+    """The step's name in issues; by default its source."""
 
     @property
     def shown(self) -> str:
-        """What issues call this step."""
+        """The step as issues name it."""
         return _shown(self.name or self.source)
 
     @property
@@ -54,15 +54,15 @@ class PythonCheck:
         return self.expected is not _NOTHING
 
     def problem(self, outcome: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the outcome of this step; None if nothing is."""
+        """What is wrong with the outcome of this step; None if nothing is."""
         shown = self.shown
         if raised := outcome.get("raised"):
             return self._error(shown, str(raised), outcome)
         if self.expected is _NOTHING or agree(outcome.get("value"), self.expected):
             return None
         verb = "returned" if isinstance(ast.parse(self.source, mode="eval").body, ast.Call) else "is"
-        found, wanted = difference(str(outcome.get("shown")), repr(self.expected), SHOWN)
-        return f"{shown} {verb} {_shown(found)}, expected {_shown(wanted)}"
+        actual, expected = difference(str(outcome.get("shown")), repr(self.expected), SHOWN)
+        return f"{shown} {verb} {_shown(actual)}, expected {_shown(expected)}"
 
     def _error(self, shown: str, raised: str, outcome: Mapping[str, Any]) -> str:
         message = shortened(str(outcome.get("message") or ""), MESSAGE)
@@ -126,7 +126,7 @@ WAYS = "Python source, functions, paths of test files, or a list of these"
 
 
 def tests_of(criterion: QualityCriterion, tests: object) -> list[Test]:
-    """Return `tests` as a list, in which a text that is the name of a Python file is a path."""
+    """Normalise `tests` to a list, with the names of Python files as paths."""
     items: list[Any] = list(cast("list[Any]", tests)) if isinstance(tests, list | tuple) else [tests]
     if not items:
         raise invalid(criterion, f"tests is empty: give {WAYS}.")
@@ -139,7 +139,7 @@ def tests_of(criterion: QualityCriterion, tests: object) -> list[Test]:
 
 
 def is_test_file(test: object) -> bool:
-    """Return whether a test is the path of a file, rather than source."""
+    """Whether a test is the path of a file, rather than source."""
     return isinstance(test, Path) or (isinstance(test, str) and test.endswith(".py") and "\n" not in test)
 
 
@@ -147,8 +147,8 @@ def read_tests(criterion: QualityCriterion, tests: Iterable[Test]) -> list[Pytho
     """Read tests as the checks that they make; raises `ConfigError`.
 
     `assert f(3) == 6` becomes a call, so that its 6 stays outside the jail. Other statements that can fail
-    run inside; imports, assignments and definitions only prepare. What pytest would call is called:
-    functions `test_...()`, and methods of that name in classes `Test...` and `unittest.TestCase`.
+    run inside; imports, assignments and definitions only prepare. As with pytest, functions `test_...()` are
+    called, and methods of that name in classes `Test...` and `unittest.TestCase`.
     """
     checks: list[PythonCheck] = []
     for test in tests:
@@ -176,7 +176,7 @@ _STATEMENTS_THAT_CHECK = (
 
 
 def can_fail(statement: ast.stmt) -> bool:
-    """Return whether a statement is a test by itself, rather than a definition, or something for pytest."""
+    """Whether a statement is a test by itself, rather than a definition or a test that needs pytest."""
     if next(_only_for_pytest(ast.Module([statement], [])), None):
         return False
     return any(check.counts for check in _checks_of_statement(statement))
@@ -199,7 +199,7 @@ def _checks_of_statement(statement: ast.stmt) -> list[PythonCheck]:
 
 
 def _call_of(test: ast.expr) -> PythonCheck | None:
-    """Return the call in `<expression> == <literal>`, either way round; None for anything else."""
+    """The call in `<expression> == <literal>`, either way round; None for anything else."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
         return None
     for call, literal in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
@@ -211,15 +211,19 @@ def _call_of(test: ast.expr) -> PythonCheck | None:
 
 
 def _required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return the names of the parameters that have no default."""
-    given = function.args
-    positional = [*given.posonlyargs, *given.args]
-    named = [arg for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
-    return [arg.arg for arg in positional[: len(positional) - len(given.defaults)] + named]
+    """The names of the parameters that have no default."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    named = [
+        arg
+        for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
+    ]
+    return [arg.arg for arg in positional[: len(positional) - len(arguments.defaults)] + named]
 
 
 def _call_to(function: ast.FunctionDef | ast.AsyncFunctionDef, arguments: Sequence[str] = ()) -> PythonCheck:
-    """Call a test function; an async one in an event loop of its own."""
+    """Call a test function; an async function in its own event loop."""
     call = f"{function.name}({', '.join(arguments)})"
     if isinstance(function, ast.AsyncFunctionDef):
         return PythonCheck("exec", f"__import__('asyncio').run({call})", name=call)
@@ -246,7 +250,7 @@ def _tests_in(body: Iterable[ast.stmt]) -> list[ast.FunctionDef | ast.AsyncFunct
 
 
 def _is_test_class(definition: ast.ClassDef) -> bool:
-    """Return whether pytest would collect a class: by its name, or as a `unittest.TestCase`."""
+    """Whether pytest would collect a class: by its name, or as a `unittest.TestCase`."""
     return definition.name.startswith("Test") or any(base.endswith("TestCase") for base in _bases(definition))
 
 
@@ -258,7 +262,7 @@ _HOOKS = re.compile(r"(?:setup|teardown)_(?:module|function|class|method)|(?:set
 
 
 def _only_for_pytest(tree: ast.Module) -> Iterator[str]:
-    """Yield the functions and classes of tests that need more than to be called, such as fixtures."""
+    """Yield the functions and classes of tests that need more than a call, such as fixtures."""
     mentioned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     yield from (test.name for test in _tests_in(tree.body) if _required(test) and test.name not in mentioned)
     for node in ast.walk(tree):
@@ -274,7 +278,7 @@ def _only_for_pytest(tree: ast.Module) -> Iterator[str]:
 
 
 def _checks_of_function(criterion: QualityCriterion, function: FunctionType) -> list[PythonCheck]:
-    """Read a test function with what it uses; its parameters are names that the draft defines."""
+    """Read a test function with the names that it uses; its parameters are names that the draft defines."""
     definition = _definition(criterion, function)
     before = [
         PythonCheck("exec", source, counts=False) for source in _uses(criterion, function, definition, set())
@@ -289,7 +293,7 @@ def _checks_of_function(criterion: QualityCriterion, function: FunctionType) -> 
 def _definition(
     criterion: QualityCriterion, function: FunctionType
 ) -> ast.FunctionDef | ast.AsyncFunctionDef:
-    """Return the source of a function as a syntax tree, without annotations; raises `ConfigError`."""
+    """The source of a function as a syntax tree, without annotations; raises `ConfigError`."""
     name = function.__qualname__
     try:
         definition, *others = ast.parse(dedent(inspect.getsource(function))).body
@@ -318,9 +322,10 @@ def _uses(
     definition: ast.FunctionDef | ast.AsyncFunctionDef,
     seen: set[str],
 ) -> Iterator[str]:
-    """Yield the source of what a function uses from around it: imports, constants, other functions.
+    """Yield the source of the imports, constants and functions that a function uses.
 
-    A name that is defined nowhere is left to the draft. Raises `ConfigError` for what can't enter the jail.
+    Names that are defined nowhere are left to the draft. Raises `ConfigError` for values that can't enter the
+    jail.
     """
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     around = {**function.__globals__, **{name: _content(cell) for name, cell in cells}}
@@ -350,7 +355,7 @@ def _uses(
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it has no value yet
+    except ValueError:  # not assigned yet
         return _NOTHING
 
 
@@ -378,7 +383,7 @@ def _is_standard(module: str) -> bool:
 
 
 def read_file(criterion: QualityCriterion, path: Path) -> str:
-    """Return the text of a test file; raises `ConfigError` if there is none."""
+    """The text of a test file; raises `ConfigError` if there is none."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -386,7 +391,7 @@ def read_file(criterion: QualityCriterion, path: Path) -> str:
 
 
 def files_of_tests(criterion: QualityCriterion, paths: Iterable[Path], draft: str) -> dict[str, str]:
-    """Return test files and the modules in their folders that they import, by name.
+    """The sources, by file name, of test files and of the modules in their folders that they import.
 
     Raises `ConfigError` for a test file that does not import `draft`, the module of the draft: it would test
     something else.
@@ -402,41 +407,43 @@ def files_of_tests(criterion: QualityCriterion, paths: Iterable[Path], draft: st
                 f"the test file {str(path)!r} doesn't import {draft!r}, the module of the draft: name the "
                 "module that it tests as 'file', such as \"median.py\".",
             )
-        files |= _modules_beside(criterion, path, files[path.name], {draft})
+        files |= _neighbour_modules(criterion, path, files[path.name], {draft})
     return files
 
 
-def _modules_beside(criterion: QualityCriterion, path: Path, source: str, known: set[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for module in _imported(parse(criterion, source)) - known:
-        beside = path.with_name(f"{module}.py")
-        if beside.is_file():
-            known.add(module)
-            found[beside.name] = read_file(criterion, beside)
-            found |= _modules_beside(criterion, beside, found[beside.name], known)
-    return found
+def _neighbour_modules(
+    criterion: QualityCriterion, path: Path, source: str, seen: set[str]
+) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for module in _imported(parse(criterion, source)) - seen:
+        neighbour = path.with_name(f"{module}.py")
+        if neighbour.is_file():
+            seen.add(module)
+            files[neighbour.name] = read_file(criterion, neighbour)
+            files |= _neighbour_modules(criterion, neighbour, files[neighbour.name], seen)
+    return files
 
 
 def needs_pytest(criterion: QualityCriterion, source: str, files: Iterable[str], draft: str) -> bool:
-    """Return whether a test file needs pytest: for fixtures, or for what is not in the standard library."""
+    """Whether a test file needs pytest: for fixtures, or for imports outside the standard library."""
     tree = parse(criterion, source)
-    known = {draft, *(name.partition("/")[0].removesuffix(".py") for name in files)}
-    others = any(module not in known and not _is_standard(module) for module in _imported(tree))
+    local = {draft, *(name.partition("/")[0].removesuffix(".py") for name in files)}
+    others = any(module not in local and not _is_standard(module) for module in _imported(tree))
     return others or next(_only_for_pytest(tree), None) is not None
 
 
 def _imported(tree: ast.AST) -> set[str]:
-    """Return the top-level modules that are imported anywhere in a source."""
-    found: set[str] = set()
+    """The top-level modules that are imported anywhere in a source."""
+    modules: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            modules.add(node.module.partition(".")[0])
+    return modules
 
 
-# What is equal.
+# Comparison of values.
 
 RELATIVE = 1e-9
 ABSOLUTE = 1e-12
@@ -444,9 +451,9 @@ ABSOLUTE = 1e-12
 
 
 def agree(returned: Any, expected: Any) -> bool:
-    """Return whether the JSON that `plain` made in the jail stands for the value `expected`.
+    """Whether the JSON that `plain` made in the jail represents the value `expected`.
 
-    Equality is Python's, except that floats need only be close, and tuples equal lists.
+    Equality is Python's, except that floats only have to be close, and tuples equal lists.
     """
     try:
         return _equal(returned, plain(expected))
@@ -454,17 +461,17 @@ def agree(returned: Any, expected: Any) -> bool:
         return False
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        if isinstance(one, int) and isinstance(other, int):
-            return one == other
-        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    if isinstance(one, list) and isinstance(other, list):
-        items, others = cast("list[Any]", one), cast("list[Any]", other)
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        if isinstance(first, int) and isinstance(second, int):
+            return first == second
+        return math.isclose(first, second, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    if isinstance(first, list) and isinstance(second, list):
+        items, others = cast("list[Any]", first), cast("list[Any]", second)
         return len(items) == len(others) and all(map(_equal, items, others))
-    if isinstance(one, dict) and isinstance(other, dict):
-        fields, wanted = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
-        if fields.keys() != wanted.keys() or "__other__" in fields:
+    if isinstance(first, dict) and isinstance(second, dict):
+        fields, expected = cast("dict[str, Any]", first), cast("dict[str, Any]", second)
+        if fields.keys() != expected.keys() or "__other__" in fields:
             return False
-        return all(_equal(fields[key], wanted[key]) for key in wanted)
-    return bool(type(one) is type(other) and one == other)  # pyright: ignore[reportUnknownArgumentType] (a text or None)
+        return all(_equal(fields[key], expected[key]) for key in expected)
+    return bool(type(first) is type(second) and first == second)  # pyright: ignore[reportUnknownArgumentType] (a text or None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DRAFT, STEP = "<draft>", "redraft-step:"
-"""The name of the draft's file, and how a line on stderr begins that says which step comes now."""
+"""The name of the draft's file, and the prefix of a line on stderr that announces a step."""
 _LONG, _VALUE, _MESSAGE = 10_000, 100, 500  # characters of a value, of one in an assertion, of a message
 _VALUES = 5  # of variables and calls that a failed assertion names
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory, which differs from run to run
@@ -35,7 +35,7 @@ def run_steps(inputs: dict[str, Any]) -> dict[str, Any]:
     That namespace is the module `module`; with `folder`, modules can be imported from there, too. Returns
     `{"outcomes": [...]}`, one for each step: `{"value": ..., "shown": ...}` for an expression (`eval`) or a
     statement that went through (`exec`), else what `_raised` says of the error. Where the draft or the setup
-    itself raises, returns that alone, with `part`.
+    itself raises, returns only that outcome, with `part`.
 
     A failed assertion of the setup, the steps or the folder has a message that says which one it is, with its
     values.
@@ -69,7 +69,7 @@ def _take(how: str, source: str, names: dict[str, Any], file: str) -> dict[str, 
 
 
 _lines: dict[str, list[str]] = {}
-"""The source of what was compiled other than the draft, by the name of its file."""
+"""The source lines of all compiled code but the draft, by file name."""
 
 
 def _explaining(source: str, file: str, how: str = "exec") -> CodeType:
@@ -98,7 +98,7 @@ def _raised(error: BaseException, module: str) -> dict[str, Any]:
         if file == DRAFT:
             line = frame.tb_lineno
         elif file in _lines and frame.tb_lineno <= len(_lines[file]):
-            if statements or len(_lines[file]) > 1:  # a check of one line needs no saying
+            if statements or len(_lines[file]) > 1:  # a one-line check is already named
                 statements.append(_statement(_lines[file][frame.tb_lineno - 1].strip(), frame.tb_frame))
             else:
                 statements.append("")
@@ -106,17 +106,17 @@ def _raised(error: BaseException, module: str) -> dict[str, Any]:
     if isinstance(error, AssertionError) and file in _lines and statements:
         del statements[-1]  # the message says it
     message = error.msg if isinstance(error, SyntaxError) else _text(error)
-    found = {"raised": type(error).__name__, "message": _clip(message, _MESSAGE), "line": line}
+    outcome = {"raised": type(error).__name__, "message": _clip(message, _MESSAGE), "line": line}
     if inner := [statement for statement in statements if statement]:
-        found["at"] = ": ".join(dict.fromkeys((inner[0], inner[-1])))
+        outcome["at"] = ": ".join(dict.fromkeys((inner[0], inner[-1])))
     if isinstance(error, ImportError) and line is None and error.name != module:
-        found["missing"] = _clip(str(error.name), _VALUE)
-    return found
+        outcome["missing"] = _clip(str(error.name), _VALUE)
+    return outcome
 
 
 def _statement(line: str, frame: FrameType) -> str:
     try:
-        return f"{_clip(line, _VALUE)}{_known(ast.parse(line), frame, frozenset(), {})}"
+        return f"{_clip(line, _VALUE)}{_variables(ast.parse(line), frame, frozenset(), {})}"
     except SyntaxError:  # the head of a block
         return _clip(line, _VALUE)
 
@@ -144,13 +144,13 @@ def _repr_of_set(value: AbstractSet[Any]) -> str:
     return f"{{{items}}}" if items else "set()"
 
 
-def difference(one: str, other: str, limit: int) -> tuple[str, str]:
+def difference(first: str, second: str, limit: int) -> tuple[str, str]:
     """Clip two texts to `limit` characters around the place where they begin to differ."""
-    pairs = enumerate(zip(one, other, strict=False))
-    same = next((at for at, (mine, yours) in pairs if mine != yours), min(len(one), len(other)))
-    start = max(0, same - limit // 2) if max(len(one), len(other)) > limit else 0
+    pairs = enumerate(zip(first, second, strict=False))
+    same = next((at for at, (left, right) in pairs if left != right), min(len(first), len(second)))
+    start = max(0, same - limit // 2) if max(len(first), len(second)) > limit else 0
     dots = "..." if start else ""
-    return _clip(dots + one[start:], limit), _clip(dots + other[start:], limit)
+    return _clip(dots + first[start:], limit), _clip(dots + second[start:], limit)
 
 
 def _clip(text: str, limit: int) -> str:
@@ -163,11 +163,11 @@ _EXPLAIN, _LEFT, _RIGHT = "__explain__", "__left__", "__right__"
 
 
 class _ExplainAsserts(ast.NodeTransformer):
-    """Give each assert a message with its values, each of which is still evaluated once.
+    """Give each assert a message with its values; each value is still evaluated once.
 
     `assert f(g(n)) == 2, m` becomes `assert (__left__ := f((__0__ := g(n)))) == (__right__ := 2),
-    __explain__("f(g(n)) == 2", [__left__, __right__], {"g(n)": __0__}, m)`. What `and` joins, and the pairs
-    of `0 < n < 9`, become asserts of their own, so that the message is about the one that failed.
+    __explain__("f(g(n)) == 2", [__left__, __right__], {"g(n)": __0__}, m)`. The operands of `and`, and the
+    pairs of `0 < n < 9`, become separate asserts, so that the message is about the part that failed.
     """
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
@@ -182,41 +182,41 @@ def _joined(test: ast.expr) -> list[ast.expr]:
 
 
 def _parts(test: ast.expr) -> list[tuple[str, ast.expr, list[str], dict[str, str]]]:
-    """Return each part of a test: its source, how to evaluate it, and the names of its values and calls."""
+    """Each part of a test: its source, how to evaluate it, and the names of its values and calls."""
     calls = _InnerCalls()
     if not isinstance(test, ast.Compare):
         source = ast.unparse(test)
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            kept = ast.UnaryOp(test.op, _kept(_LEFT, calls.inside(test.operand)))
+            stored = ast.UnaryOp(test.op, _stored(_LEFT, calls.inside(test.operand)))
         else:
-            kept = _kept(_LEFT, calls.inside(test))
-        return [(source, kept, [_LEFT], calls.names)]
+            stored = _stored(_LEFT, calls.inside(test))
+        return [(source, stored, [_LEFT], calls.names)]
     pairs = list(zip((test.left, *test.comparators), test.ops, test.comparators, strict=False))
     sources = [ast.unparse(ast.Compare(left, [op], [right])) for left, op, right in pairs]
     parts: list[tuple[str, ast.expr, list[str], dict[str, str]]] = []
     left = calls.inside(test.left)
     for source, (_, op, right) in zip(sources, pairs, strict=True):
-        kept = ast.Compare(_kept(_LEFT, left), [op], [_kept(_RIGHT, calls.inside(right))])
-        parts.append((source, kept, [_LEFT, _RIGHT], dict(calls.names)))
+        stored = ast.Compare(_stored(_LEFT, left), [op], [_stored(_RIGHT, calls.inside(right))])
+        parts.append((source, stored, [_LEFT, _RIGHT], dict(calls.names)))
         left = ast.Name(_RIGHT, ast.Load())  # evaluated once, for the pair on either side of it
     return parts
 
 
 class _InnerCalls(ast.NodeTransformer):
-    """Keep what the calls inside an expression return, under `names`: source to name.
+    """Store the return values of the calls inside an expression, with `names` from source to name.
 
-    Only calls that are evaluated whenever the expression is, and not those of builtins.
+    Only calls that are always evaluated with the expression, and no calls of builtins.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
 
     def visit(self, node: ast.AST) -> Any:
-        """Leave out what may be evaluated several times, or not at all."""
+        """Skip nodes that may be evaluated several times, or not at all."""
         return node if isinstance(node, _NOT_ALWAYS_ONCE) else super().visit(node)
 
     def inside(self, side: ast.expr) -> ast.expr:
-        """Keep the calls inside a side of an assertion, whose own value is kept anyway."""
+        """Store the calls inside a side of an assertion; the value of the side itself is stored anyway."""
         if isinstance(side, ast.Await | ast.Call):
             self.generic_visit(side.value if isinstance(side, ast.Await) else side)
             return side
@@ -229,7 +229,7 @@ class _InnerCalls(ast.NodeTransformer):
         if is_builtin or source in self.names or len(self.names) == _VALUES:
             return node
         self.names[source] = f"__{len(self.names)}__"
-        return _kept(self.names[source], node)
+        return _stored(self.names[source], node)
 
     def visit_Await(self, node: ast.Await) -> ast.Await:
         self.generic_visit(node.value)
@@ -248,41 +248,41 @@ def _explained(
     called = ast.Dict(
         [ast.Constant(call) for call in calls], [ast.Name(name, ast.Load()) for name in calls.values()]
     )
-    given: list[ast.expr] = [ast.Constant(source), listed, called, node.msg or ast.Constant("")]
-    return ast.Assert(test, ast.Call(ast.Name(_EXPLAIN, ast.Load()), given, []))
+    arguments: list[ast.expr] = [ast.Constant(source), listed, called, node.msg or ast.Constant("")]
+    return ast.Assert(test, ast.Call(ast.Name(_EXPLAIN, ast.Load()), arguments, []))
 
 
-def _kept(name: str, value: ast.expr) -> ast.expr:
+def _stored(name: str, value: ast.expr) -> ast.expr:
     return ast.NamedExpr(ast.Name(name, ast.Store()), value)
 
 
 def _explain(source: str, values: list[Any], calls: dict[str, Any], message: Any) -> str:
-    """Say what a failed assertion compared and what came of it, with the variables and calls in it."""
+    """Explain a failed assertion: the values it compared, and the variables and calls in it."""
     test = ast.parse(source, mode="eval").body
     results = [(test, values[0])]
-    sides, found = results, ""
+    sides, actual = results, ""
     if isinstance(test, ast.Compare):
         results = list(zip((test.left, test.comparators[0]), values, strict=True))
         if _is_literal(test.left):
             results.reverse()
         if isinstance(test.ops[0], ast.Eq | ast.Is):
             sides = results[:1]
-            one, other = (_shown(value, _LONG) for _, value in results)
-            found, wanted = difference(one, other, _VALUE)
+            first, second = (_shown(value, _LONG) for _, value in results)
+            actual, expected = difference(first, second, _VALUE)
         else:
-            sides, wanted = [side for side in results if not _is_literal(side[0])], None
+            sides, expected = [side for side in results if not _is_literal(side[0])], None
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        sides, wanted = [(test.operand, values[0])], "False" if values[0] is True else "something false"
+        sides, expected = [(test.operand, values[0])], "False" if values[0] is True else "something false"
     else:
-        wanted = "True" if values[0] is False else "something true"
-    text = ", ".join(_result(side, found or _shown(value, _VALUE)) for side, value in sides)
-    text = f"{_clip(source, _VALUE)} is false: {text}" if wanted is None else f"{text}, expected {wanted}"
+        expected = "True" if values[0] is False else "something true"
+    text = ", ".join(_result(side, actual or _shown(value, _VALUE)) for side, value in sides)
+    text = f"{_clip(source, _VALUE)} is false: {text}" if expected is None else f"{text}, expected {expected}"
     names = _names_in(test)
-    shown = {side.id for side, _ in sides if isinstance(side, ast.Name)}
-    shown |= {side.id for side, _ in results if isinstance(side, ast.Name) and names.count(side.id) == 1}
+    seen = {side.id for side, _ in sides if isinstance(side, ast.Name)}
+    seen |= {side.id for side, _ in results if isinstance(side, ast.Name) and names.count(side.id) == 1}
     caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (where the assert is)
-    said = "" if isinstance(message, str) and not message else f"; {_text(message)}"
-    return f"{text}{_known(test, caller, shown, calls)}{said}"
+    suffix = "" if isinstance(message, str) and not message else f"; {_text(message)}"
+    return f"{text}{_variables(test, caller, seen, calls)}{suffix}"
 
 
 def _result(side: ast.expr, shown: str) -> str:
@@ -290,17 +290,17 @@ def _result(side: ast.expr, shown: str) -> str:
     return f"{_clip(ast.unparse(side), _VALUE)} {verb} {shown}"
 
 
-def _known(node: ast.AST, frame: FrameType, shown: AbstractSet[str], calls: Mapping[str, Any]) -> str:
-    """Return the variables in a piece of source, other than those already `shown`, and its calls."""
+def _variables(node: ast.AST, frame: FrameType, seen: AbstractSet[str], calls: Mapping[str, Any]) -> str:
+    """The variables in a piece of source that are not in `seen` yet, and its calls."""
     scope = {**frame.f_globals, **frame.f_locals}
-    names = [name for name in _names_in(node) if name in scope and name not in shown]
-    known = {
+    names = [name for name in _names_in(node) if name in scope and name not in seen]
+    variables = {
         name: value
         for name in names
         if not callable(value := scope[name]) and not isinstance(value, ModuleType)
     }
-    known |= {_clip(call, _VALUE): value for call, value in calls.items()}
-    listed = [f"{name} = {_shown(value, _VALUE)}" for name, value in list(known.items())[:_VALUES]]
+    variables |= {_clip(call, _VALUE): value for call, value in calls.items()}
+    listed = [f"{name} = {_shown(value, _VALUE)}" for name, value in list(variables.items())[:_VALUES]]
     return f" (with {', '.join(listed)})" if listed else ""
 
 
@@ -320,9 +320,9 @@ def _is_literal(side: ast.expr) -> bool:
 def plain(value: Any) -> Any:
     """Make JSON of a value, so that equal values are equal JSON.
 
-    Tuples become lists. What JSON does not know is an object with one key that says what it was: sets
-    (sorted), bytes, complex and very large numbers, floats that are not finite, dicts whose keys are not
-    all texts. Anything else is `{"__other__": its repr}`, which equals nothing.
+    Tuples become lists. Values without a JSON form become an object with one key that names their type:
+    sets (sorted), bytes, complex and very large numbers, floats that are not finite, dicts with keys that are
+    not text. Anything else is `{"__other__": its repr}`, which equals nothing.
     """
     try:
         return _plain(value)
