@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Kind = Literal["tool", "file", "command"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 COMMAND_OPTIONS = ("file", "files", "readable", "timeout", "output_limit", "raw")
-"""Options for evidence from commands; they mean what they mean for the evaluator `command`."""
+"""Options for evidence from commands, as for the evaluator `command`."""
 MOST_SOURCES = 20
 """Sources of evidence for one criterion."""
 MOST = 12_000
@@ -44,17 +44,17 @@ MOST = 12_000
 MOST_EACH = 4_000
 """Characters of one piece of evidence."""
 LEAST_EACH = 400
-"""A piece that would be cut to fewer characters than this is left out."""
+"""The fewest characters of a piece of evidence; a shorter one would be left out."""
 MOST_FOR_TOOLS = MOST // 2
-"""Characters that the results of tools may have however much room other evidence takes."""
+"""Characters reserved for the results of tools."""
 MOST_NAMED = 10
-"""Tools that are named when their results are left out."""
+"""How many tools to name when results are left out."""
 FRAME = 100
-"""Characters that the lines around a piece take, which count, too."""
+"""Characters of the lines around a piece, which count, too."""
 MOST_ARGUMENTS = 300
 """Characters of the arguments of one call."""
 MOST_BYTES = 256 * 1024
-"""Bytes that are read of a file."""
+"""Bytes to read of a file."""
 
 INTRO = (
     "Evidence follows. The program gathered it, not the author of the output. Where the output contradicts "
@@ -64,7 +64,7 @@ INTRO = (
 )
 
 
-# What tools returned.
+# Results of tools.
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class ToolResult:
     arguments: str
     text: str
     ending: Literal["returned", "failed", "refused"] = "returned"
-    """How the call ended; one that is refused, such as for its arguments, gives no evidence."""
+    """How the call ended; a refused call, for example with invalid arguments, gives no evidence."""
 
 
 def tool_results(conversation: Conversation | None) -> tuple[ToolResult, ...]:
-    """Return what tools returned in a conversation, oldest first; of equal results only the last.
+    """The results of tools in a conversation, oldest first; only the last of equal results.
 
-    Reads the messages of Pydantic AI, the OpenAI Agents SDK and LangChain, and those of the chat APIs of
-    OpenAI and Anthropic. What hands in the final answer is not a tool.
+    Reads the messages of Pydantic AI, the OpenAI Agents SDK, LangChain, and the chat APIs of OpenAI and
+    Anthropic. A call that hands in the final answer does not count.
     """
     if conversation is None:
         return ()
@@ -98,20 +98,20 @@ def tool_results(conversation: Conversation | None) -> tuple[ToolResult, ...]:
             text = _text_of(content)
             if not _hands_in_answer(name, text):
                 result = ToolResult(name, arguments, text, _ending(part))
-                results.pop(result, None)  # so that the last of equal ones keeps its place
+                results.pop(result, None)  # so that the last of equal results keeps its place
                 results[result] = None
     return tuple(results)
 
 
-def have_same_results(one: Conversation | None, other: Conversation | None) -> bool:
-    """Return whether tools returned the same in two conversations."""
-    return one is other or tool_results(one) == tool_results(other)
+def have_same_results(first: Conversation | None, second: Conversation | None) -> bool:
+    """Whether tools returned the same results in two conversations."""
+    return first is second or tool_results(first) == tool_results(second)
 
 
 _NOTHING: Any = object()
 _CALLS = ("tool-call", "tool_use", "_call", "function")
 _RETURNS = ("tool-return", "tool_result", "_call_output")
-"""How the types of parts end that call a tool, and that have its result."""
+"""Suffixes of the types of parts: calls of tools, and their results."""
 
 
 def _parts(message: Any) -> Iterator[dict[str, Any]]:
@@ -121,7 +121,7 @@ def _parts(message: Any) -> Iterator[dict[str, Any]]:
     fields = dict(cast("Mapping[str, Any]", message))
     if fields.get("type") in ("ai", "tool", "human", "system") and isinstance(fields.get("data"), Mapping):
         fields = {"role": fields["type"], **fields["data"]}  # LangChain's
-    # What a tool returned is a leaf, or it could contain a result in the name of another tool.
+    # The result of a tool is not searched: it could contain a result in the name of another tool.
     for name in ("parts", "content", "tool_calls") if fields.get("role") != "tool" else ():
         listing = fields.get(name)
         for part in cast("list[Any]", listing) if isinstance(listing, list) else ():
@@ -132,20 +132,20 @@ def _parts(message: Any) -> Iterator[dict[str, Any]]:
 
 
 def _call(part: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the tool and the arguments of a call; None for other parts."""
+    """The tool and the arguments of a call; None for other parts."""
     if not _type_of(part).endswith(_CALLS):
         return None
     inner = part.get("function")
     fields = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else part
     name = fields.get("tool_name") or fields.get("name")
-    given = next((fields[key] for key in ("args", "arguments", "input") if fields.get(key)), "")
-    return (str(name), as_text(given, indent=None)) if name else None
+    arguments = next((fields[key] for key in ("args", "arguments", "input") if fields.get(key)), "")
+    return (str(name), as_text(arguments, indent=None)) if name else None
 
 
 def _returned(part: Mapping[str, Any]) -> Any:
-    """Return the content of a tool's result; `_NOTHING` for other parts."""
+    """The content of a tool's result; `_NOTHING` for other parts."""
     kind = _type_of(part)
-    if kind == "mcp_call":  # a call by the provider, which has its result in it
+    if kind == "mcp_call":  # a call by the provider, which includes its result
         return part["output"] if part.get("output") is not None else _NOTHING
     is_result = kind.endswith(_RETURNS) or part.get("role") == "tool"
     if is_result or (kind == "retry-prompt" and part.get("tool_name")):
@@ -166,7 +166,7 @@ def _type_of(part: Mapping[str, Any]) -> str:
 
 
 def _text_of(content: Any) -> str:
-    """Return the content of a result as text, with its images and files as notes."""
+    """The content of a result as text, with its images and files as notes."""
     if isinstance(content, list):
         blocks = cast("list[Any]", content)
         if any(map(_is_block, blocks)):
@@ -196,13 +196,13 @@ def _is_binary(block: Mapping[str, Any]) -> bool:
 
 
 def _hands_in_answer(tool: str, text: str) -> bool:
-    """Return whether a result is Pydantic AI's note on a final answer, or on a call that was not made."""
+    """Whether a result is Pydantic AI's note on a final answer, or on a call that it did not make."""
     return tool.startswith("final_result") or text.startswith(
         ("Final result processed", "Output tool not used", "Tool not executed")
     )
 
 
-# What a criterion asks for.
+# The sources that a criterion names.
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,49 +214,51 @@ class EvidenceSource:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __str__(self) -> str:
-        """Return it as a criterion names it."""
+        """The source in the form in which a criterion names it."""
         return f"{self.kind}:{self.name}"
 
     @property
     def key(self) -> str:
-        """A name for the step that gathers it."""
+        """The name of the step that gathers it."""
         return sha256(repr((str(self), sorted(self.options.items()))).encode()).hexdigest()[:16]
 
 
 def evidence_of(criterion: QualityCriterion) -> tuple[str, ...]:
-    """Return the evidence that a criterion names, as it names it."""
+    """The evidence that a criterion names, in its own words."""
     return tuple(map(str, sources_of(criterion)))
 
 
 def sources_of(criterion: QualityCriterion) -> tuple[EvidenceSource, ...]:
-    """Return the evidence that a criterion for a judge names; raises `ConfigError` for what can't work."""
+    """The evidence that a criterion for a judge names; raises `ConfigError` for invalid options."""
     config = criterion.evaluator_config
     check_keys(criterion, "evidence", *(("folder", *COMMAND_OPTIONS) if "evidence" in config else ()))
     if not config:
         return ()
-    given: Any = config.get("evidence")
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+    names: Any = config.get("evidence")
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         example = '["tool:search", "file:report.md", "command:pytest -q"]'
-        raise invalid(criterion, f"evidence must be a list such as {example}, got {given!r}.")
-    if len(given := cast("Sequence[Any]", given)) > MOST_SOURCES:
-        raise invalid(criterion, f"evidence may name at most {MOST_SOURCES} things, got {len(given)}.")
-    sources = tuple([_source(criterion, one) for one in given])
+        raise invalid(criterion, f"evidence must be a list such as {example}, got {names!r}.")
+    if len(names := cast("Sequence[Any]", names)) > MOST_SOURCES:
+        raise invalid(criterion, f"evidence may name at most {MOST_SOURCES} things, got {len(names)}.")
+    sources = tuple([_source(criterion, name) for name in names])
     kinds = {source.kind for source in sources}
     for key in config:
-        needed = "command" if key in COMMAND_OPTIONS else "file" if key == "folder" else None
-        if needed and needed not in kinds:
-            raise invalid(criterion, f"{key!r} works only with evidence from a {needed} ('{needed}:...').")
+        kind_needed = "command" if key in COMMAND_OPTIONS else "file" if key == "folder" else None
+        if kind_needed and kind_needed not in kinds:
+            raise invalid(
+                criterion, f"{key!r} works only with evidence from a {kind_needed} ('{kind_needed}:...')."
+            )
     return tuple({source.key: source for source in sources}.values())
 
 
-def _source(criterion: QualityCriterion, given: Any) -> EvidenceSource:
-    kind, _, name = given.partition(":") if isinstance(given, str) else ("", "", "")
+def _source(criterion: QualityCriterion, text: Any) -> EvidenceSource:
+    kind, _, name = text.partition(":") if isinstance(text, str) else ("", "", "")
     kind, name = kind.strip(), name.strip()
     if kind not in KINDS:
-        forms = listed([f"'{one}:...'" for one in KINDS])
-        raise invalid(criterion, f"evidence must be one of {forms}, got {given!r}.")
+        forms = listed([f"'{kind_name}:...'" for kind_name in KINDS])
+        raise invalid(criterion, f"evidence must be one of {forms}, got {text!r}.")
     if not name or "\0" in name:
-        raise invalid(criterion, f"evidence: {given!r} does not say which {kind}.")
+        raise invalid(criterion, f"evidence: {text!r} does not say which {kind}.")
     config = criterion.evaluator_config
     if kind == "tool":
         return EvidenceSource("tool", name)
@@ -266,15 +268,15 @@ def _source(criterion: QualityCriterion, given: Any) -> EvidenceSource:
             raise invalid(criterion, f"folder must be a path, got {folder!r}.")
         if not stays_inside(name):
             raise invalid(
-                criterion, f"evidence: the path in {given!r} must be relative and stay inside its folder."
+                criterion, f"evidence: the path in {text!r} must be relative and stay inside its folder."
             )
         return EvidenceSource("file", name, {"folder": str(folder)})
     try:
         words = shlex.split(name)
     except ValueError as error:
-        raise invalid(criterion, f"evidence: the command in {given!r} can't be read: {error}.") from error
+        raise invalid(criterion, f"evidence: the command in {text!r} can't be read: {error}.") from error
     if not words or not words[0]:
-        raise invalid(criterion, f"evidence: {given!r} does not say which command.")
+        raise invalid(criterion, f"evidence: {text!r} does not say which command.")
     options = {key: config[key] for key in COMMAND_OPTIONS if key in config}
     from redraft.evaluate.command import observer  # noqa: PLC0415 (few criteria have commands)
 
@@ -292,34 +294,34 @@ def check_tools(criteria: Sequence[QualityCriterion], tools: Sequence[str]) -> N
 
 
 def in_folder(criteria: Sequence[QualityCriterion], folder: Path) -> tuple[QualityCriterion, ...]:
-    """Return criteria whose files of evidence are in `folder`, or in a folder of theirs relative to it."""
+    """Resolve the folders of criteria's evidence files relative to `folder`."""
     return tuple(
         replace(
-            one,
+            criterion,
             evaluator_config={
-                **one.evaluator_config,
-                "folder": str(folder / one.evaluator_config.get("folder", ".")),
+                **criterion.evaluator_config,
+                "folder": str(folder / criterion.evaluator_config.get("folder", ".")),
             },
         )
-        if one.evaluator == "llm" and any(source.kind == "file" for source in sources_of(one))
-        else one
-        for one in criteria
+        if criterion.evaluator == "llm" and any(source.kind == "file" for source in sources_of(criterion))
+        else criterion
+        for criterion in criteria
     )
 
 
-# What a judge is shown.
+# The evidence for a judge.
 
 
 @dataclass(frozen=True, slots=True)
 class Exhibits:
-    """The evidence that one judge is shown."""
+    """The evidence for a judge."""
 
     text: str = ""
-    """The part of its prompt; empty without evidence."""
+    """The part of the judge's prompt; empty without evidence."""
     pieces: tuple[str, ...] = ()
-    """The texts in it that are not the program's own: a verdict in one of them is not the judge's."""
+    """The untrusted texts in the prompt: a verdict in such a text is not the judge's."""
     missing: Mapping[str, Issue] = field(default_factory=dict[str, Issue])
-    """Why criteria, by their names, can't be judged for lack of evidence."""
+    """Why criteria can't be judged for lack of evidence, by their names."""
 
 
 NO_EXHIBITS = Exhibits()
@@ -333,11 +335,13 @@ class _Piece:
 
 
 class EvidenceGatherer:
-    """Gather what the criteria of a panel ask their judges to see, and what the tools of a run returned."""
+    """Gather the evidence that the criteria of a panel name, and the results of the run's tools."""
 
     def __init__(self, criteria: Sequence[QualityCriterion], run_command: CommandRunner | None) -> None:
-        self._criteria = {one.name: one for one in criteria}
-        self._sources = {one.name: found for one in criteria if (found := sources_of(one))}
+        self._criteria = {criterion.name: criterion for criterion in criteria}
+        self._sources = {
+            criterion.name: sources for criterion in criteria if (sources := sources_of(criterion))
+        }
         self._run_command = run_command
 
     @property
@@ -346,11 +350,11 @@ class EvidenceGatherer:
         return bool(self._sources)
 
     async def gather(self, criteria: Sequence[QualityCriterion], output: Output, run: RunContext) -> Exhibits:
-        """Return the evidence for a judge of these criteria; evidence of other criteria is not in it."""
+        """The evidence for a judge of these criteria, without the evidence of other criteria."""
         if run.conversation is None and not self._sources:
             return NO_EXHIBITS
         results = tool_results(run.conversation)
-        found: dict[str, tuple[str, str]] = {}
+        recorded: dict[str, tuple[str, str]] = {}
         pieces: dict[str, _Piece] = {}
         named: set[str] = set()
         missing: dict[str, Issue] = {}
@@ -360,9 +364,9 @@ class EvidenceGatherer:
                     text, problem = "", _problem_of_tool(source.name, results, run.conversation)
                     named.add(source.name)
                 else:
-                    if source.key not in found:
-                        found[source.key] = await self._recorded(criterion, source, output)
-                    text, problem = found[source.key]
+                    if source.key not in recorded:
+                        recorded[source.key] = await self._recorded(criterion, source, output)
+                    text, problem = recorded[source.key]
                 if problem:
                     why = f"{NOT_JUDGED}the evidence {str(source)!r} could not be had: {problem}"
                     missing.setdefault(criterion.name, Issue(why, criterion.name))
@@ -373,11 +377,11 @@ class EvidenceGatherer:
     async def _recorded(
         self, criterion: QualityCriterion, source: EvidenceSource, output: Output
     ) -> tuple[str, str]:
-        """Return the text of a file or a command, and why there is none; a resumed run finds both again."""
+        """The text of a file or a command, and why there is none; recorded for a resumed run."""
         context = step_context.get()
 
         async def effect() -> list[str]:
-            return [*await self._found(criterion, source, output)]
+            return [*await self._read(criterion, source, output)]
 
         work = context.step(f"evidence {source.key}", list[str], effect)
         try:
@@ -390,7 +394,7 @@ class EvidenceGatherer:
             return "", str(error)
         return text, problem
 
-    async def _found(
+    async def _read(
         self, criterion: QualityCriterion, source: EvidenceSource, output: Output
     ) -> tuple[str, str]:
         if source.kind == "file":
@@ -428,30 +432,30 @@ def _exhibits(
     output: str,
     missing: Mapping[str, Issue],
 ) -> Exhibits:
-    """Return evidence within its bounds: what is left out of it is said."""
+    """Fit the evidence into its bounds, and say what is left out."""
     each = min(MOST_EACH, MOST // max(1, len(pieces)))
-    shown = [_Piece(one.label, _clean(one.text, each)) for one in pieces]
-    room = max(MOST_FOR_TOOLS, MOST - sum(len(one.text) + FRAME for one in shown))
+    exhibits = [_Piece(piece.label, _clean(piece.text, each)) for piece in pieces]
+    room = max(MOST_FOR_TOOLS, MOST - sum(len(piece.text) + FRAME for piece in exhibits))
     by_tools, left_out = _fitting(results, named, output, room)
-    shown += by_tools
-    if not shown:
+    exhibits += by_tools
+    if not exhibits:
         return Exhibits(missing=missing)
-    parts = [INTRO, *(framed(one.text, one.label)[1] for one in shown)]
+    parts = [INTRO, *(framed(piece.text, piece.label)[1] for piece in exhibits)]
     if left_out:
         tools = [f"{_name(tool)} {count}" for tool, count in Counter(left_out).most_common(MOST_NAMED)]
         parts.append(f"Results left out for lack of room: {len(left_out)} ({', '.join(tools)}).")
-    return Exhibits("\n\n".join(parts), tuple([one.text for one in shown]), missing)
+    return Exhibits("\n\n".join(parts), tuple([piece.text for piece in exhibits]), missing)
 
 
 def _fitting(
     results: Sequence[ToolResult], named: set[str], output: str, room: int
 ) -> tuple[list[_Piece], list[str]]:
-    """Return the results that fit, in the order in which they came, and the tools of those that don't.
+    """The results that fit, in their original order, and the tools of the results that don't.
 
-    The tools that criteria name come first, then the newest result, then those that share most words with
-    the output, and of equal ones the newest.
+    Results of tools that criteria name come first, then the newest result, then the results that share most
+    words with the output; ties go to the newest.
     """
-    texts = [_result_text(one) for one in results]
+    texts = [_result_text(result) for result in results]
     ranks = list(reversed(range(len(results))))
     if sum(len(text) + FRAME for text in texts) > room:
         words = words_in(output[:MOST])
@@ -467,7 +471,7 @@ def _fitting(
             text = without_middle(text, room - FRAME)
         chosen[at], room = text, room - len(text) - FRAME
     pieces = [_Piece(f"tool result {at + 1}", chosen[at]) for at in sorted(chosen)]
-    return pieces, [one.tool for at, one in enumerate(results) if at not in chosen]
+    return pieces, [result.tool for at, result in enumerate(results) if at not in chosen]
 
 
 def _result_text(result: ToolResult) -> str:
@@ -483,16 +487,16 @@ _FENCE = re.compile(r"([<>])\1{7,}")
 
 
 def _clean(text: str, most: int) -> str:
-    """Return at most about `most` characters of a text, without invisible characters and fences."""
+    """At most about `most` characters of a text, without invisible characters and fences."""
     text = without_middle(text.strip(), most)
-    return _FENCE.sub(lambda found: found[0][:3], without_invisible(well_formed(text)))
+    return _FENCE.sub(lambda match: match[0][:3], without_invisible(well_formed(text)))
 
 
 # Files.
 
 
 def read_inside(folder: Path, name: str) -> tuple[str, str]:
-    """Return the beginning of a text file in a folder, and why there is none ("" if there is).
+    """The beginning of a text file in a folder, and why there is none ("" if there is).
 
     Follows no link below the folder, and opens nothing but a regular file.
     """
@@ -511,7 +515,7 @@ def read_inside(folder: Path, name: str) -> tuple[str, str]:
             return "", "it is not a regular file"
         with open(path, "rb", opener=lambda place, _: os.open(place, flags)) as file:
             status = os.fstat(file.fileno())
-            # A link may have been put in the way between the look at a folder and the opening.
+            # A link may have replaced the file or a folder between the check and the opening.
             place = Path(os.path.realpath(path))
             if not stat.S_ISREG(status.st_mode) or place != path or not place.is_relative_to(root):
                 return "", "it is not a regular file inside its folder"

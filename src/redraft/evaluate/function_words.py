@@ -1,4 +1,4 @@
-"""Functions as people write them: the messages of a check, as far as its source says them."""
+"""Functions in words: the messages of a check that can be read from its source."""
 
 from __future__ import annotations
 
@@ -22,50 +22,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionMessage:
-    """A message that a check function may return: its fixed words, and None for each value of the output.
-
-    Fixed words, such as "Use at most five words.", hold no data of a run; so do constants.
-    """
+    """A message that a check function may return."""
 
     parts: tuple[str | None, ...]
+    """Fixed words, and None for each value of the output.
+
+    Fixed words, such as "Use at most five words.", and constants contain no data of a run.
+    """
 
     @property
     def asked(self) -> str:
-        """Return what it asks for: its words before the clause with the first value, if there are several."""
+        """The requirement in the message: the words before the clause with the first value."""
         first = self.parts[0] or ""
         if self.parts != (first,):
             ends = list(_CLAUSE_END.finditer(first))
             first = first[: ends[-1].start()] if ends else ""
-        # A part that begins with a comma or a full stop goes on with a value: ". There is: a, b".
+        # A first part that begins with punctuation continues a value: ". There is: a, b".
         if " " not in first.strip() or _CONTINUES.match(first):
             return ""
         return f"Avoid this: {first}" if _COMPLAINT.search(first) else first
 
     def is_said_by(self, issue: Issue) -> bool:
-        """Return whether an issue has this message."""
+        """Whether an issue has this message."""
         words = "".join(".*" if part is None else re.escape(part) for part in self.parts)
         return re.fullmatch(words, issue.message, re.DOTALL) is not None
 
 
 _CONTINUES = re.compile(r"\s*[.,;:)\]}!?]|\s*(?:and|but|or)\b")
 _CLAUSE_END = re.compile(r"[;.!?]\s|, (?=but |not |got )")
-"""Between what a message asks for and what it says of an output: `Use at most 2 links; there are ...`."""
+"""Between the requirement and the statement about an output: `Use at most 2 links; there are ...`."""
 _COMPLAINT = re.compile(
     r"^(?:there (?:is|are|was|were)\b|too |missing |not |found )|\b(?:is|are|has|have|was|were|does|do|did)"
     r"(?: not\b|n't\b| no\b| too\b| missing\b| empty\b| invalid\b| wrong\b)|\b(?:lacks?|missing)\W*$",
     re.IGNORECASE,
 )
-"""In a message that says what is wrong rather than what to do."""
+"""Marks a message that says what is wrong rather than what to do."""
 
 
 RESULT = "result"
-"""The name that an evaluator's code may give its verdict, rather than to return it."""
+"""The variable to which an evaluator's code may assign its verdict instead of returning it."""
 
 
 def messages_of(function: Callable[..., Any]) -> tuple[FunctionMessage, ...]:
-    """Return the texts that a check function may return as its reason, each once, in their order."""
+    """The messages that a check function may return, in source order, without duplicates."""
     if not isinstance(function, FunctionType | MethodType | partial):
-        return ()  # an object of the user's, which need not be hashable
+        return ()  # other callables need not be hashable
     return _read_messages(cast("Callable[..., Any]", function))
 
 
@@ -98,10 +99,10 @@ _Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda"
 
 
 def _source_of(function: Callable[..., Any]) -> tuple[_Function | None, dict[str, object]]:
-    """Return the syntax tree of a function, None if there is none, and the constants that it can see."""
-    given: dict[str, object] = {}
+    """The syntax tree of a function (None without source), and the constants in its scope."""
+    arguments: dict[str, object] = {}
     while isinstance(function, partial):
-        given = {**function.keywords, **given}
+        arguments = {**function.keywords, **arguments}
         function = cast("Callable[..., Any]", function.func)
     if not isinstance(function, FunctionType | MethodType):
         return None, {}
@@ -113,22 +114,22 @@ def _source_of(function: Callable[..., Any]) -> tuple[_Function | None, dict[str
         node
         for node in _functions_in("".join(linecache.getlines(code.co_filename)))
         if getattr(node, "name", "<lambda>") == code.co_name
-        and code.co_firstlineno == min(one.lineno for one in (node, *getattr(node, "decorator_list", ())))
+        and code.co_firstlineno == min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
     ]
-    if len(nodes) != 1:  # typed at a prompt, or one of several on a line
+    if len(nodes) != 1:  # entered at a prompt, or several functions on the same line
         return None, {}
     parameters = inspect.signature(function).parameters.values()
     seen = inspect.getclosurevars(function)
     constants = {
-        **{name: one for name, one in seen.globals.items() if name not in code.co_varnames},
+        **{name: value for name, value in seen.globals.items() if name not in code.co_varnames},
         **seen.nonlocals,
-        **{one.name: one.default for one in parameters},
-        **given,
+        **{parameter.name: parameter.default for parameter in parameters},
+        **arguments,
     }
     return nodes[0], {
-        name: one
-        for name, one in constants.items()
-        if isinstance(one, str | int | float) and not isinstance(one, bool)
+        name: value
+        for name, value in constants.items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
     }
 
 
@@ -146,7 +147,7 @@ REASONS = frozenset(("message", "reason", "errors", "issues", "suggestions"))
 
 
 class _ReasonReader:
-    """Finds the texts that a check function gives as reasons: no other text in it is a message."""
+    """Finds the texts that a check function gives as reasons; its other texts are not messages."""
 
     def __init__(self, function: _Function) -> None:
         is_lambda = isinstance(function, ast.Lambda)
@@ -159,13 +160,13 @@ class _ReasonReader:
         self._failures = [node for node in inside if isinstance(node, ast.Raise | ast.Assert)]
         self._values = _values_in(inside)
         self.compared = {
-            one.id
+            side.id
             for node in inside
             if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops)
-            for one in (node.left, *node.comparators)
-            if isinstance(one, ast.Name) and not any(map(self._is_count, (node.left, *node.comparators)))
+            for side in (node.left, *node.comparators)
+            if isinstance(side, ast.Name) and not any(map(self._is_count, (node.left, *node.comparators)))
         }
-        """Names that something else than a count has to equal: maybe the expected value of a test."""
+        """Names that are compared with anything but a count: they may hold the expected value of a test."""
         self.assigned = {
             node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
@@ -177,13 +178,13 @@ class _ReasonReader:
             case ast.Name(id=name):
                 values = self._values.get(name, [])
                 return bool(values) and all(
-                    isinstance(one, ast.Call) and self._is_count(one) for one in values
+                    isinstance(value, ast.Call) and self._is_count(value) for value in values
                 )
             case _:
                 return False
 
     def reasons(self, result: str = "") -> Iterator[ast.expr]:
-        """Yield the strings and f-strings in places where a message is expected.
+        """Yield the strings and f-strings where a message is expected.
 
         `result` names the variable that holds the verdict in code that need not return it.
         """
@@ -234,10 +235,10 @@ class _ReasonReader:
         seen: frozenset[str],
         read: Callable[[ast.expr, frozenset[str]], Iterator[ast.expr]],
     ) -> Iterator[ast.expr]:
-        """Read the expressions of which a value is one."""
+        """Read the expressions that a value may come from."""
         match node:
-            case ast.IfExp(body=one, orelse=other):
-                parts = [one, other]
+            case ast.IfExp(body=first, orelse=second):
+                parts = [first, second]
             case ast.BoolOp(values=parts):
                 pass
             case ast.NamedExpr(value=part):
@@ -251,7 +252,7 @@ class _ReasonReader:
 
 
 def _values_in(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
-    """Return the values that are assigned, added or appended to each name."""
+    """The values that are assigned, added or appended to each name."""
     values: dict[str, list[ast.expr]] = {}
     for node in nodes:
         match node:
@@ -268,7 +269,7 @@ def _values_in(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
 
 
 def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk a tree without the functions inside it."""
+    """Walk a tree without its nested functions and classes."""
     pending = deque([node])
     while pending:
         node = pending.popleft()
@@ -281,7 +282,7 @@ def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _message(text: ast.expr, constants: Mapping[str, object]) -> FunctionMessage:
-    """Read a string or an f-string, in which the values of `constants` are known."""
+    """Read a string or an f-string, with `constants` filled in."""
     parts: list[str | None] = [""]
     for node in text.values if isinstance(text, ast.JoinedStr) else [text]:
         part = _fixed(node, constants)
@@ -293,7 +294,7 @@ def _message(text: ast.expr, constants: Mapping[str, object]) -> FunctionMessage
 
 
 def _fixed(node: ast.expr, constants: Mapping[str, object]) -> str | None:
-    """Return what a part of an f-string says always, or None if that depends on the output."""
+    """The fixed text of a part of an f-string; None if it depends on the output."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name) and not node.format_spec:

@@ -1,4 +1,4 @@
-"""Patterns as people write them: what a regular expression asks for, in words."""
+"""Regular expressions in words: what a text must have to match."""
 
 # Models read `YYYY-MM-DD`, "an e-mail address" or "a capital letter followed by two digits" better than an
 # expression, and copy an example into their answers. So no phrase holds a text that would pass the pattern,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 MOST_PIECES = 5
 """A pattern with more pieces is quoted: small models read an expression better than a long description."""
 MOST_OPTIONS = 12
-"""Of more fixed texts, none are listed."""
+"""The most fixed texts to list."""
 MOST_DIGITS = 14
-"""More digits in a row are no part of a date or time."""
+"""The most digits in a row of a date or time."""
 
 _parser: Any = import_module("re._parser")
 _UNLIMITED = int(_parser.MAXREPEAT)
@@ -40,31 +40,34 @@ Tree = list[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """What a text of a pattern does: it `ends`, or does not `end`, `with "..."`; the latter if negated."""
+    """What a matching text does: it `ends` (`third`), or does not `end` (`base`), `with "..."` (`rest`)."""
 
     base: str
+    """The verb after `does not`."""
     third: str
+    """The verb after `the text`."""
     rest: str
     is_negated: bool = False
+    """Whether a matching text does not do it."""
 
     @property
     def affirmed(self) -> str:
-        """What follows the subject of a sentence."""
+        """The predicate of a sentence that requires the pattern."""
         return f"does not {self.base} {self.rest}" if self.is_negated else f"{self.third} {self.rest}"
 
     @property
     def is_in_words(self) -> bool:
-        """Whether it says the pattern in words, and does not quote it."""
+        """Whether it puts the pattern into words, rather than quoting it."""
         return self.base != "match"
 
     @property
     def relative(self) -> str:
-        """What follows the name of such a text: `with the form ...`, `that ends with ...`."""
+        """A relative clause after a noun: `with the form ...`, `that ends with ...`."""
         return f"with {self.rest}" if self.third == "has" else f"that {self.affirmed}"
 
     @property
     def denied(self) -> str:
-        """What follows the subject of a sentence that forbids the pattern."""
+        """The predicate of a sentence that forbids the pattern."""
         if self.is_negated:
             return f"{self.third} {self.rest}"
         return f"is not {self.rest}" if self.base == "be" else f"does not {self.base} {self.rest}"
@@ -72,16 +75,16 @@ class Phrase:
 
 @lru_cache(maxsize=1024)
 def phrase_of(pattern: str, flags: str = "", about: str = "") -> Phrase:
-    """Return what a pattern asks for: in words if it has few pieces or is of a common kind, else quoted.
+    """Describe a pattern: in words if it has few pieces or is of a common kind, else quoted.
 
     The pattern is searched for in the text, as by `re.search`; `flags` are letters of `i`, `m`, `s`, `x`.
-    `about` names what the text is, such as `country`, which tells codes from other letters.
+    `about` describes the text, such as `country`, to distinguish codes from other letters.
     """
     case = ANY_CASE if "i" in flags else ""
     quoted = Phrase("match", "matches", f"the regular expression `{pattern}`{case}")
     try:
         expression = compile_pattern(pattern, flags)
-        with warnings.catch_warnings():  # such as of a set that looks nested
+        with warnings.catch_warnings():  # for example about a set that looks nested
             warnings.simplefilter("ignore")
             parsed = _parser.parse(pattern, sum({_FLAGS[flag] for flag in flags}))
     except (ConfigError, re.error, RecursionError, OverflowError):
@@ -117,7 +120,7 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
         words += ANY_CASE
     if verbs != _WHOLE:
         if verbs in (_START, _END) and words.startswith(f"a {_OTHER_THAN}"):
-            # Small models end a text with what they read that it should end with something else than.
+            # Small models read "end with something other than X" and end the text with X.
             rest = words.removeprefix(f"a {_OTHER_THAN}")
             yield Phrase(verbs.base, verbs.third, f"{verbs.preposition}{rest}", is_negated=True)
         yield verbs.phrase(words)
@@ -143,7 +146,7 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
 
 
 def _in_order(texts: Sequence[str]) -> str:
-    """Return the words for pieces that follow each other."""
+    """The words for pieces that follow each other."""
     *others, last = texts
     if not others:
         return last
@@ -169,7 +172,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class _Verbs:
-    """Where a pattern stands in a text: the text `begins`, or does not `begin`, `with` it."""
+    """The verbs for the position of a pattern: a text `begins`, or does not `begin`, `with` it."""
 
     base: str
     third: str
@@ -179,7 +182,7 @@ class _Verbs:
         return Phrase(self.base, self.third, f"{self.preposition}{words}")
 
     def of_a_line(self) -> _Verbs:
-        """Return the verbs for a text, a line of which has the pattern there."""
+        """The verbs for a text with the pattern at this position of a line."""
         return _Verbs(f"have a line that {self.third}", f"has a line that {self.third}", self.preposition)
 
 
@@ -194,7 +197,7 @@ _ANYWHERE = _Verbs("contain", "contains")
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """Fixed texts, of which one stands here."""
+    """Alternatives of fixed text."""
 
     texts: tuple[str, ...]
     is_optional: bool = False
@@ -203,7 +206,7 @@ class _Fixed:
     def has_letters(self) -> bool:
         return any(char.isalpha() for text in self.texts for char in text)
 
-    def in_words(self, *, ignores_case: bool) -> str:  # noqa: ARG002 (said once, at the end)
+    def in_words(self, *, ignores_case: bool) -> str:  # noqa: ARG002 (mentioned once, at the end)
         texts = [_SEPARATORS.get(text) or as_json(text) for text in self.texts]
         words = f"{'one of ' if len(texts) > 2 else ''}{listed(texts, 'or')}"  # noqa: PLR2004
         return _optional(words) if self.is_optional else words
@@ -211,7 +214,7 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class _Chars:
-    """Characters of a class, between `least` and `most` of them."""
+    """Between `least` and `most` characters of a class."""
 
     noun: str
     least: int = 1
@@ -240,7 +243,7 @@ class _Chars:
 
 @dataclass(frozen=True, slots=True)
 class _Optional:
-    """Pieces that may be missing, all of them."""
+    """Pieces that are optional as a group."""
 
     pieces: tuple[_Piece, ...]
 
@@ -251,7 +254,7 @@ class _Optional:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A form in the letters that people use for it, such as `YYYY-MM-DD`."""
+    """A form in its usual letters, such as `YYYY-MM-DD`."""
 
     text: str
 
@@ -303,7 +306,7 @@ def _number(count: int) -> str:
 
 
 def _plural(noun: str) -> str:
-    """Return the plural of `small letter, digit or hyphen`."""
+    """The plural of `small letter, digit or hyphen`."""
     head, of, rest = noun.partition(" from ")
     if not of:
         head, of, rest = noun.partition(" other than ")
@@ -314,7 +317,7 @@ def _plural(noun: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON that people can read."""
+    """A value as readable JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -323,16 +326,19 @@ def as_json(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A pattern as pieces (None if it has none), where they stand in a text, and what else the text holds."""
+    """A parsed pattern."""
 
     pieces: tuple[_Piece, ...] | None
+    """None if the pattern can't be split into pieces."""
     verbs: _Verbs = _ANYWHERE
+    """The position of the pieces in the text."""
     conditions: str = ""
+    """What else the text must contain, from lookaheads."""
     ignores_case: bool = False
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the pattern is about fixed texts alone."""
+        """Whether the pattern consists of fixed texts alone."""
         return self.pieces is not None and all(isinstance(piece, _Fixed) for piece in self.pieces)
 
 
@@ -360,7 +366,7 @@ def _reading(tree: Tree, flags: int) -> _Reading:
 
 
 def _condition(op: Any, argument: Any) -> str:
-    """Return what a lookahead at the beginning asks for anywhere in the text, such as `(?=.*[A-Z])`."""
+    """The characters that a lookahead such as `(?=.*[A-Z])` at the beginning requires anywhere."""
     if str(op) != "ASSERT" or argument[0] != 1 or len(argument[1]) != 2 or not _is_free(argument[1][0]):  # noqa: PLR2004
         return ""
     pieces = _pieces(argument[1][1:])
@@ -368,7 +374,7 @@ def _condition(op: Any, argument: Any) -> str:
 
 
 def _without_boundaries(tree: Tree) -> Tree:
-    """Remove word boundaries at both ends, which words have anyway, and the group around all of it."""
+    """Remove word boundaries at both ends, which words have anyway, and a group around everything."""
     while len(tree) == 1 and str(tree[0][0]) == "SUBPATTERN" and not any(tree[0][1][1:3]):
         tree = list(tree[0][1][3])
     while tree and _is_at(tree[0], "AT_BOUNDARY"):
@@ -383,7 +389,7 @@ def _is_at(node: tuple[Any, Any], *names: str) -> bool:
 
 
 def _is_free(node: tuple[Any, Any]) -> bool:
-    """Return whether a node at an end of a pattern takes any text, or any white space."""
+    """Whether a node at an end of a pattern takes any text, or any white space."""
     if str(node[0]) not in ("MAX_REPEAT", "MIN_REPEAT"):
         return False
     least, most, inner = node[1]
@@ -396,14 +402,14 @@ def _is_space(node: tuple[Any, Any]) -> bool:
 
 
 def _pieces(tree: Iterable[tuple[Any, Any]]) -> list[_Piece] | None:
-    """Return the pieces of a parsed pattern; None if a part of it has none."""
-    found: list[_Piece] = []
+    """The pieces of a parsed pattern; None if a part can't be split into pieces."""
+    result: list[_Piece] = []
     for op, argument in tree:
         pieces = [] if _is_at((op, argument), "AT_BOUNDARY") else _pieces_of(str(op), argument)
         if pieces is None:
             return None
-        found += pieces
-    return found
+        result += pieces
+    return result
 
 
 def _pieces_of(op: str, argument: Any) -> list[_Piece] | None:
@@ -450,10 +456,10 @@ def _repeated(least: int, most: int, inner: Tree) -> list[_Piece] | None:
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """Join fixed texts and characters of a class that stand side by side."""
-    found: list[_Piece] = []
+    """Join adjacent fixed texts, and adjacent characters of the same class."""
+    merged: list[_Piece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if (
             isinstance(piece, _Fixed)
             and isinstance(last, _Fixed)
@@ -461,26 +467,26 @@ def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
         ):
             texts = [first + second for first, second in product(last.texts, piece.texts)]
             if len(texts) <= MOST_OPTIONS:
-                found[-1] = _Fixed(tuple(texts))
+                merged[-1] = _Fixed(tuple(texts))
                 continue
         if isinstance(piece, _Chars) and isinstance(last, _Chars) and last.noun == piece.noun:
             most = _UNLIMITED if _UNLIMITED in (last.most, piece.most) else last.most + piece.most
-            found[-1] = _Chars(piece.noun, last.least + piece.least, most)
+            merged[-1] = _Chars(piece.noun, last.least + piece.least, most)
             continue
-        found.append(piece)
-    return found
+        merged.append(piece)
+    return merged
 
 
 def _texts_of(op: str, argument: Any) -> list[str] | None:
-    """Return the characters of a small class of single characters, such as `[abc]`."""
+    """The characters of a small class of single characters, such as `[abc]`."""
     if op != "IN" or len(argument) > MOST_OPTIONS or any(str(kind) != "LITERAL" for kind, _ in argument):
         return None
     return [chr(code) for _, code in argument]
 
 
 def _expanded(tree: Iterable[tuple[Any, Any]]) -> list[str] | None:
-    """Return all texts of a pattern of fixed texts; None if it has others, or too many."""
-    found = [""]
+    """All texts that match a pattern of fixed texts; None for other patterns, or too many texts."""
+    expanded = [""]
     for op, argument in tree:
         match str(op):
             case "LITERAL":
@@ -499,14 +505,14 @@ def _expanded(tree: Iterable[tuple[Any, Any]]) -> list[str] | None:
                 texts = None
         if texts is None:
             return None
-        found = [first + second for first in found for second in texts]
-        if len(found) > MOST_OPTIONS:
+        expanded = [first + second for first in expanded for second in texts]
+        if len(expanded) > MOST_OPTIONS:
             return None
-    return found if all(found) else None
+    return expanded if all(expanded) else None
 
 
 def _count_of_digits(tree: Iterable[tuple[Any, Any]]) -> int:
-    """Return how many digits each text of a pattern has; 0 if it varies, or there are other characters."""
+    """The number of digits in every matching text; 0 if it varies, or there are other characters."""
     count = 0
     for op, argument in tree:
         match str(op):
@@ -553,7 +559,7 @@ _SIGNS = {text: name.partition(" ")[2] for text, name in _SEPARATORS.items()}
 
 
 def _noun(op: Any, argument: Any) -> str:
-    """Return the name of one character of a class; empty if it has no short one."""
+    """The name of a character of a class; empty without a short name."""
     op = str(op)
     if op == "ANY":
         return _ANY
@@ -595,14 +601,14 @@ _HEXADECIMAL = {"a-f": "small letter from a to f", "A-F": "capital letter from A
 
 
 def _other(kind: Any, value: Any) -> str:
-    """Return the name of what a negated class excludes: a sign without a name stands in quotation marks."""
+    """The name of a character that a negated class excludes; a sign without a name is quoted."""
     if noun := _noun("IN", [(kind, value)]):
         return _with_article(noun)
     return as_json(chr(value)) if str(kind) == "LITERAL" and chr(value).isprintable() else ""
 
 
 def _part_of_range(first: str, last: str) -> str:
-    """Return the name of a class such as `[1-5]` or `[A-D]`."""
+    """The name of a class such as `[1-5]` or `[A-D]`."""
     for (begin, end), name in _RANGES.items():
         if begin <= first < last <= end and "-" not in name:
             return f"{name} from {first} to {last}"
@@ -612,7 +618,7 @@ def _part_of_range(first: str, last: str) -> str:
 # Dates and times.
 
 _D = "\ue000"
-"""Stands for any digit."""
+"""Represents any digit."""
 _YEAR = rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)"
 _DATES = (
     (re.compile(rf"{_YEAR}(?P<sep>[-./]){_D}{_D}(?P=sep){_D}{_D}"), "{year}{sep}MM{sep}DD"),
@@ -633,15 +639,15 @@ def _with_forms(pieces: Sequence[_Piece]) -> Sequence[_Piece]:
         places += [piece] * len(sign)
     formed = signs
     for pattern, form in _DATES:
-        formed = pattern.sub(lambda found, form=form: _dated(found, form), formed)
-    formed = _TIME.sub(lambda found: f"{_open('HH:MM')}{_open(':SS') if found['seconds'] else ''}", formed)
+        formed = pattern.sub(lambda match, form=form: _dated(match, form), formed)
+    formed = _TIME.sub(lambda match: f"{_open('HH:MM')}{_open(':SS') if match['seconds'] else ''}", formed)
     if formed == signs:
         return pieces
     return _from_signs(formed, places)
 
 
 def _width(piece: _Piece) -> int:
-    """Return how many digits each text of a piece has; 0 if that varies, or it is one fixed text."""
+    """The number of digits in every text of a piece; 0 if it varies, or for a single fixed text."""
     if isinstance(piece, _Chars):
         is_number = piece.noun.startswith(_DIGIT) and piece.least == piece.most <= MOST_DIGITS
         return piece.most if is_number else 0
@@ -655,43 +661,43 @@ _SHIFT = 0xE100
 
 
 def _open(text: str) -> str:
-    """Return a text as signs of a form, which differ from fixed texts."""
+    """Encode text of a form in characters that differ from fixed texts."""
     return "".join(chr(_SHIFT + ord(char)) for char in text)
 
 
-def _dated(found: re.Match[str], form: str) -> str:
-    year = found["year"]
-    text = form.format(year="YYYY" if year[0] == _D else year, sep=found.groupdict().get("sep") or "")
+def _dated(match: re.Match[str], form: str) -> str:
+    year = match["year"]
+    text = form.format(year="YYYY" if year[0] == _D else year, sep=match.groupdict().get("sep") or "")
     return _open(text)
 
 
 def _from_signs(formed: str, places: Sequence[_Piece]) -> list[_Piece]:
-    """Return the pieces of a text of signs, in which forms and fixed texts side by side are one form."""
-    found: list[_Piece] = []
+    """Decode a text of signs into pieces; adjacent forms and fixed texts become a single form."""
+    pieces: list[_Piece] = []
     at = 0
     for part in re.findall(rf"[{chr(_SHIFT)}-{chr(_SHIFT + 0xFF)}]+|{_D}+|\ue001|[^\ue000-\ue2ff]+", formed):
         if part[0] == "\ue001":
-            found.append(places[at])
+            pieces.append(places[at])
         elif part[0] == _D:
-            found += dict.fromkeys(places[at : at + len(part)])
+            pieces += dict.fromkeys(places[at : at + len(part)])
         elif ord(part[0]) >= _SHIFT:
-            found.append(_Form("".join(chr(ord(char) - _SHIFT) for char in part)))
+            pieces.append(_Form("".join(chr(ord(char) - _SHIFT) for char in part)))
         else:
-            found.append(_Fixed((part,)))
+            pieces.append(_Fixed((part,)))
         at += len(part)
-    return _joined_forms(found)
+    return _joined_forms(pieces)
 
 
 def _joined_forms(pieces: Sequence[_Piece]) -> list[_Piece]:
-    found: list[_Piece] = []
+    joined: list[_Piece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         texts = [_text(last), _text(piece)]
         if None not in texts and (isinstance(last, _Form) or isinstance(piece, _Form)):
-            found[-1] = _Form("".join(text or "" for text in texts))
+            joined[-1] = _Form("".join(text or "" for text in texts))
         else:
-            found.append(piece)
-    return found
+            joined.append(piece)
+    return joined
 
 
 def _text(piece: _Piece | None) -> str | None:
@@ -707,7 +713,7 @@ def _text(piece: _Piece | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of texts that has a name: a pattern that takes all of `texts` and none of `others` is of it."""
+    """A kind of text with a name: its patterns match all of `texts` and none of `others`."""
 
     name: str
     texts: tuple[str, ...]
@@ -779,7 +785,7 @@ _KINDS = (
 
 
 def _kind_of(expression: Pattern) -> str:
-    """Return the name of the kind whose texts a pattern takes; empty if it has none."""
+    """The name of the kind of text that a pattern describes; empty for none."""
 
     def takes(text: str) -> bool:
         return expression.spans(text) == [(0, len(text))]
@@ -791,9 +797,9 @@ def _kind_of(expression: Pattern) -> str:
 
 
 def _gives_away(phrase: Phrase, expression: Pattern) -> bool:
-    """Return whether a phrase holds a text, other than a plain word, that passes the pattern.
+    """Whether a phrase contains a text, other than a plain word, that matches the pattern.
 
-    A model could copy it. Fixed texts of the pattern have to be named, and numbers that limit a length.
+    A model could copy it. Fixed texts of the pattern are allowed, and so are numbers that limit a length.
     """
     if phrase.third == "has" and phrase.rest.endswith("on one line"):
         return False
