@@ -85,7 +85,7 @@ class _Report:
             self.errors[item.nodeid] = call.excinfo.value
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Count a passed or failed test; one with failing fixtures is broken, unless it is the draft's fault."""
+        """Count a passed or failed test; a test with failing fixtures is broken, unless the draft failed."""
         if report.failed:
             self._add(report, by_draft=report.when == "call")
         elif report.passed and report.when == "call":
