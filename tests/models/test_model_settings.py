@@ -178,6 +178,6 @@ def test_copies_keep_the_settings():
 
 def test_a_framework_keeps_its_own():
     model, seen = provider("done")
-    inner = PydanticAgent(model._given, model_settings={"temperature": 0.4})
+    inner = PydanticAgent(model._instance, model_settings={"temperature": 0.4})
     assert Agent.from_pydantic_ai(inner, criteria=[DONE], keep=False).run_sync("Write.").success
     assert seen[0]["temperature"] == 0.4

@@ -1,4 +1,4 @@
-"""Embedders by name: the local one, providers' models, any function, and one for tests."""
+"""Embedders by name: the local embedder, providers' models, any function, and an embedder for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redraft.settings import Settings
 
 NO_EMBEDDER = "none"
-"""The name for no embedder: full-text search only."""
+"""The name that turns embedding off: full-text search only."""
 
 
 @runtime_checkable
@@ -40,11 +40,11 @@ class NamedEmbedder(Embedder, Protocol):
 def embedder_of(
     embedder: str | Embedder | Callable[[list[str]], Any] | None, settings: Settings
 ) -> NamedEmbedder | None:
-    """Return the given embedder, else that of the settings, else the local one if it is installed.
+    """The `embedder` argument, else the embedder of the settings, else the local embedder if installed.
 
     None means no embedder: its name is `none`, or none is configured and `redraft[embed]` is not installed.
-    Anything but Redraft's own embedders is wrapped as a function whose vectors are checked. Raises
-    `ConfigError` for what can't be called, and whatever `embedder_named` raises.
+    Any embedder but Redraft's own is wrapped as a function whose vectors are checked. Raises `ConfigError`
+    for an object that can't be called, and the errors of `embedder_named`.
     """
     if embedder is None and not settings.embedder:
         return MiniLMEmbedder() if minilm_is_installed() else None
@@ -57,7 +57,7 @@ def embedder_of(
 
 
 def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> NamedEmbedder:
-    """Return the embedder with a name: `local:minilm`, or `provider:model`.
+    """The embedder with a name: `local:minilm`, or `provider:model`.
 
     `aliases` maps the user's own names to these. Raises `ConfigError` for an invalid name, an unknown
     provider and a missing key; `MissingExtraError` if the embedder is not installed.
@@ -77,8 +77,8 @@ def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> Named
 def unit_rows(source: str, vectors: Any, count: int) -> list[list[float] | None]:
     """Normalize vectors, given as lists or arrays, to lists of floats of unit length; None stays None.
 
-    Raises `OutputError`, naming the `source`, unless there are `count` rows. Those that are not None must
-    have one length (at least 1) and finite numbers, not all zeros.
+    Raises `OutputError`, naming the `source`, unless there are `count` rows. Rows that are not None must
+    have the same length (at least 1) and finite numbers, not all zeros.
     """
     rows = [None if row is None else _row(source, row) for row in _items(source, vectors)]
     if len(rows) != count:
@@ -116,12 +116,12 @@ class FunctionEmbedder:
     """Embeds with a sync or async function that takes a list of texts and returns a vector for each.
 
     A sync function runs in a thread. Vectors are normalized to unit length. `name` identifies the vectors in
-    an index: change it if the function starts to return others. By default, it is where the function is
-    defined, which can't tell two lambdas of a module apart.
+    an index: change it if the function starts to return different vectors. By default, it is the function's
+    module and name, which are the same for two lambdas of a module.
 
-    Raises `ConfigError` for what can't be called. A call raises `OutputError` unless it gets a vector for
-    each text, of finite numbers, not all zeros, and of the same dimension as in earlier calls; or None for a
-    text in a language that it does not know.
+    Raises `ConfigError` for an object that can't be called. A call raises `OutputError` unless it gets a
+    vector for each text, of finite numbers, not all zeros, and of the same dimension as in earlier calls; or
+    None for a text in a language that the function does not support.
     """
 
     def __init__(self, function: Callable[[list[str]], Any], name: str | None = None) -> None:
@@ -134,7 +134,7 @@ class FunctionEmbedder:
         self._dimension: int | None = None
 
     async def __call__(self, texts: Sequence[str], /) -> list[list[float] | None]:
-        """Return the unit vectors of `texts`, None where the function does."""
+        """The unit vectors of `texts`; None where the function returns None."""
         if not texts:
             return []
         source = f"The embedder {self.name!r}"
@@ -149,7 +149,7 @@ class FunctionEmbedder:
 
 
 def place_of(function: object) -> str:
-    """Return the module and name of a function, of the function of a partial, or of an object's class."""
+    """The module and name of a function, of the function of a partial, or of an object's class."""
     target: Any = function
     while isinstance(target, partial):
         target = cast("Any", target.func)
@@ -157,8 +157,8 @@ def place_of(function: object) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-AT_ONCE = 64
-"""Texts per request: within the limits of all providers, also in tokens for texts of a page or two."""
+BATCH = 64
+"""Texts per request: within the limits of all providers, in tokens, too, for texts of a page or two."""
 
 
 class ProviderEmbedder:
@@ -175,16 +175,16 @@ class ProviderEmbedder:
 
     def __init__(self, model: str | EmbeddingModel) -> None:
         if isinstance(model, str):
-            self.name, self._given = model, None
+            self.name, self._instance = model, None
             self._fresh: tuple[EmbeddingModel, Provider[Any]] | None = _embedding_model_named(model)
         else:
-            self.name, self._given, self._fresh = f"{model.system}:{model.model_name}", model, None
+            self.name, self._instance, self._fresh = f"{model.system}:{model.model_name}", model, None
 
     async def __call__(self, texts: Sequence[str], /) -> list[list[float] | None]:
-        """Return the unit vectors of `texts`."""
+        """The unit vectors of `texts`."""
         rows: list[Any] = []
-        for start in range(0, len(texts), AT_ONCE):
-            rows += await self._embed(list(texts[start : start + AT_ONCE]))
+        for start in range(0, len(texts), BATCH):
+            rows += await self._embed(list(texts[start : start + BATCH]))
         return unit_rows(self.name, rows, len(texts))
 
     async def _embed(self, texts: list[str]) -> Sequence[Any]:
@@ -200,8 +200,8 @@ class ProviderEmbedder:
         return result.embeddings
 
     async def _model(self) -> EmbeddingModel:
-        if self._given is not None:
-            return self._given
+        if self._instance is not None:
+            return self._instance
         return await _embedding_models.get(self.name, self._connect)
 
     def _connect(self) -> tuple[EmbeddingModel, Provider[Any]]:
@@ -215,7 +215,7 @@ _embedding_models: LoopClients[EmbeddingModel] = LoopClients()
 def _embedding_model_named(name: str) -> tuple[EmbeddingModel, Provider[Any]]:
     def infer() -> tuple[EmbeddingModel, Provider[Any]]:
         from pydantic_ai.embeddings import infer_embedding_model  # noqa: PLC0415 (loaded by now)
-        from pydantic_ai.providers import infer_provider  # noqa: PLC0415 (likewise)
+        from pydantic_ai.providers import infer_provider  # noqa: PLC0415 (loaded by now)
 
         provider = infer_provider(name.partition(":")[0])
         return infer_embedding_model(name, provider_factory=lambda _: provider), provider
@@ -228,11 +228,11 @@ _SCRIPTED_WORD = re.compile(r"\w+")
 
 @keyword_hints()
 class ScriptedEmbedder:
-    """Embeds by words, for tests: the more words texts share, the nearer they are, on every machine alike.
+    """Embeds by words, for tests: the more words texts share, the closer they are; same on every machine.
 
-    Every word, in lower case, adds 1 to one of the `dimensions` (at least 2), chosen by a hash of the word;
-    the first is for texts without words. `texts` holds the embedded texts in order. Synonyms have nothing in
-    common. Raises `ConfigError` for too few dimensions.
+    Each word, in lower case, adds 1 to a dimension chosen by a hash of the word; the first of the
+    `dimensions` (at least 2) is for texts without words. `texts` has the embedded texts in order. Synonyms
+    have nothing in common. Raises `ConfigError` for too few dimensions.
     """
 
     def __init__(self, dimensions: int = 256) -> None:
@@ -243,7 +243,7 @@ class ScriptedEmbedder:
         self._dimensions = dimensions
 
     async def __call__(self, texts: Sequence[str], /) -> list[list[float] | None]:
-        """Return the unit vectors of `texts`."""
+        """The unit vectors of `texts`."""
         self.texts += texts
         return unit_rows(self.name, [self._counts(text) for text in texts], len(texts))
 

@@ -43,14 +43,14 @@ EXTRAS = ("openai", "anthropic", "google")
 """The providers whose clients are extras of Redraft."""
 
 ANSWERED_BY, LOST = "redraft_model", "redraft_lost"
-"""Where the metadata of a response say which of several models gave it, and what the others used before."""
+"""Keys in the metadata of a response: the model that answered, and the usage of failed models before it."""
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _NO_STREAMS = frozenset({400, 403, 404, 405, 422})
-"""The statuses by which a provider may refuse to stream."""
+"""The statuses with which a provider may refuse to stream."""
 _REFUSES_SCHEMA = frozenset({400, 422, 501})
-"""The statuses of a server that does not take a schema, whatever its message says."""
-_LEAST_RESPONSES_TOKENS = 16  # fewer are refused by OpenAI's Responses API
+"""The statuses of a server that does not accept a schema, regardless of its message."""
+_LEAST_RESPONSES_TOKENS = 16  # OpenAI's Responses API rejects fewer
 _WITH_LOGPROBS = ("OpenAIResponsesModel", "OpenAIChatModel")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _GROUP = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
@@ -60,40 +60,40 @@ _GROUP = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 class ProviderModel:
     """Answers with a provider's model, named `provider:model`, or with a model object of Pydantic AI.
 
-    Sends sampling settings only if a request has them and the model takes them. A schema is sent natively if
-    the model is known to support it, else in the prompt; also to a server that refuses it, from then on. The
-    provider's client makes one attempt per call; only `redraft._steps.retried` retries. The cost comes from
-    an installed price list, never from the network, unless there is a `price`: US dollars for a million input
-    tokens and for a million output tokens, by default that of `[prices]` in `redraft.toml`. It is None for
-    calls whose usage was not reported, and for models without any price.
+    Sends sampling settings only if a request has them and the model accepts them. A schema is sent natively
+    to a model that is known to support it, else in the prompt; once a server rejects a schema, it always gets
+    it in the prompt. The provider's client makes a single attempt per call; only `redraft._steps.retried`
+    retries. The cost comes from an installed price list, never from the network, unless there is a `price`:
+    US dollars for a million input tokens and for a million output tokens, by default the price in `[prices]`
+    of `redraft.toml`. It is None for calls without reported usage, and for models without a price.
 
     Raises `ConfigError` for an unknown provider and a missing key, `MissingExtraError` if the provider's
-    client is not installed, and `ModelError` if a call fails; that is retryable for statuses 408, 409, 429
-    and 5xx, failed connections and timeouts, and replies that are empty or cannot be read.
+    client is not installed, and `ModelError` if a call fails. The error is retryable for statuses 408, 409,
+    429 and 5xx, failed connections and timeouts, and replies that are empty or can't be read.
     """
 
     def __init__(self, model: str | Model, *, price: tuple[float, float] | None = None) -> None:
         if price is not None:
             price = checked_price("price", price)
         if isinstance(model, str):
-            self.name, self._given = model, None
+            self.name, self._instance = model, None
             self._fresh: Model | None = readable(_model_named(model))
         else:
-            self.name, self._given, self._fresh = model.model_id, readable(model), None
-        known = self._given or self._fresh
-        self.takes_images = known is None or known.profile.get("supports_image_input", True)
-        """Whether images may be sent: False if the model is known to take none."""
-        self.takes_temperature = known is None or _takes_temperature(known)
-        """Whether a temperature is sent: False if the model is known to refuse it."""
+            self.name, self._instance, self._fresh = model.model_id, readable(model), None
+        inferred = self._instance or self._fresh
+        self.takes_images = inferred is None or inferred.profile.get("supports_image_input", True)
+        """Whether images may be sent: False if the model is known to reject them."""
+        self.takes_temperature = inferred is None or _takes_temperature(inferred)
+        """Whether a temperature is sent: False if the model is known to reject it."""
         self._streams = True
         self._price = load_settings().prices.get(self.name) if price is None else price
-        self._origin = None if known is None else (known.model_name, known.system, known.base_url)
-        profile: Mapping[str, Any] = {} if known is None else known.profile
+        self._origin = None if inferred is None else (inferred.model_name, inferred.system, inferred.base_url)
+        profile: Mapping[str, Any] = {} if inferred is None else inferred.profile
         self.reasons = bool(
             profile.get("thinking_always_enabled") or profile.get("thinking_enabled_by_default")
         )
-        """Whether the model reasons before it answers, in output tokens, as far as is known."""
-        self.max_tokens = None if known is None else (known.settings or {}).get("max_tokens")
+        """Whether the model is known to reason before it answers, in output tokens."""
+        self.max_tokens = None if inferred is None else (inferred.settings or {}).get("max_tokens")
         """The limit on replies in the model's own settings."""
 
     @property
@@ -103,11 +103,11 @@ class ProviderModel:
 
     @property
     def known_settings(self) -> frozenset[str]:
-        """The names of the settings that the model takes."""
-        return settings_taken_by(self._given or self._fresh or _model_named(self.name))
+        """The names of the settings that the model accepts."""
+        return settings_taken_by(self._instance or self._fresh or _model_named(self.name))
 
     def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
-        """Return what a call costs in US dollars; None if no price is known."""
+        """What a call costs in US dollars; None if no price is known."""
         if self._price is not None:
             return (input_tokens * self._price[0] + output_tokens * self._price[1]) / 1_000_000
         from pydantic_ai.messages import ModelResponse  # noqa: PLC0415 (loaded by now)
@@ -120,7 +120,7 @@ class ProviderModel:
         )
 
     def priced(self, usage: TokenUsage) -> TokenUsage:
-        """Return the usage of a call with its cost by the `price`, if there is one."""
+        """Add the cost to the usage of a call, if the model has a `price`."""
         if self._price is None or not usage.total_tokens:
             return usage
         return replace(usage, cost_usd=self.cost_of(usage.input_tokens, usage.output_tokens))
@@ -129,11 +129,11 @@ class ProviderModel:
         return self
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> ProviderModel:
-        """Copies share the client: it has no state of a call."""
+        """Copies share the client, which has no state of a call."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._given is not None:
+        if self._instance is not None:
             raise ConfigError(
                 f"The model {self.name!r} can't be pickled, since it was given as an object, whose client is "
                 "open; give its name instead."
@@ -143,7 +143,7 @@ class ProviderModel:
     @property
     def has_logprobs(self) -> bool:
         """Whether replies can have log probabilities, as far as is known before the first reply."""
-        model = self._given or self._fresh
+        model = self._instance or self._fresh
         return model is None or _is_a(model, *_WITH_LOGPROBS)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
@@ -165,7 +165,7 @@ class ProviderModel:
         return await _with_schema(await self.model(), request, send)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Answer one request, after passing on its text as it comes: all at once if the model can't stream.
+        """Answer one request, after passing on its text as it comes, or whole if the model can't stream.
 
         A stream that ends before the reply is complete raises `ModelError`, which is retryable.
         """
@@ -192,9 +192,9 @@ class ProviderModel:
         return await self(request)
 
     async def model(self) -> Model:
-        """Return the model object of Pydantic AI that answers in this event loop."""
-        if self._given is not None:
-            return self._given
+        """The model object of Pydantic AI that answers in this event loop."""
+        if self._instance is not None:
+            return self._instance
         return await _models.get(self.name, self._connect)
 
     def _connect(self) -> tuple[Model, Model]:
@@ -202,7 +202,7 @@ class ProviderModel:
         return model, model
 
     def settings(self, model: Model, request: ChatRequest) -> OpenAIChatModelSettings:
-        """Return the settings of a request; the client makes a single attempt."""
+        """The settings of a request; the client makes a single attempt."""
         settings = cast("OpenAIChatModelSettings", {**request.settings})
         if "max_retries" not in model.unsupported_settings:
             settings["max_retries"] = 0
@@ -222,7 +222,7 @@ class ProviderModel:
 
     def _reply(self, response: ModelResponse, request: ChatRequest) -> ChatReply:
         used, logprobs = self.priced(usage_of(response)), tuple(_logprobs(response))
-        if not logprobs:  # those of a blank token are an answer, too
+        if not logprobs:  # the log probabilities of a blank token are an answer, too
             response = answered(self.name, response, used)
         text, reason = well_formed(response.text or ""), response.finish_reason
         if not text.strip() and not logprobs:
@@ -243,7 +243,7 @@ def _unpickled(name: str, price: tuple[float, float] | None) -> ProviderModel:
 
 @contextmanager
 def provider_errors(name: str, model: Model) -> Generator[None]:
-    """Turn what the library and a provider's client raise into `ModelError` and `ConfigError`."""
+    """Turn errors of Pydantic AI and of a provider's client into `ModelError` and `ConfigError`."""
     from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
 
     try:
@@ -256,7 +256,7 @@ def provider_errors(name: str, model: Model) -> Generator[None]:
 
 
 _without_schemas: set[tuple[str | None, str]] = set()
-"""The servers, by base URL and model, that have refused a schema in this process."""
+"""The servers, by base URL and model, that have rejected a schema in this process."""
 
 
 async def _with_schema(
@@ -264,7 +264,7 @@ async def _with_schema(
     request: ChatRequest,
     send: Callable[[Model, ChatRequest, ModelRequestParameters | None], Awaitable[T]],
 ) -> T:
-    """Send a request with its schema, or with the schema in the prompt to a server that refuses it."""
+    """Send a request with its schema, or with the schema in the prompt if the server rejects it."""
     if request.schema is None:
         return await send(model, request, None)
     in_prompt = request if request.schema_in_prompt else _schema_in_prompt(request)
@@ -302,19 +302,19 @@ _ABOUT_SCHEMA = re.compile(
 
 
 def _schema_in_prompt(request: ChatRequest) -> ChatRequest:
-    """Return a request that asks for its schema in the first system message."""
-    asked = f"{ASK_FOR_JSON}\n{json.dumps(request.schema, ensure_ascii=False)}"
+    """A request that asks for its schema in the first system message."""
+    instructions = f"{ASK_FOR_JSON}\n{json.dumps(request.schema, ensure_ascii=False)}"
     first, *others = request.messages
     if first.role == "system":
-        return replace(request, messages=(Message("system", f"{first.content}\n\n{asked}"), *others))
-    return replace(request, messages=(Message("system", asked), *request.messages))
+        return replace(request, messages=(Message("system", f"{first.content}\n\n{instructions}"), *others))
+    return replace(request, messages=(Message("system", instructions), *request.messages))
 
 
 ASK_FOR_JSON = "Reply with one JSON value, and nothing else, that fits this JSON Schema:"
 
 
 def _takes_temperature(model: Model) -> bool:
-    """Whether a model takes a temperature; Pydantic AI leaves it out with a warning if not."""
+    """Whether a model accepts a temperature; if not, Pydantic AI leaves it out with a warning."""
     while (inner := getattr(model, "wrapped", None)) is not None:
         model = inner
     profile: dict[str, Any] = {**model.profile}
@@ -332,7 +332,7 @@ def _takes_temperature(model: Model) -> bool:
 
 
 def can_stream(model: Model) -> bool:
-    """Return whether a model object has streams; a `FunctionModel` needs a function for them."""
+    """Whether a model object can stream; a `FunctionModel` needs a function for it."""
     from pydantic_ai.models import Model  # noqa: PLC0415 (loaded by now)
 
     while (inner := getattr(model, "wrapped", None)) is not None:
@@ -344,10 +344,10 @@ def can_stream(model: Model) -> bool:
 async def streamed_response(
     model: Model, stream: AbstractAsyncContextManager[StreamedResponse], on_text: TextListener
 ) -> ModelResponse | None:
-    """Return the response of a stream, and pass on its text; None if the provider refuses to stream.
+    """Pass on the text of a stream and return its response; None if the provider refuses to stream.
 
-    If the stream breaks off, `on_text` gets what the provider said of its usage. Raises `AgentRunError`, also
-    for a stream that ended before the reply was complete.
+    If the stream breaks off, `on_text` gets the usage so far. Raises `AgentRunError`, also for a stream that
+    ends before the reply is complete.
     """
     from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
 
@@ -379,11 +379,11 @@ def _used_so_far(response: ModelResponse) -> TokenUsage:
 
 
 _unopened_thoughts: set[tuple[str | None, str]] = set()
-"""Models, by base URL and name, whose replies end their reasoning with a tag that they did not open."""
+"""Models, by base URL and name, whose replies close a reasoning tag that they did not open."""
 
 
 async def _pass_on(events: StreamedResponse, on_text: TextListener, model: Model) -> None:
-    """Pass on the text of a stream; joined, it is the `text_of` its response, without its reasoning."""
+    """Pass on the text of a stream; joined, it equals `text_of` its response, without reasoning."""
     from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
 
     outputs = _output_tools(events.model_request_parameters)
@@ -414,19 +414,19 @@ async def _pass_on(events: StreamedResponse, on_text: TextListener, model: Model
 
 
 def text_of(response: ModelResponse, parameters: ModelRequestParameters) -> str:
-    """Return the text of a response; of a typed answer, what it calls the output tool with."""
+    """The text of a response; for a typed answer, the arguments of its output tool."""
     joined, outputs = TextJoin(), _output_tools(parameters)
     return well_formed("".join(joined.add(_text_in(part, outputs)) for part in response.parts))
 
 
 class TextJoin:
-    """Joins the texts of a response as `ModelResponse.text` does: with a gap around what is not text."""
+    """Joins the texts of a response like `ModelResponse.text`: with a gap around other parts."""
 
     def __init__(self) -> None:
         self._begun = self._adjacent = False
 
     def add(self, text: str | None) -> str:
-        """Return a text as it is joined to those before; None for a part that has none."""
+        """The next piece of the joined text; `text` is None for a part without text."""
         gap = "\n\n" if self._begun and not self._adjacent else ""
         self._adjacent = text is not None
         self._begun = self._begun or self._adjacent
@@ -438,7 +438,7 @@ def _output_tools(parameters: ModelRequestParameters) -> frozenset[str]:
 
 
 def _text_in(part: ModelResponsePart, outputs: frozenset[str]) -> str | None:
-    """Return the text of a part, or the arguments of an output tool; None if it has none."""
+    """The text of a part, or the arguments of an output tool; None for other parts."""
     from pydantic_ai.messages import TextPart, ToolCallPart  # noqa: PLC0415 (loaded by now)
 
     if isinstance(part, TextPart):
@@ -450,7 +450,7 @@ def _text_in(part: ModelResponsePart, outputs: frozenset[str]) -> str | None:
 
 
 def _broke_off(model: Model, response: ModelResponse) -> bool:
-    """Return whether a stream ended too early: chat completions end with a reason, or at least with usage."""
+    """Whether a stream ended too early: chat completions end with a reason, or at least with usage."""
     if _is_a(model, "OpenAIChatModel"):
         details = response.provider_details or {}
         has_reason = "finish_reason" in details or "refusal" in details
@@ -459,10 +459,7 @@ def _broke_off(model: Model, response: ModelResponse) -> bool:
 
 
 def usage_of(response: ModelResponse) -> TokenUsage:
-    """Return the usage of a response; its cost is None if no price is known.
-
-    What was lost on other models before this one answered is part of it.
-    """
+    """The usage of a response, with the usage of models that failed before it; its cost may be None."""
     used = response.usage
     lost = (response.metadata or {}).get(LOST)
     return (NOTHING_USED if lost is None else from_json(TokenUsage, lost)) + TokenUsage(
@@ -476,7 +473,7 @@ def usage_of(response: ModelResponse) -> TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model that a framework calls: its price is that of the settings, else of the provider's list."""
+    """A model that a framework calls, with the price in the settings, else in the price list."""
 
     provider: str
     model: str
@@ -487,11 +484,11 @@ class ListedModel:
         return f"{self.provider}:{self.model}"
 
     def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
-        """Return what a call costs in US dollars; None if no price is known."""
+        """What a call costs in US dollars; None if no price is known."""
         return self.priced(TokenUsage(input_tokens, output_tokens, requests=1)).cost_usd
 
     def priced(self, used: TokenUsage) -> TokenUsage:
-        """Return the usage of one call with its cost; None if no price is known."""
+        """Add the cost to the usage of a call; None if no price is known."""
         if (price := load_settings().prices.get(self.name)) is None:
             return _with_list_price(used, self.provider, self.model)
         cost = (used.input_tokens * price[0] + used.output_tokens * price[1]) / 1_000_000
@@ -514,15 +511,15 @@ def _with_list_price(used: TokenUsage, provider: str, model: str) -> TokenUsage:
 
 
 def model_error(name: str, error: AgentRunError) -> ModelError:
-    """Return the `ModelError` for a failed request; it says whether a retry can help."""
+    """The `ModelError` for a failed request; it says whether a retry can help."""
     from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
 
     cause: BaseException | None = error
     while (
         cause := cause.__cause__
-    ) is not None:  # an error body, which OpenAI's client takes for a lost connection
+    ) is not None:  # an error body that OpenAI's client mistakes for a lost connection
         error = cause if isinstance(cause, exceptions.ModelAPIError) else error
-    # Not a reply at all, such as a body that is not JSON.
+    # No reply at all, such as a body that is not JSON.
     if not isinstance(error, exceptions.ModelAPIError):
         return ModelError(f"{name} sent an invalid reply: {error}", retryable=True, unusable_reply=True)
     status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
@@ -540,11 +537,11 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
 
 
 def _reason(error: ModelAPIError) -> str:
-    """Return the provider's own message, without its wrapping if possible."""
+    """The provider's own message, without its wrapping if possible."""
     from pydantic_ai.exceptions import ModelHTTPError  # noqa: PLC0415 (loaded by now)
 
     message: Any = error.body
-    for key in ("error", "message"):  # some clients have unwrapped `error` already
+    for key in ("error", "message"):  # some clients unwrap `error`
         message = cast("dict[str, Any]", message).get(key, message) if isinstance(message, dict) else message
     if not isinstance(message, str) or not message.strip():
         return f": {error}"
@@ -558,7 +555,7 @@ def _reason(error: ModelAPIError) -> str:
 
 
 def _other_protocol(name: str, error: ModelAPIError) -> str:
-    """Return a hint for a server that does not have OpenAI's Responses API."""
+    """A hint for a server without OpenAI's Responses API."""
     provider, _, model = name.partition(":")
     is_missing = (
         getattr(error, "status_code", None) in (404, 405) and error.provider_error_code != "model_not_found"
@@ -580,9 +577,9 @@ class LoopClients(Generic[T]):
         ] = WeakKeyDictionary()
 
     async def get(self, name: str, connect: Callable[[], tuple[T, AbstractAsyncContextManager[Any]]]) -> T:
-        """Return the running loop's client.
+        """The running loop's client.
 
-        `connect` makes it, together with the context that is left, which closes it, when the loop ends.
+        `connect` makes it, together with a context manager that closes it when the loop ends.
         """
         clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         if name not in clients:
@@ -593,7 +590,7 @@ class LoopClients(Generic[T]):
 
 
 async def _close_with_loop(connection: AbstractAsyncContextManager[Any]) -> AsyncGenerator[None]:
-    """Close a connection when the event loop ends, since a loop then finishes its async generators."""
+    """Close a connection when the event loop ends, which then finishes its async generators."""
     try:
         yield
     finally:
@@ -614,13 +611,13 @@ def _model_named(name: str) -> Model:
 
 
 def named(name: str, infer: Callable[[], T]) -> T:
-    """Return what `infer` finds for a name; raises `ConfigError` that says what is missing."""
+    """Call `infer` for a name; raises `ConfigError` that names what is missing."""
     provider = name.partition(":")[0]
     try:
         from pydantic_ai.exceptions import UserError  # noqa: PLC0415 (0.3 s, on first use)
-        from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415 (likewise)
+        from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415 (as above)
     except ImportError as error:
-        if _is_misspelt(provider):
+        if _is_misspelled(provider):
             raise _unknown_provider(name) from None
         raise MissingExtraError(
             f"The model {name!r}", provider if provider in EXTRAS else "providers"
@@ -641,8 +638,8 @@ def named(name: str, infer: Callable[[], T]) -> T:
         raise _unknown_provider(name) from error
 
 
-def _is_misspelt(provider: str) -> bool:
-    """Whether a name is like that of a provider with an extra; a part of it, as in `openai-chat`, is fine."""
+def _is_misspelled(provider: str) -> bool:
+    """Whether a name resembles a provider with an extra; compounds such as `openai-chat` are fine."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
     is_compound = "-" in provider or "/" in provider
@@ -666,12 +663,12 @@ def _missing_part(name: str, message: str) -> ConfigError:
 
 
 def _is_a(model: Model, *names: str) -> bool:
-    """Return whether a model is of one of these classes, by name: their clients may not be installed."""
+    """Whether a model is an instance of these classes, by name: their clients may not be installed."""
     return any(kind.__name__ in names for kind in type(model).__mro__)
 
 
 def messages_of(request: ChatRequest) -> list[ModelMessage]:
-    """Return the messages of a request as Pydantic AI has them."""
+    """The messages of a request in the form of Pydantic AI."""
     from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
 
     history: list[ModelMessage] = []
@@ -715,7 +712,7 @@ def _cost(response: ModelResponse) -> float | None:
 def _logprobs(response: ModelResponse) -> list[dict[str, float]]:
     from pydantic_ai.messages import TextPart  # noqa: PLC0415 (loaded by now)
 
-    # Chat completions have them on the response, OpenAI's Responses API on each text part.
+    # In chat completions they are on the response, in OpenAI's Responses API on each text part.
     for holder in (response, *(part for part in response.parts if isinstance(part, TextPart))):
         if holder.provider_details and "logprobs" in holder.provider_details:
             return [alternatives_of(token) for token in holder.provider_details["logprobs"]]
@@ -723,21 +720,21 @@ def _logprobs(response: ModelResponse) -> list[dict[str, float]]:
 
 
 def similar_names(name: str) -> str:
-    """Return a sentence that suggests the known names most similar to `name`."""
+    """A sentence that suggests the known names most similar to `name`."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
-    known = [*(f"local:{each}" for each in PACKAGED), *_provider_names()]
+    names = [*(f"local:{candidate}" for candidate in PACKAGED), *_provider_names()]
     provider, colon, model = name.partition(":")
     if colon:
-        providers = [*EXTRAS, *(each.partition(":")[0] for each in known)]
-        found = [f"{each}:{model}" for each in get_close_matches(provider, providers, 1)]
-        if not found and re.fullmatch(r"latest|\d+(?:\.\d+)?b\b.*", model):  # a model with its tag
-            found = [f"ollama:{name}"]
+        providers = [*EXTRAS, *(candidate.partition(":")[0] for candidate in names)]
+        matches = [f"{candidate}:{model}" for candidate in get_close_matches(provider, providers, 1)]
+        if not matches and re.fullmatch(r"latest|\d+(?:\.\d+)?b\b.*", model):  # a model with its tag
+            matches = [f"ollama:{name}"]
     else:
-        ours = [each for each in known if each.partition(":")[0] in (*EXTRAS, "local")]
-        found = _with_provider(name, known) or _similar(name, ours) or _similar(name, known)
-    if found:
-        return f" Did you mean {' or '.join(repr(each) for each in found)}?"
+        ours = [candidate for candidate in names if candidate.partition(":")[0] in (*EXTRAS, "local")]
+        matches = _with_provider(name, names) or _similar(name, ours) or _similar(name, names)
+    if matches:
+        return f" Did you mean {' or '.join(repr(candidate) for candidate in matches)}?"
     return f" Known providers are {', '.join(EXTRAS)}, local, and all others of Pydantic AI."
 
 
@@ -754,20 +751,22 @@ _FAMILIES = {
 """The providers of models, by patterns of their names."""
 
 
-def _with_provider(name: str, known: Sequence[str]) -> list[str]:
-    """Return a model's name with its provider, if the name tells it."""
-    provider = next((each for each, names in _FAMILIES.items() if re.match(names, name.lower())), None)
+def _with_provider(name: str, names: Sequence[str]) -> list[str]:
+    """A model's name with its provider, if the name reveals it."""
+    provider = next(
+        (candidate for candidate, patterns in _FAMILIES.items() if re.match(patterns, name.lower())), None
+    )
     if provider is None:
-        return [each for each in known if each.partition(":")[2] == name][:1]
+        return [candidate for candidate in names if candidate.partition(":")[2] == name][:1]
     return [f"{provider}:{name}"]
 
 
-def _similar(name: str, known: list[str]) -> list[str]:
+def _similar(name: str, names: list[str]) -> list[str]:
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
     by_model: dict[str, str] = {}
-    for each in known:
-        by_model.setdefault(each.partition(":")[2], each)
+    for candidate in names:
+        by_model.setdefault(candidate.partition(":")[2], candidate)
     return [by_model[model] for model in get_close_matches(name.lower(), by_model, 2, cutoff=0.5)]
 
 

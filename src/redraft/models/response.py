@@ -1,4 +1,4 @@
-"""Responses of providers: read odd forms, count usage once, and tell an answer from an empty reply."""
+"""Responses of providers: read odd forms, count usage once, and recognise empty replies."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _READABLE = "redraft_readable"
 _REPLAYED_TAGS = ("<assistant_thinking>", "</assistant_thinking>")
-"""Tags that no reply contains: Pydantic AI removes `<think>` anywhere in a text, also in code."""
+"""Tags that no reply contains, since Pydantic AI removes `<think>` anywhere in a text, even in code."""
 _STATUSES = range(400, 600)
 _ANSWER_KEYS = ("choices", "output", "content", "candidates", "promptFeedback")
-"""Where the four APIs have their answers, or in Google's case the reason why there is none."""
+"""The keys of the answer in the four APIs, or with Google, of the reason for its absence."""
 
 
 # Reading.
@@ -38,8 +38,8 @@ def readable(model: Model) -> Model:
     """Copy a model so that it also reads the odd replies of compatible servers; its client is shared.
 
     Null and missing fields get their defaults, unknown items are left out, and an error sent with status 200
-    is raised. Usage that a stream reports again and again counts once. Texts stay as they are: `answered`
-    removes reasoning.
+    is raised. Usage that a stream reports repeatedly counts once. Texts stay as they are; `answered` removes
+    reasoning.
     """
     if getattr(model, _READABLE, False):
         return model
@@ -58,7 +58,7 @@ def readable(model: Model) -> Model:
 def _read_leniently(model: Any) -> None:
     name = getattr(model, "model_name", "")
     vars(model)["profile"] = {**model.profile, "thinking_tags": _REPLAYED_TAGS}
-    # Google's client warns about each name that is newer than itself, such as a finish reason.
+    # Google's client warns about each name that is newer than the client, such as a finish reason.
     warnings.filterwarnings("ignore", ".* is not a valid ", UserWarning, r"google\.genai\._common")
     if (process := getattr(model, "_process_response", None)) is not None:
 
@@ -67,8 +67,8 @@ def _read_leniently(model: Any) -> None:
             _add_message(response)
             return response
 
-        # The library has no other place between the client and its own reading, and this is a copy of ours.
-        model._process_response = read_response  # noqa: SLF001 (says the comment)
+        # Pydantic AI has no other hook between the client and its own parser, and this model is our copy.
+        model._process_response = read_response  # noqa: SLF001 (see the comment)
     if (process_stream := getattr(model, "_process_streamed_response", None)) is not None:
 
         async def read_stream(*args: Any, **more: Any) -> StreamedResponse:
@@ -101,18 +101,18 @@ class _Chunks:
             if (reply := repaired(chunk, self._model, self._events.usage.output_tokens)) is not None:
                 yield reply
         _add_message(self._events)
-        if is_blank_reason:  # the last chunk names a reason, if an empty one, so the reply is complete
+        if is_blank_reason:  # the last chunk has a reason, though an empty one, so the reply is complete
             self._events.provider_details = {"finish_reason": ""} | (self._events.provider_details or {})
 
 
 def _add_message(response: Any) -> None:
-    """Add Google's `finishMessage` to the details of a response, or of the events of a stream."""
+    """Add Google's `finishMessage` to the details of a response or a stream."""
     if (call := _call.get()) is not None and call.message:
         response.provider_details = {**(response.provider_details or {}), _MESSAGE: call.message}
 
 
 class _UsageOfStream:
-    """Adds up the usage in the chunks of a stream: once, even if each chunk has the usage so far."""
+    """Adds up the usage in the chunks of a stream, only once if each chunk has the usage so far."""
 
     def __init__(self, events: Any) -> None:
         self._events = events
@@ -120,32 +120,33 @@ class _UsageOfStream:
         self._reports: list[RequestUsage] = []
 
     def add(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
-        """Take the usage of a chunk, as `StreamedResponse._add_usage` does."""
+        """Add the usage of a chunk, like `StreamedResponse._add_usage`."""
         self._add(usage, reported=reported, cumulative=cumulative)
         if not reported or cumulative:
             return
         self._reports.append(usage)
         if len(self._reports) > 1 and is_cumulative(
-            [report.input_tokens for report in self._reports], [one.output_tokens for one in self._reports]
+            [report.input_tokens for report in self._reports],
+            [report.output_tokens for report in self._reports],
         ):
             self._events._usage = _highest(self._reports)  # noqa: SLF001 (as above)
 
 
 def is_cumulative(inputs: Sequence[int], outputs: Sequence[int]) -> bool:
-    """Whether each of several reports has the tokens so far, and not only those since the last one.
+    """Whether each report has all tokens so far, rather than the tokens since the previous report.
 
-    A prompt is read once, so a repeated input is cumulative, and so is an output that grows all the time, or
-    that ends with the sum of what was reported before.
+    A prompt is read once, so repeated input counts are cumulative. So are output counts that always grow, or
+    that end with the sum of the earlier counts.
     """
     if sum(map(bool, inputs)) > 1:
         return True
     written = [tokens for tokens in outputs if tokens]
     is_growing = len(written) > 1 and all(before < after for before, after in pairwise(written))
-    return is_growing or (len(written) > 2 and written[-1] == sum(written[:-1]))  # noqa: PLR2004 (two equal ones are no sum)
+    return is_growing or (len(written) > 2 and written[-1] == sum(written[:-1]))  # noqa: PLR2004 (two equal counts are no sum)
 
 
 def _highest(reports: Sequence[RequestUsage]) -> RequestUsage:
-    """The highest number of each kind of token among some reports."""
+    """The highest count of each kind of token among the reports."""
     highest, *others = reports
     numbers = {key: value for key, value in vars(highest).items() if isinstance(value, int)}
     details = dict(highest.details)
@@ -161,10 +162,10 @@ def _highest(reports: Sequence[RequestUsage]) -> RequestUsage:
 
 
 def repaired(reply: Any, model: str, written: int = 0) -> Any:
-    """Repair what a provider's client has read, in place; None for a chunk to skip.
+    """Repair the reply of a provider's client in place; None for a chunk to skip.
 
-    `written` is the output of a stream so far, in tokens, for a chunk that does not report it. Raises what
-    `raise_error` raises for an error that was sent instead of a reply.
+    `written` is the number of output tokens of a stream so far, for a chunk that does not report it. Raises
+    the error of `raise_error` if the server sent an error instead of a reply.
     """
     match type(reply).__module__.partition(".")[0]:
         case "openai":
@@ -179,7 +180,7 @@ def repaired(reply: Any, model: str, written: int = 0) -> Any:
 
 
 def raise_error(error: Any, model: str) -> None:
-    """Raise the error in a body with status 200, with the provider's message; nothing for None."""
+    """Raise the error in a body with status 200, with the provider's message; None is no error."""
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError  # noqa: PLC0415 (loaded by now)
 
     if not error:
@@ -194,7 +195,7 @@ def raise_error(error: Any, model: str) -> None:
 
 @dataclass(slots=True)
 class _Call:
-    """A call of a model under way, and the `finishMessage` in its reply, which Google's client drops."""
+    """A running call of a model, and the `finishMessage` in its reply, which Google's client drops."""
 
     model: str
     message: str = ""
@@ -204,9 +205,9 @@ _call: ContextVar[_Call | None] = ContextVar("_call", default=None)
 
 
 async def _read_body(response: Any) -> None:
-    """Read what clients of providers overlook: errors sent with status 200, and Google's `finishMessage`.
+    """Read what the clients of providers ignore: errors sent with status 200, and Google's `finishMessage`.
 
-    A hook of an HTTP client. The client may be the caller's own, so it does nothing outside our calls.
+    A hook of an HTTP client, which may be the caller's own; so it does nothing outside our calls.
     """
     call = _call.get()
     if call is None or not response.is_success:
@@ -214,7 +215,7 @@ async def _read_body(response: Any) -> None:
     match response.headers.get("content-type", "").partition(";")[0].strip():
         case "application/json":
             _read_json(await response.aread(), call)
-        case "text/event-stream":  # only Google's client reads lines, the others raise errors in streams
+        case "text/event-stream":  # only Google's client reads lines; other clients raise errors in streams
             response.aiter_lines = partial(_read_lines, response.aiter_lines, call)
         case _:
             pass
@@ -260,7 +261,7 @@ def _error_in(body: Any) -> Any:
 
 
 def _read_bodies(model: Any) -> None:
-    """Have the HTTP client of a model call `_read_body`."""
+    """Install `_read_body` as a hook of a model's HTTP client."""
     for inner in getattr(model, "models", ()):
         _read_bodies(inner)
     client = getattr(model, "client", None)
@@ -273,7 +274,9 @@ def _read_bodies(model: Any) -> None:
 
 
 def _repair_openai(reply: Any, model: str) -> None:
-    if hasattr(reply, "response") and hasattr(reply.response, "output"):  # an event that holds the response
+    if hasattr(reply, "response") and hasattr(
+        reply.response, "output"
+    ):  # an event that contains the response
         reply = reply.response
     elif not hasattr(reply, "choices") and not hasattr(reply, "output"):
         return
@@ -312,22 +315,22 @@ def _repair_chat(reply: Any, model: str) -> None:
         choice.finish_reason = getattr(choice, "finish_reason", None) or None
         kind: Any = ChatCompletionMessage if is_whole else ChoiceDelta
         key = "message" if is_whole else "delta"
-        said: Any = getattr(choice, key, None)
-        if said is None:
-            setattr(choice, key, said := kind.model_construct(role="assistant", content=None))
+        message: Any = getattr(choice, key, None)
+        if message is None:
+            setattr(choice, key, message := kind.model_construct(role="assistant", content=None))
         if is_whole:
-            said.role = "assistant"
-        if said.tool_calls:
-            said.tool_calls = [
-                call for call in said.tool_calls if getattr(call, "function", None) is not None
+            message.role = "assistant"
+        if message.tool_calls:
+            message.tool_calls = [
+                call for call in message.tool_calls if getattr(call, "function", None) is not None
             ]
-            for number, call in enumerate(said.tool_calls):
+            for number, call in enumerate(message.tool_calls):
                 if not is_whole and call.index is None:
                     call.index = number
 
 
 def _repair_usage(reply: Any, read: str, written: str) -> None:
-    """Complete the usage of a reply from its total; without both numbers, none was reported."""
+    """Complete the usage of a reply from its total; without both counts, there is no usage."""
     if (usage := reply.usage) is None:
         return
     tokens = {key: _count(getattr(usage, key, None)) for key in (read, written, "total_tokens")}
@@ -345,12 +348,12 @@ def _repair_usage(reply: Any, read: str, written: str) -> None:
 
 
 def _count(tokens: Any) -> Any:
-    """A number of tokens, or None for a negative one, which says nothing."""
+    """A number of tokens; None for a negative number, which means nothing."""
     return None if isinstance(tokens, int | float) and tokens < 0 else tokens
 
 
 def _is_known(item: Any) -> bool:
-    """Whether an object of a response has a type that its class stands for: clients guess unknown ones."""
+    """Whether an object of a response has a type of its class; for unknown types, clients guess a class."""
     kind = cast("type[Any]", type(item))
     fields: dict[str, Any] = getattr(kind, "model_fields", {})
     return item is not None and ("type" not in fields or item.type in get_args(fields["type"].annotation))
@@ -423,7 +426,7 @@ def _holds_anything(part: object) -> bool:
 def answered(
     name: str, response: ModelResponse, used: TokenUsage, before: Sequence[ModelMessage] = ()
 ) -> ModelResponse:
-    """Return a response without reasoning at the start of its text, if it has an answer or calls a tool.
+    """Remove reasoning from the start of a response that has an answer or calls a tool.
 
     `used` is the usage of the call, and `before` the messages of an agent. Raises a retryable `ModelError`
     with the provider's reason for any other response.
@@ -445,13 +448,13 @@ def answered(
     silent = m.TextPart | m.ThinkingPart | m.NativeToolCallPart | m.NativeToolReturnPart | m.CompactionPart
     if response.state == "suspended" or not all(isinstance(part, silent) for part in parts):
         return response
-    if _said_beside_a_tool_call(before):
+    if _answered_with_tool_calls(before):
         return response
     raise no_answer(name, why_empty(response, reasoned=reasoned), used)
 
 
-def _said_beside_a_tool_call(messages: Sequence[ModelMessage]) -> bool:
-    """Whether an agent's model has already answered: Pydantic AI takes the text that came with tool calls."""
+def _answered_with_tool_calls(messages: Sequence[ModelMessage]) -> bool:
+    """Whether the agent has already answered: Pydantic AI accepts the text next to tool calls."""
     from pydantic_ai import messages as m  # noqa: PLC0415 (loaded by now)
 
     for message in reversed(messages):
@@ -463,12 +466,12 @@ def _said_beside_a_tool_call(messages: Sequence[ModelMessage]) -> bool:
 
 
 def no_answer(name: str, why: str, used: TokenUsage) -> ModelError:
-    """Return the error of a call that was answered by nothing that can be used."""
+    """The error of a call without a usable answer."""
     return unusable_reply(f"{name} sent no answer: {why}.", used)
 
 
 def why_empty(response: ModelResponse, *, reasoned: bool = False) -> str:
-    """Say why a response has no answer, in the provider's words where it has some."""
+    """Say why a response has no answer, in the provider's words if possible."""
     from pydantic_ai.messages import ToolCallPart  # noqa: PLC0415 (loaded by now)
 
     details: dict[str, Any] = response.provider_details or {}
@@ -476,10 +479,10 @@ def why_empty(response: ModelResponse, *, reasoned: bool = False) -> str:
     reasoning = response.usage.details.get("reasoning_tokens") or response.usage.details.get(
         "thoughts_tokens"
     )
-    if refusal := _said(details.get("refusal")):
+    if refusal := _sentence(details.get("refusal")):
         return f"it refused: {refusal}"
     if block := details.get("block_reason"):
-        message = _said(details.get("block_reason_message"))
+        message = _sentence(details.get("block_reason_message"))
         return f"the prompt was blocked ({block}){f': {message}' if message else ''}"
     called = next((part.tool_name for part in response.parts if isinstance(part, ToolCallPart)), "")
     if response.finish_reason == "length":
@@ -493,7 +496,7 @@ def why_empty(response: ModelResponse, *, reasoned: bool = False) -> str:
         what = "it holds only reasoning" if reasoned else "it is empty"
     category = details.get("refusal_category") if response.finish_reason == "content_filter" else None
     more = f", category {category!r}" if category else ""
-    message = _said(details.get(_MESSAGE))
+    message = _sentence(details.get(_MESSAGE))
     return (
         f"{what}{f' (finish reason {reason!r}{more})' if reason else ''}{f': {message}' if message else ''}"
     )
@@ -502,7 +505,7 @@ def why_empty(response: ModelResponse, *, reasoned: bool = False) -> str:
 _MESSAGE = "finish_message"
 
 
-def _said(message: object) -> str:
+def _sentence(message: object) -> str:
     return str(message or "").strip().rstrip(".")
 
 
@@ -517,7 +520,7 @@ def reading(name: str, model: Model) -> Generator[None]:
         while (inner := getattr(model, "wrapped", None)) is not None:
             model = inner
         if type(model).__module__ in ("pydantic_ai.models.function", "pydantic_ai.models.test"):
-            raise  # a mistake in the caller's own function
+            raise  # a bug in the caller's own function
         raise ModelError(
             f"{name} sent a reply that cannot be read ({type(error).__name__}: {error}).",
             retryable=True,
