@@ -73,7 +73,7 @@ def test_the_figures_are_those_of_the_benchmarks():
     for row, model in ((drafts, "0.5b"), (drafts_15, "1.5b")):
         section = f"first-drafts-qwen2.5-coder-{model}"
         before, after = (cells(benchmarks, section, "all", arm)[2] for arm in ("withheld", "stated"))
-        assert f"| other prompt: {before} | {after} |" in row
+        assert f"| not stated: {before} | {after} |" in row
 
     plain = benchmarks.text.replace("**", "")
     assert "\n| resampling, up to three times | 0 | 3.0 |\n| lessons | 18 | 1.1 |\n" in plain
