@@ -46,25 +46,28 @@ field may not contain quotes, backslashes or control characters.
 class Record:
     """One stored item: plain JSON data under a kind and a key.
 
-    `kind` says what the data describes (`run`, `step`), `schema_version` in which form. `key` is unique
-    within its kind; both are strings of at most 1,000 bytes without NUL. `data` may hold anything that JSON
-    can, with string keys: tuples come back as lists, NaN is rejected, any string survives.
+    Kinds and keys are strings of at most 1,000 bytes without NUL. The store sets `revision`, `created_at` and
+    `updated_at` on each write, whatever values the written record has.
 
-    The store sets the other fields, whatever a record to be stored says: `revision` counts the writes of this
-    record from 1 (0: not stored yet); `created_at` and `updated_at` are the times of its first and last
-    write, in UTC to the microsecond.
-
-    Lists include damaged records, so that none of them hides others: `damage` says what is wrong, and reading
-    their `data` raises `DamagedRecordError`.
+    Lists include damaged records, so that one of them doesn't hide the others: `damage` says what is wrong,
+    and reading their `data` raises `DamagedRecordError`.
     """
 
     kind: str
+    """What the data describes, such as `run` or `step`."""
     key: str
+    """Unique within the kind."""
     data: Mapping[str, Any]
+    """Anything that JSON can hold, with string keys: tuples come back as lists, NaN is rejected, and any
+    string survives."""
     schema_version: int = 1
+    """The form of the data."""
     revision: int = 0
+    """Number of writes of this record; 0 if it is not stored yet."""
     created_at: datetime | None = None
+    """Time of the first write, in UTC to the microsecond."""
     updated_at: datetime | None = None
+    """Time of the last write, in UTC to the microsecond."""
 
     @property
     def damage(self) -> str:
@@ -73,7 +76,7 @@ class Record:
 
 
 class DamagedData(dict[str, Any]):
-    """Stands in for data that can't be trusted; any access raises `DamagedRecordError`."""
+    """Placeholder for data that can't be trusted; any access raises `DamagedRecordError`."""
 
     __slots__ = ("damage",)
 
@@ -85,15 +88,15 @@ class DamagedData(dict[str, Any]):
         raise DamagedRecordError(self.damage)
 
     __getitem__ = __contains__ = __iter__ = __len__ = __eq__ = __or__ = __ror__ = _raise  # pyright: ignore[reportAssignmentType] (each raises)
-    get = keys = values = items = copy = _raise  # pyright: ignore[reportAssignmentType] (likewise)
-    __hash__ = None  # pyright: ignore[reportAssignmentType] (as that of any dict)
+    get = keys = values = items = copy = _raise  # pyright: ignore[reportAssignmentType] (each raises)
+    __hash__ = None  # pyright: ignore[reportAssignmentType] (as for any dict)
 
     def __repr__(self) -> str:
         return f"<{self.damage}>"
 
 
 class StoredData(dict[str, Any]):
-    """The data of a stored record; a field that is missing raises `DamagedRecordError`, not `KeyError`."""
+    """The data of a stored record; a missing field raises `DamagedRecordError`, not `KeyError`."""
 
     __slots__ = ("name",)
 
@@ -117,7 +120,7 @@ def _damage(kind: str, key: str, what: str) -> str:
 
 @contextmanager
 def reading(record: Record) -> Generator[None]:
-    """Turn what is raised over a record whose fields are missing or wrong into `DamagedRecordError`."""
+    """Convert errors about missing or wrong fields of a record to `DamagedRecordError`."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -127,7 +130,7 @@ def reading(record: Record) -> Generator[None]:
 
 
 def intact(records: Sequence[Record]) -> list[Record]:
-    """Return the records that are not damaged; log a warning once for each of the others."""
+    """Undamaged records; each damaged one is logged once as a warning."""
     for record in records:
         if record.damage:
             warn_once(f"{record.damage} Until then, the record is skipped.")
@@ -135,7 +138,7 @@ def intact(records: Sequence[Record]) -> list[Record]:
 
 
 def restored(records: Sequence[Record], read: Callable[[Record], T]) -> dict[str, T]:
-    """What records hold, by key, without those that can't be read, each of which a warning names once."""
+    """Values read from records, by key; each unreadable record is logged once as a warning."""
     values: dict[str, T] = {}
     for record in intact(records):
         try:
@@ -146,15 +149,15 @@ def restored(records: Sequence[Record], read: Callable[[Record], T]) -> dict[str
 
 
 async def listed(store: Store, kind: str, key: str) -> Record | None:
-    """Return the record with a key, damaged or not, so that a list can continue after it."""
-    found = await store.find(kind, prefix=key, limit=1)
-    return found[0] if found and found[0].key == key else None
+    """The record with a key, damaged or not, so that a list can continue after it."""
+    records = await store.find(kind, prefix=key, limit=1)
+    return records[0] if records and records[0].key == key else None
 
 
 @lru_cache(maxsize=1000)
 def warn_once(damage: str) -> None:
-    """Log a warning of damaged records, once in this process."""
-    from redraft.redact.log import logger  # noqa: PLC0415 (nothing is damaged, as a rule)
+    """Log a warning about damaged records, once per process."""
+    from redraft.redact.log import logger  # noqa: PLC0415 (damage is rare)
 
     logger.warning("%s", damage)
 
@@ -168,7 +171,7 @@ class Store(Protocol):
     Returned records belong to the caller: changing them does not change what is stored.
 
     Every method raises `StoreError` for a record that can't be stored, naming the part that is wrong, and if
-    the store can't be read or written, with the reason and what to do; it works again once the reason is
+    the store can't be read or written, with the reason and what to do; it works again once the cause is
     gone. Asking for a single damaged record raises `DamagedRecordError`; in lists, such a record has
     `damage`.
     """
@@ -180,7 +183,7 @@ class Store(Protocol):
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all or none; return them as stored.
 
-        They are written in order, so of two with the same key the last one stays. All get the same time.
+        Records are written in order, so the last of two with the same key wins. All get the same time.
         """
         ...
 
@@ -191,12 +194,12 @@ class Store(Protocol):
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted.
 
-        A record that was deleted and stored again is another one, as `created_at` shows if it is set.
+        A record that was deleted and stored again doesn't match if `created_at` is set.
         """
         ...
 
     async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key, None if there is none."""
+        """The record with a key; None if there is none."""
         ...
 
     async def find(
@@ -210,7 +213,7 @@ class Store(Protocol):
         after: Record | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return the records of a kind, ordered by key or newest first.
+        """List the records of a kind, ordered by key or newest first.
 
         Keys are ordered by code point; the newest record is the one created last (of equals, the last key).
         `prefix` is matched exactly. `after` is the last record of the previous page, in the same order,
@@ -220,7 +223,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, kind: str, key: str, /) -> bool:
-        """Delete a record; return whether there was one."""
+        """Delete a record; return whether it existed."""
         ...
 
     async def aclose(self) -> None:
@@ -230,7 +233,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class FencedStore(Store, Protocol):
-    """A `Store` that can fence off a writer that was replaced: it writes only while another record allows it.
+    """A `Store` that can fence off a replaced writer: it writes only while another record allows it.
 
     All of Redraft's stores can do this; it is optional for a user's own store.
     """
@@ -255,27 +258,27 @@ class KindSize(NamedTuple):
 
 @runtime_checkable
 class ManagedStore(Store, Protocol):
-    """A `Store` that can be inspected and shrunk: what it holds, what is wrong with it, what deleting left.
+    """A `Store` that can report its size and problems, and reclaim the space of deleted records.
 
     All of Redraft's stores can do this; it is optional for a user's own store.
     """
 
     async def kinds(self) -> dict[str, KindSize]:
-        """Return how much there is of each kind of records, sorted by kind."""
+        """Number and size of the records of each kind, sorted by kind."""
         ...
 
     async def size(self) -> int:
-        """Return the bytes in use: of the whole database file, else of the records."""
+        """Bytes in use, by the whole database file or else by the records."""
         ...
 
     async def problems(self) -> list[str]:
-        """Return what is wrong with the store, apart from single records: one sentence each."""
+        """What is wrong with the store, apart from single records: one sentence per problem."""
         ...
 
     async def scrub(self) -> str:
-        """Overwrite what deleted records left behind, and give the space back.
+        """Overwrite the remains of deleted records, and free their space.
 
-        Returns what is left for an administrator to do; empty if nothing is. Waits for other processes, and
+        Returns what an administrator still has to do; empty if nothing. Waits for other processes, and
         raises `StoreError` if they keep the store busy.
         """
         ...
@@ -289,20 +292,20 @@ class RecordVersion(NamedTuple):
     created_at: datetime
     updated_at: datetime
     matches: bool
-    """Whether the record has the fields that were asked for."""
+    """Whether the record has the fields of the query."""
 
 
 @runtime_checkable
 class SharedStore(Store, Protocol):
     """A `Store` on a server, which many machines share: it also lists records without their data.
 
-    So a reader fetches only what has changed since it looked last.
+    So a reader fetches only the records that have changed since its last query.
     """
 
     async def versions(
         self, kind: str, /, *, prefix: str = "", where: Where | None = None
     ) -> list[RecordVersion]:
-        """Return the version of each record of a kind, ordered by key; `where` only sets `matches`."""
+        """Versions of the records of a kind, ordered by key; `where` only sets `matches`."""
         ...
 
 
@@ -333,9 +336,9 @@ class Row(NamedTuple):
     updated_at: int = 0
 
     def record(self, data: Mapping[str, Any] | None = None) -> Record:
-        """Return a new record; it has `damage` if it does not match its checksum.
+        """Convert the row to a new record, which has `damage` if it does not match its checksum.
 
-        `data` is the parsed JSON, if that is known already and not shared with anyone.
+        `data` is the parsed JSON, if the caller has it and doesn't share it.
         """
         created = updated = _EPOCH
         key: Any = self.key
@@ -352,7 +355,7 @@ class Row(NamedTuple):
         return Record(self.kind, str(key), data, self.schema_version, self.revision, created, updated)
 
     def _read(self) -> dict[str, Any]:
-        if not isinstance(self.key, str):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+        if not isinstance(self.key, str):  # pyright: ignore[reportUnnecessaryIsInstance] (SQLite may hold bytes)
             raise TypeError("its key is not a text")
         if not is_whole(self.checksum, *self[:4]):
             raise ValueError("it does not match its checksum")
@@ -362,7 +365,7 @@ class Row(NamedTuple):
         return StoredData(cast("dict[str, Any]", data), (self.kind, self.key))
 
     def intact(self) -> Record:
-        """Return the record; raises `DamagedRecordError` if it is damaged."""
+        """Convert the row to a record; raises `DamagedRecordError` if it is damaged."""
         record = self.record()
         if record.damage:
             raise DamagedRecordError(record.damage)
@@ -370,15 +373,15 @@ class Row(NamedTuple):
 
 
 def checksum(kind: bytes, key: bytes, data: bytes, schema_version: int) -> int:
-    """Return the CRC-32 of a record's content, which detects any change of up to 32 consecutive bits."""
+    """CRC-32 of a record's content, which detects any change of up to 32 consecutive bits."""
     # Names contain no NUL, so content can't move unnoticed from one field to the next.
     return crc32(data, crc32(b"%b\0%b\0%d\0" % (kind, key, schema_version)))
 
 
-def is_whole(found: object, kind: Any, key: Any, data: Any, schema_version: Any) -> bool:
-    """Return whether a record matches its checksum; strings may come as bytes."""
+def is_whole(stored: object, kind: Any, key: Any, data: Any, schema_version: Any) -> bool:
+    """Whether a record matches its stored checksum; strings may come as bytes."""
     try:
-        return found == checksum(_bytes(kind), _bytes(key), _bytes(data), schema_version)
+        return stored == checksum(_bytes(kind), _bytes(key), _bytes(data), schema_version)
     except (TypeError, AttributeError):  # a number instead of a string, say
         return False
 
@@ -388,12 +391,12 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def time_of(microseconds: int) -> datetime:
-    """Return the time of microseconds since 1970 in UTC."""
+    """The time of microseconds since 1970 in UTC."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def microseconds(time: datetime) -> int:
-    """Return a time as microseconds since 1970 in UTC."""
+    """A time as microseconds since 1970 in UTC."""
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -421,11 +424,11 @@ class NewRow(NamedTuple):
         return cls(Row(record.kind, record.key, text, record.schema_version, crc), data)
 
     def stored(self, revision: int, created_at: int, updated_at: int) -> NewRow:
-        """Return a copy with the fields that the store sets."""
+        """A copy with the fields that the store sets."""
         return NewRow(Row(*self.row[:5], revision, created_at, updated_at), self.data)
 
     def record(self) -> Record:
-        """Return the stored record."""
+        """The stored record."""
         return self.row.record(self.data)
 
 
@@ -443,13 +446,13 @@ def _named_fields(data: object) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """Return JSON that any database can hold: lone surrogates, which are not valid UTF-8, are escaped."""
+    """Encode as JSON that any database can hold: lone surrogates, which are not valid UTF-8, are escaped."""
     text = _ENCODER.encode(value)
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text_and_copy(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return data as JSON text, and as it will be read back.
+    """Data as JSON text, and as it will be read back.
 
     Raises `TypeError`, naming the place, for anything that would be read back differently.
     """
@@ -469,14 +472,14 @@ def _text_and_copy_of_any(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         copy, _ = _DECODER.raw_decode(text)  # faster than `loads`, which also looks around the value
     except (TypeError, ValueError) as error:
         raise TypeError(f"data{_fault(data) or f': {error}'}") from error
-    # Most data are equal, and comparing them is faster than looking at each value.
+    # Most data are equal, and comparing is faster than checking each value.
     if copy != data and (fault := _fault(data)):
         raise TypeError(f"data{fault}")
     return text, copy
 
 
 def _fault(value: Any) -> str:
-    """Say where and what would not be read back as it was written; empty if nothing."""
+    """The first value that would not be read back as written, and its place; empty if none."""
     if type(value) in _PLAIN:
         return ""
     if isinstance(value, dict):
@@ -503,7 +506,7 @@ def _fault_in(items: Iterable[tuple[Any, Any]], keys: type) -> str:
 
 def check_name(what: str, name: str, longest: int = LONGEST_NAME) -> None:
     """Raise `StoreError` for a kind, key or space that not every database can hold and index."""
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not all code is typed)
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise StoreError(f"A {what} must be a text, got {name!r}.")
     try:
         size = len(name.encode())
@@ -519,13 +522,15 @@ _LAST = "\U0010ffff"
 
 
 class Query(NamedTuple):
-    """A checked query: `fields` maps names to allowed JSON texts, `after` is a record's time and key."""
+    """A checked query."""
 
     kind: str
     prefix: str
     fields: Mapping[str, frozenset[str]]
+    """The allowed JSON texts of each field."""
     newest_first: bool
     after: tuple[int, str] | None
+    """Creation time and key of the last record of the previous page."""
     limit: int | None
 
     @classmethod
@@ -554,7 +559,7 @@ class Query(NamedTuple):
 
 
 def allowed_texts(where: Where | None) -> dict[str, frozenset[str]]:
-    """Return the JSON texts that each field may have; an absent field counts as `null`.
+    """The JSON texts that each field may have; an absent field counts as `null`.
 
     As JSON, True is not 1, "1" is not 1, and 1 is 1.0, so a number has several texts. Raises `ConfigError`
     for a field that can't be named in a JSON path, and for a value that is not a scalar.
@@ -567,17 +572,17 @@ def allowed_texts(where: Where | None) -> dict[str, frozenset[str]]:
                 "control characters."
             )
         values = value if isinstance(value, tuple) else (value,)
-        fields[field] = frozenset(text for each in values for text in _texts(field, each))
+        fields[field] = frozenset(text for item in values for text in _texts(field, item))
     return fields
 
 
 def matches(data: Mapping[str, Any], fields: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether data have one of the allowed texts in each field."""
+    """Whether each field of the data has one of its allowed texts."""
     return all(json_text(data.get(field)) in texts for field, texts in fields.items())
 
 
 def after_all_with(prefix: str) -> str:
-    """Return the smallest string that sorts after every key with a prefix."""
+    """The smallest string that sorts after every key with a prefix."""
     stem = prefix.rstrip(_LAST)
     if not stem:
         return _LAST * LONGEST_NAME
@@ -586,7 +591,7 @@ def after_all_with(prefix: str) -> str:
 
 
 def _texts(field: str, value: Scalar) -> set[str]:
-    if value is not None and not isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance] (not all code is typed)
+    if value is not None and not isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(
             f"where: {field!r} must be a text, a number, a bool, None, or a tuple of those; got {value!r}."
         )
@@ -601,7 +606,7 @@ def _texts(field: str, value: Scalar) -> set[str]:
 
 
 def _same_numbers(value: float) -> list[float]:
-    """Return all forms of a number that are equal to it: int, float, and negative zero."""
+    """All forms of a number that are equal to it: int, float, and negative zero."""
     if value == 0:
         return [0, 0.0, -0.0]
     try:

@@ -24,12 +24,10 @@ _opened: dict[Place, Store] = {}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The file of a project's store, or the URL of its PostgreSQL database, and the project's space in it.
-
-    Its text is for people: without the password.
-    """
+    """Location of a project's store, and the project's space in it; `str` leaves out the password."""
 
     database: Path | str
+    """A SQLite file, or the URL of a PostgreSQL database."""
     space: str
     named_by: str = field(default="The setting `database_url` (REDRAFT_DATABASE_URL)", compare=False)
     """Where a user names the URL, for messages."""
@@ -41,12 +39,12 @@ class Place:
         return f"{without_password(self.database)}{project}"
 
     def open(self) -> Store:
-        """Return the store; raises `ConfigError` for an invalid URL."""
+        """Open the store; raises `ConfigError` for an invalid URL."""
         if isinstance(self.database, Path):
-            from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not stored needs none)
+            from redraft.stores.sqlite import SqliteStore  # noqa: PLC0415 (a run that is not stored needs no store)
 
             return SqliteStore(self.database, self.space)
-        from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (likewise)
+        from redraft.stores.postgres import PostgresStore  # noqa: PLC0415 (only for its users)
 
         try:
             return PostgresStore(self.database, self.space)
@@ -55,48 +53,47 @@ class Place:
             raise
 
 
-_given: ContextVar[Place | None] = ContextVar("given", default=None)
+_override: ContextVar[Place | None] = ContextVar("override", default=None)
 
 
 @contextmanager
-def store_at(given: str | None) -> Generator[None]:
+def store_at(database: str | None) -> Generator[None]:
     """Within the block, use the store at a path or PostgreSQL URL as the project's; None changes nothing.
 
-    It is the store that `SqliteStore(path)` or `PostgresStore(url)` opens. Raises `ConfigError` if there is
-    no such file.
+    It is the store that `SqliteStore(path)` or `PostgresStore(url)` opens. Raises `ConfigError` if the file
+    doesn't exist.
     """
-    if given is None:
+    if database is None:
         yield
         return
-    token = _given.set(Place(given if "://" in given else _existing_file(given), "", named_by="--database"))
+    location = database if "://" in database else _existing_file(database)
+    token = _override.set(Place(location, "", named_by="--database"))
     try:
         yield
     finally:
-        _given.reset(token)
+        _override.reset(token)
 
 
-def _existing_file(given: str) -> Path:
-    path = Path(given).absolute()
+def _existing_file(name: str) -> Path:
+    path = Path(name).absolute()
     try:
         if path.is_file():
             return path
         if path.is_dir():
-            raise ConfigError(f"--database {given!r} is a folder; name the file in it, such as {DATABASE}.")
+            raise ConfigError(f"--database {name!r} is a folder; name the file in it, such as {DATABASE}.")
     except OSError as error:  # no permission for its folder, say
-        raise ConfigError(f"--database {given!r} can't be used: {error.strerror}.") from error
-    raise ConfigError(
-        f"There is no database {given!r}; give a file, or a URL that begins with postgresql://."
-    )
+        raise ConfigError(f"--database {name!r} can't be used: {error.strerror}.") from error
+    raise ConfigError(f"There is no database {name!r}; give a file, or a URL that begins with postgresql://.")
 
 
 def project_place() -> Place | None:
-    """Return where the project that this process works in keeps its records; None if it keeps none.
+    """Location of the current project's records; None if the settings keep none.
 
-    Projects that share a place see only their own records; projects of one name are one project. A store that
-    was named for this command (`store_at`) takes the place of the project's.
+    Projects that share a place see only their own records; projects with the same name are one project. A
+    store named for this command (`store_at`) replaces the project's.
     """
-    if (given := _given.get()) is not None:
-        return given
+    if (override := _override.get()) is not None:
+        return override
     project = project_folder()
     settings = settings_in(project)
     if not settings.home:
@@ -109,15 +106,15 @@ def project_place() -> Place | None:
 
 
 def server_space() -> str:
-    """Return the name under which this project is set apart from others on a server."""
+    """Name that separates this project from others on a server."""
     # Many machines have a project in the folder /app.
     return load_settings().project or f"{socket.gethostname()}:{project_folder()}"
 
 
 def project_store() -> Store | None:
-    """Return the store of the project that this process works in; None if the settings keep nothing.
+    """The current project's store; None if the settings keep nothing.
 
-    It is the same object each time, so that all runs of the process share its commits.
+    Each call returns the same object, so that all runs of the process share its commits.
     """
     place = project_place()
     if place is None:
@@ -128,7 +125,7 @@ def project_store() -> Store | None:
 
 
 def required_project_store(things: str) -> Store:
-    """Return the project's store; raises `ConfigError` if the settings keep nothing, hence no `things`."""
+    """The project's store; raises `ConfigError`, which names the `things`, if the settings keep nothing."""
     store = project_store()
     if store is None:
         raise ConfigError(
@@ -138,7 +135,7 @@ def required_project_store(things: str) -> Store:
 
 
 async def close_project_store() -> None:
-    """Finish what is written to the project's store, and close it; its next use reopens it."""
+    """Finish pending writes to the project's store, and close it; the next use reopens it."""
     place = project_place()
     if place in _opened:
         await _opened[place].aclose()
