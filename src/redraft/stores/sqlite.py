@@ -54,7 +54,7 @@ class SqliteStore:
 
     `path` is usually `.redraft/redraft.db`; the first write creates the file and its folder, readable by
     their owner only. With the path `:memory:`, the records live as long as the object. `space` separates the
-    records of a project from others in the same file. `wait` is how many seconds a write waits for other
+    records of a project from others in the same file. `wait` is the seconds that a write waits for other
     processes. One store serves all tasks and threads of a process; it reopens itself after `aclose`, in a
     forked child, and once a failure is over.
     """
@@ -100,7 +100,7 @@ class SqliteStore:
         return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key, None if there is none."""
+        """The record with a key; None if there is none."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._read(lambda tables: tables.get(kind, key))
@@ -116,20 +116,20 @@ class SqliteStore:
         after: Record | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return the records of a kind, ordered by key or newest first."""
+        """List the records of a kind, ordered by key or newest first."""
         query = Query.of(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
         return await self._read(lambda tables: tables.find(query))
 
     async def delete(self, kind: str, key: str, /) -> bool:
-        """Delete a record; return whether there was one."""
+        """Delete a record; return whether it existed."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._write(lambda tables: tables.delete(kind, key))
 
     def run_index(self) -> RunIndex:
-        """Return the index of the runs in this store."""
+        """The index of the runs in this store."""
 
         async def ask(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(lambda tables: tables.connection.execute(sql, values).fetchall())
@@ -137,20 +137,20 @@ class SqliteStore:
         return RunIndex(self._space, ask)
 
     async def kinds(self) -> dict[str, KindSize]:
-        """Return how much there is of each kind of records, sorted by kind."""
+        """Number and size of the records of each kind, sorted by kind."""
         return await self._read(lambda tables: tables.kinds())
 
     async def size(self) -> int:
-        """Return the bytes in use in the database, which other projects may share."""
+        """Bytes in use in the database, which other projects may share."""
         return await self._database.size()
 
     async def problems(self) -> list[str]:
-        """Check the whole database and the index of runs; return what is wrong with them."""
+        """Check the whole database and the index of runs; one sentence per problem."""
         damage = await self._read(lambda tables: tables.problems())
         return damage or await self.run_index().problems()
 
     async def scrub(self) -> str:
-        """Rewrite the database without what was deleted, and empty its write-ahead log."""
+        """Rewrite the database without deleted records, and empty its write-ahead log."""
         await self._database.scrub()
         return ""
 
@@ -205,7 +205,7 @@ class _File:
 
 
 class _Memory:
-    """A database in memory: each call has its connection for a moment, whatever its thread."""
+    """A database in memory, whose connection serves one call at a time, from any thread."""
 
     _PATH: ClassVar[Path] = Path(MEMORY)
 
@@ -291,8 +291,8 @@ class Tables:
             now = _now()
             values = (self._space, *new.row[:5], now, now)
             while not self.connection.execute(_PUT_IF_ABSENT, values).rowcount:
-                if found := self._rows(_GET, (self._space, new.row.kind, new.row.key)):
-                    return found[0].intact(), False  # otherwise, another process has deleted it in between
+                if rows := self._rows(_GET, (self._space, new.row.kind, new.row.key)):
+                    return rows[0].intact(), False  # otherwise, another process has deleted it in between
             stored = new.stored(1, now, now)
             self._index(stored)
         return stored.record(), True
@@ -303,20 +303,20 @@ class Tables:
         now = _now()
         with self._with_index(kind):
             values = (*others, now, self._space, kind, key, revision, created_at)
-            found = self.connection.execute(_REPLACE, values).fetchall()
-            if not found:
+            rows = self.connection.execute(_REPLACE, values).fetchall()
+            if not rows:
                 return None
-            stored = new.stored(*found[0], updated_at=now)
+            stored = new.stored(*rows[0], updated_at=now)
             self._index(stored)
         return stored
 
     def get(self, kind: str, key: str) -> Record | None:
-        """Return the record with a key, None if there is none."""
+        """The record with a key; None if there is none."""
         rows = self._rows(_GET, (self._space, kind, key))
         return rows[0].intact() if rows else None
 
     def delete(self, kind: str, key: str) -> bool:
-        """Delete a row; return whether there was one."""
+        """Delete a row; return whether it existed."""
         with self._with_index(kind):
             if kind in INDEXED:
                 for sql, values in removals(self._space, kind, key):
@@ -324,7 +324,7 @@ class Tables:
             return bool(self.connection.execute(_DELETE, (self._space, kind, key)).fetchall())
 
     def find(self, query: Query) -> list[Record]:
-        """Return the records that match a query."""
+        """List the records that match a query."""
         condition, values = self._condition(query)
         if query.after is not None:
             # As bytes: a damaged key may not be UTF-8. A BLOB sorts after all texts, so on every page.
@@ -340,18 +340,18 @@ class Tables:
         return [row.record() for row in self._rows(sql, (*values, limit))]
 
     def kinds(self) -> dict[str, KindSize]:
-        """Return how much there is of each kind."""
-        found = self.connection.execute(
+        """Number and size of the records of each kind."""
+        rows = self.connection.execute(
             "SELECT kind, count(*), sum(length(CAST(data AS BLOB))) "
             "FROM records WHERE space = ? GROUP BY kind ORDER BY kind",
             (self._space,),
         )
-        return {kind: KindSize(records, size) for kind, records, size in found.fetchall()}
+        return {kind: KindSize(records, size) for kind, records, size in rows.fetchall()}
 
     def problems(self) -> list[str]:
-        """Return what SQLite finds wrong with the file."""
-        found = self.connection.execute("PRAGMA integrity_check(10)").fetchall()
-        return [f"The file is damaged: {text}." for (text,) in found if text != "ok"]
+        """Problems of the file that SQLite detects."""
+        rows = self.connection.execute("PRAGMA integrity_check(10)").fetchall()
+        return [f"The file is damaged: {text}." for (text,) in rows if text != "ok"]
 
     def _upsert(self, new: NewRow, now: int) -> NewRow:
         values = (self._space, *new.row[:5], now, now)
@@ -387,7 +387,7 @@ class Tables:
         return [Row(*row) for row in self.connection.execute(sql, values).fetchall()]
 
     def _condition(self, query: Query) -> tuple[str, tuple[Any, ...]]:
-        """Return the SQL condition of a query, without paging, and its parameters.
+        """The SQL condition of a query, without paging, and its parameters.
 
         Damaged records meet any condition on fields: they may have had these values.
         """
@@ -412,13 +412,13 @@ def _now() -> int:
 
 
 class SqliteReader:
-    """Answers queries one by one; without a database it finds nothing and creates nothing."""
+    """Answers queries in turn. A missing database counts as empty, and is not created."""
 
     def __init__(self, path: Path, wait: float) -> None:
         self._file = SqliteFile(path, wait)
 
     def turn(self) -> AbstractContextManager[None]:
-        """Never wait: a reader sees what was committed last."""
+        """Never wait: a reader sees the last commit."""
         return nullcontext()
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
@@ -445,7 +445,7 @@ class SqliteWriter:
         self._file = SqliteFile(path, wait)
 
     def turn(self) -> AbstractContextManager[None]:
-        """Hold the lock that processes write under, one at a time."""
+        """Hold the lock that lets one process write at a time."""
         return self._file.locked()
 
     def work(self, jobs: Sequence[Job[Any]], /) -> None:
@@ -566,7 +566,7 @@ ALTER TABLE records DROP COLUMN vector;
 """The schema, one script per version."""
 
 
-# The cache grows only as pages are read: sums over 100,000 runs read 50 MB.
+# The cache grows only as pages are read; sums over 100,000 runs read 50 MB.
 _SETTINGS = (
     "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; "
     "PRAGMA cache_size = -65536;"
@@ -575,7 +575,7 @@ _TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 class SqliteFile:
-    """One thread's connection to a database file, and the lock file beside it.
+    """One thread's connection to a database file, and the lock file next to it.
 
     A missing or empty file becomes a database, readable by its owner only. A missing folder is created, with
     a `.gitignore` for itself. A file of another program or of a newer Redraft is rejected. Failing to open or
@@ -597,7 +597,7 @@ class SqliteFile:
         return self._lock.held()
 
     def connection(self) -> sqlite3.Connection:
-        """Return a connection to a database with the newest schema."""
+        """The connection; opens the database and migrates its schema if necessary."""
         if self._connection is None:
             self._connection = self._open()
         elif self._inode != _inode(self._path):
@@ -609,13 +609,13 @@ class SqliteFile:
         return self._connection
 
     def exists(self) -> bool:
-        """Return whether there is a database to read, without creating one."""
+        """Whether there is a database to read, without creating one."""
         return self._connection is not None or check_regular(self._path)
 
     def drop(self) -> None:
-        """Close the connection, discarding what is not committed; the next use opens another one."""
+        """Close the connection and discard uncommitted changes; the next use opens a new connection."""
         if self._connection is not None:
-            with suppress(sqlite3.Error):  # what was committed is safe
+            with suppress(sqlite3.Error):  # commits are safe
                 self._connection.close()
             self._connection = None
 
@@ -634,7 +634,7 @@ class SqliteFile:
             with self.locked():
                 make_file(self._path)  # SQLite would create it with the mode that the umask leaves
         for side in ("-wal", "-shm"):
-            # They keep the mode that the database had when they were created, even if it was read-only then.
+            # They keep the mode of the database at their creation, even if it was read-only then.
             file = self._path.with_name(f"{self._path.name}{side}")
             if check_regular(file):
                 with suppress(OSError):
@@ -673,7 +673,7 @@ class SqliteFile:
         self._is_current(connection)
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the schema is current; raises `StoreError` if it is not ours, or newer."""
+        """Whether the schema is current; raises `StoreError` if it is not ours, or newer."""
         version, newest = self._version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreError(
@@ -715,7 +715,7 @@ def _in_memory() -> Connection:
 
 
 def index_of(records: Iterable[Record]) -> Connection:
-    """Return a database in memory that holds nothing but the columns of these records, in no space."""
+    """Create a database in memory with only the columns of these records, in the space with an empty name."""
     connection = _in_memory()
     for record in records:
         at = 0 if record.created_at is None else microseconds(record.created_at)
@@ -726,7 +726,7 @@ def index_of(records: Iterable[Record]) -> Connection:
 
 
 def used_bytes(connection: Connection) -> int:
-    """Return the bytes of the pages in use in a database."""
+    """Bytes of the pages in use in a database."""
     names = ("page_count", "freelist_count", "page_size")
     pages, free, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     return (pages - free) * size
@@ -741,7 +741,7 @@ def _scrub(path: Path, wait: float) -> None:
         with file.locked():
             connection = file.connection()
             connection.execute("VACUUM")
-            # Only now does the file itself change; until then, deleted records are in it, and in the log.
+            # Until this checkpoint, deleted records are still in the file and in the log.
             (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if is_busy:
                 raise TimeoutError
@@ -750,10 +750,10 @@ def _scrub(path: Path, wait: float) -> None:
 
 
 def copy_database(path: Path, target: Path, *, wait: float = 30.0) -> None:
-    """Write a copy of a database, as it is at one moment, to one file, without what was deleted.
+    """Write a consistent copy of a database to one file, without deleted records.
 
-    Other processes may go on reading and writing. Raises `StoreError` if it can't be read or written, and for
-    a database that `check_database` refuses.
+    Other processes may continue to read and write. Raises `StoreError` if it can't be read or written, and
+    for a database that `check_database` refuses.
     """
     check_database(path, wait=wait)
     with _explaining(path, wait), closing(_connection_to(path, wait)) as source:
@@ -762,7 +762,7 @@ def copy_database(path: Path, target: Path, *, wait: float = 30.0) -> None:
 
 
 def schema_version(path: Path) -> tuple[int, int]:
-    """Return the version of a database's schema, and the newest; raises `StoreError` if it is not ours."""
+    """Version of a database's schema, and the newest one; raises `StoreError` if the database is not ours."""
     with _explaining(path, 0.0), closing(_connection_to(path)) as connection:
         return connection.execute("PRAGMA user_version").fetchone()[0], len(MIGRATIONS)
 
@@ -811,7 +811,7 @@ _SHARED_LOCK = (510, 0x40000002)
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename a damaged database with the files beside it; raises `StoreError` while a program has it open.
+    """Rename a damaged database and its side files; raises `StoreError` while a program has it open.
 
     That program would delete the log of the next database of this name when it ends.
     """
@@ -823,17 +823,17 @@ def _set_aside(path: Path) -> Path:
                 f"{path} is damaged, and another program has it open: end that program, then restore again."
             ) from error
     names = (f"{path.name}.damaged{number or ''}" for number in count())
-    aside = next(one for one in map(path.with_name, names) if not one.exists())
+    aside = next(candidate for candidate in map(path.with_name, names) if not candidate.exists())
     _rename(path, aside)
     return aside
 
 
 _SIDES = ("-shm", "-wal", "")
-"""The endings of the files of a database, the database itself last."""
+"""Suffixes of the files of a database, the database itself last."""
 
 
 def _rename(path: Path, new: Path) -> None:
-    """Rename a database with the files beside it."""
+    """Rename a database and its side files."""
     for side in _SIDES:
         with suppress(FileNotFoundError):
             path.with_name(f"{path.name}{side}").rename(new.with_name(f"{new.name}{side}"))
@@ -861,10 +861,10 @@ def _explaining(path: Path, wait: float) -> Generator[None]:
 
 def _inode(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _tolerate_damage(connection: Connection) -> None:
@@ -894,12 +894,12 @@ _EXPLANATIONS = {
 
 
 def primary_name(error: Exception) -> str:
-    """Return SQLite's primary name for an error; empty for errors from Python."""
+    """SQLite's primary name for an error; empty for errors from Python."""
     return "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
 
 
 def explained(error: Exception, path: Path, wait: float) -> StoreError:
-    """Return a `StoreError` that explains an error of the database, the system or the lock."""
+    """Convert an error of the database, the system or the lock to a `StoreError` with an explanation."""
     if isinstance(error, StoreError):
         return type(error)(*error.args)
     if os.path.isdir(path):  # noqa: PTH112 (unlike Path.is_dir, it never raises)
