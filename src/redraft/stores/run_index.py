@@ -1,4 +1,4 @@
-"""RunIndex: query runs, their uses of lessons and notes, and the expenses beside them by columns."""
+"""RunIndex: a columnar index of runs, lesson and note uses, and expenses."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 RUN, LESSON_USE, NOTE_USE = "run", "lesson_use", "note_use"
 """The kinds of the records of runs, and of their uses of lessons and notes."""
 CYCLE, NOTE_COST = "cycle", "ensemble_step"
-"""The kinds of the records of agents' cycles, and of what the note on a run cost."""
+"""The kinds of the records of agents' cycles, and of the costs of notes on runs."""
 DAMAGED = "damaged"
-"""The status of a run whose record, or the columns in it, can't be read."""
+"""The status of a run whose record or columns can't be read."""
 ENDED = ("finished", "failed", "cancelled", DAMAGED)
 """The statuses of runs that have ended."""
 
@@ -57,28 +57,26 @@ GroupBy: TypeAlias = Column | Facet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What calls of models used: columns of runs, of shares and of expenses."""
+    """Usage of model calls: columns of runs, of shares and of expenses."""
 
     requests: int = 0
     failed_requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     known_usd: float = 0.0
-    """What is known of the cost."""
+    """Known part of the cost."""
     unpriced: bool = False
-    """Whether there is more of it."""
+    """Whether part of the cost is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share(Spent):
-    """What one role used of a run (`facet` is `role`), all roles of one model, or one revision.
-
-    Of a model (`role_model`), the value is its name; of a revision (`way`), its number, how it was made, and
-    whether it was a gain.
-    """
+    """The part of a run's usage that belongs to one role, one model or one revision."""
 
     facet: str
+    """`role`, `role_model` (all roles of a model) or `way` (a revision)."""
     value: str
+    """Name of the role or model; for a revision, its number, how it was made, and whether it was a gain."""
 
 
 class RunShare(NamedTuple):
@@ -95,11 +93,10 @@ class RunShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunRow(Spent):
-    """The columns of one run.
+    """The columns of one run; a damaged run has only its id and time.
 
-    `task` is a digest of the task, `criteria` the scores of the first and the best version by each criterion.
-    `host`, `pid` and `process_started` name the process that works on it, or did. `later_` is what came after
-    the best version. Of a damaged run, only the id and the time are known.
+    `host`, `pid` and `process_started` identify the last process that worked on the run. Columns with
+    `later_` are the usage after the best version.
     """
 
     run_id: str
@@ -110,6 +107,7 @@ class RunRow(Spent):
     model: str = ""
     judge: str = ""
     task: str = ""
+    """Digest of the task."""
     parent: str = ""
     is_inner: bool = False
     host: str = ""
@@ -129,8 +127,9 @@ class RunRow(Spent):
     later_usd: float = 0.0
     later_unpriced: bool = False
     criteria: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict[str, Any])
+    """Scores of the first and the best version by each criterion."""
     shares: tuple[Share, ...] = ()
-    """What roles and models used of it; empty in the rows that an index finds, which only sums them up."""
+    """Usage by role, model and revision; empty in rows from an index, which only sums shares up."""
 
     @property
     def day(self) -> date:
@@ -139,11 +138,11 @@ class RunRow(Spent):
 
     @property
     def cost_usd(self) -> float | None:
-        """What the run cost; None where a part of that is not known."""
+        """The cost of the run; None if part of it is unknown."""
         return None if self.unpriced else self.known_usd
 
     def to_data(self) -> dict[str, Any]:
-        """Return the columns and shares as the record of the run carries them in `data["index"]`."""
+        """The columns and shares in the form of `data["index"]` in the run's record."""
         columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
         columns["criteria"] = {name: list(scores) for name, scores in self.criteria.items()}
         columns["shares"] = [[getattr(share, name) for name in _SHARE] for share in self.shares]
@@ -151,7 +150,7 @@ class RunRow(Spent):
 
     @classmethod
     def of(cls, run_id: str, created_at: datetime, data: Mapping[str, Any]) -> Self:
-        """Read a row from a run's data; where that can't be done, its status is `damaged`."""
+        """Read a row from a run's data; its status is `damaged` if the data can't be read."""
         try:
             index = data["index"]
             columns = {name: _checked(index[name], kind) for name, kind in _COLUMNS.items()}
@@ -163,33 +162,32 @@ class RunRow(Spent):
 
 
 def spent(usages: Iterable[TokenUsage]) -> dict[str, Any]:
-    """Add up usages for a row or a share: what is known of the cost, and whether there is more."""
+    """Add up usages for a row or a share."""
     used = list(usages)
     return {
-        "requests": sum(one.requests for one in used),
-        "failed_requests": sum(one.failed_requests for one in used),
-        "input_tokens": sum(one.input_tokens for one in used),
-        "output_tokens": sum(one.output_tokens for one in used),
-        "known_usd": sum((one.cost_usd or 0.0 for one in used), 0.0),
-        "unpriced": any(one.cost_usd is None for one in used),
+        "requests": sum(usage.requests for usage in used),
+        "failed_requests": sum(usage.failed_requests for usage in used),
+        "input_tokens": sum(usage.input_tokens for usage in used),
+        "output_tokens": sum(usage.output_tokens for usage in used),
+        "known_usd": sum((usage.cost_usd or 0.0 for usage in used), 0.0),
+        "unpriced": any(usage.cost_usd is None for usage in used),
     }
 
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over runs, or over expenses, which `runs` counts then.
-
-    `cost_usd` is the known part of the cost, and `unknown` counts the runs that cost more than that; so do
-    `later_usd` and `later_unknown` for what came after the best version.
-    """
+    """Sums over runs or expenses; fields with `later_` sum the usage after the best version."""
 
     runs: int = 0
+    """Number of runs or expenses."""
     requests: int = 0
     failed_requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
+    """Known part of the cost."""
     unknown: int = 0
+    """Number of runs or expenses whose cost is partly unknown."""
     later_tokens: int = 0
     later_usd: float = 0.0
     later_unknown: int = 0
@@ -206,51 +204,55 @@ class Totals:
 
 
 class Count(NamedTuple):
-    """How many runs there are, and the greatest of their ids."""
+    """Number of runs, and the greatest of their ids."""
 
     runs: int
     latest: str
 
 
 class RunUse(NamedTuple):
-    """One use of a `subject`, a lesson or the notes on a task, by a run or (without a `run_id`) by a person.
+    """One use of a lesson, or of the notes on a task.
 
-    `outcome` is a word of the feature's own, `version` that of the note, `score` that of the run. The record
-    of a use carries this as `data["index"]`, and its key begins with the subject and a slash.
+    The record of a use contains it as `data["index"]`, and its key begins with the subject and a slash.
     """
 
     subject: str
+    """The lesson, or the task of the notes."""
     run_id: str
+    """The run that used it; empty for a use by a person."""
     at: datetime
     outcome: str = ""
+    """The result, in the vocabulary of lessons or of notes."""
     version: int | None = None
+    """Version of the note."""
     score: float | None = None
+    """Score of the run."""
 
     def to_data(self) -> list[Any]:
-        """Return the use as its record carries it."""
+        """The use in the form of its record."""
         return [*self[:2], microseconds(self.at), *self[3:]]
 
 
 @dataclass(frozen=True, slots=True)
 class Expense(Spent):
-    """What one cycle of an agent used, or one note on a run; the record carries this as `data["index"]`."""
+    """Usage of one cycle of an agent, or of one note on a run; `data["index"]` of its record."""
 
     at: datetime
     run_id: str = ""
 
     def to_data(self) -> list[Any]:
-        """Return the expense as its record carries it."""
+        """The expense in the form of its record."""
         return [microseconds(self.at), self.run_id, *(getattr(self, name) for name in _SPENT_COLUMNS)]
 
     @classmethod
     def of(cls, data: Sequence[Any]) -> Self:
-        """Return an expense from the data of its record."""
+        """Read an expense from the data of its record."""
         at, run_id, *used = data
         return cls(time_of(at), run_id, **dict(zip(_SPENT_COLUMNS, used, strict=True)))
 
 
 class ExpenseGroup(NamedTuple):
-    """A day (UTC) of expenses, and the agent, model and task of their runs, empty for those without one."""
+    """A day (UTC) of expenses, and the agent, model and task of their runs; empty without a run."""
 
     day: date
     agent: str = ""
@@ -260,16 +262,14 @@ class ExpenseGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs are meant: those that meet every condition.
-
-    `where` names columns, each with its value or a tuple of values, one of which a run must have. The runs
-    began at `since` or later. `prefixes` are beginnings of ids, one of which a run must have. Raises
-    `ConfigError` for a column that runs don't have.
-    """
+    """A query for the runs that meet every condition; raises `ConfigError` for an unknown column."""
 
     where: Mapping[str, Scalar | date | tuple[Scalar, ...]] = field(default_factory=dict[str, Any])
+    """The value of each column, or a tuple of allowed values."""
     since: datetime | None = None
+    """The earliest start of a run."""
     prefixes: tuple[str, ...] = ()
+    """Allowed prefixes of run ids."""
 
     def __post_init__(self) -> None:
         for column in self.where:
@@ -277,7 +277,7 @@ class RunQuery:
                 raise ConfigError(f"Runs have no column {column!r}; {nearest(column, _QUERIED)}")
 
     def values(self, column: str) -> tuple[Any, ...]:
-        """Return the values that a column may have."""
+        """The allowed values of a column."""
         value = self.where[column]
         return value if isinstance(value, tuple) else (value,)
 
@@ -286,12 +286,12 @@ ALL_RUNS: Final = RunQuery()
 
 
 class RunIndex:
-    """Query the runs of a store, their uses of lessons and notes, and the expenses beside them by columns.
+    """Query the runs of a store, their uses of lessons and notes, and expenses by columns.
 
-    Each record carries its columns as `data["index"]`. SQLite and PostgreSQL write them to tables of
-    their own in the transaction that writes the record, so the two never disagree. `ask` carries out a
-    statement that both understand, in which `:name` stands for a value, and returns the rows that it finds.
-    Every method raises `StoreError` when the store can't be read.
+    Each record contains its columns as `data["index"]`. SQLite and PostgreSQL write them to separate tables
+    in the transaction that writes the record, so the two never disagree. `ask` executes a statement that both
+    understand, with values as `:name` parameters, and returns the rows. Every method raises `StoreError` if
+    the store can't be read.
     """
 
     def __init__(
@@ -303,9 +303,9 @@ class RunIndex:
     async def find(
         self, query: RunQuery = ALL_RUNS, *, after: RunRow | Record | None = None, limit: int | None = None
     ) -> list[RunRow]:
-        """Return rows, the newest run first.
+        """List runs, the newest first.
 
-        `after` is the last run of the page before, as its row, or as any record that was created then.
+        `after` is the last run of the previous page: its row, or a record with its id and creation time.
         """
         condition, values = self._condition(query)
         if after is not None:
@@ -320,35 +320,35 @@ class RunIndex:
         return _readable(_row, await self._ask(sql, values), "runs", _damaged_row)
 
     async def count(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Count]:
-        """Count the runs that have a value in common, by that value: cheaper than `sum`."""
+        """Count runs by the values of a column: cheaper than `sum`."""
         groups = await self._groups(by, query, "count(*), max(run_id)")
         return {value: Count(*columns) for value, columns in groups.items()}
 
     async def sum(self, by: GroupBy, query: RunQuery = ALL_RUNS) -> dict[Any, Totals]:
-        """Add up the runs that have a value in common, by that value.
+        """Add up runs by the values of a column.
 
-        `day` is the date (UTC) on which a run began. By `role`, a run counts once for each role, with what
-        that used; by `role_model`, once for each model that a role was given to. Runs that have not ended
-        have neither. Raises `ConfigError` for a column that runs can't be grouped by.
+        `day` is the date (UTC) on which a run began. By `role`, a run counts once for each role, with that
+        role's usage; by `role_model`, once for each model that has a role. Unfinished runs have neither.
+        Raises `ConfigError` for a column that runs can't be grouped by.
         """
         groups = await self._groups(by, query, _SPENT if by in get_args(Facet) else f"{_SPENT}, {_LATER}")
         return {value: Totals(*columns) for value, columns in groups.items()}
 
     async def shares_of_latest(self, facet: str, query: RunQuery, runs: int) -> list[RunShare]:
-        """Return the shares with a facet in the latest runs, at most so many, the newest run first."""
+        """Shares with a facet in the latest runs, the newest run first; `runs` limits their number."""
         condition, values = self._condition(query)
-        found = await self._ask(_LATEST_SHARES.format(condition), values | {"limit": runs, "facet": facet})
+        rows = await self._ask(_LATEST_SHARES.format(condition), values | {"limit": runs, "facet": facet})
         kinds = ("str", "str", "str", "int", "int", "float", "bool")
 
         def share(row: Sequence[Any]) -> RunShare:
             return RunShare(*map(_from_column, row, kinds))
 
-        return _readable(share, found, "run_shares")
+        return _readable(share, rows, "run_shares")
 
     async def uses(
         self, kind: str, subject: str, *, outcome: str | None = None, limit: int | None = None
     ) -> list[RunUse]:
-        """Return the uses of a lesson or note, the latest first, optionally those with one outcome."""
+        """List the uses of a lesson or note, the latest first, optionally only those with an outcome."""
         values: dict[str, Any] = {"space": self._space, "kind": kind, "subject": _to_column(subject)}
         columns = ", ".join(_USES.columns)
         sql = f"SELECT {columns} FROM uses WHERE space = :space AND kind = :kind AND subject = :subject"  # noqa: S608 (made of constants)
@@ -369,22 +369,22 @@ class RunIndex:
     async def count_uses(
         self, kind: str, outcomes: Sequence[str] = (), *, prefix: str = ""
     ) -> dict[str, tuple[int, ...]]:
-        """Count the uses of each subject that begins with `prefix`: by runs, and with each outcome."""
+        """Count the uses of each subject that begins with `prefix`: by runs, then with each outcome."""
         values: dict[str, Any] = {"space": self._space, "kind": kind}
-        values |= {f"outcome_{at}": _to_column(outcome) for at, outcome in enumerate(outcomes)}
-        conditions = ["run_id <> ''", *(f"outcome = :outcome_{at}" for at in range(len(outcomes)))]
+        values |= {f"outcome_{number}": _to_column(outcome) for number, outcome in enumerate(outcomes)}
+        conditions = ["run_id <> ''", *(f"outcome = :outcome_{number}" for number in range(len(outcomes)))]
         counts = ", ".join(f"count(CASE WHEN {condition} THEN 1 END)" for condition in conditions)
         sql = f"SELECT subject, {counts} FROM uses WHERE space = :space AND kind = :kind"  # noqa: S608 (made of constants)
         if prefix:
             sql += " AND subject >= :first AND subject < :beyond"
             first = _to_column(prefix)
             values |= {"first": first, "beyond": after_all_with(first)}
-        found = await self._ask(f"{sql} GROUP BY subject", values)
+        rows = await self._ask(f"{sql} GROUP BY subject", values)
 
         def count(row: Sequence[Any]) -> tuple[str, tuple[int, ...]]:
             return _from_column(row[0], "str"), tuple(row[1:])
 
-        return dict(_readable(count, found, "uses"))
+        return dict(_readable(count, rows, "uses"))
 
     async def expenses(self, kind: str, since: datetime | None = None) -> dict[ExpenseGroup, Totals]:
         """Add up the expenses of `CYCLE` or `NOTE_COST` records by day, and by agent, model and task."""
@@ -393,31 +393,31 @@ class RunIndex:
         if since is not None:
             condition += " AND at >= :since"
             values["since"] = microseconds(since)
-        found = await self._ask(f"{_SUM_EXPENSES} WHERE {condition} GROUP BY 1, 2, 3, 4", values)
+        rows = await self._ask(f"{_SUM_EXPENSES} WHERE {condition} GROUP BY 1, 2, 3, 4", values)
         kinds = ("date", "str", "str", "str")
 
         def group(row: Sequence[Any]) -> tuple[ExpenseGroup, Totals]:
             return ExpenseGroup(*map(_from_column, row[:4], kinds)), Totals(*row[4:])
 
-        return dict(_readable(group, found, "expenses"))
+        return dict(_readable(group, rows, "expenses"))
 
     async def problems(self) -> list[str]:
-        """Return a sentence for runs without columns, for columns without runs, and for damaged columns."""
+        """One sentence each for runs without columns, columns without runs, and damaged columns."""
         values = {"space": self._space, "run": RUN}
         columns = ", ".join(RUN_COLUMNS)
         rows = await self._ask(f"SELECT {columns} FROM runs WHERE space = :space", {"space": self._space})  # noqa: S608 (made of constants)
         ((without,),) = await self._ask(_WITHOUT_COLUMNS, values)
         ((stale,),) = await self._ask(_STALE_COLUMNS, values)
-        found: list[str] = []
+        problems: list[str] = []
         if without:
-            found.append(f"The index lacks {counted(without, 'run')}, which no list shows.")
+            problems.append(f"The index lacks {counted(without, 'run')}, which no list shows.")
         if stale:
-            found.append(f"The index lists {counted(stale, 'run')} without a record.")
-        found += [damage for row in rows if (damage := _damage(_row, row, "runs"))]
-        return found
+            problems.append(f"The index lists {counted(stale, 'run')} without a record.")
+        problems += [damage for row in rows if (damage := _damage(_row, row, "runs"))]
+        return problems
 
     async def _groups(self, by: GroupBy, query: RunQuery, columns: str) -> dict[Any, Sequence[Any]]:
-        """Return columns of each group by its value."""
+        """Columns of each group by its value."""
         _check_group(by)
         condition, values = self._condition(query)
         table, value = "runs", str(by)
@@ -437,19 +437,19 @@ class RunIndex:
         return dict(_readable(group, await self._ask(sql, values), table))
 
     def _condition(self, query: RunQuery) -> tuple[str, dict[str, Any]]:
-        """Return the SQL condition of a query, and its values."""
+        """The SQL condition of a query, and its values."""
         parts, values = ["space = :space"], dict[str, Any](space=self._space)
         if query.since is not None:
             parts.append("created_at >= :since")
             values["since"] = microseconds(query.since)
         for column in query.where:
-            wanted = query.values(column)
+            allowed = query.values(column)
             # Ids are the keys of records, which every database takes as they are.
-            held = wanted if column == "run_id" else map(_to_column, wanted)
-            known = {f"{column}_{at}": one for at, one in enumerate(held) if one is not None}
-            values |= known
-            any_of = [f"{column} IN ({', '.join(f':{name}' for name in known)})"] if known else []
-            any_of += [f"{column} IS NULL"] if len(known) < len(wanted) else []
+            converted = allowed if column == "run_id" else map(_to_column, allowed)
+            parameters = {f"{column}_{at}": value for at, value in enumerate(converted) if value is not None}
+            values |= parameters
+            any_of = [f"{column} IN ({', '.join(f':{name}' for name in parameters)})"] if parameters else []
+            any_of += [f"{column} IS NULL"] if len(parameters) < len(allowed) else []
             parts.append(f"({' OR '.join(any_of) or '1 = 0'})")
         if query.prefixes:
             numbers = range(len(query.prefixes))
@@ -462,15 +462,15 @@ class RunIndex:
 
 @runtime_checkable
 class IndexedStore(Store, Protocol):
-    """A `Store` that keeps the columns of its runs in tables."""
+    """A `Store` that holds the columns of its runs in tables."""
 
     def run_index(self) -> RunIndex:
-        """Return the index of its runs."""
+        """The index of its runs."""
         ...
 
 
 def run_index(store: Store) -> RunIndex:
-    """Return the index of a store's runs; for one without tables of them, each query copies its records."""
+    """The index of a store's runs; without tables in the store, each query reads all of its records."""
     if isinstance(store, IndexedStore):
         return store.run_index()
 
@@ -485,13 +485,13 @@ def run_index(store: Store) -> RunIndex:
 
 
 def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements, with `:name` for each value, that write the columns of an indexed record."""
+    """Statements, with `:name` for each value, that write the columns of an indexed record."""
     key = {"space": space, "kind": row.kind, "key": row.key}
     if row.kind != RUN:
         table = _TABLES[row.kind]
         statements = [(table.delete, key)]
-        if (one := table.read(data)) is not None:
-            columns = dict(zip(table.columns, map(_to_column, one.to_data()), strict=True))
+        if (entry := table.read(data)) is not None:
+            columns = dict(zip(table.columns, map(_to_column, entry.to_data()), strict=True))
             statements.append((table.put, columns | key))
         return statements
     run = RunRow.of(row.key, _time(row.created_at), data)
@@ -509,7 +509,7 @@ def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dic
 
 
 def removals(space: str, kind: str, key: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the statements that remove the columns of an indexed record."""
+    """Statements that remove the columns of an indexed record."""
     if kind != RUN:
         return [(_TABLES[kind].delete, {"space": space, "kind": kind, "key": key})]
     of_run = {"space": space, "run_id": key}
@@ -526,8 +526,12 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "float": (float, int),
     "float | None": (float, int, type(None)),
 }
-_SPENT_COLUMNS = {one.name: str(one.type) for one in fields(Spent)}
-_FIELDS = {one.name: str(one.type) for one in fields(RunRow) if one.name not in ("shares", *_SPENT_COLUMNS)}
+_SPENT_COLUMNS = {column.name: str(column.type) for column in fields(Spent)}
+_FIELDS = {
+    column.name: str(column.type)
+    for column in fields(RunRow)
+    if column.name not in ("shares", *_SPENT_COLUMNS)
+}
 RUN_COLUMNS = {**_FIELDS, **_SPENT_COLUMNS}
 """The columns of a run, each with its kind."""
 _COLUMNS = {name: kind for name, kind in RUN_COLUMNS.items() if kind in _KINDS and name != "run_id"}
@@ -536,12 +540,12 @@ _SHARE = {"facet": "str", "value": "str", **_SPENT_COLUMNS}
 _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
 _QUERIED = {"run_id": "str", **_COLUMNS, "day": "date"}
-"""Columns that a query may name, and of what kind they are."""
-_SUMS = tuple(one.name for one in fields(Totals))
+"""Columns that a query may name, each with its kind."""
+_SUMS = tuple(total.name for total in fields(Totals))
 
 
 def _checked(value: Any, kind: str) -> Any:
-    """Return a value as a column of a kind holds it; raises `TypeError` for any other."""
+    """Convert a value to the type of a column; raises `TypeError` for a value of another kind."""
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(f"{value!r} is no {kind}")
     if kind == "time":
@@ -559,18 +563,18 @@ def _time(microseconds: int) -> datetime:
 
 
 def _age(run: RunRow | Record) -> tuple[datetime, str]:
-    """Return what runs are ordered by."""
+    """The sort key of runs: creation time and id."""
     return run.created_at or _EPOCH, run.run_id if isinstance(run, RunRow) else run.key
 
 
 def _check_group(by: str) -> None:
-    known = (*get_args(Column), *get_args(Facet))
-    if by not in known:
-        raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, known)}")
+    groups = (*get_args(Column), *get_args(Facet))
+    if by not in groups:
+        raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, groups)}")
 
 
 def _to_column(value: Any) -> Any:
-    """Return a value as databases hold it: a text as in JSON, for some take no NUL and no lone surrogate."""
+    """Convert a value for the database; text is escaped as in JSON, since some reject NUL and surrogates."""
     if isinstance(value, str):
         return json_text(value)[1:-1]
     if isinstance(value, date):
@@ -593,8 +597,8 @@ def _from_column(value: Any, kind: str) -> Any:
     return bool(value) if kind == "bool" else value
 
 
-def _row(found: Sequence[Any]) -> RunRow:
-    columns = dict(zip(RUN_COLUMNS, found, strict=True))
+def _row(values: Sequence[Any]) -> RunRow:
+    columns = dict(zip(RUN_COLUMNS, values, strict=True))
     run_id, created_at = _from_column(columns["run_id"], "str"), _from_column(columns["created_at"], "time")
     read = {name: _from_column(columns[name], kind) for name, kind in _COLUMNS.items()}
     criteria = {
@@ -604,9 +608,9 @@ def _row(found: Sequence[Any]) -> RunRow:
     return RunRow(run_id, created_at, criteria=criteria, **read)
 
 
-def _damaged_row(found: Sequence[Any]) -> RunRow | None:
-    """The columns of a run that can't be read: its id, and when it began; None without an id."""
-    run_id, created_at = found[:2]
+def _damaged_row(values: Sequence[Any]) -> RunRow | None:
+    """A row with only the id and the start of a run that can't be read; None without an id."""
+    run_id, created_at = values[:2]
     if not isinstance(run_id, str):
         return None
     try:
@@ -616,7 +620,7 @@ def _damaged_row(found: Sequence[Any]) -> RunRow | None:
 
 
 _UNREADABLE = (TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-"""What reading a damaged row raises."""
+"""Errors of reading a damaged row."""
 T = TypeVar("T")
 
 
@@ -627,15 +631,15 @@ def _readable(
     instead: Callable[[Sequence[Any]], T | None] = lambda _: None,
 ) -> list[T]:
     """Read the rows of a table; each damaged row is logged once, and left out or replaced."""
-    found: list[T] = []
+    values: list[T] = []
     for row in rows:
         try:
-            found.append(read(row))
+            values.append(read(row))
         except _UNREADABLE:
             _warn(_damage(read, row, table))
             if (replacement := instead(row)) is not None:
-                found.append(replacement)
-    return found
+                values.append(replacement)
+    return values
 
 
 def _damage(read: Callable[[Sequence[Any]], object], row: Sequence[Any], table: str) -> str:
@@ -653,7 +657,7 @@ def _damage(read: Callable[[Sequence[Any]], object], row: Sequence[Any], table: 
 
 @lru_cache(maxsize=1000)
 def _warn(damage: str) -> None:
-    from redraft.redact.log import logger  # noqa: PLC0415 (nothing is damaged, as a rule)
+    from redraft.redact.log import logger  # noqa: PLC0415 (damage is rare)
 
     logger.warning("%s", damage)
 
@@ -665,7 +669,7 @@ def _insert(table: str, names: Iterable[str]) -> str:
 
 
 def _sums(columns: Mapping[str, str]) -> str:
-    # What PostgreSQL gives for a sum depends on what is summed: a numeric, say.
+    # In PostgreSQL, the type of a sum depends on the type of the column; it may be numeric.
     return ", ".join(f"CAST(coalesce(sum({column}), 0) AS {kind})" for column, kind in columns.items())
 
 
@@ -708,7 +712,7 @@ class _Table(NamedTuple):
         return cls(row, columns, _insert(name, ("kind", "key", *columns)), delete)
 
     def read(self, data: Mapping[str, Any]) -> Any:
-        """Read the row from the data of its record; None where that can't be done."""
+        """Read the row from the data of its record; None if the data can't be read."""
         try:
             return self.row(**_named(data["index"], self.columns))
         except (DamagedRecordError, KeyError, TypeError, ValueError, OverflowError):
@@ -731,7 +735,7 @@ INDEXED = (RUN, *_TABLES)
 
 
 def columns_of(table: str, types: Mapping[str, str]) -> str:
-    """Return the columns of a table of the index in SQL; `types` has a database's type for each kind."""
+    """The columns of a table of the index in SQL; `types` maps kinds to a database's types."""
     of_key = {"space": "key", "kind": "key", "key": "key"}
     columns = {
         "runs": {"space": "key", **RUN_COLUMNS, "created_at": "int", "criteria": "str", "run_id": "key"},
