@@ -40,15 +40,15 @@ class PostgresStore:
 
     `url` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, with any other libpq parameters. The tables
     `redraft_*` are created on first use, in the first schema of the `search_path`. `space` separates the
-    records of a project from others in the same database. `wait` is how many seconds a write waits for locks
+    records of a project from others in the same database. `wait` is the seconds that a write waits for locks
     of other sessions. Messages name the database and its host, never the password.
 
     All stores of a process for one URL share two connections, one for reads and one for writes, each in its
-    own thread; so a store serves all event loops and threads, and requests of many tasks are sent together.
+    own thread. So a store serves all event loops and threads, and requests of many tasks are sent together.
     Connections are reopened after `aclose`, in a forked child, and when the server is back.
 
-    `isolated` keeps the records in separate tables whose policies (row-level security) show a session only
-    one space, whatever it asks for; such stores share two connections of their own.
+    `isolated` stores the records in separate tables whose policies (row-level security) show a session only
+    one space, whatever its queries; such stores share two other connections.
     """
 
     def __init__(self, url: str, space: str = "", *, wait: float = 30.0, isolated: bool = False) -> None:
@@ -78,34 +78,36 @@ class PostgresStore:
             return []
         writes = [
             sql.Write(
-                (self._space.name, one.row.kind, one.row.key), partial(sql.put, self._space, one, fields)
+                (self._space.name, row.row.kind, row.row.key), partial(sql.put, self._space, row, fields)
             )
-            for one, fields in new
+            for row, fields in new
         ]
         stored: list[NewRow] = await self._do(self._writer, sql.WriteAll(writes))
-        return [one.record() for one in stored]
+        return [row.record() for row in stored]
 
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
     ) -> list[Record] | None:
         """Store records as `put_all` does if another record has these fields, else return None."""
         check_name("key", key)
-        held = Query.of(kind, where=where)
+        condition = Query.of(kind, where=where)
         now, turn = time_ns() // 1000, uuid4().hex
         new = [_new(record, now) for record in records]
         if not new:
             return []
-        keys = [(self._space.name, one.row.kind, one.row.key) for one, _ in new]
-        first = keys.index(min(keys))  # writes are sorted by key, so this one comes first
+        keys = [(self._space.name, row.row.kind, row.row.key) for row, _ in new]
+        first = keys.index(min(keys))  # writes are sorted by key
         writes = [
             sql.Write(
                 full_key,
-                partial(sql.put_if, self._space, held if number == first else None, key, turn, one, fields),
+                partial(
+                    sql.put_if, self._space, condition if number == first else None, key, turn, row, fields
+                ),
             )
-            for number, (full_key, (one, fields)) in enumerate(zip(keys, new, strict=True))
+            for number, (full_key, (row, fields)) in enumerate(zip(keys, new, strict=True))
         ]
         stored: list[NewRow | None] = await self._do(self._writer, sql.WriteAll(writes))
-        return [one.record() for one in stored if one is not None] or None
+        return [row.record() for row in stored if row is not None] or None
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the stored one, and whether it is the new one."""
@@ -122,7 +124,7 @@ class PostgresStore:
         return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
-        """Return the record with a key, None if there is none."""
+        """The record with a key; None if there is none."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._read(partial(sql.get, self._space, kind, key))
@@ -138,7 +140,7 @@ class PostgresStore:
         after: Record | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Return the records of a kind, ordered by key or newest first."""
+        """List the records of a kind, ordered by key or newest first."""
         query = Query.of(
             kind, prefix=prefix, where=where, newest_first=newest_first, after=after, limit=limit
         )
@@ -147,19 +149,19 @@ class PostgresStore:
     async def versions(
         self, kind: str, /, *, prefix: str = "", where: Where | None = None
     ) -> list[RecordVersion]:
-        """Return the version of each record of a kind, ordered by key; `where` only sets `matches`."""
+        """Versions of the records of a kind, ordered by key; `where` only sets `matches`."""
         return await self._read(
             partial(sql.versions, self._space, Query.of(kind, prefix=prefix, where=where))
         )
 
     async def delete(self, kind: str, key: str, /) -> bool:
-        """Delete a record; return whether there was one."""
+        """Delete a record; return whether it existed."""
         check_name("kind", kind)
         check_name("key", key)
         return await self._write(kind, key, partial(sql.delete, self._space, kind, key))
 
     def run_index(self) -> RunIndex:
-        """Return the index of the runs in this store."""
+        """The index of the runs in this store."""
 
         async def ask(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             return await self._read(partial(sql.select, self._space, statement, values))
@@ -167,19 +169,19 @@ class PostgresStore:
         return RunIndex(self._space.name, ask)
 
     async def kinds(self) -> dict[str, KindSize]:
-        """Return how much there is of each kind of records, sorted by kind."""
+        """Number and size of the records of each kind, sorted by kind."""
         return await self._read(partial(sql.kinds, self._space))
 
     async def size(self) -> int:
-        """Return the bytes of the records of this space."""
+        """Bytes of the records of this space."""
         return sum(kind.bytes for kind in (await self.kinds()).values())
 
     async def problems(self) -> list[str]:
-        """Return what is wrong with the index of runs."""
+        """Problems of the index of runs, one sentence each."""
         return await self.run_index().problems()
 
     async def scrub(self) -> str:
-        """Return what an administrator can do: only PostgreSQL itself can rewrite a table."""
+        """The command for an administrator, since only PostgreSQL can rewrite a table."""
         tables = ", ".join(f"{self._space.prefix}{name}" for name in REWRITTEN)
         return (
             f"The rows are deleted in {self._server.name}, and the server overwrites their bytes over time. "
@@ -196,7 +198,7 @@ class PostgresStore:
             raise ConfigError("Only a store that is created with isolated=True has sessions of its own.")
         from psycopg import Error  # noqa: PLC0415 (the extra is installed by now)
 
-        from redraft.stores.postgres_session import explained  # noqa: PLC0415 (likewise)
+        from redraft.stores.postgres_session import explained  # noqa: PLC0415 (the extra is installed by now)
 
         try:
             return await self._server.isolated.session(self._space.name)
@@ -204,13 +206,13 @@ class PostgresStore:
             raise explained(error, self._server.name) from error
 
     def hasty(self) -> PostgresStore:
-        """Return a store of the same records whose writes don't wait for the server's disk.
+        """A store of the same records whose writes don't wait for the server's disk.
 
         Its writes survive any end of this process, but may be lost if the server or its machine crashes
         within the next second. They are sent independently of the writes of this store.
         """
         store = copy(self)
-        store._writer = self._server.hasty_writer  # noqa: SLF001 (of its own class)
+        store._writer = self._server.hasty_writer  # noqa: SLF001 (a copy of this store)
         return store
 
     async def aclose(self) -> None:
@@ -229,12 +231,12 @@ class PostgresStore:
         try:
             # The thread runs the steps; this returns their result.
             return await worker.do(work)
-        except StoreError as error:  # copied, since other tasks may get the same one
+        except StoreError as error:  # copied, since other tasks may get the same error
             raise type(error)(*error.args) from error
 
 
 def _new(record: Record, now: int | None = None) -> tuple[NewRow, list[str]]:
-    """Return a record as stored now, and the index entries of its fields."""
+    """Convert a record to a row stored now, and the index entries of its fields."""
     now = now or time_ns() // 1000
     new = NewRow.of(record).stored(0, now, now)
     return new, entries(new.data)
@@ -245,7 +247,7 @@ class _Server:
 
     def __init__(self, url: str, wait: float, *, isolated: bool) -> None:
         try:
-            from redraft.stores.postgres_session import (  # noqa: PLC0415 (likewise)
+            from redraft.stores.postgres_session import (  # noqa: PLC0415 (needs the extra)
                 Database,
                 IsolatedDatabase,
                 PostgresReader,
@@ -264,11 +266,11 @@ class _Server:
 
 
 _servers: WeakValueDictionary[tuple[str, float, bool], _Server] = WeakValueDictionary()
-_finding = Lock()
+_servers_lock = Lock()
 
 
 def _server(url: str, wait: float, *, isolated: bool) -> _Server:
-    with _finding:
+    with _servers_lock:
         if (server := _servers.get((url, wait, isolated))) is None:
             _servers[url, wait, isolated] = server = _Server(url, wait, isolated=isolated)
         return server

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _STALE = frozenset({"25006", "3F000", "42P01", "42703"})
-"""States that a new connection may fix: the server is read-only now, or the tables are gone."""
+"""SQL states that a new connection may fix: a read-only server, or missing tables."""
 
 
 class PostgresReader:
@@ -69,7 +69,7 @@ class PostgresReader:
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
-            with suppress(psycopg.Error):  # what was committed is safe
+            with suppress(psycopg.Error):  # commits are safe
                 self._connection.close()
             self._connection = None
 
@@ -123,7 +123,7 @@ class PostgresWriter(PostgresReader):
             with _pipeline(connection) as pipeline:
                 connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                 connection.execute(self._settings)
-                # Sorted alike in all processes, so that they can't deadlock.
+                # The same order in all processes prevents deadlocks.
                 parts = [(key, job, steps) for job in jobs for key, steps in _write_of(job).parts(connection)]
                 run_together(
                     [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],
@@ -143,23 +143,23 @@ class PostgresWriter(PostgresReader):
 @contextmanager
 def _pipeline(connection: psycopg.Connection) -> Generator[psycopg.Pipeline]:
     """Send statements without waiting for the results of earlier ones."""
-    failed: psycopg.Error | None = None
+    failure: psycopg.Error | None = None
     try:
         with connection.pipeline() as pipeline:
             try:
                 yield pipeline
-            except psycopg.Error as error:  # if it were raised inside, psycopg would log its consequences
-                failed = error
+            except psycopg.Error as error:  # raised inside, it would make psycopg log the consequences
+                failure = error
     except psycopg.Error as error:
-        failed = failed or error
-    if failed is not None:
-        raise failed
+        failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def _sync(connection: SpaceConnection, pipeline: psycopg.Pipeline) -> None:
-    """Tell the server that it waits for us, so that its timeout for idle transactions applies."""
+    """Tell the server that it waits for this client, so that its timeout for idle transactions applies."""
     pgconn = connection.pgconn
-    # psycopg only waits for results, even if there is more to send than the socket takes at once.
+    # psycopg only waits for results, even if the socket can't take all pending data.
     while pgconn.flush():
         socket = poll()
         socket.register(pgconn.socket, POLLIN | POLLOUT)
@@ -171,10 +171,10 @@ def _sync(connection: SpaceConnection, pipeline: psycopg.Pipeline) -> None:
 def run_together(
     waiting: Sequence[tuple[Job[Any], Steps[Any]]], sent: Callable[[], None] = lambda: None
 ) -> None:
-    """Have each job send its statement, then each read its result, until all jobs are done.
+    """Let each job send its statement, then each read its result, until all jobs are done.
 
-    `sent` is called after sending, before anything is read. A database error is raised, since it affects all
-    jobs; any other error is the error of its job.
+    `sent` is called after each round of sending, before any result is read. A database error is raised,
+    since it affects all jobs; any other error is the error of its job.
     """
     for job, _ in waiting:
         job.error = None
@@ -212,11 +212,11 @@ EXPECTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special characters pe
 _LOCK = 0x52445246
 """The advisory lock for schema changes ("RDRF")."""
 _DEFAULTS = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "fallback_application_name": "redraft"}
-"""Without these, we would wait forever for a server that does not answer."""
+"""Without these timeouts, a connection would wait forever for a server that does not answer."""
 IDLE_TIMEOUT = 2.0
 """Seconds after which the server ends a session whose process has stopped in a transaction.
 
-Otherwise, what it has locked, such as the lease of an agent, could not be written until it continues."""
+Otherwise, rows that it has locked, such as the lease of an agent, could not be written until it continues."""
 SETTINGS = {
     "DateStyle": "ISO, MDY",
     "IntervalStyle": "postgres",
@@ -225,33 +225,33 @@ SETTINGS = {
     "default_transaction_isolation": "read committed",
     "row_security": "on",
 }
-"""The settings of a session that Redraft relies on; a database or a user may have others by default."""
-_SETTINGS_ROWS = ", ".join(f"('{name}', '{wanted}')" for name, wanted in SETTINGS.items())
+"""The session settings that Redraft relies on; a database or a user may have other defaults."""
+_SETTINGS_ROWS = ", ".join(f"('{name}', '{value}')" for name, value in SETTINGS.items())
 USE_SETTINGS = f"""
 SELECT set_config(name, wanted, false) FROM (VALUES {_SETTINGS_ROWS}) AS settings (name, wanted)
 WHERE current_setting(name) <> wanted""".encode()  # noqa: S608 (made of constants)
-"""Changes only what differs: behind a pooler, a change may outlast the session."""
+"""Changes only settings that differ: behind a pooler, a change may outlast the session."""
 _ESCAPED, _ESCAPE = re.compile(r"[\\\s]"), r"\\\g<0>"
-"""White space separates options, unless it is escaped with a backslash."""
+"""Whitespace separates options unless a backslash escapes it."""
 
 
 class Database:
     """Connects to the database of a URL, and migrates its schema.
 
-    `name` identifies it in messages, without the password. Raises `ConfigError` for an invalid URL.
+    `name` identifies the database in messages, without the password. Raises `ConfigError` for an invalid URL.
     """
 
     is_isolated = False
-    """Whether its sessions see a single space, which they have to enter first."""
+    """Whether each session sees a single space, which it has to enter first."""
     is_hasty = False
-    """Whether commits of its sessions may reach the disk a little later."""
+    """Whether commits return before they reach the disk."""
 
     def __init__(self, url: str, wait: float) -> None:
         self._wait = wait
         self._conninfo, self.name = _parsed_url(url)
 
     def connect(self) -> SpaceConnection:
-        """Return a connection to a database with the newest schema.
+        """Connect to the database; migrates its schema if necessary.
 
         Raises `psycopg.Error`, and `StoreSettingsError` if the database can't be used.
         """
@@ -275,7 +275,7 @@ class Database:
             )
 
     def _is_current(self, connection: psycopg.Connection) -> bool:
-        """Return whether the schema is current; raises `StoreSettingsError` if it is of a newer Redraft."""
+        """Whether the schema is current; raises `StoreSettingsError` if it is of a newer Redraft."""
         version, newest = _version(connection), len(MIGRATIONS)
         if version > newest:
             raise StoreSettingsError(
@@ -285,7 +285,7 @@ class Database:
         return version == newest
 
     def conninfo_with(self, settings: Mapping[str, str]) -> str:
-        """Return connection parameters that start a session with some settings."""
+        """Connection parameters that start a session with these settings."""
         options = [f"-c {name}={_ESCAPED.sub(_ESCAPE, value)}" for name, value in settings.items()]
         before = _with_defaults(conninfo_to_dict(self._conninfo)).get("options", "")
         return make_conninfo(self._conninfo, options=" ".join([before, *options]).strip())
@@ -328,21 +328,21 @@ def _exclude_vectors(connection: psycopg.Connection) -> None:
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a duration in the form of PostgreSQL's settings."""
+    """A duration in the form of PostgreSQL's settings."""
     return f"{round(seconds * 1000)}ms"
 
 
 def _version(connection: psycopg.Connection) -> int:
-    # Unlike to_regclass, this sees what was committed while waiting for the lock.
+    # Unlike to_regclass, this sees commits made while waiting for the lock.
     visible = "SELECT 1 FROM pg_class WHERE relname = 'redraft_schema' AND pg_table_is_visible(oid)"
     if connection.execute(visible).fetchone() is None:
         return 0
-    found = connection.execute("SELECT version FROM redraft_schema").fetchone()
-    return found[0] if found else 0
+    row = connection.execute("SELECT version FROM redraft_schema").fetchone()
+    return row[0] if row else 0
 
 
 def _parsed_url(url: str) -> tuple[str, str]:
-    """Return the connection parameters and the database's name; errors never quote the URL."""
+    """The connection parameters and the database's name; errors never quote the URL."""
     if not url.startswith(("postgresql://", "postgres://")):
         scheme = url.partition(":")[0] if "://" in url else ""
         got = f"one that begins with {scheme + '://'!r}" if scheme else "none"
@@ -363,7 +363,7 @@ def _parsed_url(url: str) -> tuple[str, str]:
 
 
 def _name(parameters: dict[str, Any]) -> str:
-    """Return `'database' on host:port`, with libpq's defaults for what the URL leaves out."""
+    """`'database' on host:port`, with libpq's defaults for parts that the URL omits."""
     options = _with_defaults(parameters)
     host = options.get("host") or options.get("hostaddr") or "localhost"
     database = options.get("dbname") or options.get("user") or ""
@@ -371,19 +371,19 @@ def _name(parameters: dict[str, Any]) -> str:
 
 
 def _with_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters, and libpq's defaults from the environment for the others."""
+    """The parameters, with libpq's defaults from the environment for missing ones."""
     return {
         option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()
     } | parameters
 
 
 ROLE = "redraft_agents"
-"""A role that is subject to policies, for users who bypass them."""
+"""A role that is subject to policies, for users that bypass them."""
 
 ISOLATED_TABLES = tuple(
     f"redraft_agent_{name}" for name in ("records", "runs", "run_shares", "uses", "expenses")
 )
-"""The tables in which a session sees one space only."""
+"""The tables in which a session sees only one space."""
 
 _BYPASSES_POLICIES = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 _RIGHTS = f"""
@@ -396,7 +396,7 @@ FROM pg_class WHERE oid IN ({", ".join(f"'{table}'::regclass" for table in ISOLA
 
 
 class IsolatedDatabase(Database):
-    """Connects in sessions for which row-level security is in force.
+    """Opens sessions with row-level security in force.
 
     Superusers and users with BYPASSRLS bypass policies. They switch to the role `redraft_agents`, which is
     created if it is missing; if that is not allowed, one warning says so.
@@ -409,7 +409,7 @@ class IsolatedDatabase(Database):
         self._warned = False
 
     def connect(self) -> SpaceConnection:
-        """Return a connection to a database with the newest schema, subject to its policies."""
+        """Connect to the database, subject to its policies; migrates its schema if necessary."""
         connection = super().connect()
         try:
             if _scalar(connection, _BYPASSES_POLICIES):
@@ -420,7 +420,7 @@ class IsolatedDatabase(Database):
         return connection
 
     async def session(self, space: str) -> psycopg.AsyncConnection[tuple[Any, ...]]:
-        """Return a connection in autocommit mode that starts in a space.
+        """Open a connection in autocommit mode that starts in a space.
 
         Resetting the session keeps it there. Raises what `connect` raises.
         """
@@ -431,9 +431,9 @@ class IsolatedDatabase(Database):
         )
 
     def _current_role(self) -> str:
-        """The role of a connection, which creates the tables and the role if need be.
+        """The role of a connection; creates the tables and the role if necessary.
 
-        The thread closes the connection itself: the task that waits for it may be cancelled meanwhile.
+        The thread closes the connection, because the task that waits for it may be cancelled.
         """
         with self.connect() as connection:
             return _scalar(connection, "SELECT current_user")
@@ -471,7 +471,7 @@ class IsolatedDatabase(Database):
 
 
 def _make_role(connection: psycopg.Connection) -> None:
-    """Create the role if it is missing, and grant it what it needs."""
+    """Create the role if it is missing, and grant its privileges."""
     exists = f"SELECT 1 FROM pg_roles WHERE rolname = '{ROLE}'"  # noqa: S608 (made of a constant)
     if not _scalar(connection, exists):
         # Roles belong to the whole server, so a session of another database may be faster.
@@ -480,7 +480,7 @@ def _make_role(connection: psycopg.Connection) -> None:
     for grants in connection.execute(_RIGHTS.encode()).fetchall():
         for grant in grants:
             connection.execute(grant.encode())
-    if _scalar(connection, _RIGHTS):  # PostgreSQL does not fail if one may not grant a right
+    if _scalar(connection, _RIGHTS):  # PostgreSQL does not fail if the user may not grant a privilege
         raise errors.InsufficientPrivilege(f"{ROLE} can't be granted the use of the schema and the table")
 
 
@@ -593,7 +593,7 @@ ALTER TABLE redraft_agent_records DROP COLUMN vector;
 
 
 _POOLER = "pooler"
-"""In place of a code of the server, for a refusal by PgBouncer."""
+"""Placeholder for the SQL state of a refusal by PgBouncer, which has none."""
 _EXPLANATIONS = {
     "28P01": "rejects the password: check REDRAFT_DATABASE_URL, or wherever the URL comes from",
     "28000": "rejects this user: check the server's pg_hba.conf, and the user's name in the URL",
@@ -613,7 +613,7 @@ _EXPLANATIONS = {
     "ALTER ROLE ... SET, not in the URL; for SQL sessions of agents, connect without the pooler",
 }
 _SETTINGS_STATES = frozenset({"28P01", "28000", "3D000", "42501", "3F000", _POOLER})
-"""Errors that go away only if the URL, the database or its rights are changed."""
+"""Errors that last until the URL, the database or its privileges change."""
 _UNREACHABLE = "can't be reached: check that the server runs, and the host and port of the URL"
 _STATES_BY_MESSAGE = {
     "password authentication failed": "28P01",
@@ -625,24 +625,24 @@ _STATES_BY_MESSAGE = {
     "starting up|shutting down|recovery mode|accepting connections": "57P03",
     "unsupported startup parameter": _POOLER,
 }
-"""Messages of the server while connecting, for which libpq gives no code."""
+"""Messages of the server while connecting, for which libpq has no SQL state."""
 
 
 def explained(error: Error, name: str) -> StoreError:
-    """Return a `StoreError` that explains an error of psycopg; `name` is that of the database."""
+    """Convert an error of psycopg to a `StoreError` with an explanation; `name` is the database's name."""
     message = " ".join(str(error).split())
     state = error.sqlstate
     if state is None:
-        # Names come before this, and may contain any word.
+        # Names, which may contain any word, come before this part.
         answer = message.partition("FATAL: ")[2] or message.partition("fe_sendauth: ")[2]
         state = next((code for text, code in _STATES_BY_MESSAGE.items() if re.search(text, answer)), "")
-    says = _EXPLANATIONS.get(state, "can't be used" if state else _UNREACHABLE)
+    reason = _EXPLANATIONS.get(state, "can't be used" if state else _UNREACHABLE)
     kind = StoreSettingsError if state in _SETTINGS_STATES else StoreError
-    return kind(f"The PostgreSQL database {name} {says} ({message}).")
+    return kind(f"The PostgreSQL database {name} {reason} ({message}).")
 
 
 def unknown_outcome(error: Error, name: str) -> StoreError:
-    """Return the `StoreError` for a write that may or may not have been committed."""
+    """The `StoreError` for a write that may or may not have been committed."""
     message = " ".join(str(error).split())
     return StoreError(
         f"The PostgreSQL database {name} was lost while a write was committed, which may be there or not: "

@@ -1,4 +1,4 @@
-"""The SQL of a PostgreSQL store: a generator for each method, run in the store's thread."""
+"""The SQL of a PostgreSQL store: one generator per method, run in the store's thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Send a statement, yield, read the result: the statements of many jobs are sent before any is read."""
+"""Send a statement, yield, read the result: many jobs send their statements before any reads its result."""
 
 
 class Connection(Protocol):
@@ -69,7 +69,7 @@ class Write(NamedTuple, Generic[T]):
 
 
 class WriteAll(NamedTuple, Generic[T]):
-    """Several writes, each sorted by its own key among those of other jobs; the result is a list."""
+    """Several writes, each sorted by its own key among the writes of other jobs; the result is a list."""
 
     writes: Sequence[Write[T]]
 
@@ -79,7 +79,7 @@ class WriteAll(NamedTuple, Generic[T]):
 
         def result_of_all(number: int, steps: Steps[T]) -> Steps[list[T]]:
             results[number] = yield from steps
-            return [results[each] for each in sorted(results)]
+            return [results[index] for index in sorted(results)]
 
         return [
             (write.full_key, result_of_all(number, write.steps(connection)))
@@ -137,7 +137,7 @@ def put_if(
 ) -> Steps[NewRow | None]:
     """Store a row if the record with a key matches a query.
 
-    The first row of a `turn` checks that; the others of the same turn rely on its result.
+    The first row of a `turn` checks the condition; the other rows of the turn rely on its result.
     """
     values = _values(new.row, fields) | {"turn": turn}
     if held is not None:
@@ -156,8 +156,8 @@ def put_if_absent(
     while True:
         if stored := (yield from _fetched(space, connection, _PUT_IF_ABSENT, _values(new.row, fields))):
             return (yield from _with_index(space, new.stored(*stored[0]), connection)).record(), True
-        if found := (yield from _one(space, new.row.kind, new.row.key, connection)):
-            return found[0].intact(), False
+        if rows := (yield from _one(space, new.row.kind, new.row.key, connection)):
+            return rows[0].intact(), False
         # Another process has deleted it in between.
 
 
@@ -171,36 +171,36 @@ def replace(
 
 
 def get(space: Space, kind: str, key: str, connection: Connection) -> Steps[Record | None]:
-    """Return the record with a key, None if there is none."""
-    found = yield from _one(space, kind, key, connection)
-    return found[0].intact() if found else None
+    """The record with a key; None if there is none."""
+    rows = yield from _one(space, kind, key, connection)
+    return rows[0].intact() if rows else None
 
 
 def delete(space: Space, kind: str, key: str, connection: Connection) -> Steps[bool]:
-    """Delete a row; return whether there was one."""
-    found = yield from _fetched(space, connection, _DELETE, {"kind": kind, "key": key})
+    """Delete a row; return whether it existed."""
+    deleted = yield from _fetched(space, connection, _DELETE, {"kind": kind, "key": key})
     if kind in INDEXED:
         for sql, values in removals(space.name, kind, key):
             _send(space, connection, _for_psycopg(sql), values)
         yield
-    return bool(found)
+    return bool(deleted)
 
 
 def select(
     space: Space, sql: str, values: Mapping[str, Any], connection: Connection
 ) -> Steps[list[tuple[Any, ...]]]:
-    """Return the rows that a query on the run index finds."""
+    """Rows of a query on the run index."""
     return (yield from _fetched(space, connection, _for_psycopg(sql), values))
 
 
 def kinds(space: Space, connection: Connection) -> Steps[dict[str, KindSize]]:
-    """Return how much there is of each kind."""
-    found = yield from _fetched(space, connection, _KINDS, {})
-    return {kind: KindSize(records, size) for kind, records, size in found}
+    """Number and size of the records of each kind."""
+    rows = yield from _fetched(space, connection, _KINDS, {})
+    return {kind: KindSize(records, size) for kind, records, size in rows}
 
 
 def find(space: Space, query: Query, connection: Connection) -> Steps[list[Record]]:
-    """Return the records that match a query."""
+    """List the records that match a query."""
     condition, values = _condition(query)
     if query.after is not None:
         values["at"], values["after"] = query.after
@@ -215,11 +215,11 @@ def find(space: Space, query: Query, connection: Connection) -> Steps[list[Recor
 
 
 def versions(space: Space, query: Query, connection: Connection) -> Steps[list[RecordVersion]]:
-    """Return the versions of the records that match a query but for its fields, which are compared."""
+    """Versions of the records that match a query except for its fields, which only set `matches`."""
     condition, values = _condition(query._replace(fields={}))
-    of_fields, values_of_fields = _field_conditions(query)
-    sql = _VERSIONS.format(matches=" AND ".join(of_fields) or "true", condition=condition)
-    rows = yield from _fetched(space, connection, sql, values | values_of_fields)
+    field_parts, field_values = _field_conditions(query)
+    sql = _VERSIONS.format(matches=" AND ".join(field_parts) or "true", condition=condition)
+    rows = yield from _fetched(space, connection, sql, values | field_values)
     return [
         RecordVersion(key, revision, time_of(created_at), time_of(updated_at), matches)
         for key, revision, created_at, updated_at, matches in rows
@@ -231,8 +231,8 @@ def _values(row: Row, fields: list[str]) -> dict[str, Any]:
 
 
 def _with_index(space: Space, stored: NewRow, connection: Connection) -> Steps[NewRow]:
-    """Update the run index if the row is a run; return the row."""
-    # The record is locked by now, so this can't cause a deadlock.
+    """Update the run index if the kind of the row is indexed; return the row."""
+    # The record is already locked, so this can't cause a deadlock.
     if stored.row.kind in INDEXED:
         for sql, values in writes(space.name, stored.row, stored.data):
             _send(space, connection, _for_psycopg(sql), values)
@@ -276,7 +276,7 @@ def _for_tables(sql: str, prefix: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _for_psycopg(sql: str) -> str:
-    """Translate a run index statement to our table names and psycopg's parameter style."""
+    """Translate a run index statement to Redraft's table names and psycopg's parameter style."""
     return _PARAMETER.sub(r"%(\1)s", _TABLE.sub(rf"{PREFIX}\1", sql))
 
 
@@ -284,18 +284,18 @@ _TABLE, _PARAMETER = re.compile(r"\b(records|runs|run_shares|uses|expenses)\b"),
 
 
 def _condition(query: Query) -> tuple[str, dict[str, Any]]:
-    """Return the SQL condition of a query, without paging, and its parameters."""
+    """The SQL condition of a query, without paging, and its parameters."""
     parts = ["space = %(space)s AND kind = %(kind)s"]
     values: dict[str, Any] = {"kind": query.kind}
     if query.prefix:
         parts.append("key >= %(first)s AND key < %(beyond)s")
         values |= {"first": query.prefix, "beyond": after_all_with(query.prefix)}
-    of_fields, values_of_fields = _field_conditions(query)
-    return " AND ".join([*parts, *of_fields]), values | values_of_fields
+    field_parts, field_values = _field_conditions(query)
+    return " AND ".join([*parts, *field_parts]), values | field_values
 
 
 def _field_conditions(query: Query) -> tuple[list[str], dict[str, Any]]:
-    """Return the SQL conditions on the fields of a query, and their parameters."""
+    """The SQL conditions on the fields of a query, and their parameters."""
     parts: list[str] = []
     values: dict[str, Any] = {}
     for number, (field, texts) in enumerate(query.fields.items()):
@@ -314,7 +314,7 @@ _LONGEST_ENTRY = 200
 
 
 def entries(data: Mapping[str, Any]) -> list[str]:
-    """Return the index entries of all fields but null: `"status":"finished"`, `"items":#` for non-scalars."""
+    """Index entries of all fields except null: `"status":"finished"`, and `"items":#` for non-scalars."""
     return [
         entry(name, json_text(value) if isinstance(value, str | int | float) else "#")
         for name, value in data.items()
@@ -323,13 +323,13 @@ def entries(data: Mapping[str, Any]) -> list[str]:
 
 
 def entry(name: str, text: str) -> str:
-    """Return the index entry of a field with a value, given as JSON text."""
+    """Index entry of a field with a value in JSON."""
     return beginning(name) + _short(text)
 
 
 @lru_cache(maxsize=1024)
 def beginning(name: str) -> str:
-    """Return the beginning of all entries of a field, and of no other field."""
+    """The prefix that all entries of a field share, and entries of other fields don't."""
     return f"{_short(json_text(name))}:"
 
 

@@ -1,4 +1,4 @@
-"""A thread that does jobs for any event loop, many in one transaction."""
+"""A thread that runs jobs for any event loop, many in one transaction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAST_WAIT = 10.0
 
 
 class Job(Generic[T]):
-    """Work to do with a connection, its result or error, and the future that waits for it."""
+    """Work for a connection, its result or error, and the future that waits for it."""
 
     __slots__ = ("do", "doorbell", "error", "loop", "result", "waiter")
 
@@ -44,7 +44,7 @@ class Job(Generic[T]):
         self.error: Exception | None = None
 
     def run(self, connection: Any) -> None:
-        """Do the work, and keep its result or error."""
+        """Do the work, and store its result or error."""
         self.result = self.error = None
         try:
             self.result = self.do(connection)
@@ -53,7 +53,7 @@ class Job(Generic[T]):
 
 
 class DatabaseSession(Protocol):
-    """What a worker's thread works with; opened, used and closed in that thread."""
+    """The database session of a worker's thread, which opens, uses and closes it."""
 
     def turn(self) -> AbstractContextManager[None]:
         """Wait for permission to work; jobs that arrive meanwhile join the batch."""
@@ -69,11 +69,11 @@ class DatabaseSession(Protocol):
 
 
 class Worker:
-    """Does jobs in a thread of its own, which starts with the first job and ends with `stop`.
+    """Runs jobs in its own thread, which starts with the first job and ends with `stop`.
 
-    Tasks of several event loops and threads may submit jobs at once. Cancelling a waiting task does not
+    Tasks of several event loops and threads may submit jobs concurrently. Cancelling a waiting task does not
     cancel its job. Before the interpreter exits, and before it forks, all jobs are finished and all threads
-    release what they hold; the next job starts a new thread, also in a forked child.
+    close their sessions; the next job starts a new thread, also in a forked child.
     """
 
     def __init__(self, name: str, session: Callable[[], DatabaseSession]) -> None:
@@ -87,7 +87,7 @@ class Worker:
             self._thread.end()
 
     async def do(self, work: Callable[[Any], T]) -> T:
-        """Have work done in the thread; return its result or raise its error."""
+        """Do work in the thread; return its result or raise its error."""
         if _inherited:
             raise StoreError(
                 "This process was forked while a store could not be closed, and must not open one: its locks "
@@ -103,16 +103,16 @@ class Worker:
     def _start(self) -> _Thread:
         try:
             return _Thread(self._name, self._session)
-        except RuntimeError as error:  # Python 3.12 starts none at exit
+        except RuntimeError as error:  # Python 3.12 starts no threads at exit
             raise StoreError(f"Could not start the store's thread: {error}.") from error
 
     async def stop(self) -> None:
-        """Finish all jobs and release everything; another job starts a new thread."""
+        """Finish all jobs and close the session; another job starts a new thread."""
         if (thread := self.dismiss()) is not None:
             await asyncio.to_thread(thread.join)
 
     def dismiss(self) -> Thread | None:
-        """Have the thread end once all jobs are done; return it, if there is one."""
+        """Tell the thread to end once all jobs are done; return it, if there is one."""
         with _handing_over:
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -121,7 +121,7 @@ class Worker:
 
 
 class _Thread(Thread):
-    """The thread of a worker. It holds no reference to it, so that a dropped worker can end it."""
+    """The thread of a worker. It holds no reference to the worker, so that a dropped worker can end it."""
 
     def __init__(self, name: str, session: Callable[[], DatabaseSession]) -> None:
         super().__init__(name=name, daemon=True)
@@ -135,8 +135,8 @@ class _Thread(Thread):
     def take(self, job: Job[Any]) -> None:
         """Queue a job; the thread wakes up once the job's event loop has run its current callbacks.
 
-        So jobs of one iteration share a transaction. Waking up for the first of them would separate it from
-        the others, and would contend with them for the interpreter's lock.
+        So jobs of one loop iteration share a transaction. Waking up for the first job would separate it from
+        the others, and compete with them for the interpreter's lock.
         """
         self._inbox.append(job)
         if self._about_to_ring is not job.loop:
@@ -153,7 +153,7 @@ class _Thread(Thread):
 
     def run(self) -> None:
         session = self._make()
-        # Each loop rings after its callbacks; until then, more jobs of it may come.
+        # Each loop rings after its callbacks; until then, it may submit more jobs.
         while self._bell.get() == "work":
             if self._inbox:
                 self._serve(session)
@@ -163,7 +163,7 @@ class _Thread(Thread):
         _threads.discard(self)
 
     def _serve(self, session: DatabaseSession) -> None:
-        """Run the waiting jobs, and keep no reference to them afterwards."""
+        """Run the waiting jobs, and hold no reference to them afterwards."""
         jobs: list[Job[Any]] = []
         try:
             with session.turn():
@@ -171,8 +171,8 @@ class _Thread(Thread):
                 session.work(jobs)
         except Exception as error:  # noqa: BLE001 (raised in the task that waits for it)
             jobs = jobs or self._next_batch()  # they waited for the same turn, which failed
-            for failed in jobs:
-                failed.error = error
+            for job in jobs:
+                job.error = error
         _resolve(jobs)
 
     def _next_batch(self) -> list[Job[Any]]:
@@ -184,11 +184,11 @@ class _Thread(Thread):
 
 def _resolve(jobs: Iterable[Job[Any]]) -> None:
     """Resolve the futures of jobs, once per event loop."""
-    doors: dict[Doorbell, list[Job[Any]]] = {}
+    by_doorbell: dict[Doorbell, list[Job[Any]]] = {}
     for job in jobs:
-        doors.setdefault(job.doorbell, []).append(job)
-    for doorbell, own in doors.items():
-        doorbell.ring(partial(_answer, own))
+        by_doorbell.setdefault(job.doorbell, []).append(job)
+    for doorbell, own_jobs in by_doorbell.items():
+        doorbell.ring(partial(_answer, own_jobs))
 
 
 def _answer(jobs: Iterable[Job[Any]]) -> None:
@@ -202,11 +202,11 @@ def _answer(jobs: Iterable[Job[Any]]) -> None:
 
 
 _handing_over = RLock()
-"""Held while a job is handed to a thread, and during a fork, when there must be no thread."""
+"""Held while a job is handed to a thread, and during a fork, when no thread may run."""
 _workers: WeakSet[Worker] = WeakSet()
 _threads: set[_Thread] = set()
 _inherited: set[Thread] = set()
-"""Threads of the parent that did not end before the fork: nobody here can release what they held."""
+"""Threads of the parent that did not end before the fork: this process cannot release their locks."""
 
 
 def _stop_all() -> None:
@@ -250,7 +250,7 @@ class Doorbell:
         self._counter = self._watched_counter(loop)
 
     def __del__(self) -> None:
-        # Not when the loop closes: a thread that still rings would write to a reused descriptor.
+        # Not when the loop closes: a thread that rings later would write to a reused descriptor.
         if self._counter is not None:
             os.close(self._counter)
 
@@ -284,16 +284,16 @@ class Doorbell:
 
 
 def doorbell_of(loop: AbstractEventLoop) -> Doorbell:
-    """Return the doorbell of the running loop, shared by all its users."""
-    known = _doorbells.get(loop)
-    if (bell := None if known is None else known()) is None:
+    """The doorbell of the running loop, shared by all its users."""
+    reference = _doorbells.get(loop)
+    if (bell := None if reference is None else reference()) is None:
         bell = Doorbell(loop)
         _doorbells[loop] = ref(bell)
     return bell
 
 
 # A loop keeps its doorbell alive by watching it. Calls that were pending when a loop closed keep the loop
-# alive, so nothing else may hold a doorbell: each would leak an open file.
+# alive, so nothing else may hold a doorbell: it would leak an open file.
 _doorbells: WeakKeyDictionary[AbstractEventLoop, ref[Doorbell]] = WeakKeyDictionary()
 
 # A forked child would ring its parent's doorbell.
