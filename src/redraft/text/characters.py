@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Control characters steer a terminal, direction marks make a text read differently from what it says, and
+# Control characters steer a terminal, direction marks change the order in which a text is displayed, and
 # lone surrogates exist in no encoding.
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
@@ -14,15 +14,15 @@ _LINE_BREAK = re.compile(r"\r\n|\r(?!\n)")
 
 
 def visible(text: str) -> str:
-    """Return a text with control characters, direction marks and lone surrogates escaped.
+    """Escape control characters, direction marks and lone surrogates.
 
     Line breaks and tabs stay; a carriage return counts as a line break.
     """
     return _UNSAFE.sub(_escape, _LINE_BREAK.sub("\n", text))
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 (as Python writes them)
 
 
@@ -62,20 +62,20 @@ _SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def is_well_formed(text: str) -> bool:
-    """Return whether a text can be encoded as UTF-8: whether it holds no surrogates."""
+    """Whether a text can be encoded as UTF-8, because it holds no surrogates."""
     return text.isascii() or _SURROGATES.search(text) is None
 
 
 def well_formed(text: str) -> str:
-    r"""Return a text with surrogate pairs joined and lone surrogates replaced by U+FFFD.
+    r"""Join surrogate pairs, and replace lone surrogates with U+FFFD.
 
     JSON can spell a lone surrogate (`"\ud83d"`), and a model that stops at a token can cut a pair in two.
     """
     return text if is_well_formed(text) else _SURROGATES.sub(_joined, text)
 
 
-def _joined(found: re.Match[str]) -> str:
-    return found.group().encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _joined(match: re.Match[str]) -> str:
+    return match.group().encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def without_middle(text: str, most: int) -> str:
@@ -88,21 +88,21 @@ def without_middle(text: str, most: int) -> str:
     return f"{text[:head]}\n{gap}\n{text[-tail:]}"
 
 
-# Thai, Lao, Burmese, Khmer, Chinese and Japanese are written without spaces between words, so that nothing
-# says where a word begins.
+# Thai, Lao, Burmese, Khmer, Chinese and Japanese are written without spaces between words, so that the
+# start of a word can't be recognized.
 _LETTER = re.compile(
     "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
 )
 _ENDING = re.compile(r"['\u2019](?:s|t|m|d|re|ve|ll)(?!\w)", re.IGNORECASE)
-"""What English adds to a word after an apostrophe."""
+"""English endings after an apostrophe."""
 _NUMBER = re.compile(r"\.\d|,\d{3}(?!\d)")
-"""What goes on with a number."""
+"""The continuation of a number: decimals, or a group of thousands."""
 _JOINER = "\u200d"
 
 
 def is_inside_word(text: str, at: int) -> bool:
-    """Return whether a position in a text, 0 to its length, is inside a word, a number or a character.
+    """Whether a position in a text, 0 to its length, is inside a word, a number or a character.
 
     In scripts that are written without spaces, it is only inside a character.
     """
@@ -122,7 +122,7 @@ def is_inside_word(text: str, at: int) -> bool:
 
 
 def _base(text: str, at: int) -> str:
-    """Return the last character before a position that is no combining mark."""
+    """The last character before a position that is not a combining mark."""
     while at > 1 and unicodedata.category(text[at - 1]).startswith("M"):
         at -= 1
     return text[at - 1]

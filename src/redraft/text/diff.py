@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 Op: TypeAlias = Literal["=", "-", "+"]
 
 MAX_WORDS = 20_000
-"""Texts with more words than this in total are compared by line: matching takes quadratic time."""
+"""Total words above which texts are compared by line: matching takes quadratic time."""
 
 MAX_LINES = 20_000
 
 MAX_PAIRS = 100_000
-"""So are texts with more pairs of equal words than this: repetition is what makes matching slow."""
+"""Pairs of equal words above which texts are compared by line: repetition makes matching slow."""
 
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _PLAIN_WORD = re.compile(r"\S+")
 
 
 class Absent:
-    """The type of `ABSENT`, which stands for a field that one of two values lacks."""
+    """The type of `ABSENT`, the placeholder for a field that one of two values lacks."""
 
     def __repr__(self) -> str:
         return "(absent)"
@@ -40,15 +40,16 @@ ABSENT = Absent()
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field that differs: its JSON pointer (empty for the whole value), the old and the new value."""
+    """One field that differs between two JSON values."""
 
     path: str
+    """JSON pointer; empty for the whole value."""
     old: Any
     new: Any
 
 
 def word_diff(old: str, new: str) -> list[tuple[Op, str]]:
-    """Return the pieces of two texts in order: kept (`=`), removed (`-`), added (`+`).
+    """Split two texts into pieces, in order: kept (`=`), removed (`-`), added (`+`).
 
     Kept and removed pieces make up `old`; kept and added pieces make up `new`. Large texts are compared line
     by line, enormous ones as a whole.
@@ -69,7 +70,7 @@ def word_diff(old: str, new: str) -> list[tuple[Op, str]]:
 
 
 def similarity(old: str, new: str) -> float:
-    """Return the share of words that two texts have in common, in order, from 0.0 to 1.0.
+    """Share of words that two texts have in common, in order, from 0.0 to 1.0.
 
     Large texts are compared line by line.
     """
@@ -82,7 +83,7 @@ def similarity(old: str, new: str) -> float:
 
 
 def field_diff(old: Any, new: Any) -> list[FieldChange]:
-    """Return the fields in which two JSON values differ: those of `old` in order, then new ones.
+    """Fields in which two JSON values differ: the fields of `old` in order, then new fields.
 
     Lists are compared by position. A field that is missing on one side is `ABSENT` there.
     """
@@ -109,16 +110,16 @@ def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
 
 
 def _is_quick(before: Sequence[str], after: Sequence[str], most: int) -> bool:
-    """Return whether two sequences can be matched quickly: they are short and not too repetitive."""
+    """Whether two sequences are short and varied enough to be matched quickly."""
     if len(before) + len(after) > most:
         return False
-    again = Counter(after)
-    pairs = sum(times * again[one] for one, times in Counter(before).items() if not one.isspace())
+    counts = Counter(after)
+    pairs = sum(count * counts[word] for word, count in Counter(before).items() if not word.isspace())
     return pairs <= MAX_PAIRS
 
 
 def _matcher(before: Sequence[str], after: Sequence[str]) -> SequenceMatcher[str]:
-    # Spaces count as junk: pairing every space with every other takes fifty times as long as the words do.
+    # Spaces count as junk: pairing all spaces takes fifty times as long as pairing the words.
     return SequenceMatcher(str.isspace, before, after, autojunk=False)
 
 
@@ -146,16 +147,15 @@ def diff_lines(pieces: Sequence[Piece]) -> list[Line]:
 
 
 def hunks(pieces: Sequence[Piece], context: int) -> list[list[Line] | int]:
-    """Return the lines that differ, each with `context` lines around it.
+    """Lines that differ, each with `context` lines around it.
 
-    A number stands for as many unchanged lines that were left out, also before the first and after the last
-    difference.
+    A number is a count of omitted unchanged lines, also before the first and after the last difference.
     """
     lines = diff_lines(pieces)
     changed = {at for at, line in enumerate(lines) if any(op != "=" for op, _ in line)}
     near = [any(at + off in changed for off in range(-context, context + 1)) for at in range(len(lines))]
-    shown: list[list[Line] | int] = []
+    parts: list[list[Line] | int] = []
     for is_near, group in groupby(zip(near, lines, strict=True), key=lambda pair: pair[0]):
         part = [line for _, line in group]
-        shown.append(part if is_near else len(part))
-    return shown
+        parts.append(part if is_near else len(part))
+    return parts

@@ -18,10 +18,10 @@ MAX_DEPTH = 100
 
 
 def load_json(text: str, *, repeats_keys: bool = True) -> Any:
-    """Parse JSON as the standard has it; raises `ValueError`, and `RecursionError` for deep nesting.
+    """Parse standard JSON; raises `ValueError`, and `RecursionError` for deep nesting.
 
-    Python's own parser also takes NaN, and numbers that are too large become infinite. Without
-    `repeats_keys`, an object that has a key twice is refused, too.
+    Unlike Python's own parser, it rejects NaN, and numbers that would become infinite. Without
+    `repeats_keys`, it also rejects objects with duplicate keys.
     """
     hook = None if repeats_keys else unique_members
     return json.loads(text, parse_constant=refuse_constant, parse_float=finite_number, object_pairs_hook=hook)
@@ -33,7 +33,7 @@ def refuse_constant(name: str) -> NoReturn:
 
 
 def finite_number(digits: str) -> float:
-    """Return a number; a hook of Python's parser that raises `ValueError` for one that is too large."""
+    """Parse a number: a hook of Python's parser that raises `ValueError` for numbers that are too large."""
     number = float(digits)
     if not isfinite(number):
         raise ValueError(f"the number {digits[:40]} is too large")
@@ -41,7 +41,7 @@ def finite_number(digits: str) -> float:
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; a hook of Python's parser that raises `ValueError` for a key that comes twice."""
+    """Build an object: a hook of Python's parser that raises `ValueError` for a duplicate key."""
     members = dict(pairs)
     if len(members) < len(pairs):
         # A dict keeps its keys in the order of their first appearance.
@@ -52,7 +52,7 @@ def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a value is: how many values, characters and levels it has."""
+    """Size of a value: its numbers of values, characters and levels."""
 
     nodes: int
     characters: int
@@ -89,10 +89,10 @@ def size_of(value: Any) -> Size:
 
 
 def bounded_json(value: Any, what: str) -> Any:
-    """Return a value as JSON data of at most 100 levels; raises an `OutputError` that names `what`.
+    """Convert a value to JSON data of at most 100 levels; raises an `OutputError` that names `what`.
 
-    Dataclasses, models and times become data; anything else without a JSON form becomes its `repr`. A number
-    that is not finite is refused.
+    Dataclasses, models and times become data; anything else without a JSON form becomes its `repr`.
+    Numbers that are not finite are rejected.
     """
     try:
         data = to_json(value)
@@ -103,7 +103,7 @@ def bounded_json(value: Any, what: str) -> Any:
 
 
 def is_too_deep(value: Any) -> bool:
-    """Return whether parsed JSON has lists and objects on more than 100 levels."""
+    """Whether parsed JSON has lists and objects on more than 100 levels."""
     level, depth = _containers([value]), 0
     while level and depth < MAX_DEPTH:
         level = [inner for outer in level for inner in _containers(outer)]

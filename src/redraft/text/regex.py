@@ -34,27 +34,27 @@ _FLAG_LETTERS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBO
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled regular expression that means what it means in Python.
+    """A compiled regular expression with the meaning that it has in Python.
 
-    RE2 matches it in linear time if it can read the pattern as Python does; otherwise a backtracking engine
-    with a time limit does.
+    RE2 matches it in linear time if it interprets the pattern as Python does; otherwise, a backtracking
+    engine with a time limit matches it.
     """
 
     source: str
     linear: Any = None
 
     def is_quick_on(self, text: str, limit: int = 1) -> bool:
-        """Return whether finding the first `limit` matches in `text` takes linear time."""
+        """Whether finding the first `limit` matches in `text` takes linear time."""
         if self._engine_for(text) is None:
             return False
         return not self._ends_twice(text) or (limit == 1 and _ends_are_last(self.source))
 
     def spans(self, text: str, limit: int = 1) -> list[Span]:
-        """Return the first `limit` matches as (start, end); raises `TimeoutError` after half a second."""
+        """Find the first `limit` matches as (start, end); raises `TimeoutError` after half a second."""
         if not self.is_quick_on(text, limit):
             # concurrent=True releases the interpreter's lock, so that other threads can run meanwhile.
-            found = _backtracking(self.source).finditer(text, timeout=TIMEOUT, concurrent=True)
-            return [match.span() for match in islice(found, limit)]
+            matches = _backtracking(self.source).finditer(text, timeout=TIMEOUT, concurrent=True)
+            return [match.span() for match in islice(matches, limit)]
         engine = self._engine_for(text)
         if not self._ends_twice(text):
             return [match.span() for match in islice(engine.finditer(text), limit)]
@@ -63,7 +63,7 @@ class Pattern:
         return sorted((match.span() for match in ends if match), key=itemgetter(0))[:1]
 
     def _engine_for(self, text: str) -> Any:
-        """Return the RE2 that reads this pattern as Python does on such a text, or None."""
+        """The RE2 pattern that matches this text as Python would; None if there is none."""
         if self.linear is None or text.isascii():
             return self.linear
         if not is_well_formed(text):  # RE2 takes UTF-8, which can't hold surrogates
@@ -71,7 +71,7 @@ class Pattern:
         return self.linear if _UNICODE_CLASS.search(self.source) is None else _unicode(self.source)
 
     def _ends_twice(self, text: str) -> bool:
-        """Return whether `$` also matches before a final line break, as it never does in RE2."""
+        """Whether `$` also matches before a final line break, which it never does in RE2."""
         return text.endswith("\n") and "$" in self.source and _MULTILINE.match(self.source) is None
 
 
@@ -122,7 +122,7 @@ def _linear(source: str) -> Any:
     try:
         return engine.compile(source, options)
     except engine.error:
-        return None  # lookaround, back references, possessive repeats: the other engine's part
+        return None  # lookaround, back references, possessive repeats: left to the other engine
 
 
 @lru_cache(maxsize=256)
@@ -145,8 +145,8 @@ def _unicode(source: str) -> Any:
 def _parts(source: str) -> Iterator[tuple[str, bool]]:
     """Yield the characters and escapes of a pattern, each with whether it is inside `[...]`."""
     opened = -1
-    for found in _PART.finditer(source):
-        part, at = found[0], found.start()
+    for match in _PART.finditer(source):
+        part, at = match[0], match.start()
         yield part, opened >= 0
         if part == "[" and opened < 0:
             opened = at
@@ -159,23 +159,23 @@ _CLASSES = frozenset("wWdDsS")
 
 @cache
 def _ranges(letter: str, *, is_complement: bool) -> str:
-    """Return the characters of a class, or of its complement, as ranges, as the `regex` package has them."""
+    """Ranges of the characters in a class, or in its complement, according to the `regex` package."""
     import regex  # noqa: PLC0415 (most patterns never need it)
 
     name = letter.upper() if is_complement else letter.lower()
     ranges: list[str] = []
-    for first, behind in ((0, 0xD800), (0xE000, 0x110000)):  # between the two are the surrogates
-        text = array("I", range(first, behind)).tobytes().decode(f"utf-32-{byteorder[0]}e")
+    for first, end in ((0, 0xD800), (0xE000, 0x110000)):  # between the two are the surrogates
+        text = array("I", range(first, end)).tobytes().decode(f"utf-32-{byteorder[0]}e")
         ranges += [
-            rf"\x{{{first + found.start():x}}}-\x{{{first + found.end() - 1:x}}}"
-            for found in regex.finditer(rf"\{name}+", text)
+            rf"\x{{{first + match.start():x}}}-\x{{{first + match.end() - 1:x}}}"
+            for match in regex.finditer(rf"\{name}+", text)
         ]
     return "".join(ranges)
 
 
 @lru_cache(maxsize=256)
 def _ends_are_last(source: str) -> bool:
-    """Return whether every `$` ends the pattern or one of its outermost alternatives."""
+    """Whether every `$` ends the pattern or one of its outermost alternatives."""
     depth = position = 0
     for part, in_class in _parts(source):
         position += len(part)
@@ -200,17 +200,17 @@ def _backtracking(source: str) -> Any:
 
 
 def _size(pattern: str) -> int:
-    """Estimate how many nodes a pattern has once its counted repetitions are written out."""
+    """Estimate the nodes of a pattern with its counted repetitions expanded."""
     open_groups: list[int] = []
     total = last = position = 0
     while position < len(pattern):
         step = 1
-        if found := _CLASS.match(pattern, position):
-            step, last = len(found[0]), 1
+        if match := _CLASS.match(pattern, position):
+            step, last = len(match[0]), 1
             total += 1
-        elif found := _COUNT.match(pattern, position):
-            step = len(found[0])
-            times = max(int(found[1] or 1), int(found[2] or 1))
+        elif match := _COUNT.match(pattern, position):
+            step = len(match[0])
+            times = max(int(match[1] or 1), int(match[2] or 1))
             total += last * (times - 1)
             last *= times
         elif pattern[position] == "(":

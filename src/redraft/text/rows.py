@@ -11,13 +11,13 @@ from redraft.text.json import load_json
 
 CSV, JSON_LINES = ".csv", ".jsonl"
 ROW_FILES = (CSV, JSON_LINES)
-"""The endings of files that hold rows."""
+"""Suffixes of files that hold rows."""
 
 
 def rows_of(text: str, source: str) -> list[Any]:
-    """Return the rows of a file whose name, `source`, ends with one of `ROW_FILES`.
+    """Parse the rows of a file whose name, `source`, ends with one of `ROW_FILES`.
 
-    Those of CSV are mappings; those of JSON lines are whatever each line holds. Raises `ConfigError` with the
+    Rows of CSV are mappings; rows of JSON lines are any JSON value. Raises `ConfigError` with the
     line of a mistake.
     """
     return _csv_rows(text, source) if source.casefold().endswith(CSV) else _json_rows(text, source)

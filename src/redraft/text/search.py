@@ -1,4 +1,4 @@
-"""Find a text wherever it is stored: in other letters, escaped, or somewhere in JSON data."""
+"""Find a text in stored data, whatever its case, spacing, escapes and place in JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from redraft.errors import ConfigError
 from redraft.text.characters import without_invisible
 
 IsWanted: TypeAlias = Callable[[str], bool]
-"""Whether a text is one that is looked for."""
+"""Whether a text matches the search."""
 
 SHORTEST = 3
-"""Characters of a text that can be looked for; a shorter one is in nearly everything."""
+"""Minimum characters of a text to search for; shorter texts match nearly everything."""
 DEPTH = 3
-"""How often a text may be escaped: JSON that holds JSON, say."""
+"""Maximum levels of escaping, as in JSON inside JSON."""
 _ESCAPE = re.compile(r'(?:\\u[0-9a-fA-F]{4})+|\\["\\/bfnrt]')
 
 
@@ -26,37 +26,37 @@ _JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
 
 
 class TextPattern:
-    """A text to be found whatever its case, white space and Unicode form, also where it is escaped.
+    """A text to search for, whatever its case, white space, Unicode form and escapes.
 
-    It is found across line breaks, in JSON that is itself a text, and in percent-encoded keys. Raises
+    It matches across line breaks, in JSON inside strings, and in percent-encoded keys. Raises
     `ConfigError` for a text of fewer than three characters.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._wanted = _normalized(text)
-        if len(self._wanted) < SHORTEST:
+        self._normalized = _normalized(text)
+        if len(self._normalized) < SHORTEST:
             raise ConfigError(f"Expected a text of at least {SHORTEST} characters, got {text!r}.")
-        # Most texts lack even this, which is quickly seen.
-        self._part = max(self._wanted.split(), key=len)
+        # Most texts lack even this part, which is quick to check.
+        self._part = max(self._normalized.split(), key=len)
 
     def is_in(self, text: str) -> bool:
-        """Return whether a text contains this one."""
+        """Whether another text contains this text."""
         is_plain = text.isascii() and "\\" not in text and "%" not in text
         if is_plain and self._part not in text.lower():
             return False
-        return any(self._wanted in _normalized(form) for form in _forms(text))
+        return any(self._normalized in _normalized(form) for form in _forms(text))
 
     @property
     def spellings(self) -> list[bytes]:
-        """The bytes by which it is found in any file, if its case and white space are the same there."""
+        """Byte sequences that match the text in any file with the same case and white space."""
         forms = {unicodedata.normalize(form, self.text) for form in ("NFC", "NFD")} | {self.text}
         escaped = {json.dumps(form)[1:-1] for form in forms}
         return sorted(form.encode("utf-8", "surrogatepass") for form in forms | escaped)
 
 
 def _forms(text: str) -> list[str]:
-    """Return a text as it is, and with the escapes in it resolved."""
+    """A text as it is, and with its escapes resolved."""
     forms = [text]
     for _ in range(DEPTH):
         plain = _ESCAPE.sub(_resolved, forms[-1])
@@ -73,13 +73,13 @@ def _resolved(escape: re.Match[str]) -> str:
 
 
 def _normalized(text: str) -> str:
-    seen = text if text.isascii() else without_invisible(unicodedata.normalize("NFKC", text))
-    seen = _JOINERS.sub("", seen)  # which some people write, and others do not
-    return unicodedata.normalize("NFC", " ".join(seen.casefold().split()))
+    plain = text if text.isascii() else without_invisible(unicodedata.normalize("NFKC", text))
+    plain = _JOINERS.sub("", plain)  # writers use them inconsistently
+    return unicodedata.normalize("NFC", " ".join(plain.casefold().split()))
 
 
 def has_text(value: Any, is_wanted: IsWanted) -> bool:
-    """Return whether any text or number in JSON data is wanted, keys included."""
+    """Whether any text or number in JSON data matches, keys included."""
     if isinstance(value, str):
         return is_wanted(value)
     if isinstance(value, Mapping):
@@ -91,7 +91,7 @@ def has_text(value: Any, is_wanted: IsWanted) -> bool:
 
 
 def without_texts(value: Any, is_wanted: IsWanted, mark: str) -> Any:
-    """Return JSON data with `mark` in place of each text or number that is wanted, keys included."""
+    """JSON data with each matching text or number replaced by `mark`, keys included."""
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {
