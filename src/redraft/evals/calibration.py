@@ -1,4 +1,4 @@
-"""Calibration: how far a judge agrees with a person, who labels its judgements blind, and with itself."""
+"""Calibration: a judge's agreement with the labels of a person, and with its own earlier judgements."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
 NEWEST = 500
 """How many of the newest runs are searched for judgements."""
 PARTS = 5
-"""Into how many parts labels are split, to try a threshold on labels that it was not chosen by."""
+"""Folds of the cross-validation that measures the saving of a threshold."""
 
 
-# --- what a judge has judged -------------------------------------------------------------------------------
+# --- judgements --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A stored judgement: an output of a run, and what a model scored it by one criterion."""
+    """A stored judgement: an output of a run, and a model's score of it by one criterion."""
 
     key: str
-    """The same for the same output of the same task, by the same criterion."""
+    """Identifies the task, the output and the criterion, whichever run they are from."""
     run: str
     version: str
     task: PlainTask
@@ -86,35 +86,33 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """A judge as the newest of its runs has it: its criteria, and how it was asked.
-
-    That of a workflow's node was asked with a prompt that the workflow filled in, so it can't be asked again.
-    """
+    """A judge with the criteria and options of its newest run."""
 
     judge: JudgeId
     criteria: tuple[QualityCriterion, ...]
     options: JudgeOptions
     is_of_workflow: bool = False
+    """Whether it judged in a workflow's node. The workflow filled in its prompt, so it can't judge again."""
 
     @classmethod
     def of(cls, record: RunRecord) -> Judging | None:
-        """Return the judge of a run; None if no model scored it, or an earlier Redraft did not say which."""
-        found = record.options.get("judge_id")
-        if not found:
+        """The judge of a run; None if no model scored it, or an earlier Redraft did not store which."""
+        judge_id = record.options.get("judge_id")
+        if not judge_id:
             return None
-        chosen = record.options
+        options_of_run = record.options
         options = JudgeOptions(
-            method=chosen.get("judge_method") or chosen.get("judge_kind", "score"),
-            prompt=chosen.get("reflection_prompt"),
-            structured=chosen.get("structured_reflection", True),
+            method=options_of_run.get("judge_method") or options_of_run.get("judge_kind", "score"),
+            prompt=options_of_run.get("reflection_prompt"),
+            structured=options_of_run.get("structured_reflection", True),
         )
         is_of_workflow = record.origin.surface == "workflow"
-        return cls(from_json(JudgeId, found), tuple(criteria_of_judge(record)), options, is_of_workflow)
+        return cls(from_json(JudgeId, judge_id), tuple(criteria_of_judge(record)), options, is_of_workflow)
 
 
 def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> list[Judgement]:
-    """Return what a model judged in a run by these criteria, each different output once."""
-    found: dict[str, Judgement] = {}
+    """A model's judgements in a run by these criteria, without duplicate outputs."""
+    by_key: dict[str, Judgement] = {}
     for version in record.all_versions:
         for criterion in criteria:
             score = _score_of(version.evaluation, criterion, record.options.get("quality_threshold"))
@@ -133,16 +131,16 @@ def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> li
                 score,
                 version.conversation,
             )
-            found.setdefault(key, judgement)
-    return list(found.values())
+            by_key.setdefault(key, judgement)
+    return list(by_key.values())
 
 
 def _score_of(
     evaluation: ReflectionEvaluation, criterion: QualityCriterion, threshold: float | None
 ) -> float | None:
-    """Return what a model scored an output by a criterion; None if it did not.
+    """A model's score of an output by a criterion; None if it gave none.
 
-    In a workflow the score is that of the whole, and `valid` decides: where the score says otherwise, it
+    A workflow's judge gives an overall score, and `valid` decides: where the score contradicts it, the score
     counts as 1 or 0.
     """
     if criterion.name in evaluation.criteria_scores:
@@ -158,43 +156,47 @@ def _name(version: ReflectionVersion) -> str:
 
 
 def _shuffled(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
-    """Order judgements by nothing that says how they came out: one of each run first, then a second.
+    """Order judgements independently of their scores: the first of each run, then the second, and so on.
 
-    The order is the same each time, so that labels can be resumed.
+    The order is deterministic, so that labelling can be resumed.
     """
     of_run: Counter[str] = Counter()
     ranks: dict[str, int] = {}
-    by_key = sorted({one.key: one for one in judgements}.values(), key=lambda one: one.key)
-    for one in by_key:
-        ranks[one.key] = of_run[one.run]
-        of_run[one.run] += 1
-    return tuple(sorted(by_key, key=lambda one: (ranks[one.key], one.key)))
+    unique = {judgement.key: judgement for judgement in judgements}
+    by_key = [unique[key] for key in sorted(unique)]
+    for judgement in by_key:
+        ranks[judgement.key] = of_run[judgement.run]
+        of_run[judgement.run] += 1
+    return tuple(sorted(by_key, key=lambda judgement: (ranks[judgement.key], judgement.key)))
 
 
 def judgements_by_output(calibration: Calibration) -> list[tuple[Judgement, ...]]:
-    """Return the judgements of each first draft by all criteria, drafts with labels first."""
+    """The judgements of each first draft by all criteria, drafts with labels first."""
     of_output: defaultdict[tuple[str, str], list[Judgement]] = defaultdict(list)
-    for one in calibration.judgements:
-        if one.version.partition(".")[0] == "1":
-            of_output[one.run, one.version].append(one)
+    for judgement in calibration.judgements:
+        if judgement.version.partition(".")[0] == "1":
+            of_output[judgement.run, judgement.version].append(judgement)
     labels = calibration.labels
     return sorted(
-        map(tuple, of_output.values()), key=lambda all_of: all(one.key not in labels for one in all_of)
+        map(tuple, of_output.values()),
+        key=lambda judgements: all(judgement.key not in labels for judgement in judgements),
     )
 
 
-# --- what labels say of it ---------------------------------------------------------------------------------
+# --- agreement with labels ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a wrong verdict costs, in any unit: to accept what a person would reject, and the other way round.
+    """Costs of wrong verdicts, in any unit.
 
-    Raises `ConfigError` unless both are numbers of at least 0 and one is more.
+    Raises `ConfigError` unless both are numbers of at least 0 and at least one is positive.
     """
 
     false_accept: float = 1.0
+    """The judge accepts an output that the person rejects."""
     false_reject: float = 1.0
+    """The judge rejects an output that the person accepts."""
 
     def __post_init__(self) -> None:
         for name, value in (("false_accept", self.false_accept), ("false_reject", self.false_reject)):
@@ -206,7 +208,7 @@ class Costs:
             )
 
     def of(self, label: Label, threshold: float) -> float:
-        """Return the cost of the verdict on one labelled output at a threshold."""
+        """Cost of the verdict on a labelled output at a threshold."""
         is_accepted = label.score >= threshold
         if is_accepted is bool(label.met):
             return 0.0
@@ -215,20 +217,20 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdAdvice:
-    """The threshold that costs least on the labelled outputs, and what is known of the gain."""
+    """The threshold with the lowest cost on the labelled outputs, and how certain the saving is."""
 
     now: float
     """The threshold of the criterion."""
     best: float
-    """The threshold that costs least."""
+    """The threshold with the lowest cost."""
     cost: float
-    """The mean of a verdict at the threshold now."""
+    """Mean cost of a verdict at the current threshold."""
     best_cost: float
-    """The mean of a verdict at the best threshold."""
+    """Mean cost of a verdict at the best threshold."""
     saving: PairedComparison
-    """Compares thresholds that were chosen without the labels that they are tried on.
+    """Cross-validated: each threshold is chosen without the labels that it is tried on.
 
-    So a threshold that only fits these labels is not taken for a gain.
+    So a threshold that only fits these labels doesn't count as a saving.
     """
 
     @property
@@ -237,7 +239,7 @@ class ThresholdAdvice:
         return self.best != self.now and self.saving.verdict == "better"
 
     def sentence(self) -> str:
-        """Return what it advises, and how sure that is."""
+        """The advice in words, with how certain it is."""
         if self.best == self.now:
             return f"{self.now:g} costs least, {self.cost:.2f} a verdict."
         costs = f"{self.best:g} would cost least, {self.best_cost:.2f} a verdict instead of {self.cost:.2f}"
@@ -253,29 +255,29 @@ class CriterionReport:
     threshold: float | None
     agreement: Agreement
     near: Agreement
-    """Only of scores closer than 0.1 to the threshold, where a verdict hangs on little."""
+    """Agreement on scores within 0.1 of the threshold, where a small difference decides."""
     advice: ThresholdAdvice | None = None
 
     def row(self) -> dict[str, str]:
-        """Return the cells of a table, by the heads of its columns."""
-        found, near = self.agreement, self.near
+        """Table cells by column."""
+        agreement, near = self.agreement, self.near
         return {
             "criterion": self.name or "all",
-            "labels": str(found.count),
-            "kappa (95 %)": kappa_cell(found),
-            "you say yes": "?" if found.base_rate is None else f"{found.base_rate:.0%}",
-            "wrongly accepted": str(found.judge_only),
-            "wrongly rejected": str(found.person_only),
+            "labels": str(agreement.count),
+            "kappa (95 %)": kappa_cell(agreement),
+            "you say yes": "?" if agreement.base_rate is None else f"{agreement.base_rate:.0%}",
+            "wrongly accepted": str(agreement.judge_only),
+            "wrongly rejected": str(agreement.person_only),
             "wrong near the threshold": f"{near.judge_only + near.person_only} of {near.count}",
         }
 
     def suggestions(self) -> list[str]:
-        """Return what the labels suggest for this criterion, a sentence each."""
+        """Sentences that suggest changes to this criterion."""
         return [] if self.advice is None else [f"{self.name}: a threshold of {self.advice.sentence()}"]
 
 
 def is_near(score: float, threshold: float) -> bool:
-    """Return whether a score is so close to a threshold that the verdict hangs on little."""
+    """Whether a score is so close to a threshold that a small difference decides the verdict."""
     return abs(score - threshold) < NEAR
 
 
@@ -288,7 +290,7 @@ def kappa_cell(agreement: Agreement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSummary:
-    """A judge in short."""
+    """Summary of a judge for a list."""
 
     key: str
     model: str
@@ -297,28 +299,28 @@ class JudgeSummary:
     judgements: int
     """How many judgements are stored."""
     left: int
-    """How many of them are still to be labelled."""
+    """Judgements that are still to be labelled."""
     labels: int
-    """How many labels say yes or no."""
+    """Labels that say yes or no; skipped judgements don't count."""
     agreement: Agreement
     is_of_workflow: bool = False
-    """Whether it is a workflow's, which can't be asked again."""
+    """Whether it judged in a workflow, so that it can't judge again."""
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether there are enough labels to say how far it agrees."""
+        """Whether there are enough labels to measure its agreement."""
         return self.labels >= FEWEST_LABELS and self.agreement.kappa is not None
 
     def sentence(self) -> str:
-        """Return what is known of the judge in one sentence."""
-        found = self.agreement
+        """The agreement in words, or how many labels are missing."""
+        agreement = self.agreement
         if self.labels < FEWEST_LABELS:
             return f"{self.labels} of the {FEWEST_LABELS} labels that a calibration needs."
-        if found.kappa is None:
+        if agreement.kappa is None:
             return f"{self.labels} labels, all alike and judged alike: kappa is not defined."
         return (
-            f"{self.labels} labels: {found}. You and the judge agree on {found.observed or 0:.0%}; "
-            f"you say yes to {found.base_rate or 0:.0%}."
+            f"{self.labels} labels: {agreement}. You and the judge agree on {agreement.observed or 0:.0%}; "
+            f"you say yes to {agreement.base_rate or 0:.0%}."
         )
 
     def document(self) -> dict[str, Any]:
@@ -333,16 +335,15 @@ def judge_document(
     report: Sequence[CriterionReport],
     stability: StabilityReport | None,
 ) -> dict[str, Any]:
-    """A judge with its figures by criterion; `stability` is None if it has not been asked again."""
+    """A judge with its figures by criterion; `stability` is None without a stability test."""
     return {**judge.document(), "costs": costs, "report": report, "stability": stability}
 
 
 @dataclass(frozen=True)  # without slots, for the cached properties
 class Calibration:
-    """One judge: what it has judged, and the labels so far."""
+    """A judge, its judgements, and their labels so far."""
 
     judging: Judging
-    """The judge as its newest run has it."""
     judgements: tuple[Judgement, ...]
     """In the order in which a person labels them."""
     labels: Mapping[str, Label]
@@ -365,22 +366,22 @@ class Calibration:
 
     @cached_property
     def left(self) -> tuple[Judgement, ...]:
-        """What is still to be labelled, the next one first."""
-        return tuple(one for one in self.judgements if one.key not in self.labels)
+        """Judgements that are still to be labelled, the next first."""
+        return tuple(judgement for judgement in self.judgements if judgement.key not in self.labels)
 
     @cached_property
     def agreement(self) -> Agreement:
-        """How far its verdicts agree with the labels."""
+        """Agreement of its verdicts with the labels."""
         return agreement_with(self.answers, self.criteria)
 
     @property
     def summary(self) -> JudgeSummary:
-        """What a list shows of it."""
+        """The summary of the judge for a list."""
         return JudgeSummary(
             self.judge.key,
             self.judge.model,
             self.judge.rubric,
-            tuple(one.name for one in self.criteria),
+            tuple(criterion.name for criterion in self.criteria),
             len(self.judgements),
             len(self.left),
             len(self.answers),
@@ -389,16 +390,16 @@ class Calibration:
         )
 
     def report(self, costs: Costs | None = None) -> tuple[CriterionReport, ...]:
-        """Return the figures of all criteria together, and then of each."""
-        required = [one for one in self.criteria if one.threshold]
+        """Figures of all criteria together, followed by those of each criterion."""
+        required = [criterion for criterion in self.criteria if criterion.threshold]
         rows = [self._of(criterion, costs or Costs()) for criterion in required]
-        thresholds = {one.name: one.threshold for one in required}
+        thresholds = {criterion.name: criterion.threshold for criterion in required}
         near = [label for label in self.answers if is_near(label.score, thresholds[label.criterion])]
         return CriterionReport("", None, self.agreement, agreement_with(near, self.criteria)), *rows
 
     def _of(self, criterion: QualityCriterion, costs: Costs) -> CriterionReport:
-        labels = [one for one in self.answers if one.criterion == criterion.name]
-        near = [one for one in labels if is_near(one.score, criterion.threshold)]
+        labels = [label for label in self.answers if label.criterion == criterion.name]
+        near = [label for label in labels if is_near(label.score, criterion.threshold)]
         return CriterionReport(
             criterion.name,
             criterion.threshold,
@@ -412,18 +413,19 @@ class Calibration:
 
 
 def threshold_advice(labels: Sequence[Label], now: float, costs: Costs) -> ThresholdAdvice | None:
-    """Return which threshold would have cost least on these labels; None for too few."""
+    """The threshold that would have cost least on these labels; None for too few labels."""
     groups = grouped(labels)
     if len(labels) < FEWEST_LABELS or len(groups) < FEWEST_CASES:
         return None
-    scores = sorted({one.score for one in labels})
-    # Thresholds between two scores decide alike; the one now stands for its place, else the middle.
+    scores = sorted({label.score for label in labels})
+    # All thresholds between two neighbouring scores give the same verdicts, so one candidate is enough: the
+    # current threshold if it lies there, else the middle.
     candidates = [now]
     for below, above in pairwise([0.0, *scores, 1.0]):
         if not below < now <= above and below < above:
             candidates.append(round((below + above) / 2, 2) if above - below > 0.02 else above)  # noqa: PLR2004
     table = {
-        group: [sum(costs.of(one, threshold) for one in members) for threshold in candidates]
+        group: [sum(costs.of(label, threshold) for label in members) for threshold in candidates]
         for group, members in groups.items()
     }
     totals = [sum(column) for column in zip(*table.values(), strict=True)]
@@ -450,13 +452,13 @@ def threshold_advice(labels: Sequence[Label], now: float, costs: Costs) -> Thres
 
 
 class Calibrations:
-    """Find the judges of a project's stored runs, label what they judged, and see how well they agree."""
+    """The judges of a project's stored runs, and the labels of their judgements."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def list(self) -> list[Calibration]:
-        """Return the judges of the newest runs, the one with most judgements first."""
+        """The judges of the newest runs, the judge with most judgements first."""
         runs = Runs(self._store)
         records = await runs.read_rows(await runs.rows(inner=True, limit=NEWEST))
         of_judge: dict[JudgeId, Judging] = {}
@@ -471,33 +473,38 @@ class Calibrations:
                 continue
             newest = of_judge.setdefault(judging.judge, judging)
             judgements[judging.judge] += judgements_in(record, newest.criteria)
-        labels = await asyncio.gather(*(labels_of(self._store, one) for one in of_judge))
-        found = [
+        labels = await asyncio.gather(*(labels_of(self._store, judge) for judge in of_judge))
+        calibrations = [
             Calibration(of_judge[judge], _shuffled(judgements[judge]), {label.key: label for label in stored})
             for judge, stored in zip(of_judge, labels, strict=True)
         ]
-        return sorted(found, key=lambda one: -len(one.judgements))
+        return sorted(calibrations, key=lambda calibration: -len(calibration.judgements))
 
     async def get(self, judge: str = "") -> Calibration:
-        """Return a judge by the beginning of its key or its model's name; the only one by default.
+        """Find a judge by a prefix of its key or by its model's name; the only judge by default.
 
-        Raises `ConfigError` if there is none, or more than one.
+        Raises `ConfigError` if no judge matches, or several do.
         """
-        found = [one for one in await self.list() if one.judgements]
-        if not found:
+        calibrations = [calibration for calibration in await self.list() if calibration.judgements]
+        if not calibrations:
             raise ConfigError(
                 "No stored run here was judged by a model, so there is nothing to label. Runs stored by an "
                 "earlier version don't say which rubric they were judged by."
             )
-        chosen = [one for one in found if one.judge.key.startswith(judge) or one.judge.model == judge]
-        if len(chosen) == 1:
-            return chosen[0]
-        names = ", ".join(f"{one.judge.key} ({one.judge.model})" for one in chosen or found)
-        what = f"There is no judge {judge!r} here" if not chosen else "There are several judges"
+        matches = [
+            calibration
+            for calibration in calibrations
+            if calibration.judge.key.startswith(judge) or calibration.judge.model == judge
+        ]
+        if len(matches) == 1:
+            return matches[0]
+        judges = [calibration.judge for calibration in matches or calibrations]
+        names = ", ".join(f"{candidate.key} ({candidate.model})" for candidate in judges)
+        what = "There are several judges" if matches else f"There is no judge {judge!r} here"
         raise ConfigError(f"{what}: choose one of {names}.")
 
     async def label(self, calibration: Calibration, judgement: Judgement, met: bool | None) -> Calibration:
-        """Store what a person says of a judgement, None to skip it; return the calibration with it."""
+        """Store a person's label of a judgement, None to skip it; returns the updated calibration."""
         judge = calibration.judge
         label = Label(
             judgement.key,
@@ -515,10 +522,10 @@ class Calibrations:
         return replace(calibration, labels={**calibration.labels, label.key: label})
 
     async def undo(self, calibration: Calibration) -> Calibration:
-        """Remove the last label, so that it is asked for again; return the calibration without it."""
+        """Remove the last label, so that its judgement comes up again; returns the updated calibration."""
         if not calibration.labels:
             return calibration
-        last = max(calibration.labels.values(), key=lambda one: one.at)
+        last = max(calibration.labels.values(), key=attrgetter("at"))
         await self._store.delete(LABEL, f"{calibration.judge.key}/{last.key}")
         forget(calibration.judge)
         return replace(calibration, labels={k: v for k, v in calibration.labels.items() if k != last.key})
@@ -529,32 +536,32 @@ class Calibrations:
 
 @dataclass(frozen=True, slots=True)
 class StabilityReport:
-    """Test-retest reliability of a judge: how often it decides otherwise when it judges an output again."""
+    """Test-retest reliability of a judge: how often its verdict changes when it judges an output again."""
 
     model: str
     outputs: int
     """How many outputs were judged again."""
     repeats: int
-    """How many times each."""
+    """New judgements of each output."""
     verdicts: int
-    """The new judgements."""
+    """New judgements in all."""
     flipped: int
-    """Those that fell on the other side of the threshold."""
+    """New judgements with a different verdict than the stored judgement."""
     near: int
-    """The new judgements whose stored score was close to the threshold."""
+    """New judgements whose stored score was close to the threshold."""
     near_flipped: int
-    """Those of them that fell on the other side."""
+    """Flipped judgements whose stored score was close to the threshold."""
     difference: float | None
-    """The mean distance between the stored scores and the new scores; None without a new score."""
+    """Mean distance between stored and new scores; None without a new score."""
     agreement: Agreement
-    """Of the new scores with the labels."""
+    """Agreement of the new scores with the labels."""
     usage: TokenUsage = NOTHING_USED
     note: str = ""
     """Why judgements are missing."""
 
     @classmethod
     async def stored(cls, store: Store, judge: JudgeId) -> StabilityReport | None:
-        """Return the newest report on a judge; None if there is none."""
+        """The newest report on a judge; None if there is none."""
         record = await store.get(STABILITY, judge.key)
         if record is None:
             return None
@@ -563,7 +570,7 @@ class StabilityReport:
         return from_record(cls, {**record.data, **(rows[0] if rows else {})})
 
     def row(self) -> dict[str, str]:
-        """Return the cells of a table, by the heads of its columns."""
+        """Table cells by column."""
         return {
             "repeats": str(self.repeats),
             "verdicts": str(self.verdicts),
@@ -575,13 +582,13 @@ class StabilityReport:
 
 
 class StabilityTest:
-    """Have a judge judge stored outputs again, `repeats` times each, by the same rubric.
+    """Repeat a judge's judgements of stored outputs, `repeats` times each, by the same rubric.
 
-    Only first drafts are judged again, labelled ones first: later versions were judged with a record of the
-    earlier ones. `model` judges, by default the one that did; another one is compared with the labels in its
-    place. Every judgement is stored as a run, and none is made twice. The budgets bound all of them together.
-    `on_judged` is called after each. Raises `ConfigError` for a model that can't work, before anything is
-    spent.
+    Only first drafts are judged again, labelled drafts first: later versions were judged with a record of
+    earlier versions. `model` defaults to the judge's own model; another model is compared with the labels
+    instead. Every judgement is stored as a run, and a stored judgement is not repeated. The budgets hold for
+    all judgements together. `on_judged` is called after each judgement. Raises `ConfigError` for a model that
+    can't work, before anything is spent.
     """
 
     def __init__(
@@ -622,7 +629,7 @@ class StabilityTest:
         self.total = len(self._outputs) * repeats
 
     async def run(self) -> StabilityReport:
-        """Make the judgements that were not made before, and report on all."""
+        """Make the judgements that are not stored yet, and report on all."""
         budget, gate = SharedBudget(self._budget), asyncio.Semaphore(self._concurrency)
         scores: dict[tuple[str, int], Mapping[str, float | None]] = {}
         failures: list[str] = []
@@ -663,7 +670,7 @@ class StabilityTest:
         return report
 
     async def _judge(self, judgement: Judgement, number: int) -> ReflectionResult:
-        """Judge an output again, or read the judgement that was made before."""
+        """Judge an output again, or read the stored judgement."""
         judging = self._calibration.judging
         pattern = ReflectionPattern(
             reflection_prompt=judging.options.prompt,
@@ -671,8 +678,8 @@ class StabilityTest:
             judge_method=judging.options.method,
             structured_reflection=judging.options.structured,
         )
-        asked = repr((judging.criteria, judging.options.prompt))
-        place = digest(self._name, judgement.run, judgement.version, asked, str(number))
+        rubric = repr((judging.criteria, judging.options.prompt))
+        place = digest(self._name, judgement.run, judgement.version, rubric, str(number))
         key = RunKey(f"steady-{judgement.run}.{place}", self._store, resumes=True, parent=judgement.run)
         origin = Origin("function", STABILITY, self._name)
         draft = Draft(judgement.output, NOTHING_USED, conversation=judgement.conversation)

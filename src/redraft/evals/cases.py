@@ -1,4 +1,4 @@
-"""Cases: tasks with what a good answer is; made from stored runs, read from files and rows, and written."""
+"""Evaluation cases: tasks with criteria, made from stored runs, read from files and written to them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 Match = Literal["", "exact", "includes", "json"]
 MATCHES: tuple[str, ...] = tuple(filter(None, get_args(Match)))
 PLAIN = ("threshold", "control", "inputs", "reference", "match", "system_prompt", "agent", "run")
-"""The keys of a file whose values are those of a case as they are."""
+"""Keys of a file whose values are fields of a case, unchanged."""
 EXPECTED = "expected"
-"""The name of the criterion that an expected output makes."""
+"""Name of the criterion that compares an answer with the reference."""
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 LONGEST_ID = 60
 
@@ -43,7 +43,7 @@ LONGEST_ID = 60
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class EvalCase:
-    """One task to evaluate agents on, and what a good answer to it is.
+    """A task to evaluate agents on, with the criteria of a good answer.
 
     Raises `ConfigError` for an empty id or task, and for a threshold out of range.
     """
@@ -51,27 +51,27 @@ class EvalCase:
     id: str
     task: PlainTask
     criteria: Sequence[Criterion] = ()
-    """Grade an answer; an agent that has no criteria of its own reflects by them."""
+    """Criteria that grade an answer. An agent without criteria of its own also reflects by them."""
     hidden: Sequence[Criterion] = ()
-    """Grade in place of the `criteria` where there are any, and no agent sees them."""
+    """Criteria that grade instead of `criteria`, and that no agent sees."""
     threshold: float | None = None
     """The overall score (0..1) that passes."""
     control: bool = False
-    """Whether it was right without reflection, so that a failure shows that reflecting spoils answers."""
+    """Whether the answer was right without reflection: if it fails now, reflection made it worse."""
     reference: Any = None
-    """An answer that is known to be right. Of a list of texts, any one will do, except for `json`."""
+    """A correct answer. An answer may match any text of a list, except with `json`."""
     match: Match = ""
-    """How an answer must match the reference: `exact`ly, `includes` it, or as the same `json` value."""
+    """`exact` for equal text, `includes` for text that contains the reference, `json` for an equal value."""
     wrong: tuple[str, ...] = ()
-    """What was wrong with the answer in the `run`."""
+    """Issues of the answer in the `run`."""
     system_prompt: str = ""
-    """That of the model that answers without an `agent`."""
+    """System prompt of the model that answers if there is no `agent`."""
     agent: str = ""
-    """The name under which the run's agent can be imported; without it, a model answers."""
+    """Import path of the run's agent; without it, a model answers."""
     run: str = ""
-    """The stored run that the case was made of."""
+    """Id of the stored run that the case was made from."""
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Fill the placeholders of a `redraft.Task` that is evaluated; what it says is then the task."""
+    """Values for the placeholders of a `redraft.Task`, whose description then replaces the case's task."""
 
     def __post_init__(self) -> None:
         if not self.id.strip():
@@ -79,9 +79,9 @@ class EvalCase:
         if not self.task.description.strip():
             raise ConfigError(f"The case {self.id!r} has an empty task.")
         for name in ("criteria", "hidden"):
-            given = getattr(self, name)
-            if not all(isinstance(one, QualityCriterion) for one in given):
-                object.__setattr__(self, name, criteria_of(given, self.task.task_type))
+            criteria = getattr(self, name)
+            if not all(isinstance(criterion, QualityCriterion) for criterion in criteria):
+                object.__setattr__(self, name, criteria_of(criteria, self.task.task_type))
         if self.threshold is not None:
             check_share(f"The case {self.id!r}: threshold", self.threshold)
         if self.match:
@@ -97,15 +97,15 @@ class EvalCase:
 
     @property
     def asked(self) -> str:
-        """What identifies the task: its description, and the conversation and images, if there are any."""
+        """Identity of the task: its description, its conversation and its images."""
         task = self.task
-        earlier = [f"{one.role}: {one.content}" for one in task.messages]
-        images = [one.digest or one.url for one in task.all_images]
+        earlier = [f"{message.role}: {message.content}" for message in task.messages]
+        images = [image.digest or image.url for image in task.all_images]
         return "\0".join([task.description, *earlier, *images])
 
     @property
     def grading(self) -> tuple[QualityCriterion, ...]:
-        """The criteria that grade an answer; empty if those of the agent do."""
+        """The criteria that grade an answer; empty if the agent's own criteria grade it."""
         chosen = cast("tuple[QualityCriterion, ...]", tuple(self.hidden or self.criteria))
         if not self.match:
             return chosen
@@ -118,9 +118,9 @@ class EvalCase:
         return (*chosen, expected)
 
     def document(self, images: str = "images") -> dict[str, Any]:
-        """Return the case as it stands in a file: without what is left at its default.
+        """The case as an entry of a file, without fields at their defaults.
 
-        Images are named by their place in the folder `images`.
+        Images are named by their paths in the folder `images`.
         """
         task = self.task
         entries: dict[str, Any] = {"id": self.id, "task": task.description}
@@ -128,12 +128,14 @@ class EvalCase:
             if value := getattr(task, name):
                 entries[name] = value
         if task.messages:
-            entries["messages"] = [_message_document(one, images) for one in task.messages]
+            entries["messages"] = [_message_document(message, images) for message in task.messages]
         if task.images:
-            entries["images"] = [place_of(one, images) for one in task.images]
+            entries["images"] = [place_of(image, images) for image in task.images]
         for name in ("criteria", "hidden"):
-            if found := getattr(self, name):
-                entries[name] = [one["name"] if len(one) == 1 else one for one in map(criterion_entry, found)]
+            if criteria := getattr(self, name):
+                entries[name] = [
+                    entry["name"] if len(entry) == 1 else entry for entry in map(criterion_entry, criteria)
+                ]
         for name in ("wrong", *PLAIN):
             value = getattr(self, name)
             if value not in (None, "", (), {}, False):
@@ -146,7 +148,7 @@ def _plain_text(value: Any) -> str:
 
 
 def _accepted_texts(reference: Any) -> set[str]:
-    """Return the texts of which an answer has to match any: the reference, and those in a list of texts."""
+    """Texts of which an answer must match any: the reference, and each text in a list."""
     accepted = {_plain_text(reference)}
     if isinstance(reference, list | tuple):
         several = cast("Sequence[Any]", reference)
@@ -155,7 +157,7 @@ def _accepted_texts(reference: Any) -> set[str]:
 
 
 def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
-    """Return a function that says whether an output matches the reference, or one of several texts."""
+    """Build the check that an output matches the reference, or one of several texts."""
     accepted = _accepted_texts(reference)
 
     def matches(output: Any) -> tuple[bool, str]:
@@ -175,17 +177,17 @@ def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
 
 
 def place_of(image: Image, folder: str) -> str:
-    """Return how a file names an image: by its URL, or by its place in a folder."""
+    """URL of an image, or its path in a folder."""
     return image.url or f"{folder}/{image.digest[:16]}{guess_extension(image.media_type) or ''}"
 
 
 def _message_document(message: Message, images: str) -> dict[str, Any]:
-    shown = [place_of(one, images) for one in images_in((message,))]
-    return {"role": message.role, "content": message.content, **({"images": shown} if shown else {})}
+    places = [place_of(image, images) for image in images_in((message,))]
+    return {"role": message.role, "content": message.content, **({"images": places} if places else {})}
 
 
 def case_id(text: str) -> str:
-    """Return an id for a task: its first words."""
+    """Make an id from the first words of a task."""
     words = _NO_LETTERS.sub("-", text.lower()).strip("-")
     return words if len(words) <= LONGEST_ID else words[:LONGEST_ID].rpartition("-")[0] or words[:LONGEST_ID]
 
@@ -194,30 +196,31 @@ def case_id(text: str) -> str:
 
 
 def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
-    """Make a case from a run that has ended: its task, its criteria, and what was wrong with its answer.
+    """Make a case from a run that has ended: its task, its criteria, and the issues of its answer.
 
-    The output that a person corrected it to becomes the reference, else the best answer if it passed.
-    Secrets, personal data and names of machines are withheld, but images stay as they are. Raises
-    `ConfigError` for a run whose criteria hold a function that can't be imported.
+    A person's correction becomes the reference, else the best answer if it passed. Secrets, personal data and
+    host names are redacted; images are not. Raises `ConfigError` for a run whose criteria contain a function
+    that can't be imported.
     """
     best = record.version(record.best)
     criteria: list[QualityCriterion] = []
-    # A workflow's criterion is a prompt that only the workflow fills in.
-    own = () if record.origin.surface == "workflow" else record.options.get("criteria", ())
-    for one in own:
-        config = one.get("evaluator_config", {})
+    # A workflow's criterion is a prompt that only the workflow can fill in.
+    stored = () if record.origin.surface == "workflow" else record.options.get("criteria", ())
+    for entry in stored:
+        config = entry.get("evaluator_config", {})
         for key, noun in (("function", "function"), ("schema", "class")):
             name = config.get(key)
             if isinstance(name, str) and (":" not in name or "<" in name):
                 raise ConfigError(
-                    f"The run {record.run_id!r}: the criterion {one['name']!r} is a {noun} that can't be "
+                    f"The run {record.run_id!r}: the criterion {entry['name']!r} is a {noun} that can't be "
                     "imported; define it at the top of a module."
                 )
-        criteria.append(with_class(QualityCriterion(**one)))
+        criteria.append(with_class(QualityCriterion(**entry)))
     first = record.versions[0] if record.versions else None
     task = replace(record.task, tools=())
     if record.origin.surface == "reflected" and record.origin.arguments:
-        task = replace(task, description=record.origin.arguments[0])  # what the function is called with again
+        # An evaluation calls the function with the description.
+        task = replace(task, description=record.origin.arguments[0])
     threshold = record.options.get("quality_threshold")
     reference = best.output if best is not None and best.evaluation.satisfactory else None
     failed = first is not None and not first.evaluation.satisfactory
@@ -245,39 +248,40 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
 
 
 def _with_images_of(task: PlainTask, redacted: PlainTask) -> PlainTask:
-    """Return a redacted task with the images that it had: a digest looks like a secret, and is none."""
+    """Restore the images of a redacted task, except for their URLs: a digest only looks like a secret."""
 
-    def as_they_were(images: tuple[Image, ...], those: tuple[Image, ...]) -> tuple[Image, ...]:
-        return tuple(replace(image, url=shown.url) for image, shown in zip(images, those, strict=True))
+    def restored(images: tuple[Image, ...], redacted_images: tuple[Image, ...]) -> tuple[Image, ...]:
+        pairs = zip(images, redacted_images, strict=True)
+        return tuple(replace(image, url=redacted_image.url) for image, redacted_image in pairs)
 
     messages = tuple(
-        replace(shown, images=as_they_were(one.images, shown.images))
-        if isinstance(one, ImageMessage) and isinstance(shown, ImageMessage)
-        else shown
-        for one, shown in zip(task.messages, redacted.messages, strict=True)
+        replace(redacted_message, images=restored(message.images, redacted_message.images))
+        if isinstance(message, ImageMessage) and isinstance(redacted_message, ImageMessage)
+        else redacted_message
+        for message, redacted_message in zip(task.messages, redacted.messages, strict=True)
     )
-    return replace(redacted, messages=messages, images=as_they_were(task.images, redacted.images))
+    return replace(redacted, messages=messages, images=restored(task.images, redacted.images))
 
 
 def was_right_at_first(record: RunRecord) -> bool:
-    """Return whether the first version of a run passed, and was judged by something."""
+    """Whether the first version of a run was judged and passed."""
     first = record.version(1)
     return first is not None and first.evaluation.satisfactory and first.evaluation.overall_score is not None
 
 
 def was_corrected(record: RunRecord) -> bool:
-    """Return whether a person corrected a run's output."""
+    """Whether a person corrected a run's output."""
     return record.correction is not None
 
 
 def has_failed(record: RunRecord) -> bool:
-    """Return whether a run returned an answer that was judged and did not pass."""
+    """Whether a run returned an answer that was judged and did not pass."""
     best = record.version(record.best)
     return best is not None and not best.evaluation.satisfactory and best.evaluation.overall_score is not None
 
 
 def has_regressed(record: RunRecord) -> bool:
-    """Return whether the last version of a run that revised is worse than its first."""
+    """Whether a run revised, and its last version is worse than its first."""
     if len(record.versions) < 2:  # noqa: PLR2004 (a first and a last)
         return False
     first, last = record.versions[0].evaluation, record.versions[-1].evaluation
@@ -288,7 +292,7 @@ def has_regressed(record: RunRecord) -> bool:
 
 SHARED = {"agent": str, "system_prompt": str, "task_type": str, "threshold": float, "criteria": list,
           "hidden": list}  # fmt: skip
-"""The keys of a file that hold for all its cases; a case's own come first."""
+"""Keys of a file that apply to all its cases; a case can override them."""
 CASE = {
     **SHARED,
     "id": str,
@@ -317,14 +321,13 @@ NOT_PROMPTFOO = (
 def read_cases(path: str | Path) -> list[EvalCase]:
     """Read a file of cases: YAML, CSV (`.csv`) or JSON lines (`.jsonl`).
 
-    A YAML file is a mapping with `cases`, a list. A case has a `task` and the other fields of an `EvalCase`;
-    the file may give `criteria`, `hidden`, `threshold`, `task_type`, `agent` and `system_prompt` for all
-    cases that have none of their own. `messages` are the conversation before the task, each with a `role`
-    and a `content`; they and the case may have `images`: URLs, or files, whose places are relative to this
-    file. Criteria are those of a criteria file. `cases_of_rows` says what the columns of rows mean.
+    A YAML file is a mapping with `cases`, a list. A case has a `task` and the other fields of an `EvalCase`.
+    At the top level, `criteria`, `hidden`, `threshold`, `task_type`, `agent` and `system_prompt` are defaults
+    for all cases. `messages` are the conversation before the task, each with a `role` and a `content`.
+    Messages and cases may have `images`: URLs, or paths relative to the file. Criteria are written as in a
+    criteria file. For the columns of rows, see `cases_of_rows`.
 
-    Raises `ConfigError` with the file and the line or row of a mistake. A key that has no meaning here is a
-    mistake, too: nothing in a file is ignored.
+    Raises `ConfigError` with the file and the line or row of a mistake. An unknown key is a mistake, too.
     """
     path = Path(path)
     try:
@@ -352,15 +355,15 @@ class _CasesReader(CriteriaReader):
         entries = cast("dict[Any, Any]", document)
         items = cast("list[Any]", entries.pop("cases"))
         shared = self.checked(entries, SHARED, ())
-        found = [self._case(item, shared, ("cases", at)) for at, item in enumerate(items)]
-        if not found:
+        cases = [self._case(item, shared, ("cases", at)) for at, item in enumerate(items)]
+        if not cases:
             self.fail(("cases",), "expected at least one case")
         seen = set[str]()
-        for at, case in enumerate(found):
+        for at, case in enumerate(cases):
             if case.id in seen:
                 self.fail(("cases", at), f"the id {case.id!r} is used twice; ids must be unique")
             seen.add(case.id)
-        return found
+        return cases
 
     def _case(self, item: Any, shared: Mapping[str, Any], way: KeyPath) -> EvalCase:
         if not isinstance(item, dict):
@@ -381,8 +384,8 @@ class _CasesReader(CriteriaReader):
             task_type,
             context=entries.get("context", ""),
             messages=tuple(
-                self._message(one, (*way, "messages", at))
-                for at, one in enumerate(entries.get("messages", ()))
+                self._message(message, (*way, "messages", at))
+                for at, message in enumerate(entries.get("messages", ()))
             ),
             images=self._images(entries.get("images", ()), (*way, "images")),
         )
@@ -412,7 +415,7 @@ class _CasesReader(CriteriaReader):
         return tuple(self._image(place, (*way, at)) for at, place in enumerate(places))
 
     def _image(self, place: Any, way: KeyPath) -> Image:
-        """Return an image by its URL, or read it from a file, whose place is relative to this one."""
+        """Image by its URL, or read from a path relative to the file of cases."""
         if not isinstance(place, str):
             self.fail(way, f"an image must be a file or a URL, got {place!r}")
         if "://" in place:
@@ -432,17 +435,17 @@ class _CasesReader(CriteriaReader):
 
 
 def _is_promptfoo(document: Any) -> bool:
-    """Return whether a document without cases is a configuration or a list of tests of promptfoo."""
+    """Whether a document without cases is a promptfoo configuration or list of tests."""
     parts: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
     return any(isinstance(part, dict) and not PROMPTFOO.isdisjoint(cast("Any", part)) for part in parts)
 
 
 def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
-    """Append cases to a file, or write a new one; return those that it did not have.
+    """Append cases to a file, or write a new file; returns the added cases.
 
-    Cases of a run that has one in the file are left out, and ids that it uses get a number. What people wrote
-    stays as it is. Raises `ConfigError` for a file that is not one of cases, or whose last key is not
-    `cases`. Images are written into a folder next to the file.
+    A case is skipped if the file has a case of the same run. Ids that the file uses already get a number. The
+    text of the file stays as it is. Images are written to a folder next to the file. Raises `ConfigError` for
+    a file that is not a file of cases, or whose last key is not `cases`.
     """
     if path.suffix.lower() in READERS:
         raise ConfigError(f"Cases are added to YAML files only, such as cases.yaml; got {str(path)!r}.")
@@ -450,8 +453,8 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
         text = path.read_text("utf-8") if check_regular(path) else ""
     except OSError as error:
         raise ConfigError(f"Cases can't be added to {str(path)!r}: {error.strerror}.") from error
-    known = read_cases(path) if text.strip() else []
-    runs, ids = {case.run for case in known}, {case.id for case in known}
+    existing = read_cases(path) if text.strip() else []
+    runs, ids = {case.run for case in existing}, {case.id for case in existing}
     added: list[EvalCase] = []
     for case in cases:
         if case.run and case.run in runs:
@@ -472,11 +475,12 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     indent = _indent_of(text)
     lines = [f"{indent}{line}" if line else "" for line in new.rstrip("\n").split("\n")]
     whole = "\n".join([text.rstrip("\n"), *lines, ""])
-    before, after = (load_yaml(one, str(path)) for one in (text, whole))
+    before, after = (load_yaml(version, str(path)) for version in (text, whole))
     if len(after["cases"]) != len(before["cases"] or ()) + len(added):
         raise ConfigError(f"{str(path)!r}: cases can't be appended to its list; add them by hand.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    for image in {one.digest: one for case in added for one in case.task.all_images if one.data}.values():
+    images = {image.digest: image for case in added for image in case.task.all_images if image.data}
+    for image in images.values():
         folder.mkdir(exist_ok=True)
         place = path.parent / place_of(image, folder.name)
         try:
@@ -488,12 +492,12 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     return added
 
 
-def _unused(wanted: str, used: set[str]) -> str:
-    number, found = 1, wanted
-    while found in used:
+def _unused(case_id: str, used: set[str]) -> str:
+    number, candidate = 1, case_id
+    while candidate in used:
         number += 1
-        found = f"{wanted}-{number}"
-    return found
+        candidate = f"{case_id}-{number}"
+    return candidate
 
 
 def _ends_with_cases(text: str) -> bool:
@@ -502,8 +506,8 @@ def _ends_with_cases(text: str) -> bool:
 
 
 def _indent_of(text: str) -> str:
-    found = re.search(r"^cases:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*( *)- ", text, re.MULTILINE)
-    return found[1] if found else "  "
+    match = re.search(r"^cases:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*( *)- ", text, re.MULTILINE)
+    return match[1] if match else "  "
 
 
 # --- rows -----------------------------------------------------------------------------------------------
@@ -515,9 +519,9 @@ COLUMNS = {
     "context": ("context",),
     "task_type": ("task_type",),
 }
-"""The columns in which a row may have each part of a case."""
+"""Columns that may hold each part of a case."""
 METADATA = "metadata"
-"""A column that describes a row, and is neither asked nor graded."""
+"""A column that describes a row; neither the agent nor the judge sees it."""
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -532,14 +536,13 @@ def cases_of_rows(
     """Make a case from each row, such as the lines of a CSV file or the samples of Inspect.
 
     The task is in the column `task`, `input`, `prompt`, `question` or `query`; a list of messages is a
-    conversation. The expected answer is in `reference`, `expected`, `target`, `answer` or `output`, and an
-    answer has to match it as `match` says. `id`, `case` or `name` is the id, by default the number of the
-    row; `context` and `task_type` are those of the task. `metadata` may describe a row.
+    conversation. The expected answer is in `reference`, `expected`, `target`, `answer` or `output`; `match`
+    is how an answer must match it. The id is in `id`, `case` or `name`, by default the number of the row.
+    `context` and `task_type` are fields of the task. `metadata` is ignored.
 
-    Any other column that is not empty is refused, and so are two columns for one part. `columns` maps parts
-    (`task`, `reference`, `id`, `context`, `task_type`) to the columns that they are in; all columns that are
-    neither named there nor above are then left out. `source` names the rows in errors. Raises `ConfigError`
-    with the number of a row that is no case.
+    Any other column that is not empty is refused, and so are two columns for the same part. `columns` maps
+    parts (`task`, `reference`, `id`, `context`, `task_type`) to columns; other columns are then ignored.
+    `source` names the rows in errors. Raises `ConfigError` with the number of an invalid row.
     """
     chosen = dict(columns or {})
     for part in chosen:
@@ -580,23 +583,23 @@ def cases_of_rows(
 
 def _check_columns(row: Mapping[str, Any], place: str) -> None:
     """Raise `ConfigError` for a column that has a value and no meaning."""
-    known = [*(column for of_part in COLUMNS.values() for column in of_part), METADATA]
+    known_columns = [*(column for of_part in COLUMNS.values() for column in of_part), METADATA]
     for column, value in row.items():
-        if column not in known and value not in _NOTHING:
+        if column not in known_columns and value not in _NOTHING:
             raise ConfigError(
-                f"{place}: unknown column {column!r}; {nearest(str(column), known)} Remove it, write the "
-                "cases as YAML, or choose columns in Python: cases_of_rows(rows, columns=...)."
+                f"{place}: unknown column {column!r}; {nearest(str(column), known_columns)} Remove it, write "
+                "the cases as YAML, or choose columns in Python: cases_of_rows(rows, columns=...)."
             )
 
 
 def _part(row: Mapping[str, Any], name: str, columns: Mapping[str, str], place: str) -> Any:
-    """Return a part of a case from the column that has it; None if there is none."""
+    """Part of a case, read from its column; None if there is no such column."""
     if column := columns.get(name):
         if column not in row:
             raise ConfigError(f"{place}: there is no column {column!r}; expected one of {', '.join(row)}.")
         return row[column]
     taken = columns.values()
-    filled = [one for one in COLUMNS[name] if one not in taken and row.get(one) not in _NOTHING]
+    filled = [column for column in COLUMNS[name] if column not in taken and row.get(column) not in _NOTHING]
     if len(filled) > 1:
         raise ConfigError(
             f"{place}: both {filled[0]!r} and {filled[1]!r} may be the {name}; remove one, or choose in "
@@ -610,7 +613,7 @@ def _part(row: Mapping[str, Any], name: str, columns: Mapping[str, str], place: 
 
 
 def _conversation(task: Any, place: str) -> tuple[str, tuple[Message, ...]]:
-    """Return the question, and the messages before it."""
+    """Split a task into its question and the messages before it."""
     if not isinstance(task, list):
         return as_text(task), ()
     messages: list[Message] = []
@@ -636,4 +639,4 @@ def _cases_of_text(text: str, source: str) -> list[EvalCase]:
 
 
 READERS: Mapping[str, Callable[[str, str], list[EvalCase]]] = dict.fromkeys(ROW_FILES, _cases_of_text)
-"""The readers of rows, by the ending of a file's name."""
+"""Readers of rows by file suffix."""

@@ -61,7 +61,7 @@ OPTIONAL_COLUMNS = ("tokens per passed", "s", FLIPS, "score (95 %)", "cost")
 CASES = Path("cases.yaml")
 STDOUT = Path("-")
 NEWEST = 200
-"""How many of the newest runs are searched for cases."""
+"""The newest runs to search for cases."""
 
 eval = command_group(  # noqa: A001 (the name of the command)
     default="run",
@@ -151,15 +151,15 @@ async def run(
             f"Data sets of Hugging Face are not loaded here; got {cases!r}. Save the rows as JSON lines "
             "first, with load_dataset(...).to_json('cases.jsonl'), and evaluate that file."
         )
-    found = read_cases(Path(cases))
+    loaded_cases = read_cases(Path(cases))
     baseline = None
     keys = placeholder_keys if dry_run else nullcontext
     with modules_in(Path.cwd()), modules_in(Path(cases).parent), keys():
-        main = _target(agent, found, model)
-        targets: dict[str, Target] = {_name(agent or found[0].agent or "agent"): main}
+        main = _target(agent, loaded_cases, model)
+        targets: dict[str, Target] = {_name(agent or loaded_cases[0].agent or "agent"): main}
         if against is not None and against.endswith(".json"):
             baseline = _document(Path(against))
-            read_baseline(baseline, [case.id for case in found])  # before anything is paid for
+            read_baseline(baseline, [case.id for case in loaded_cases])  # fails before anything is spent
         elif against is not None:
             other = _name(against)
             targets[other if other not in targets else against] = _imported(against)
@@ -171,10 +171,10 @@ async def run(
     # The first draft is part of the loop's run.
     arms = len({"loop" if part == "first" else part for part in parts}) or len(targets)
     progress = _progress("evaluating", console)
-    bar = progress.add_task("", total=len(found) * n * arms)
+    bar = progress.add_task("", total=len(loaded_cases) * n * arms)
     with keys():
         evaluation = Evaluation(
-            found,
+            loaded_cases,
             targets,
             n=n,
             compare=parts,
@@ -210,7 +210,7 @@ async def run(
 
 
 def _prepare(option: str, path: Path) -> None:
-    """Make sure, before anything is paid for, that a file can be written."""
+    """Check that a file can be written, before anything is spent."""
     is_new = not (path.exists() or path.is_symlink())
     try:
         check_regular(path)
@@ -225,7 +225,7 @@ def _prepare(option: str, path: Path) -> None:
 def _code(report: EvaluationReport, *, is_comparison: bool) -> ExitCode:
     if report.evaluated.note:
         return ExitCode.BUDGET
-    if report.figures[0].mean_passed is None:  # nothing could be judged, which is no reason to go on
+    if report.figures[0].mean_passed is None:  # nothing could be judged
         return ExitCode.PROVIDER
     return ExitCode.NOT_MET if report.has_regressed and not is_comparison else ExitCode.MET
 
@@ -247,24 +247,24 @@ async def show(
 @handles_errors
 async def list_evaluations(as_json: options.Json = False) -> None:
     """List stored evaluations, newest first."""
-    found = await Evaluations(required_project_store("evaluations")).list()
+    evaluations = await Evaluations(required_project_store("evaluations")).list()
     if as_json:
-        emit_json({"evaluations": [each.document() for each in withheld(found)]})
+        emit_json({"evaluations": [evaluation.document() for evaluation in withheld(evaluations)]})
         return
-    if not found:
+    if not evaluations:
         CalmConsole().say(
             "No evaluations are stored here yet. To make one: redraft eval add last, redraft eval cases.yaml"
         )
         return
     rows = [
         {
-            "evaluation": one.run_id,
-            "began": f"{one.started_at.astimezone():%Y-%m-%d %H:%M}",
-            "cases": str(len(one.cases)),
-            "state": one.state,
-            "compared": ", ".join(side.name for side in one.sides),
+            "evaluation": evaluation.run_id,
+            "began": f"{evaluation.started_at.astimezone():%Y-%m-%d %H:%M}",
+            "cases": str(len(evaluation.cases)),
+            "state": evaluation.state,
+            "compared": ", ".join(side.name for side in evaluation.sides),
         }
-        for one in found
+        for evaluation in evaluations
     ]
     table = PlainTable(
         rows, right=("cases",), wrap=("evaluation", "compared"), drop=("began", "state"), fill="compared"
@@ -302,22 +302,22 @@ async def add(
     """Make cases from stored runs, and append them to a file. Secrets and personal data are withheld."""
     stored = Runs()
     chosen: list[tuple[RunRecord, bool]] = [
-        (await stored.get(await Workflows().run_of(one)), control) for one in runs or ()
+        (await stored.get(await Workflows().run_of(run_id)), control) for run_id in runs or ()
     ]
-    wanted = {
+    filters = {
         has_failed: failed,
         has_regressed: regressed,
         was_corrected: corrected,
         was_right_at_first: control and not runs,
     }
-    if not chosen and not any(wanted.values()):
+    if not chosen and not any(filters.values()):
         raise ConfigError("Say which runs: 'last', an id, --failed, --regressed, --corrected or --control.")
-    if any(wanted.values()):
+    if any(filters.values()):
         newest = await stored.read_rows(await stored.rows(name=name, limit=NEWEST))
-        for is_wanted, asked in wanted.items():
-            if asked:
-                matching = [one for one in newest if one.status in ENDED_RUNS and is_wanted(one)]
-                chosen += [(one, is_wanted is was_right_at_first) for one in matching[:limit]]
+        for matches, is_selected in filters.items():
+            if is_selected:
+                matching = [record for record in newest if record.status in ENDED_RUNS and matches(record)]
+                chosen += [(record, matches is was_right_at_first) for record in matching[:limit]]
     cases: list[EvalCase] = []
     problems: list[str] = []
     for record, is_control in chosen:
@@ -327,13 +327,13 @@ async def add(
         except (ConfigError, StoreError) as error:
             problems.append(str(error))
     added = add_cases(file, cases)
-    known = len(cases) - len(added)
+    skipped = len(cases) - len(added)
     if as_json:
         document = {
             "file": str(file),
-            "added": [one.id for one in added],
-            "already_there": known,
-            "without_criteria": [one.id for one in added if not one.grading],
+            "added": [case.id for case in added],
+            "already_there": skipped,
+            "without_criteria": [case.id for case in added if not case.grading],
             "left_out": withheld(problems),
         }
         emit_json(document)
@@ -341,19 +341,19 @@ async def add(
         stderr = CalmConsole(stderr=True)
         for problem in problems:
             stderr.say(f"Left out: {visible(withheld(problem))}")
-        more = f"; {counted(known, 'run')} already there" if known else ""
+        more = f"; {counted(skipped, 'run')} already there" if skipped else ""
         CalmConsole().say(f"{file}: {counted(len(added), 'case')} added{more}.")
-        if any(not one.grading for one in added):
+        if any(not case.grading for case in added):
             stderr.say("Some cases have no criteria: add `criteria` to the file or to the agent.")
     if problems and not added:
         raise typer.Exit(ExitCode.NOT_MET)
 
 
-# --- what is evaluated -------------------------------------------------------------------------------------
+# --- agents ------------------------------------------------------------------------------------------------
 
 
 def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> Target:
-    """Return the agent that is named, else the one of all cases, else a model with their system prompt."""
+    """The named agent, else the agent of all cases, else a model with their system prompt."""
     from redraft.loop.agent import Agent
 
     if agent is not None:
@@ -361,7 +361,7 @@ def _target(agent: str | None, cases: Sequence[EvalCase], model: str | None) -> 
     named, prompts = {case.agent for case in cases}, {case.system_prompt for case in cases}
     own = next(iter(named)) if len(named) == 1 else ""
     if own and model is None:
-        return _imported(own)  # which has a prompt of its own, whatever prompts the cases recorded
+        return _imported(own)  # it has its own prompt, so the prompts that the cases recorded don't matter
     if own and len(prompts) > 1:
         prompts.discard("")  # a case written by hand leaves out the prompt of its agent
     if len(named) > 1 or len(prompts) > 1:
@@ -402,7 +402,7 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def _progress(doing: str, console: CalmConsole) -> Progress:
-    """A bar on a terminal that shows how much of something is done."""
+    """Progress bar, hidden unless the output is a terminal."""
     columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
@@ -412,9 +412,10 @@ def report_view(report: EvaluationReport) -> RenderableType:
     rows = withheld([row(figures) for figures in report.figures])
     table = PlainTable(rows, right=list(rows[0])[1:], wrap=("arm",), drop=OPTIONAL_COLUMNS)
     lines: list[Text] = []
-    for one in report.differences:
-        lines.append(Text(one.sentence(), {"better": GOOD, "worse": BAD}.get(one.passed.verdict, "")))
-        lines += [Text(f"  {flipped}", QUIET) for flipped in one.flips()]
+    for difference in report.differences:
+        style = {"better": GOOD, "worse": BAD}.get(difference.passed.verdict, "")
+        lines.append(Text(difference.sentence(), style))
+        lines += [Text(f"  {flipped}", QUIET) for flipped in difference.flips()]
     lines += [Text(remark, QUIET) for remark in report.remarks()]
     ways = ["", ways_view(withheld(report.ways))] if report.ways else []
     return Group(table, "", *(Text(visible(withheld(line.plain)), line.style) for line in lines), *ways)
@@ -480,23 +481,24 @@ async def list_judges(as_json: options.Json = False) -> None:
     """List the models that judged here. Shows each with its rubric, and how well it is calibrated."""
     from redraft.evals.calibration import Calibrations, kappa_cell
 
-    found = [one.summary for one in await Calibrations(required_project_store("runs")).list()]
+    calibrations = await Calibrations(required_project_store("runs")).list()
+    summaries = [calibration.summary for calibration in calibrations]
     if as_json:
-        emit_json({"judges": [each.document() for each in withheld(found)]})
+        emit_json({"judges": [summary.document() for summary in withheld(summaries)]})
         return
-    if not found:
+    if not summaries:
         CalmConsole().say("No stored run here has been judged by a model yet.")
         return
     rows = [
         {
-            "judge": one.key,
-            "model": withheld(one.model),
-            "judgements": str(one.judgements),
-            "labels": str(one.labels),
-            "kappa (95 %)": kappa_cell(one.agreement),
-            "criteria": withheld(", ".join(one.criteria)),
+            "judge": summary.key,
+            "model": withheld(summary.model),
+            "judgements": str(summary.judgements),
+            "labels": str(summary.labels),
+            "kappa (95 %)": kappa_cell(summary.agreement),
+            "criteria": withheld(", ".join(summary.criteria)),
         }
-        for one in found
+        for summary in summaries
     ]
     table = PlainTable(
         rows,
@@ -521,9 +523,9 @@ async def show_judge(
 
     costs, store = Costs(false_accept, false_reject), required_project_store("runs")
     calibration = await Calibrations(store).get(judge)
-    steady = await StabilityReport.stored(store, calibration.judge)
-    document = judge_document(*withheld((calibration.summary, costs, calibration.report(costs), steady)))
-    views = [calibration_view(calibration, costs), *(["", stability_view(steady)] if steady else [])]
+    stability = await StabilityReport.stored(store, calibration.judge)
+    document = judge_document(*withheld((calibration.summary, costs, calibration.report(costs), stability)))
+    views = [calibration_view(calibration, costs), *(["", stability_view(stability)] if stability else [])]
     deliver(Group(*views), document, as_json=as_json)
 
 
@@ -578,7 +580,7 @@ KEYS = "y yes   n no   s skip   u undo   q quit"
 
 
 def _key() -> str:
-    """Return which of the offered keys was pressed; the end of the input, Ctrl-C and Escape mean q."""
+    """Wait for a valid key; the end of the input, Ctrl-C and Escape mean q."""
     while True:
         if sys.stdin.isatty():
             try:
@@ -606,14 +608,14 @@ def _introduction(calibration: Calibration) -> RenderableType:
 
 def _question(calibration: Calibration, judgement: Judgement) -> RenderableType:
     number = len(calibration.judgements) - len(calibration.left) + 1
-    shown = withheld(judgement)
-    criterion = shown.criterion
-    named = criterion.name if not criterion.description else f"{criterion.name}: {criterion.description}"
+    redacted_judgement = withheld(judgement)
+    criterion = redacted_judgement.criterion
+    text = criterion.name if not criterion.description else f"{criterion.name}: {criterion.description}"
     return Group(
         Rule(f"{number} of {len(calibration.judgements)}", style=QUIET),
-        _part("Task", shown.task.description),
-        _part("Output", as_text(shown.output)),
-        _part("Criterion", named),
+        _part("Task", redacted_judgement.task.description),
+        _part("Output", as_text(redacted_judgement.output)),
+        _part("Criterion", text),
         Text(KEYS, QUIET),
     )
 
@@ -639,9 +641,9 @@ def stability_view(report: StabilityReport) -> RenderableType:
 
 
 def calibration_view(calibration: Calibration, costs: Costs) -> RenderableType:
-    """Render a calibration: the figures of each criterion, and what they suggest."""
+    """Render a calibration: the figures of each criterion, and suggestions."""
     report = withheld(calibration.report(costs))
-    rows = [one.row() for one in report]
+    rows = [criterion.row() for criterion in report]
     summary = calibration.summary
     return Group(
         Text(visible(withheld(f"{calibration.judge.model}, rubric {calibration.judge.rubric}")), "bold"),
@@ -649,5 +651,5 @@ def calibration_view(calibration: Calibration, costs: Costs) -> RenderableType:
         "",
         PlainTable(rows, right=list(rows[0])[1:], wrap=("criterion",), drop=OPTIONAL_OF_JUDGES),
         "",
-        *(Text(visible(line), QUIET) for one in report for line in one.suggestions()),
+        *(Text(visible(line), QUIET) for criterion in report for line in criterion.suggestions()),
     )

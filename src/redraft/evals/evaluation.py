@@ -1,4 +1,4 @@
-"""Evaluation: run agents on cases, grade what they return, and go on where a killed evaluation ended."""
+"""Evaluation: run agents on cases, grade their answers, and resume interrupted evaluations."""
 
 from __future__ import annotations
 
@@ -92,35 +92,34 @@ if TYPE_CHECKING:
 Target = Agent[Any] | Task | Callable[..., Any]
 LOOP, FIRST, NO_LESSONS, NO_NOTES = "loop", "first", "no-lessons", "no-notes"
 PARTS = (LOOP, FIRST, "best-of-N", NO_LESSONS, NO_NOTES)
-"""What `compare` may name: the agent, its first draft, the best of N drafts, and the agent without memory."""
+"""Parts for `compare`: the agent, its first draft, the best of N drafts, and the agent without memory."""
 CONCURRENCY = 8
 GRADE = "grade"
-"""The name of the runs that grade an answer."""
+"""Name of the runs that grade an answer."""
 
 
 @keyword_hints()
 class Evaluation:
     """Run agents on cases, `n` times each, and compare their answers.
 
-    `cases` are `EvalCase`s, or the path of a file that `read_cases` reads. `agents` is one agent, or several
-    by name, of which the first is compared with each of the others. An
-    agent is a Redraft `Agent`; a `Task`, with the note that is in force on it; or a function, sync or async,
-    that answers a prompt. Without others, what an agent returns is compared with its own first draft.
-    `compare` names parts of one agent to compare instead, the first with each of the others: `loop` (the
-    agent as it is), `first` (its first draft), `best-of-N` (the best of up to N drafts of an `Agent`, without
-    feedback), `no-lessons` (an `Agent` without its advisors), `no-notes` (a `Task` without its note).
+    `cases` are `EvalCase`s, or the path of a file that `read_cases` reads. `agents` is an agent, or a mapping
+    of names to agents, the first of which is compared with each of the others. An agent is a Redraft `Agent`;
+    a `Task` with its current note; or a function, sync or async, that answers a prompt. A single agent is
+    compared with its own first draft. `compare` names parts of a single agent to compare instead, the first
+    with each of the others: `loop` (the agent as it is), `first` (its first draft), `best-of-N` (the best of
+    up to N drafts of an `Agent`, without feedback), `no-lessons` (an `Agent` without its advisors),
+    `no-notes` (a `Task` without its note).
 
-    A case's criteria grade each answer anew, whatever its own run thought of it; `model` judges where a model
-    has to, by default the one of the settings, else that of the agent. An agent without criteria of its own
-    reflects by the case's criteria. Agents recall lessons and notes, and learn nothing.
+    A case's criteria grade each answer independently of the judgements in its run. `model` judges criteria
+    that need a model; it defaults to the model of the settings, else of the agent. An agent without criteria
+    of its own reflects by the case's criteria. Agents use lessons and notes, but learn nothing.
 
-    At most `concurrency` cases run at the same time. The budgets bound all runs together, grading included,
-    and what they have under way. A try that needs more than is left is suspended: it is no result, and goes
-    on under the same `run_id` with a larger budget. What a function uses is counted when it returns, so the
-    functions under way may exceed a budget. `budget_usd` needs the price of every model. Everything is stored
-    in `store`, by default the project's. With a `run_id`, repeating an evaluation that was interrupted goes
-    on with it, and pays for nothing twice.
-    `on_try` is called with each `Try` as it ends.
+    At most `concurrency` cases run at the same time. The budgets hold for all runs together, including
+    grading. A try that needs more than is left is suspended: it has no result, and continues under the same
+    `run_id` with a larger budget. The usage of a function is counted when it returns, so functions that are
+    still running may exceed a budget. `budget_usd` needs the price of every model. Everything is stored in
+    `store`, by default the project's. With a `run_id`, an interrupted evaluation resumes when it is repeated,
+    without paying for anything twice. `on_try` is called with each `Try` as it ends.
 
     Raises `ConfigError` for a case, agent, criterion or model that can't work, before anything is spent.
     """
@@ -155,7 +154,7 @@ class Evaluation:
         if not cases:
             raise ConfigError("There are no cases to evaluate.")
         counts = Counter(case.id for case in cases)
-        if twice := [one for one, count in counts.items() if count > 1]:
+        if twice := [case_id for case_id, count in counts.items() if count > 1]:
             raise ConfigError(f"Two cases have the id {twice[0]!r}; ids must be unique.")
         self._cases = tuple(cases)
         self._n, self._concurrency, self._on_try = n, concurrency, on_try
@@ -179,10 +178,10 @@ class Evaluation:
             check_prices(*(grader.pattern.reflection_model for grader in graders.values() if grader.is_paid))
 
     async def estimate(self) -> Estimate:
-        """Estimate what `run` may take at most, without asking a model; what is stored is not counted again.
+        """Estimate the most that `run` may use, without calling a model. Stored results are not counted.
 
-        Tokens are those of the agent's stored runs; without any, those of the prompts and an assumed length
-        of replies. Raises `ConfigError` and `StoreError` as `run` does.
+        Tokens are based on the agent's stored runs; without any, on the prompts and an assumed length of
+        replies. Raises `ConfigError` and `StoreError` as `run` does.
         """
         await self._check_same(self._evaluated())
         done = await self._bench.load() if self._resumes else {}
@@ -198,10 +197,10 @@ class Evaluation:
                     stored = await self._bench.recorded(case, arm, number) if self._resumes else (0, 0)
                     answers = arm.add_work(case, drafts, judgements, stored)
                     if grader.is_paid:
-                        known = min(grades, answers)
-                        grades -= known
+                        stored_grades = min(grades, answers)
+                        grades -= stored_grades
                         prompt = prompt_tokens(case.task, grader.judges.rubric) + EXPECTED_REPLY
-                        grading.add(answers - known, calls_of_judgement(grader.judges), prompt)
+                        grading.add(answers - stored_grades, calls_of_judgement(grader.judges), prompt)
             agent, model = arm.stored_as
             means = await RunMeans.stored(self._store, agent=agent, model=model)
             of = f" of {agent!r}"
@@ -209,18 +208,18 @@ class Evaluation:
             parts.append(estimated(arm.name, "agent", arm.judge, drafts, means, of))
             parts.append(estimated(arm.name, "judge", judge, judgements, means, of))
         if grading.units:
-            judge = next(one for one in map(self._bench.grader, self._cases) if one.is_paid).model
+            judge = next(grader for grader in map(self._bench.grader, self._cases) if grader.is_paid).model
             means = await RunMeans.stored(self._store, agent=GRADE, judge=repr(judge))
             parts.append(estimated("grading", "judge", judge, grading, means, " that graded answers"))
         tries = len(self._cases) * self._n * len(self._arms)
         return Estimate(tries - len(done), len(done), tuple(parts))
 
     async def run(self) -> EvaluationReport:
-        """Run what has not been run yet, and return the report on everything.
+        """Run the missing tries, and report on all.
 
-        A run that fails is a `Try` with an `error`; repeating the evaluation under its `run_id` tries it
-        again. Raises `ConfigError` for a `run_id` under which other cases or agents were evaluated, and
-        `StoreError` if the store fails.
+        A failed run is a `Try` with an `error`; repeating the evaluation under its `run_id` runs it again.
+        Raises `ConfigError` if other cases or agents were evaluated under the `run_id`, and `StoreError` if
+        the store fails.
         """
         evaluated = await self._begin()
         done = await self._bench.load()
@@ -241,12 +240,12 @@ class Evaluation:
                 for case in self._cases:
                     group.start(answer_case(case, number))
         evaluated.suspended = budget.suspended
-        wanted = len(self._cases) * self._n * len(self._arms)
-        if len(done) < wanted:
-            evaluated.note = _spent_note(budget, len(done), wanted)
+        total = len(self._cases) * self._n * len(self._arms)
+        if len(done) < total:
+            evaluated.note = _spent_note(budget, len(done), total)
         evaluated.finished_at = datetime.now(UTC)
         report = report_of(evaluated, done.values())
-        evaluated.findings = tuple(one.sentence() for one in report.differences)
+        evaluated.findings = tuple(difference.sentence() for difference in report.differences)
         await self._store.put(evaluated.stored())
         return report
 
@@ -259,7 +258,7 @@ class Evaluation:
         return run_sync(self.run())
 
     def _evaluated(self) -> Evaluated:
-        """Return the record of what is evaluated."""
+        """The record of this evaluation."""
         return Evaluated(
             self._run_id,
             datetime.now(UTC),
@@ -272,7 +271,7 @@ class Evaluation:
         )
 
     async def _check_same(self, evaluated: Evaluated) -> Evaluated | None:
-        """Return the record of an interrupted evaluation; raises `ConfigError` if it was a different one."""
+        """The record of the interrupted evaluation; raises `ConfigError` if it was a different evaluation."""
         before = await evaluated_in(self._store, self._run_id) if self._resumes else None
         if before is not None and (before.digest, before.sides) != (evaluated.digest, evaluated.sides):
             raise ConfigError(
@@ -282,7 +281,7 @@ class Evaluation:
         return before
 
     async def _begin(self) -> Evaluated:
-        """Store what is evaluated."""
+        """Store the record of this evaluation."""
         evaluated = self._evaluated()
         before = await self._check_same(evaluated)
         if before is not None:
@@ -291,9 +290,9 @@ class Evaluation:
         return evaluated
 
 
-def _spent_note(budget: SharedBudget, done: int, wanted: int) -> str:
-    """Say with numbers what a spent budget prevented."""
-    note = f"The budget was spent after {done} of {wanted} tries. {budget.explain()}"
+def _spent_note(budget: SharedBudget, done: int, total: int) -> str:
+    """Explain with numbers which tries a spent budget prevented."""
+    note = f"The budget was spent after {done} of {total} tries. {budget.explain()}"
     if count := len(budget.suspended):
         used = sum(budget.suspended.values(), NOTHING_USED)
         cost = f" and {render_usd(used.cost_usd)}" if used.cost_usd else ""
@@ -305,10 +304,10 @@ def _spent_note(budget: SharedBudget, done: int, wanted: int) -> str:
 
 
 class Bench:
-    """Try arms at cases, and grade their answers; each try is made once, and stored under `run_id`.
+    """Try arms at cases, and grade their answers; each try is made once and stored under `run_id`.
 
-    `done` are the tries that have been made. `graders` has the grader of each case by its id.
-    With `resumes`, a repeated call reads back what an interrupted try had paid for.
+    `done` holds the finished tries. `graders` maps case ids to graders. With `resumes`, a repeated call reads
+    the stored steps of an interrupted try instead of paying for them again.
     """
 
     def __init__(self, run_id: str, store: Store, graders: Mapping[str, Grader], *, resumes: bool) -> None:
@@ -317,39 +316,39 @@ class Bench:
         self.done: dict[tuple[str, str, int], Try] = {}
 
     async def load(self) -> dict[tuple[str, str, int], Try]:
-        """Return the tries that were made before; those that failed are left out, so they are made again."""
-        found = await tries_in(self._store, self._run_id)
-        self.done.update({one.key: one for one in found if not one.error})
+        """Load the stored tries, except failed tries, which are made again."""
+        stored_tries = await tries_in(self._store, self._run_id)
+        self.done.update({attempt.key: attempt for attempt in stored_tries if not attempt.error})
         return self.done
 
     def grader(self, case: EvalCase) -> Grader:
-        """Return the grader of a case."""
+        """The grader of a case."""
         return self._graders[case.id]
 
     async def recorded(self, case: EvalCase, arm: Arm, number: int) -> tuple[int, int]:
-        """Return how many drafts and judgements an interrupted try has stored."""
+        """The number of drafts and judgements that an interrupted try has stored."""
         return await recorded_work(self._store, self._place(case, arm, number))
 
     async def unused_grades(self) -> int:
-        """Return how many stored judgements, rather too few, are of answers of interrupted tries."""
+        """The number of stored judgements of answers of interrupted tries; a lower bound."""
         query = RunQuery({"agent": GRADE, "status": "finished"}, prefixes=(f"{self._run_id}.",))
         stored = (await run_index(self._store).sum("agent", query)).get(GRADE)
         if stored is None:
             return 0
         answers = {
-            digest(one.case, as_text(answer.output))
-            for one in self.done.values()
-            if self._graders[one.case].is_paid
-            for answer in one.answers
+            digest(attempt.case, as_text(answer.output))
+            for attempt in self.done.values()
+            if self._graders[attempt.case].is_paid
+            for answer in attempt.answers
         }
-        # Equal answers to different results of tools are graded apart, which their calls show.
-        calls = stored.requests - sum(one.grading.requests for one in self.done.values())
+        # Equal answers after different tool results are graded separately, so their calls are counted, too.
+        calls = stored.requests - sum(attempt.grading.requests for attempt in self.done.values())
         return max(0, min(stored.runs - len(answers), calls))
 
     async def attempt(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try | None:
-        """Let an arm answer a case, grade what it would return after each of its versions, and store that.
+        """Let an arm answer a case, grade the answer after each version, and store the try.
 
-        Returns None, and stores no result, if the budget did not last.
+        Returns None, and stores no result, if the budget was spent first.
         """
         place = digest(case.id, arm.name)
         try:
@@ -404,11 +403,11 @@ class Bench:
         return f"{self._run_id}.{digest(case.id, arm.name, str(number))}"
 
     def _key(self, run_id: str) -> RunKey:
-        """Return the key of a run on this bench."""
+        """The key of a run of this evaluation."""
         return RunKey(run_id, self._store, self._resumes, self._run_id)
 
     async def _grade(self, case: EvalCase, answer: WouldReturn) -> ReflectionEvaluation:
-        """Judge an answer by the criteria of its case; a judgement by a model is stored, and made once."""
+        """Judge an answer by the criteria of its case; a model's judgement is made once and stored."""
         grader, seen = self._graders[case.id], tool_results(answer.conversation)
         parts = [as_text(answer.output), *([repr(seen)] if seen else [])]
         place = f"{self._run_id}.{digest(case.id, *parts)}-grade"
@@ -425,12 +424,12 @@ def _name_of(target: Target) -> str:
 
 
 def digest(*parts: str) -> str:
-    """Return a short text that stands for some texts."""
+    """Short hash of texts."""
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 class Group:
-    """Tasks of which the first to fail cancels the others; its error is raised as it is."""
+    """Tasks that run together: the first failure cancels the others and is raised unchanged."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -454,17 +453,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class WouldReturn:
-    """An output that would be returned if the run ended there, and what it cost up to there."""
+    """The output that a run would return if it ended after a version."""
 
     output: Output
     usage: TokenUsage
+    """Usage up to this version."""
     conversation: Conversation | None = None
-    """The conversation that led to it, for a judge to see what tools returned."""
+    """The conversation that led to the output; shows the tool results to a judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeAnswers:
-    """What an arm made of a case: what it would return after each version, and what all of it cost."""
+    """An arm's answers to a case, one for each version, with their total usage."""
 
     drafts: tuple[WouldReturn, ...]
     usage: TokenUsage
@@ -474,44 +474,43 @@ class MadeAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One of the ways to answer that are compared: an agent, a task, or a function of a prompt.
-
-    A task gets its note if it `is_noted`. `drafts` is the number of drafts of a best-of-N, 0 for a run of the
-    agent as it is; its first draft is that of the arm that it `shares` with, if there is one.
-    """
+    """An arm of the comparison: an agent, a task, or a function of a prompt."""
 
     name: str
     agent: Agent[Any] | None = None
     function: Callable[..., Any] | None = None
     runner: TaskRunner | None = None
     is_noted: bool = True
+    """Whether a task gets its note."""
     drafts: int = 0
+    """Number of drafts of a best-of-N; 0 runs the agent as it is."""
     shares: Arm | None = None
+    """The arm whose first draft a best-of-N reuses."""
 
     @property
     def pattern(self) -> ReflectionPattern | None:
-        """The pattern of the agent or the task, if there is one."""
+        """The pattern of the agent or the task; None for a function."""
         return self.agent.pattern if self.agent is not None else self.runner and self.runner.pattern
 
     @property
     def judge(self) -> ChatModel | None:
-        """The model that judges where neither the caller nor the settings name one."""
+        """The model that judges unless the caller or the settings name another."""
         return self.agent.model if self.agent is not None else self.runner and self.runner.model
 
     @property
     def own_judge(self) -> ChatModel | None:
-        """The model that judges in its runs where a criterion needs one."""
+        """The model that judges in the runs of this arm."""
         return None if (pattern := self.pattern) is None else judge_of(pattern, self.judge)
 
     @property
     def stored_as(self) -> tuple[str, str]:
-        """The agent and the model under which its runs are stored."""
+        """The names of the agent and the model in its stored runs."""
         if self.agent is not None:
             return self.agent.name, str(self.agent.definition["model"])
         return (self.name, "") if self.runner is None else (self.runner.origin.name, self.runner.origin.model)
 
     def add_work(self, case: EvalCase, drafts: Work, judgements: Work, stored: tuple[int, int]) -> int:
-        """Add what a try takes at most, less what is stored of it; returns how many answers are graded."""
+        """Add the most work of a try, less its `stored` work; returns the number of answers to grade."""
         pattern = self.pattern
         if pattern is None:
             drafts.add(1, None, 0)
@@ -546,7 +545,7 @@ class Arm:
         return answers
 
     def models(self) -> Iterator[object]:
-        """Yield the models that answer and judge in its runs."""
+        """The models that answer and judge in its runs."""
         yield self.judge
         pattern = self.pattern
         if pattern is not None and judges_of(pattern, self.judge).signals.judged:
@@ -569,14 +568,14 @@ class Arm:
             judges_of(_pattern_for(case, self.agent), self.agent.model, case.task.task_type)
 
     async def answer(self, case: EvalCase, key: RunKey, shared: RunKey | None) -> MadeAnswers:
-        """Answer a case in the run of `key`; `shared` is the run whose first draft this arm begins with."""
+        """Answer a case in the run of `key`, starting with the first draft of the run `shared`, if any."""
         if self.runner is not None:
             run = TaskRun(self.runner, case.inputs, {}, key, note=await self._note(self.runner.task, case))
             done = await run.run()
             made = _made(done.result, self.runner.pattern.best_version_selection)
             if done.attempts == 1:
                 return made
-            # Only the last attempt is a run of its own versions; what was refused before it is paid for, too.
+            # Only the last attempt has versions to grade, but rejected attempts before it cost tokens, too.
             drafts = (replace(made.drafts[-1], usage=done.usage),)
             return replace(made, drafts=drafts, usage=done.usage)
         if (agent := self.agent) is None:
@@ -591,7 +590,7 @@ class Arm:
         versions: list[ReflectionVersion] = []
         seconds = 0.0
         if shared is not None and pattern.candidates == 1:
-            # That run has ended, so this is its result again, and no call.
+            # The shared run has ended, so this reads its stored result without a call.
             result = await agent.run(case.task, pattern=pattern, step=shared.step())
             versions.append(result.history.versions[0])
             seconds = result.execution_time / (result.iterations_used + 1)
@@ -610,7 +609,7 @@ class Arm:
         return MadeAnswers(drafts, drafts[-1].usage, seconds)
 
     async def _note(self, task: Task, case: EvalCase) -> InjectedNote:
-        """Return the note in force on a task, unless the arm goes without."""
+        """The current note of a task, unless the arm runs without notes."""
         note = await project_notes().current(TaskIdentity.of(task)) if self.is_noted else None
         if note is None:
             return NO_NOTE
@@ -619,7 +618,7 @@ class Arm:
 
 
 def _pattern_for(case: EvalCase, agent: Agent[Any]) -> ReflectionPattern:
-    """Return the agent's pattern, with the case's criteria and threshold if it has no criteria."""
+    """The agent's pattern, with the case's criteria and threshold if it has no criteria."""
     pattern = agent.pattern
     if pattern.quality_criteria is not None or not case.criteria:
         return pattern
@@ -632,30 +631,31 @@ def _accept(_output: object) -> bool:
 
 
 def _made(result: ReflectionResult, selection: Any) -> MadeAnswers:
-    """Return what a run made; its last entry is what it returned, at what it cost in all."""
+    """The answers of a run; the last entry is the returned output with the total usage."""
     drafts = _returned(result.history.versions, selection)
     best = result.history.best_version
     whole = WouldReturn(json_data(result.best_output), result.token_usage, best.conversation)
     revisions = tuple(
-        replace(one, way=replace(one.way, reason="")) for one in revisions_of(result.history.versions)
+        replace(revision, way=replace(revision.way, reason=""))
+        for revision in revisions_of(result.history.versions)
     )
     return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time, revisions)
 
 
 def _returned(versions: Sequence[ReflectionVersion], selection: Any) -> tuple[WouldReturn, ...]:
-    found: list[WouldReturn] = []
+    answers: list[WouldReturn] = []
     used = NOTHING_USED
     for end, version in enumerate(versions, 1):
         used += version.token_usage
         if version.choice is not None:  # the candidates that were not chosen cost as much
             used = sum(version.choice.usage.values(), start=used)
         chosen = select(versions[:end], selection)
-        found.append(WouldReturn(json_data(chosen.output), used, chosen.conversation))
-    return tuple(found)
+        answers.append(WouldReturn(json_data(chosen.output), used, chosen.conversation))
+    return tuple(answers)
 
 
 def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side, ...]]:
-    """Return the arms and sides of agents: what each returns, and what the first one drafts first."""
+    """Arms and sides of agents: the answers of each agent, and the first drafts of the first agent."""
     if not targets:
         raise ConfigError("There is no agent to evaluate.")
     arms = tuple(arm_of(name, target) for name, target in targets.items())
@@ -667,7 +667,7 @@ def _arms_of(targets: Mapping[str, Target]) -> tuple[tuple[Arm, ...], tuple[Side
 
 
 def arm_of(name: str, target: Target) -> Arm:
-    """Return the arm of an agent, which learns nothing; raises `ConfigError` for what can't be evaluated."""
+    """The arm of an agent that learns nothing; raises `ConfigError` for a target that can't be evaluated."""
     if isinstance(target, Agent):
         agent = cast("Agent[Any]", target)
         return Arm(name, agent.for_evaluation())
@@ -688,7 +688,7 @@ def arm_of(name: str, target: Target) -> Arm:
 def _compared(
     targets: Mapping[str, Target], names: Sequence[str]
 ) -> tuple[tuple[Arm, ...], tuple[Side, ...]]:
-    """Return the arms and sides of the parts of one agent."""
+    """Arms and sides of the parts of an agent."""
     if len(targets) != 1:
         raise ConfigError("compare compares the parts of one agent; leave the other agents out.")
     ((_, target),) = targets.items()
@@ -709,15 +709,15 @@ def _compared(
             continue
         arms[name] = _part(name, loop, target, shares=bool({LOOP, FIRST} & set(names)))
         sides.append(Side(name, name))
-    # The loop comes first: others begin with its first draft.
+    # The loop runs first, because other arms reuse its first draft.
     order = sorted(arms.values(), key=lambda arm: arm.name != LOOP)
     return tuple(order), tuple(sides)
 
 
 def _part(name: str, loop: Arm, target: Target, *, shares: bool) -> Arm:
-    """Return the arm of a part of an agent; raises `ConfigError` for one that it does not have."""
-    found = BEST_OF.fullmatch(name)
-    if not (found and int(found[1]) > 1) and name not in (NO_LESSONS, NO_NOTES):
+    """The arm of a part of an agent; raises `ConfigError` for a part that the agent does not have."""
+    best_of = BEST_OF.fullmatch(name)
+    if not (best_of and int(best_of[1]) > 1) and name not in (NO_LESSONS, NO_NOTES):
         raise ConfigError(f"Unknown part {name!r} to compare; {nearest(name, PARTS)}")
     if name == NO_NOTES:
         if loop.runner is None:
@@ -726,8 +726,8 @@ def _part(name: str, loop: Arm, target: Target, *, shares: bool) -> Arm:
     if not isinstance(target, Agent):
         raise ConfigError(f"{name} needs an Agent; a Task can be compared with first and no-notes.")
     agent = cast("Agent[Any]", target)
-    if found:
-        return replace(loop, name=name, drafts=int(found[1]), shares=loop if shares else None)
+    if best_of:
+        return replace(loop, name=name, drafts=int(best_of[1]), shares=loop if shares else None)
     if not agent.advisors:
         raise ConfigError("The agent has no lessons, so no-lessons would be the same as loop.")
     return replace(loop, name=name, agent=agent.for_evaluation(advised=False))
@@ -738,21 +738,22 @@ def _part(name: str, loop: Arm, target: Target, *, shares: bool) -> Arm:
 
 @dataclass(frozen=True, slots=True)
 class Grader:
-    """Judge outputs by the criteria of a case, apart from any run; `is_paid` says that a model is asked."""
+    """Judge outputs by the criteria of a case, outside any run."""
 
     pattern: ReflectionPattern
     judges: Judges
     is_paid: bool
+    """Whether a model judges."""
 
     @property
     def model(self) -> ChatModel | None:
-        """The model that judges where one is needed."""
+        """The model that judges criteria that need a model."""
         return cast("ChatModel | None", self.pattern.reflection_model)
 
     async def __call__(
         self, case: EvalCase, output: Output | Draft, step: Step = direct
     ) -> ReflectionEvaluation:
-        """Return the judgement of an output, or of a draft with the conversation that led to it."""
+        """Judge an output, or a draft with the conversation that led to it."""
         origin = Origin("function", GRADE)
         return (
             await judge_alone(case.task, output, self.pattern, self.judges, step, origin)
@@ -765,10 +766,10 @@ BY_CASES = JudgeHint(*["model=..., on the command line --judge NAME"] * 2)
 def graders_of(
     cases: Iterable[EvalCase], pattern: ReflectionPattern | None = None, model: ModelChoice | None = None
 ) -> dict[str, Grader]:
-    """Return the graders of cases, by their ids: by a case's own criteria, else by those of a `pattern`.
+    """Graders by case id. A case's own criteria grade it, else the criteria of `pattern`.
 
-    `model` judges where one is needed, by default the one of the settings. Raises `ConfigError` for a case
-    that nothing can grade.
+    `model` judges criteria that need a model; it defaults to the model of the settings. Raises `ConfigError`
+    for a case that can't be graded.
     """
     settings = load_settings()
     named = model or settings.reflection_model or settings.model

@@ -1,4 +1,4 @@
-"""What an evaluation found: every try, the figures of each arm, and the differences between arms."""
+"""Evaluation reports: every try, the figures of each arm, and the differences between arms."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
     from redraft.types import ReflectionEvaluation
 
 EVALUATION, TRY = "evaluation", "try"
-"""The kinds of the records of an evaluation and of its tries, whose keys begin with the evaluation's id."""
+"""Record kinds of an evaluation and of its tries; the keys of tries begin with the evaluation's id."""
 BASELINE = "baseline"
 LAST = "last"
 BEST_OF = re.compile(r"best-of-(\d+)", re.ASCII)
-"""The name of a side that is the best of N drafts."""
+"""Name of a side that is the best of N drafts."""
 FLIPS = "flips"
-"""The column of how often two tries of a case end differently."""
+"""Column that holds how often two tries of a case end differently."""
 SHOWN = 10
-"""How many of the cases that flipped are named."""
+"""The most flipped cases to name."""
 LONGEST_ERROR = 200
-"""Characters of an error that stands for those of several tries."""
+"""The most characters to print of an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradedAnswer:
-    """What would be returned after a version, graded by the case."""
+    """The output that a run would return if it ended after a version, graded by the case."""
 
     output: Output
     usage: TokenUsage
-    """Of all calls up to there."""
+    """Usage of all calls up to this version."""
     score: float | None
     """0..1; None if it could not be judged."""
     passed: bool | None
@@ -66,13 +66,13 @@ class GradedAnswer:
 
     @classmethod
     def of(cls, output: Output, usage: TokenUsage, evaluation: ReflectionEvaluation) -> GradedAnswer:
-        """Return the answer with its grade."""
-        known = evaluation.satisfactory or evaluation.is_conclusive
+        """Grade an answer by an evaluation."""
+        has_verdict = evaluation.satisfactory or evaluation.is_conclusive
         return cls(
             output,
             usage,
             evaluation.overall_score if evaluation.is_conclusive else None,
-            evaluation.satisfactory if known else None,
+            evaluation.satisfactory if has_verdict else None,
             tuple(map(str, evaluation.issues)),
         )
 
@@ -86,88 +86,90 @@ class Try:
     number: int
     """The number of the try, from 1."""
     answers: tuple[GradedAnswer, ...]
-    """What the run would have returned had it ended after each version; empty if it failed.
-
-    So the first is the first draft, and the last is what was returned.
-    """
+    """The answer after each version, from the first draft to the returned output; empty if the run failed."""
     usage: TokenUsage = NOTHING_USED
     seconds: float = 0.0
     grading: TokenUsage = NOTHING_USED
-    """What the judgements used, which is not part of `usage`."""
+    """Usage of the judgements, which `usage` does not include."""
     error: str = ""
     """Why the run failed."""
     unknown: bool = False
-    """Whether a provider or a judge failed, so that it might have passed."""
+    """Whether a provider or a judge failed, so that the result is unknown rather than a failure."""
     run_id: str = ""
     revisions: tuple[Revision, ...] = ()
-    """The revisions of its last run for which a model had the choice among several ways."""
+    """Revisions of its last run in which a model chose among several ways."""
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What makes a try the same, so that it is not made again."""
+        """Identity of the try; a stored try with this key is not repeated."""
         return self.case, self.arm, self.number
 
     @property
     def spent(self) -> TokenUsage:
-        """What it used, its grading included."""
+        """Total usage, including grading."""
         return self.usage + self.grading
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is compared, by a name: what an arm returned, or its first draft.
+    """A side of a comparison: the returned answers of an arm, or its first drafts.
 
-    A side is a best-of-N by its name; it shows what the same calls find without feedback.
+    A best-of-N side shows the result of the same number of calls without feedback.
     """
 
     name: str
+    """`best-of-N` marks a best-of-N."""
     arm: str
     first: bool = False
+    """Whether the first drafts are compared."""
 
     @property
     def is_best_of(self) -> bool:
-        """Whether it is a best-of-N."""
+        """Whether the side is a best-of-N."""
         return BEST_OF.fullmatch(self.name) is not None
 
     def answer(self, attempt: Try, calls: int | None = None) -> GradedAnswer | None:
-        """Return its answer in a try, with at most so many calls; None if the run failed."""
+        """The side's answer in a try, within `calls`; None if the run failed."""
         if not attempt.answers:
             return None
         if self.first:
             return attempt.answers[0]
         if calls is None:
             return attempt.answers[-1]
-        within = [one for one in attempt.answers if one.usage.requests <= calls]
+        within = [answer for answer in attempt.answers if answer.usage.requests <= calls]
         return within[-1] if within else attempt.answers[0]
 
 
 @dataclass(slots=True)
 class Evaluated:
-    """The record of an evaluation: what was compared, on which cases, and when."""
+    """Stored record of an evaluation: its cases, its sides and its state."""
 
     run_id: str
     started_at: datetime
     process: Process
+    """The process that runs it."""
     cases: tuple[str, ...]
+    """Case ids."""
     controls: tuple[str, ...]
-    """The ids of the cases that were right without reflection."""
+    """Ids of the cases that were right without reflection."""
     digest: str
     """Identifies the cases."""
     sides: tuple[Side, ...]
     n: int = 1
+    """Tries of each case."""
     finished_at: datetime | None = None
     note: str = ""
-    """Why not all tries were made."""
+    """Why tries are missing."""
     findings: tuple[str, ...] = ()
     """A sentence for each difference."""
     suspended: Mapping[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
-    """What the tries used for which the budget did not last, by their names."""
+    """Usage of tries that were suspended because the budget was spent, by name."""
 
     noun: ClassVar[str] = "evaluation"
 
     @property
     def state(self) -> str:
-        """Whether it is `finished`, or else what is known of its process."""
+        """`finished`, or the state of its process."""
         return "finished" if self.finished_at else self.process.state_of_run
 
     def document(self) -> dict[str, Any]:
@@ -175,13 +177,13 @@ class Evaluated:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "state": self.state}
 
     def stored(self) -> Record:
-        """Return the record for a store."""
+        """The evaluation as a record for a store."""
         return Record(EVALUATION, self.run_id, to_record(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one side: means over the cases, None where nothing is known."""
+    """The figures of one side: means over the cases; None for unknown."""
 
     side: str
     cases: int
@@ -194,63 +196,63 @@ class Figures:
     mean_passed: float | None
     mean_score: float | None
     calls: float | None
-    """The mean of a try, as are `tokens`, `cost_usd` and `seconds`."""
+    """Mean of a try, as are `tokens`, `cost_usd` and `seconds`."""
     tokens: float | None
     cost_usd: float | None
     seconds: float | None
     tokens_per_passed: float | None
-    """All tokens divided by the tries that passed."""
+    """All tokens divided by the number of tries that passed."""
     unknown: int
-    """The tries that could not be judged."""
+    """Tries that could not be judged."""
     failed: int
-    """The tries in which the agent failed."""
+    """Tries in which the agent failed."""
     tries_of_case: int = 1
-    """The tries of each case that were asked for."""
+    """Tries of each case (`n` of the evaluation)."""
     passed_all: float | None = None
-    """How often as many tries of a case all pass (pass^k), over the cases with that many verdicts."""
+    """Probability that all tries of a case pass (pass^k), over the cases with enough verdicts."""
     all_passed: Effect | None = None
-    """The same with its 95 % interval."""
+    """`passed_all` with its 95 % interval."""
     flips: float | None = None
-    """How often two tries of the same case end differently: the arm compared with itself."""
+    """Probability that two tries of the same case end differently."""
     incomplete: int = 0
-    """The cases that lack a verdict, so that `passed_all` leaves them out."""
+    """Cases without enough verdicts, which `passed_all` leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One side against another on the cases that both have: ours less theirs."""
+    """The difference between two sides on the cases that both have: `ours` minus `theirs`."""
 
     ours: str
     theirs: str
     calls: int | None
-    """Set if one of them is a best-of-N: what either would have returned within so many calls is compared."""
+    """Set if a side is a best-of-N: the answers of both sides within this number of calls are compared."""
     passed: PairedComparison
-    """Compares the shares that passed; the others compare means."""
+    """Compares shares; the other fields compare means."""
     score: PairedComparison
     tokens: PairedComparison
     cost_usd: PairedComparison
     seconds: PairedComparison
     gained: tuple[str, ...] = ()
-    """The cases that ours passes more often."""
+    """Cases that `ours` passes more often."""
     lost: tuple[str, ...] = ()
-    """The cases that ours passes less often."""
+    """Cases that `ours` passes less often."""
 
     def sentence(self) -> str:
-        """Return what is known of the difference in what passed."""
+        """The difference in the share that passed, in words."""
         passed = self.passed
         within = f", with at most {counted(self.calls, 'call')} each" if self.calls else ""
         what = f"{self.ours} against {self.theirs}{within}"
         if passed.effect is None:
-            given = counted(passed.cases, "case")
-            return f"{what}: unknown, {given} to compare; at least {FEWEST_CASES} are needed."
-        found = f"{points(passed.effect)}, {passed.cases} cases"
+            cases = counted(passed.cases, "case")
+            return f"{what}: unknown, {cases} to compare; at least {FEWEST_CASES} are needed."
+        difference = f"{points(passed.effect)}, {passed.cases} cases"
         if passed.verdict == "not distinguishable":
             needed = f"; about {passed.needed:,} cases would tell" if passed.needed else ""
-            return f"{what}: not distinguishable, {found}{needed}."
-        return f"{what}: {passed.verdict}, {found}."
+            return f"{what}: not distinguishable, {difference}{needed}."
+        return f"{what}: {passed.verdict}, {difference}."
 
     def flips(self) -> list[str]:
-        """Return which cases were lost and which were gained, the first few of each."""
+        """The first lost and gained cases, a line each."""
         return [
             f"{what}: {', '.join(cases[:SHOWN])}"
             + (f" and {len(cases) - SHOWN} more" if len(cases) > SHOWN else "")
@@ -259,7 +261,7 @@ class Difference:
         ]
 
     def power(self) -> str:
-        """Return how large a difference as many cases show; empty if it is not known."""
+        """The smallest difference that this number of cases can show, in words; empty if unknown."""
         passed = self.passed
         if passed.effect is None:
             return ""
@@ -271,7 +273,7 @@ class Difference:
 
 def points(effect: Effect) -> str:
     """Render a difference of shares in points, with its interval."""
-    mean, low, high = (f"{100 * one:+.1f}" for one in (effect.mean, effect.low, effect.high))
+    mean, low, high = (f"{100 * share:+.1f}" for share in (effect.mean, effect.low, effect.high))
     return f"{mean} points (95 %: {low} to {high})"
 
 
@@ -288,17 +290,18 @@ METRICS: Mapping[str, Callable[[Try, GradedAnswer | None], float | None]] = {
         attempt.seconds if attempt.answers and answer is attempt.answers[-1] else None
     ),
 }  # fmt: skip
-"""What is measured on a try, None if it is not known; only a whole run was timed."""
+"""Measurements of a try; None for unknown. Only whole runs are timed."""
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """The tries of an evaluation, and what follows from them.
+    """The tries of an evaluation, with figures and differences.
 
-    `evaluated` says what was compared. The first side is compared with each of the others.
+    The first side is compared with each of the others.
     """
 
     evaluated: Evaluated
+    """Cases, sides and state of the evaluation."""
     tries: tuple[Try, ...]
 
     def __str__(self) -> str:
@@ -311,12 +314,12 @@ class EvaluationReport:
 
     @property
     def run_id(self) -> str:
-        """The id under which it can be continued."""
+        """The id to continue the evaluation with."""
         return self.evaluated.run_id
 
     @cached_property
     def sides(self) -> tuple[Side, ...]:
-        """What is compared."""
+        """The sides that are compared."""
         return self.evaluated.sides
 
     @cached_property
@@ -341,31 +344,31 @@ class EvaluationReport:
 
     @property
     def has_regressed(self) -> bool:
-        """Whether fewer tries of the first side pass than of those it is compared with, beyond the interval.
+        """Whether the first side passes significantly less often than another side.
 
-        Its own first drafts count only where there is no other agent or baseline: each comparison more would
-        add to the alarms that are raised by chance.
+        Its own first drafts count only without another agent or baseline: each further comparison would add
+        false alarms.
         """
         main, *others = self.sides
-        named = [other.arm != main.arm for other in others]
+        is_other_arm = [other.arm != main.arm for other in others]
         return any(
-            one.passed.verdict == "worse" and (is_named or not any(named))
-            for one, is_named in zip(self.differences, named, strict=True)
+            difference.passed.verdict == "worse" and (is_other or not any(is_other_arm))
+            for difference, is_other in zip(self.differences, is_other_arm, strict=True)
         )
 
     @property
     def usage(self) -> TokenUsage:
-        """What all tries used, their grading included."""
+        """Usage of all tries, including grading."""
         return sum((attempt.spent for attempt in self.tries), NOTHING_USED)
 
     @property
     def spoiled(self) -> tuple[str, ...]:
-        """The control cases that the first side did not pass in every try that is known."""
+        """Control cases with a try that the first side did not pass."""
         passed = self._of_cases(self.sides[0], "passed")
         return tuple(case for case in self.evaluated.controls if passed.get(case, 1.0) < 1.0)
 
     def against(self, document: Mapping[str, Any], name: str = BASELINE) -> EvaluationReport:
-        """Return the report compared with the first side of an earlier one, given as its `document`.
+        """Compare with the first side of an earlier report, given as its `document`.
 
         Raises `ConfigError` as `read_baseline` does.
         """
@@ -375,7 +378,7 @@ class EvaluationReport:
     def _figures(self, side: Side) -> Figures:
         tries = self._tries_of(side)
         answers = [(attempt, side.answer(attempt)) for attempt in tries]
-        passed = [METRICS["passed"](*one) for one in answers]
+        passed = [METRICS["passed"](attempt, answer) for attempt, answer in answers]
         by_case: dict[str, list[float]] = {attempt.case: [] for attempt in tries}
         for attempt, verdict in zip(tries, passed, strict=True):
             if verdict is not None:
@@ -384,12 +387,14 @@ class EvaluationReport:
         tokens = sum(answer.usage.total_tokens for _, answer in answers if answer is not None)
 
         def mean(name: str) -> float | None:
-            known = of_cases[name]
+            values = of_cases[name]
             # A sum with an unknown part is unknown.
-            whole = name not in ("cost_usd", "seconds") or all(
-                METRICS[name](*one) is not None for one in answers if one[1] is not None
+            is_complete = name not in ("cost_usd", "seconds") or all(
+                METRICS[name](attempt, answer) is not None
+                for attempt, answer in answers
+                if answer is not None
             )
-            return fmean(known) if known and whole else None
+            return fmean(values) if values and is_complete else None
 
         return Figures(
             side.name,
@@ -414,8 +419,8 @@ class EvaluationReport:
         calls = self._equal_calls(ours, theirs)
 
         def pairs(name: str) -> dict[str, tuple[float, float]]:
-            mine, others = (self._of_cases(one, name, calls) for one in (ours, theirs))
-            # The time of a first draft is known only if it was not revised.
+            mine, others = (self._of_cases(side, name, calls) for side in (ours, theirs))
+            # The time of a first draft is known only if there was no revision.
             if name == "seconds" and mine.keys() != others.keys():
                 return {}
             return {case: (mine[case], others[case]) for case in mine if case in others}
@@ -436,19 +441,19 @@ class EvaluationReport:
         )
 
     def _equal_calls(self, ours: Side, theirs: Side) -> int | None:
-        """Return the calls after which a loop and a best-of-N are compared; None for all that they made.
+        """Calls after which a loop and a best-of-N are compared; None for all calls.
 
-        Whichever made more is cut at the calls of the other. Other sides are compared by what they returned,
-        whatever it took: what an agent would have returned before it ended is of no use.
+        The side with more calls is cut at the calls of the other. All other sides are compared by their
+        returned answers, at any number of calls.
         """
         if not (ours.is_best_of or theirs.is_best_of) or ours.first or theirs.first:
             return None
         most = [
             max(
-                (attempt.answers[-1].usage.requests for attempt in self._tries_of(one) if attempt.answers),
+                (attempt.answers[-1].usage.requests for attempt in self._tries_of(side) if attempt.answers),
                 default=0,
             )
-            for one in (ours, theirs)
+            for side in (ours, theirs)
         ]
         return min(most) if most[0] != most[1] and min(most) > 1 else None
 
@@ -456,29 +461,29 @@ class EvaluationReport:
         return [attempt for attempt in self.tries if attempt.arm == side.arm]
 
     def _of_cases(self, side: Side, name: str, calls: int | None = None) -> dict[str, float]:
-        """Return the mean of a metric for each case in which it is known."""
-        known: dict[str, list[float]] = {}
+        """Mean of a metric for each case that has a value."""
+        values_by_case: dict[str, list[float]] = {}
         for attempt in self._tries_of(side):
             value = METRICS[name](attempt, side.answer(attempt, calls))
             if value is not None:
-                known.setdefault(attempt.case, []).append(value)
-        return {case: fmean(values) for case, values in known.items()}
+                values_by_case.setdefault(attempt.case, []).append(value)
+        return {case: fmean(values) for case, values in values_by_case.items()}
 
     def solved_within(self, side: Side) -> dict[int, float]:
-        """Return the share of tries that pass after 1, 2, 3 and so on calls, up to the most of any try."""
+        """Share of tries that pass within 1, 2, 3 and so on calls, up to the most calls of any try."""
         tries = self._tries_of(side)
         most = max((attempt.answers[-1].usage.requests for attempt in tries if attempt.answers), default=0)
-        found: dict[int, float] = {}
+        shares: dict[int, float] = {}
         for calls in range(1, most + 1):
             passed = self._of_cases(side, "passed", calls)
             if passed:
-                found[calls] = fmean(passed.values())
-        return found
+                shares[calls] = fmean(passed.values())
+        return shares
 
     # --- as data ----------------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """Return the report as plain data, without outputs: a later one can be compared with it."""
+        """The report as plain data without outputs, which a later report can be compared with."""
         evaluated = self.evaluated
         return to_json(
             {
@@ -494,68 +499,81 @@ class EvaluationReport:
                 "figures": self.figures,
                 "after_calls": {side.name: self.solved_within(side) for side in self.sides},
                 "differences": [
-                    {**to_json(one), "verdict": one.passed.verdict, "sentence": one.sentence()}
-                    for one in self.differences
+                    {
+                        **to_json(difference),
+                        "verdict": difference.passed.verdict,
+                        "sentence": difference.sentence(),
+                    }
+                    for difference in self.differences
                 ],
-                "ways": [one.document() for one in self.ways],
+                "ways": [way.document() for way in self.ways],
                 "regressed": self.has_regressed,
                 "remarks": self.remarks(),
                 "usage": self.usage,
                 "tries": [
-                    replace(one, answers=tuple(replace(each, output=None) for each in one.answers))
-                    for one in self.tries
+                    replace(
+                        attempt, answers=tuple(replace(answer, output=None) for answer in attempt.answers)
+                    )
+                    for attempt in self.tries
                 ],
             }
         )
 
     def markdown(self) -> str:
-        """Return the report as Markdown, such as for the summary of a build."""
-        cells = [row(one) for one in self.figures]
-        head, escaped = list(cells[0]), "\\|"
+        """The report as Markdown, such as for the summary of a build."""
+        rows = [row(figures) for figures in self.figures]
+        head, escaped = list(rows[0]), "\\|"
         lines = [
             f"### Evaluation: {counted(len(self.evaluated.cases), 'case')}",
             "",
             f"| {' | '.join(head)} |",
             f"|{'|'.join(' --- ' if name == 'arm' else ' ---: ' for name in head)}|",
-            *(f"| {' | '.join(text.replace('|', escaped) for text in one.values())} |" for one in cells),
+            *(f"| {' | '.join(cell.replace('|', escaped) for cell in cells.values())} |" for cells in rows),
             "",
             *(
-                f"- {' '.join([one.sentence(), *(f'({text})' for text in one.flips())])}"
-                for one in self.differences
+                f"- {' '.join([difference.sentence(), *(f'({text})' for text in difference.flips())])}"
+                for difference in self.differences
             ),
             *(f"- {text}" for text in self.remarks()),
         ]
         return "\n".join([*lines, ""])
 
     def remarks(self) -> list[str]:
-        """Return what a reader should know besides the figures."""
-        found = [one.power() for one in self.differences[:1] if one.passed.verdict == "not distinguishable"]
+        """Remarks on the figures, such as tries that could not be judged."""
+        remarks = [
+            difference.power()
+            for difference in self.differences[:1]
+            if difference.passed.verdict == "not distinguishable"
+        ]
         main = self.figures[0]
         if self.evaluated.n > 1 and main.flips is not None:
-            found.append(f"Two tries of a case by {main.side} end differently in {100 * main.flips:.0f} %.")
+            remarks.append(f"Two tries of a case by {main.side} end differently in {100 * main.flips:.0f} %.")
         if main.incomplete:
             cases = counted(main.incomplete, "case")
-            found.append(
+            remarks.append(
                 f"{cases} with fewer than {self.evaluated.n} verdicts on {main.side}: not counted among "
                 "those that pass, or don't, in all tries."
             )
         if self.spoiled:
-            found.append(f"Spoiled control cases, right without reflection: {', '.join(self.spoiled)}.")
+            remarks.append(f"Spoiled control cases, right without reflection: {', '.join(self.spoiled)}.")
         if main.unknown:
             why = self._why_unknown(self.sides[0])
-            found.append(f"{main.unknown} of {main.tries} tries could not be judged, and are left out. {why}")
+            remarks.append(
+                f"{main.unknown} of {main.tries} tries could not be judged, and are left out. {why}"
+            )
         if main.failed:
-            errors = (one.error for one in self._tries_of(self.sides[0]) if one.error and not one.unknown)
-            found.append(
+            tries = self._tries_of(self.sides[0])
+            errors = (attempt.error for attempt in tries if attempt.error and not attempt.unknown)
+            remarks.append(
                 f"{main.failed} of {main.tries} tries failed with an error, and count as not passed. "
                 f"The first: {shortened(next(errors), LONGEST_ERROR)}"
             )
         if self.evaluated.note:
-            found.append(self.evaluated.note)
-        return [one for one in found if one]
+            remarks.append(self.evaluated.note)
+        return [remark for remark in remarks if remark]
 
     def _why_unknown(self, side: Side) -> str:
-        """Return why the first try that could not be judged was not."""
+        """Why the first unjudged try could not be judged."""
         for attempt in self._tries_of(side):
             answer = side.answer(attempt)
             if METRICS["passed"](attempt, answer) is None:
@@ -563,7 +581,7 @@ class EvaluationReport:
         return ""
 
     def junit(self) -> str:
-        """Return the tries of the first side as JUnit XML, each as a test case."""
+        """The tries of the first side as JUnit XML, each as a test case."""
         side = self.sides[0]
         tries = self._tries_of(side)
         suite = ET.Element("testsuite", name=f"redraft eval {side.name}", tests=str(len(tries)))
@@ -591,13 +609,13 @@ class EvaluationReport:
 def read_baseline(
     document: Mapping[str, Any], cases: Iterable[str], name: str = BASELINE
 ) -> tuple[Side, tuple[Try, ...]]:
-    """Read the first side of an earlier report from its `document`, and its tries, under another name.
+    """Read the first side of an earlier report and its tries from its `document`, under another name.
 
     Raises `ConfigError` if it is not the document of an evaluation, or has none of these cases.
     """
     try:
-        sides = [from_json(Side, one) for one in document["sides"]]
-        before = [from_json(Try, one) for one in document["tries"]]
+        sides = [from_json(Side, entry) for entry in document["sides"]]
+        before = [from_json(Try, entry) for entry in document["tries"]]
     except KeyError as error:
         raise ConfigError(
             f"The {name} is not what redraft eval --json printed: the key {error} is missing."
@@ -607,52 +625,56 @@ def read_baseline(
     if not sides:
         raise ConfigError(f"The {name} is not what redraft eval --json printed: it has no sides.")
     main = sides[0]
-    tries = tuple(replace(one, arm=name) for one in before if one.arm == main.arm)
-    if not {one.case for one in tries} & set(cases):
+    tries = tuple(replace(attempt, arm=name) for attempt in before if attempt.arm == main.arm)
+    if not {attempt.case for attempt in tries} & set(cases):
         raise ConfigError(f"The {name} has none of these cases.")
     return Side(name, name, main.first), tries
 
 
 def _why_not_judged(answer: GradedAnswer | None) -> str:
-    """Return what its judge said of an answer that it could not judge."""
+    """The judge's explanation of why it could not judge an answer."""
     issues = () if answer is None else answer.issues
-    return "; ".join(one for one in issues if one.startswith(NOT_JUDGED)) or "It could not be judged."
+    return "; ".join(issue for issue in issues if issue.startswith(NOT_JUDGED)) or "It could not be judged."
 
 
 def report_of(evaluated: Evaluated, tries: Iterable[Try]) -> EvaluationReport:
-    """Return the report on tries, which are put in the order of the cases."""
+    """Report on tries, sorted by number, then by the order of the cases."""
     order = {case: at for at, case in enumerate(evaluated.cases)}
-    return EvaluationReport(
-        evaluated, tuple(sorted(tries, key=lambda one: (one.number, order[one.case], one.arm)))
-    )
+
+    def position(attempt: Try) -> tuple[int, int, str]:
+        return attempt.number, order[attempt.case], attempt.arm
+
+    return EvaluationReport(evaluated, tuple(sorted(tries, key=position)))
 
 
 def _repeated(verdicts: Collection[Sequence[float]], tries: int) -> dict[str, Any]:
-    """Return the figures of repeated tries, from the verdicts on each case: 1 for a try that passed, else 0.
+    """Figures of repeated tries, from the verdicts on each case: 1 for a try that passed, else 0.
 
-    A case with fewer verdicts than `tries` does not count in pass^k, or a missing verdict would pass for one.
-    Of more, as a baseline may have, it is the share of the choices of so many that all pass.
+    Cases with fewer verdicts than `tries` don't count in pass^k: a missing verdict must not count as passed.
+    A baseline may have more verdicts; pass^k is then the share of subsets of that size in which all pass.
     """
     every = [
-        comb(round(sum(one)), tries) / comb(len(one), tries) for one in verdicts if len(one) >= tries > 1
+        comb(round(sum(of_case)), tries) / comb(len(of_case), tries)
+        for of_case in verdicts
+        if len(of_case) >= tries > 1
     ]
-    several = [(sum(one), len(one)) for one in verdicts if len(one) > 1]
+    several = [(sum(of_case), len(of_case)) for of_case in verdicts if len(of_case) > 1]
     return {
         "tries_of_case": tries,
         "passed_all": fmean(every) if every else None,
         "all_passed": rate_of(every),
         "flips": fmean(2 * met * (of - met) / (of * (of - 1)) for met, of in several) if several else None,
-        "incomplete": sum(len(one) < tries for one in verdicts) if tries > 1 else 0,
+        "incomplete": sum(len(of_case) < tries for of_case in verdicts) if tries > 1 else 0,
     }
 
 
 def within_bounds(effect: Effect | None) -> Effect | None:
-    """Return an interval of scores without what is below 0 or above 1."""
+    """Clip an interval of scores to 0..1."""
     return None if effect is None else Effect(effect.mean, max(0.0, effect.low), min(1.0, effect.high))
 
 
 def row(figures: Figures) -> dict[str, str]:
-    """Return the figures of a side as the cells of a table, by the heads of the columns."""
+    """Table cells of a side by column."""
 
     def number(value: float | None, form: str) -> str:
         return "?" if value is None else format(value, form)
@@ -683,35 +705,35 @@ def row(figures: Figures) -> dict[str, str]:
 
 
 def _xml(text: str) -> str:
-    """Leave out the control characters that no XML may have."""
-    return "".join(one for one in text if one in "\t\n\r" or ord(one) >= 32)  # noqa: PLR2004 (the space)
+    """Remove the control characters that XML forbids."""
+    return "".join(char for char in text if char in "\t\n\r" or ord(char) >= 32)  # noqa: PLR2004 (the space)
 
 
 # --- as stored ------------------------------------------------------------------------------------------
 
 
 class Evaluations:
-    """The evaluations that a store has: list them, and read their reports."""
+    """Stored evaluations: list them, and read their reports."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def list(self, limit: int = 50) -> list[Evaluated]:
-        """Return the newest evaluations."""
-        found = await self._store.find(EVALUATION, newest_first=True, limit=limit)
-        return [from_record(Evaluated, record.data) for record in found]
+        """The newest evaluations."""
+        records = await self._store.find(EVALUATION, newest_first=True, limit=limit)
+        return [from_record(Evaluated, record.data) for record in records]
 
     async def report(self, run_id: str = LAST) -> EvaluationReport:
-        """Return the report of an evaluation by its id or a prefix of it, or of the `last` one.
+        """Report of an evaluation by its id or a prefix of it, or of the `last` evaluation.
 
-        Raises `ConfigError` if there is none, or if the prefix is ambiguous.
+        Raises `ConfigError` if there is no such evaluation, or if the prefix is ambiguous.
         """
         if run_id == LAST:
-            found = await self._store.find(EVALUATION, newest_first=True, limit=1)
+            records = await self._store.find(EVALUATION, newest_first=True, limit=1)
         else:
-            found = await self._store.find(EVALUATION, prefix=run_id, limit=3) if run_id else []
-            found = [one for one in found if one.key == run_id] or found
-        record = only(found, run_id, "evaluations", lambda one: one.key)
+            records = await self._store.find(EVALUATION, prefix=run_id, limit=3) if run_id else []
+            records = [record for record in records if record.key == run_id] or records
+        record = only(records, run_id, "evaluations", lambda record: record.key)
         if record is None:
             none = "No evaluations are stored here yet."
             unknown = f"There is no evaluation {run_id!r} here; `redraft eval list` lists them."
@@ -721,11 +743,12 @@ class Evaluations:
 
 
 async def evaluated_in(store: Store, run_id: str) -> Evaluated | None:
-    """Return the record of an evaluation, if there is one."""
+    """Read an evaluation; None if it is not stored."""
     record = await store.get(EVALUATION, run_id)
     return None if record is None else from_record(Evaluated, record.data)
 
 
 async def tries_in(store: Store, run_id: str) -> list[Try]:
-    """Return the tries of an evaluation that have ended."""
-    return [from_record(Try, one.data) for one in await store.find(TRY, prefix=f"{run_id}/")]
+    """Tries of an evaluation that have ended."""
+    records = await store.find(TRY, prefix=f"{run_id}/")
+    return [from_record(Try, record.data) for record in records]
