@@ -61,6 +61,18 @@ def test_an_edited_output_is_shown_by_every_command(run, editor):
     assert "reference: The color is red." in Path("cases.yaml").read_text()
 
 
+def test_a_second_correction_continues_the_first(run, editor):
+    editor("colour", "color")
+    redraft("show", "--edit", run)
+    unchanged = redraft("show", "--edit", run)
+    assert unchanged.stderr == "Nothing was changed.\n"
+    editor("color is", "color was")
+    assert redraft("show", "--edit", run).exit_code == 0
+    assert document(redraft("show", run, "--json"))["correction"]["output"] == "The color was red."
+    [lesson] = document(redraft("lessons", "--json"))["lessons"]
+    assert "was" in lesson["title"]
+
+
 def test_an_unchanged_output_says_so(run, editor):
     editor("colour", "colour")
     result = redraft("show", "--edit", run)

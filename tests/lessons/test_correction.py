@@ -109,7 +109,11 @@ def test_correcting_again_replaces_the_correction_and_its_lesson():
     first = corrected(store, CORRECTED)
     second = corrected(store, LETTER.replace("Dear", "Hello"))
     assert second.lesson == first.lesson
-    assert lesson_of(store, second).content.changes == '- Write "Hello", not "Dear".'
+    lesson = lesson_of(store, second)
+    assert (lesson.title, lesson.content.changes) == (
+        'Write "Hello", not "Dear"',
+        '- Write "Hello", not "Dear".',
+    )
     assert asyncio.run(Runs(store).get()).correction == second
     assert len(asyncio.run(Lessons(agent="clerk", store=store).find())) == 1
 

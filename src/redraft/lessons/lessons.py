@@ -790,6 +790,7 @@ class Lessons:
         elif by_hand and lesson.source == outcome.run_id and not is_same:
             # A person's words replace a model's, and overrule an earlier status.
             changed = {"status": "active", "trust": "vouched", "why": "", "superseded_by": ""}
+            changed["title"] = reflection.title or lesson.title
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
             await self._guidance.follow(lesson)
         if reflection.facts:

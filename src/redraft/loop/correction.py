@@ -53,11 +53,13 @@ def corrected_version(record: RunRecord) -> ReflectionVersion:
 
 
 def editable_text(record: RunRecord) -> str:
-    """The output of a run as a person edits it: a text as it is, other outputs as JSON.
+    """The output of a run as a person edits it, with any earlier correction: text, or else JSON.
 
     Raises `ConfigError` as `corrected_version` does, and for an output that is neither.
     """
     output = corrected_version(record).output
+    if record.correction is not None:
+        output = record.correction.output
     if isinstance(output, str) and record.output_type is None:
         return output
     return json.dumps(_plain(record, output), ensure_ascii=False, indent=2) + "\n"
