@@ -18,7 +18,17 @@ from redraft import (
 )
 from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._prompts import prompt_of
-from redraft.types import NOTHING_USED, REASONS, Advice, failures, in_prose, render_usage, render_usd
+from redraft.types import (
+    NOTHING_USED,
+    REASONS,
+    Advice,
+    failures,
+    in_prose,
+    joined,
+    render_usage,
+    render_usd,
+    version_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +185,40 @@ def test_many_issues_are_shortened():
     assert failures(evaluation) == "  failed: issue 0; issue 1; issue 2; and 2 more"
     evaluation = ReflectionEvaluation(0.0, issues=("There is nothing at /x.", "One line\nonly."))
     assert failures(evaluation) == "  failed: There is nothing at /x; One line only."
+
+
+@pytest.mark.parametrize(
+    ("fields", "failing"),
+    [
+        pytest.param(({"a": 0.6, "b": 0.2}, False, ("b",)), ["Wrong in b."], id="a is met"),
+        pytest.param(({"a": 0.6, "b": 0.9}, True, ()), [], id="all are met"),
+        pytest.param(({"a": 0.6, "b": 0.6}, False, ()), ["Vague in a.", "Wrong in b."], id="only the mean"),
+        pytest.param(({"a": 0.6, "b": 0.2}, False, None), ["Vague in a.", "Wrong in b."], id="not known"),
+    ],
+)
+def test_issues_of_criteria_that_are_met_have_not_failed(fields, failing):
+    scores, satisfactory, unmet = fields
+    if unmet is None:
+        scores = {}
+    issues = (Issue("Vague in a.", "a"), Issue("Wrong in b.", "b"))
+    evaluation = ReflectionEvaluation(0.5, scores, satisfactory, issues=issues, unmet=unmet)
+    assert list(map(str, evaluation.failing)) == failing
+    version = ReflectionVersion(1, "x", evaluation)
+    assert version_line(version).partition("  failed: ")[2] == "; ".join(
+        [*(text.rstrip(".") for text in failing[:-1]), *failing[-1:]]
+    )
+
+
+def test_a_reason_for_several_criteria_is_listed_once_and_ends_without_a_second_stop():
+    reason = (
+        f"Not judged: the judge's reply can't be used. {'It is long. ' * 4}expected a number" + " of it" * 9
+    )
+    issues = tuple(Issue(reason, name) for name in "abc")
+    evaluation = ReflectionEvaluation(None, dict.fromkeys("abc"), issues=issues)
+    assert [str(issue) for issue in evaluation.failing] == [reason]
+    line = version_line(ReflectionVersion(1, "x", evaluation))
+    assert line.endswith("...)"), line
+    assert joined(["Cut off...", "Ends."]) == "Cut off...; Ends."
 
 
 def test_usage_is_rendered_with_its_cost_or_as_unknown():

@@ -591,6 +591,22 @@ class ReflectionEvaluation:
             self.gates_passed = None  # nothing was judged, so no gate was
 
     @property
+    def failing(self) -> tuple[Issue, ...]:
+        """The issues of what is not met, each message once; remarks on criteria that are met are left out."""
+        unjudged = [issue for issue in self.issues if issue.startswith(NOT_JUDGED)]
+        if self.satisfactory:
+            found = unjudged
+        else:
+            met = self.judged.difference(self.judged if self.unmet is None else self.unmet)
+            # The score may fall short although each criterion is met: then every issue may be the reason.
+            found = [issue for issue in self.issues if issue.criterion not in met]
+            found = found if len(found) > len(unjudged) else self.issues
+        by_text: dict[tuple[str, str | None, int | None], Issue] = {}
+        for issue in found:
+            by_text.setdefault((str(issue), issue.path, issue.line), issue)
+        return tuple(by_text.values())
+
+    @property
     def reasons_unjudged(self) -> tuple[str, ...]:
         """Why something could not be judged, each reason once."""
         found = [one.removeprefix(NOT_JUDGED) for one in self.issues if one.startswith(NOT_JUDGED)]
@@ -1097,7 +1113,7 @@ def version_line(version: ReflectionVersion, *, is_best: bool = False) -> str:
     blind = f", not judged: {', '.join(map(in_prose, missing))}" if missing else ""
     reasons = _first(version.evaluation.reasons_unjudged)
     if reasons:
-        blind += f" ({reasons.removesuffix('.')})" if missing else f", not judged: {reasons}"
+        blind += f" ({_without_stop(reasons)})" if missing else f", not judged: {reasons}"
     if unasked:
         blind += f", {', '.join(map(in_prose, unasked))} {why_unasked(version.evaluation)}"
     score = render_score(version.evaluation.overall_score)
@@ -1134,14 +1150,19 @@ PREFERRED = {
 def joined(messages: Iterable[object]) -> str:
     """Return messages on one line, with semicolons in place of the full stops between them."""
     *lines, last = [" ".join(str(message).split()) for message in messages] or [""]
-    return "; ".join([*(line.removesuffix(".") for line in lines), last])
+    return "; ".join([*map(_without_stop, lines), last])
+
+
+def _without_stop(line: str) -> str:
+    """A line without its full stop; the three dots of a shortened line stay."""
+    return line if line.endswith("...") else line.removesuffix(".")
 
 
 def failures(evaluation: ReflectionEvaluation, *, with_unjudged: bool = True) -> str:
     """Render the first issues to follow a version's score; empty if it is satisfactory."""
     if evaluation.satisfactory:
         return ""
-    failed = _first([_at_its_path(issue) for issue in evaluation.issues if not issue.startswith(NOT_JUDGED)])
+    failed = _first([_at_its_path(issue) for issue in evaluation.failing if not issue.startswith(NOT_JUDGED)])
     unjudged = _first(evaluation.reasons_unjudged) if with_unjudged else ""
     return (f"  failed: {failed}" if failed else "") + (f"  not judged: {unjudged}" if unjudged else "")
 
@@ -1153,7 +1174,7 @@ def _at_its_path(issue: Issue) -> str:
 def _first(messages: Sequence[str], most: int = 3, length: int = 100) -> str:
     """Render the first messages on one line, and say how many more there are."""
     lines = [joined([message]) for message in messages[:most]]
-    first = [line if len(line) <= length else f"{line[: length - 3]}..." for line in lines]
+    first = [line if len(line) <= length else f"{line[: length - 3].rstrip(' .')}..." for line in lines]
     more = len(messages) - most
     return joined([*first, f"and {more} more"] if more > 0 else first)
 

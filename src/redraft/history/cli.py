@@ -644,8 +644,8 @@ def _comparisons(run: StoredRun) -> list[RenderableType]:
 def _failed(run: StoredRun) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for version in run.record.versions:
-        if version.evaluation.issues and version.repeats is None:
-            lines = issue_lines(version.evaluation.issues)
+        if (failing := version.evaluation.failing) and version.repeats is None:
+            lines = issue_lines(failing)
             parts += [Text(f"version {version.iteration}"), Padding(lines, INDENT)]
     return ["", Text("What failed", "bold"), *parts] if parts else []
 

@@ -478,7 +478,7 @@ def _judgement(version: ReflectionVersion, evaluation: ReflectionEvaluation) -> 
         return Text(f"the same as version {version.repeats}", QUIET)
     if evaluation.satisfactory:
         return Text("all criteria met", GOOD)
-    return issue_lines(evaluation.issues) if evaluation.issues else Text("not good enough")
+    return issue_lines(failing) if (failing := evaluation.failing) else Text("not good enough")
 
 
 def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:

@@ -77,8 +77,9 @@ def _table(versions: Sequence[ReflectionVersion], best: int) -> str:
 
 def _row(version: ReflectionVersion, *, is_best: bool) -> str:
     evaluation = version.evaluation
-    issues = [_text(str(issue)) for issue in evaluation.issues[:MOST_ISSUES]]
-    if more := len(evaluation.issues) - len(issues):
+    failing = evaluation.failing
+    issues = [_text(str(issue)) for issue in failing[:MOST_ISSUES]]
+    if more := len(failing) - len(issues):
         issues.append(f"and {more} more")
     if evaluation.unasked:
         issues.append(_text(f"{', '.join(map(in_prose, evaluation.unasked))} {why_unasked(evaluation)}"))
