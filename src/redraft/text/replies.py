@@ -30,14 +30,14 @@ _BEGINS_LIKE_JSON = re.compile(r"""[\[{]\s*["']""")
 
 
 def json_of(text: str) -> Any:
-    """Return the one JSON value in a model's reply: bare, in a fence, or with prose around it.
+    """Extract the only JSON value in a model's reply: bare, in a fence, or with prose around it.
 
     A fence marked `json` takes precedence over other fences, any fence over prose, and in prose an object
     over an array; a bare number, string, true, false or null counts only if it is the whole reply or the
     whole fence. Line breaks inside strings are accepted, since models write them. Reasoning at the start is
     skipped (`without_thoughts`).
 
-    Raises `OutputError` if there is no JSON, if it is broken (a part of a broken value is never taken for the
+    Raises `OutputError` if there is no JSON, if it is broken (part of a broken value is never taken for the
     value), if there are several different values, for NaN, infinities and duplicate keys, and beyond 1 MB or
     100 levels of nesting.
     """
@@ -45,11 +45,12 @@ def json_of(text: str) -> Any:
 
 
 def verdict_json_of(text: str, *judged: str) -> Any:
-    """Return the JSON value that is a judge's own verdict in its reply about the `judged` texts.
+    """Extract the judge's own verdict, a JSON value, from its reply about the `judged` texts.
 
-    A judge may quote what it judges, and that may hold a verdict in its own favour. So a value does not count
-    in a block quote, in inline code or in quotation marks, nor if it is also in one of the judged texts. Of
-    those left, fences take no precedence. No-break spaces count as spaces, and zero-width ones as nothing.
+    A judge may quote the judged text, which may contain a verdict in its own favour. So a value does not
+    count in a block quote, in inline code or in quotation marks, nor if it is also in one of the judged
+    texts. Among the remaining values, fences take no precedence. No-break spaces count as spaces, and
+    zero-width spaces are ignored.
 
     Raises `OutputError` as `json_of` does, and if no value, or more than one, is the judge's own.
     """
@@ -57,10 +58,10 @@ def verdict_json_of(text: str, *judged: str) -> Any:
 
 
 def parsed_of(text: str, request: ChatRequest) -> Any:
-    """Return the JSON value in a reply if the request has a schema, else None.
+    """Extract the JSON value of a reply if the request has a schema, else None.
 
-    A reply without JSON, or a judge's reply with several values, gives None, too: the caller of the model
-    decides what that means.
+    A reply without JSON, or a judge's reply with several values, also gives None, whose meaning the caller of
+    the model decides.
     """
     if request.schema is None:
         return None
@@ -93,7 +94,7 @@ def _find(text: str) -> Any:
         fence for fence in fences if not fence.tag
     ]
     if answers:
-        return _the_one([_decode_all(text, fence.start, fence.end) for fence in answers])
+        return _only_value([_decode_all(text, fence.start, fence.end) for fence in answers])
     return _in_prose(text, fences)
 
 
@@ -109,14 +110,14 @@ def _find_own(text: str, judged: Sequence[str]) -> Any:
     own = [value for value, source in values if not is_quoted(source)]
     if not own:
         raise OutputError(QUOTED)
-    return _the_one([value for value in own if _has_object(value)] or own)
+    return _only_value([value for value in own if _has_object(value)] or own)
 
 
 QUOTED = "The JSON in the reply is also in the output that is judged; give a verdict of your own."
 
 
 def _outside_quotes(text: str) -> list[tuple[Any, str]]:
-    """Return the JSON values that a reply does not mark as quotations, each with its source."""
+    """JSON values that a reply does not mark as quotations, each with its source."""
     text = _BLOCK_QUOTE.sub("", text)
     fences = list(_fences(text, nested=True))
     values: list[tuple[Any, str]] = []
@@ -134,15 +135,15 @@ def _outside_quotes(text: str) -> list[tuple[Any, str]]:
 
 
 def quotation_test(texts: Iterable[str]) -> Callable[[str], bool]:
-    """Return a test of whether a part of a reply is in one of the texts.
+    """Create a test for parts of a reply that occur in one of the texts.
 
-    Spacing, quotes, emphasis and case don't count.
+    The test ignores spacing, quotes, emphasis and case.
     """
     condensed = [_condensed(text) for text in texts]
 
     def is_quoted(part: str) -> bool:
-        wanted = _condensed(part)
-        pattern = re.compile(rf"{re.escape(wanted)}(?![\d.])") if wanted else None
+        quotation = _condensed(part)
+        pattern = re.compile(rf"{re.escape(quotation)}(?![\d.])") if quotation else None
         return pattern is not None and any(map(pattern.search, condensed))
 
     return is_quoted
@@ -188,27 +189,27 @@ def _decode_all(text: str, start: int, end: int) -> Any:
     """Decode the text from `start` to `end`, which must be one JSON value."""
     while start < end and text[start].isspace():
         start += 1
-    value, behind = _decode(text, start)
-    if behind > end or text[behind:end].strip():
-        raise json.JSONDecodeError("something comes after the value", text, behind)
+    value, value_end = _decode(text, start)
+    if value_end > end or text[value_end:end].strip():
+        raise json.JSONDecodeError("something comes after the value", text, value_end)
     return value
 
 
 def _in_prose(text: str, code: list[_Fence]) -> Any:
-    # Only brackets of prose, such as {name}, may be skipped, and only up to the closing one: a search inside
-    # a broken value would take a part of it for the answer.
+    # Only brackets of prose, such as {name}, may be skipped, and only up to the closing bracket: a search
+    # inside a broken value would take part of it for the answer.
     values = [value for value, _, _ in _values_outside(text, code, _closing)]
     if not values:
         raise OutputError(f"The reply holds no JSON: {shortened(text, 80)!r}.")
-    return _the_one([value for value in values if isinstance(value, dict)] or values)
+    return _only_value([value for value in values if isinstance(value, dict)] or values)
 
 
 def _values_outside(
     text: str, fences: list[_Fence], skip: Callable[[str, int], int]
 ) -> list[tuple[Any, int, int]]:
-    """Return every JSON value outside the fences, with where it begins and ends.
+    """JSON values outside the fences, each with its start and end.
 
-    `skip` says where to go on after a bracket of prose; one that begins like JSON but is broken raises.
+    `skip` gives the position at which to continue after a bracket of prose. Broken JSON raises.
     """
     values: list[tuple[Any, int, int]] = []
     position, blocks = 0, iter(fences)
@@ -241,14 +242,14 @@ def _closing(text: str, start: int) -> int:
     raise json.JSONDecodeError("a bracket is never closed", text, start)
 
 
-def _the_one(values: list[Any]) -> Any:
+def _only_value(values: list[Any]) -> Any:
     if len({json.dumps(value, sort_keys=True) for value in values}) > 1:
         raise OutputError(f"The reply holds {len(values)} different JSON values; expected one.")
     return values[0]
 
 
 def _decode(text: str, start: int) -> tuple[Any, int]:
-    """Decode the value that starts at `start`; return it and where it ends."""
+    """Decode the value that starts at `start`; return it and its end."""
     try:
         value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError:
@@ -257,7 +258,7 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
         raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.") from error
     except ValueError as error:
         raise OutputError(f"The JSON in the reply cannot be used: {error}.") from error
-    # Each level opens a bracket, so few values need to be walked.
+    # Each level opens a bracket, so few values need to be traversed.
     if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and is_too_deep(value):
         raise OutputError(f"The JSON in the reply is nested deeper than {MAX_DEPTH} levels.")
     return value, end
@@ -276,7 +277,7 @@ _PYTHON = {"python", "py", "python3", "py3"}
 
 
 def unfenced(text: str) -> tuple[str, int]:
-    """Remove the fence around a whole text; return what is inside and the line on which it starts, from 1.
+    """Remove the fence around a whole text; return the content and the line on which it starts, from 1.
 
     A text that is not one fenced block is returned unchanged. The line break before the closing fence is
     removed with it.
@@ -292,16 +293,16 @@ def unfenced(text: str) -> tuple[str, int]:
 
 
 def python_of(text: str) -> str:
-    """Return the Python source in a text: its first `python` fence, else its first bare fence, else all."""
+    """The Python source in a text: its first `python` fence, else its first bare fence, else all of it."""
     return python_block(text)[0]
 
 
 def python_block(text: str) -> tuple[str, int]:
-    """Return the Python source in a text, as `python_of` does, and the line on which it starts, from 1.
+    """The Python source in a text, as in `python_of`, and the line on which it starts, from 1.
 
     A fence that is never closed, as in a truncated answer, extends to the end of the text.
     """
-    text = text.removeprefix(BOM)  # Python source may begin with it in a file, but not in a text
+    text = text.removeprefix(BOM)  # Python accepts it at the start of a file, but not of a string
     lines: list[str] = _LINE.findall(text)
     bare: tuple[str, int] | None = None
     at = 0
@@ -349,17 +350,17 @@ _FOR_AUTHOR = re.compile(
 )
 
 
-_ITS_WORDS = frozenset(("author", "task", "prompt", "brief", "description", "definition", "instruction"))
-"""The words by which advice to an author is recognized."""
+_AUTHOR_WORDS = frozenset(("author", "task", "prompt", "brief", "description", "definition", "instruction"))
+"""Words that identify advice to an author."""
 
 
 def speaks_to_author(text: str, error: str = "") -> bool:
-    """Return whether advice says how a task should be written, and not how to do it.
+    """Whether advice is about the wording of a task, not about doing it.
 
-    A word of the `error` that the advice is about, as in "the prompt has 900 characters", names a thing.
+    Words of the `error` that the advice explains, as in "the prompt has 900 characters", don't count.
     """
-    named = {word.removesuffix("s") for word in re.findall(r"[a-z]+", error.casefold())} & _ITS_WORDS
+    error_words = {word.removesuffix("s") for word in re.findall(r"[a-z]+", error.casefold())} & _AUTHOR_WORDS
     return any(
-        named.isdisjoint(word.removesuffix("s") for word in re.findall(r"[a-z]+", found[0].casefold()))
-        for found in _FOR_AUTHOR.finditer(text)
+        error_words.isdisjoint(word.removesuffix("s") for word in re.findall(r"[a-z]+", match[0].casefold()))
+        for match in _FOR_AUTHOR.finditer(text)
     )

@@ -39,31 +39,32 @@ BACKTRACKS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaResult:
-    """The outcome of a check: `value` is parsed and coerced; `omitted` counts problems that are not listed.
-
-    `wrong_type` is True if the value as a whole has a type that the schema does not allow: a list instead of
-    an object, say, or a string that holds no JSON.
-    """
+    """The result of a check."""
 
     valid: bool
     score: float
     value: Any
+    """The parsed and coerced value."""
     errors: tuple[SchemaProblem, ...] = ()
     omitted: int = 0
+    """Number of problems that are not listed."""
     wrong_type: bool = False
+    """Whether the value as a whole has a type that the schema does not allow, such as a list instead of an
+    object, or a string without JSON."""
 
     @property
     def suggestions(self) -> tuple[str, ...]:
-        """What to do about the errors, without repetition."""
+        """Distinct suggestions of the errors."""
         return tuple(dict.fromkeys(error.suggestion for error in self.errors))
 
 
 class Schema:
-    """Check values against a JSON Schema of the draft that its `$schema` names, else of 2020-12.
+    """Check values against a JSON Schema of the draft in its `$schema`, by default 2020-12.
 
-    `$ref` can name parts of the schema and, with a `folder`, files inside it; nothing is ever fetched. As the
-    standard has it, `format` is checked only for drafts before 2019-09. Raises `InvalidSchemaError`, with the
-    place of each mistake, for a schema that is invalid, and `ConfigError` for one that branches too much.
+    `$ref` can name parts of the schema and, with a `folder`, files inside it; nothing is ever fetched.
+    According to the standard, `format` is checked only for drafts before 2019-09. Raises
+    `InvalidSchemaError`, with the place of each mistake, for an invalid schema, and `ConfigError` for a
+    schema that branches too much.
     """
 
     def __init__(self, schema: dict[str, Any] | bool, folder: Path | None = None) -> None:
@@ -82,16 +83,16 @@ class Schema:
             raise ConfigError(f"the schema has more than {MAX_BRANCHING:,} branches for one place")
 
     def is_valid(self, value: Any) -> bool:
-        """Return whether a JSON value fits as it is; raises `ValueError` if it is not JSON, or too large."""
+        """Whether a JSON value is valid as it is; raises `ValueError` if it is not JSON, or too large."""
         self._affordable_size(value)
         return self._validator.is_valid(value)
 
     def check(self, output: Any, *, coerce: bool = True) -> SchemaResult:
-        """Check an output: whether it fits, to what degree, and what to change.
+        """Check an output, score it, and suggest changes.
 
         A string is read as JSON first, fenced or bare; if the schema allows strings (`type: string`,
-        `pattern`), it may also be the value itself. With `coerce`, strings that hold just a number or a
-        boolean are converted where the schema wants one.
+        `pattern`), it may also be the value itself. With `coerce`, strings that hold only a number or a
+        boolean are converted where the schema requires that type.
         """
         value, broken = output, None
         if isinstance(output, str):
@@ -114,9 +115,9 @@ class Schema:
             return _refused(value, message, "a JSON value", "Answer with a smaller, plain JSON value.")
 
     def problems_of(self, text: str, most: int) -> list[SchemaProblem] | None:
-        """Return what is wrong with a JSON text, at most `most` problems.
+        """Problems of a JSON text, at most `most`; None if the caller has to use `check`.
 
-        A fast path for callers that need neither a score nor the value; None means that `check` must be used.
+        A fast path for callers that need neither a score nor the value.
         """
         if self._takes_text or len(text) > self._cheap_length:
             return None
@@ -128,7 +129,7 @@ class Schema:
 
     @cached_property
     def _cheap_length(self) -> int:
-        """The length up to which any text is cheap enough to check, whatever it holds."""
+        """The length up to which any text is cheap enough to check."""
         looks = self._cost.explained(MAX_DEPTH)
         self._score = self._score or Score(self._tree)
         return min(
@@ -185,7 +186,7 @@ class Schema:
 
 @lru_cache(maxsize=256)
 def compiled_schema(schema: str, folder: str = "") -> Schema:
-    """Return the compiled form of a schema that is given as JSON, from a cache."""
+    """Compile a schema from JSON; cached."""
     return Schema(json.loads(schema), Path(folder) if folder else None)
 
 
@@ -212,18 +213,18 @@ def _compiled(schema: dict[str, Any] | bool, folder: Path | None) -> tuple[Schem
             raise InvalidSchemaError(str(refusal), [(place, str(refusal))]) from error
         reason = str(error).split("\n", 1)[0]
         place = tuple(getattr(error, "instance_path", ())) or place_of_reference(schema, reason)
-        found = _mistakes(schema) or [(place, reason)]
-        problems = [(place, f"the schema is not valid: {what}") for place, what in found]
+        mistakes = _mistakes(schema) or [(place, reason)]
+        problems = [(place, f"the schema is not valid: {what}") for place, what in mistakes]
         raise InvalidSchemaError(problems[0][1], problems) from error
 
 
 def _further_problems(
     schema: dict[str, Any] | bool, problems: Sequence[tuple[Place, str]], folder: Path | None
 ) -> Iterable[tuple[Place, str]]:
-    """Yield what is wrong with a schema besides these problems, which keep the compiler from finding it."""
-    rest, known = None, set[Place]()
-    while all(place for place, _ in problems) and (new := {place for place, _ in problems} - known):
-        known |= new
+    """Yield further problems of a schema, which the compiler can't find because of these problems."""
+    rest, reported = None, set[Place]()
+    while all(place for place, _ in problems) and (new := {place for place, _ in problems} - reported):
+        reported |= new
         rest = deepcopy(schema) if rest is None else rest
         try:
             for place in sorted(new, key=len, reverse=True):
@@ -234,13 +235,13 @@ def _further_problems(
             _compiled(rest, folder)
         except InvalidSchemaError as error:
             problems = error.problems
-            yield from (one for one in problems if one[0] not in known)
+            yield from (problem for problem in problems if problem[0] not in reported)
         else:
             return
 
 
 def _leave_out(schema: Any, place: Place) -> None:
-    """Leave out what is at a place of a schema."""
+    """Remove the part at a place of a schema."""
     for part in place[:-1]:
         schema = schema[part]
     if isinstance(schema, dict) and place[-2:-1] not in NAMED_SCHEMAS:
@@ -254,7 +255,7 @@ NAMED_SCHEMAS = (("properties",), ("patternProperties",), ("$defs",), ("definiti
 
 
 def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:
-    """Return what its meta-schema finds wrong with a schema, and where."""
+    """Violations of its meta-schema in a schema, each with its place."""
     import jsonschema_rs  # noqa: PLC0415 (loaded by now)
 
     draft = schema.get("$schema", DRAFT) if isinstance(schema, dict) else DRAFT
@@ -262,11 +263,11 @@ def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:
         validator = jsonschema_rs.validator_for({"$ref": str(draft)})
     except ValueError:  # an unknown draft
         return []
-    return [(tuple(one.instance_path), _wrong_with(one)) for one in validator.iter_errors(schema)]
+    return [(tuple(error.instance_path), _wrong_with(error)) for error in validator.iter_errors(schema)]
 
 
 def _wrong_with(error: Any) -> str:
-    """Return what a meta-schema finds wrong at one place."""
+    """The message for a violation of a meta-schema."""
     keyword, got = (error.instance_path or [""])[-1], error.instance
     if keyword == "type" and isinstance(got, str):
         return f"unknown type {got!r}; {nearest(got, TYPES)}"
@@ -284,16 +285,16 @@ def _refused(value: Any, message: str, expected: str, suggestion: str) -> Schema
 
 
 def _is_of_root_type(error: Any) -> bool:
-    """Return whether an error is that the value as a whole has the wrong type."""
+    """Whether an error says that the value as a whole has the wrong type."""
     return error.kind.name == "type" and not error.instance_path
 
 
 def _problem_with_value(message: str, expected: str, got: str, suggestion: str) -> SchemaProblem:
-    """Return a problem with the value as a whole that no rule of the schema states."""
+    """A problem with the value as a whole that no rule of the schema describes."""
     return SchemaProblem("", message, "", expected, got, suggestion)
 
 
-# Coercion: strings that hold the value that the schema wants.
+# Coercion: strings that hold a value of the required type.
 
 MAX_ROUNDS = 6
 MAX_DIGITS = 300
@@ -310,11 +311,11 @@ _NOTHING = object()
 
 
 def _coerce(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]) -> tuple[Any, list[Any]]:
-    """Convert strings to the types that the schema wants; return the new value and the errors that remain.
+    """Convert strings to the types that the schema requires; return the new value and the errors that remain.
 
     A string is converted only if its type is an error, and if it holds nothing but the value and white space:
     `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of `anyOf`
-    and `oneOf`, the first branch that becomes valid is taken. The given value is not changed.
+    and `oneOf`, the first branch that becomes valid is taken. The original value is not changed.
     """
     tried: set[Place] = set()
     branches: Counter[Key] = Counter()
@@ -337,7 +338,7 @@ def _coerce(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]
 def _coerce_types(
     value: Any, changes: dict[Place, Any], errors_of: Callable[[Any], list[Any]]
 ) -> tuple[Any, list[Any]]:
-    """Change some places of a value, except where another part of the schema wants the string."""
+    """Change some places of a value, except where another part of the schema requires the string."""
     changed = _changed(value, changes)
     errors = errors_of(changed)
     types = [error for error in errors if error.kind.name == "type" and "string" in error.kind.value]
@@ -351,7 +352,7 @@ def _coerce_types(
 def _coerce_branches(
     value: Any, attempts: dict[Key, dict[Place, Any]], errors_of: Callable[[Any], list[Any]]
 ) -> tuple[Any, list[Any]]:
-    """Change a value as branches ask for, and undo the changes that did not fix their error."""
+    """Apply the changes of branches to a value, and undo the changes that did not fix their error."""
     changed = _changed(value, {place: new for changes in attempts.values() for place, new in changes.items()})
     errors = errors_of(changed)
     failed = {_key(error) for error in errors} & set(attempts)
@@ -363,7 +364,7 @@ def _coerce_branches(
 
 
 def _next_branch(error: Any, value: Any, branches: Counter[Key]) -> dict[Place, Any]:
-    """Return the changes that the next branch of an error asks for, skipping those that ask for none."""
+    """Changes of the next branch of an error, skipping branches without changes."""
     key = _key(error)
     while branches[key] < len(error.kind.value):
         branches[key] += 1
@@ -378,7 +379,7 @@ def _is_choice(error: Any) -> bool:
 
 
 def _nested(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
-    """Yield the changes that the errors of a branch ask for; of nested branches, the first with any."""
+    """Yield the changes of a branch's errors; of nested branches, the first with any changes."""
     errors = list(errors)
     yield from _changes(errors, value)
     for error in errors:
@@ -404,7 +405,7 @@ def _changes(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
 
 
 def _as_type(text: str, types: Sequence[str]) -> Any:
-    """Read a string as a value of one of the types; `_NOTHING` if it is none.
+    """Convert a string to a value of one of the types; `_NOTHING` if none fits.
 
     Numbers take precedence over booleans: `"1"` is 1 if both are allowed.
     """
@@ -419,7 +420,7 @@ def _as_type(text: str, types: Sequence[str]) -> Any:
 
 
 def _changed(value: Any, changes: dict[Place, Any]) -> Any:
-    """Return the value with some places changed; only the containers on the way to them are copied."""
+    """Copy the value with some places changed; only the containers on the way to them are copied."""
     if not changes or () in changes:
         return changes.get((), value)
     copies: dict[Place, Any] = {(): _copy(value)}

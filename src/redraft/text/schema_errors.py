@@ -1,4 +1,4 @@
-"""What a JSON Schema validator found wrong, in words: what was expected, what was found, what to do."""
+"""Errors of a JSON Schema validator in words: the expected value, the actual value, and a suggestion."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ _in_json = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True)
 class SchemaProblem:
-    """One place where a value does not fit its schema: what was expected, what was found, and what to do.
-
-    `path` is dotted, such as `a.1`, and empty for the whole value; `pointer` is the same place as a JSON
-    pointer; `schema_path` points to the rule in the schema.
-    """
+    """One place where a value does not fit its schema."""
 
     path: str
+    """The dotted path, such as `a.1`; empty for the whole value."""
     message: str
     schema_path: str
+    """JSON pointer to the rule in the schema."""
     expected: str
     got: str
     suggestion: str
     pointer: str = ""
+    """The path as a JSON pointer."""
 
     @property
     def placed(self) -> str:
@@ -44,7 +43,7 @@ class SchemaProblem:
         return f"{self.pointer}: {what}" if self.pointer else f"{what[:1].upper()}{what[1:]}"
 
     def as_dict(self) -> dict[str, str]:
-        """Return the problem as documented: path, message, schema_path, expected, got."""
+        """The documented fields of the problem: path, message, schema_path, expected, got."""
         return {
             "path": self.path,
             "message": self.message,
@@ -55,7 +54,7 @@ class SchemaProblem:
 
 
 def problem_of(error: Any, value: Any) -> SchemaProblem:
-    """Describe an error of the validator; `value` is the whole value that was checked."""
+    """Describe an error of the validator; `value` is the whole checked value."""
     place: tuple[str | int, ...] = tuple(error.instance_path)
     at = ".".join(map(str, place))
     got = shown(value_at(value, place))
@@ -68,7 +67,7 @@ def problem_of(error: Any, value: Any) -> SchemaProblem:
 
 
 def value_at(value: Any, place: Sequence[str | int]) -> Any:
-    """Return the part of a value at a place."""
+    """The part of a value at a place."""
     for key in place:
         value = value[key]
     return value
@@ -78,30 +77,32 @@ MOST_ISSUES = 20
 
 
 def validated(adapter: Any, value: Any, name: str, criterion: str) -> tuple[Any, tuple[Issue, ...]]:
-    """Validate JSON data by a class: the class's value and no issues, or None and what is wrong.
+    """Validate JSON data by a class: an instance without issues, or None and the issues.
 
     `adapter` is pydantic's `TypeAdapter` of the class, `name` the name of the class in messages.
     """
     from pydantic import ValidationError  # noqa: PLC0415 (an adapter has loaded it)
 
     try:
-        # As JSON, in which strict models take the times and enumerations that they write.
+        # As JSON, from which strict models accept times and enumerations.
         return adapter.validate_json(json.dumps(value)), ()
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)[:MOST_ISSUES]
-        return None, tuple(_issue(one["msg"], one["loc"], one["input"], criterion) for one in problems)
+        return None, tuple(
+            _issue(problem["msg"], problem["loc"], problem["input"], criterion) for problem in problems
+        )
     except Exception as error:  # noqa: BLE001 (a validator of the user's may raise anything)
         return None, (Issue(f"It is not a valid {name}: {describe_error(error)}", criterion),)
 
 
 def _issue(message: str, place: Sequence[int | str], value: Any, criterion: str) -> Issue:
-    """Return pydantic's complaint about a value at a place as an issue."""
+    """Convert a pydantic error about a value at a place to an issue."""
     got = "" if isinstance(value, dict | list) else f", got {short_repr(value)}"
     return Issue(f"{message}{got}", criterion, pointer(place) or None)
 
 
 def shown(value: Any) -> str:
-    """Return a value as JSON, shortened; a large list or object only as its size."""
+    """A value as shortened JSON; a large list or object only as its size."""
     if isinstance(value, str):
         short = value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
         return _in_json(short)
@@ -130,7 +131,7 @@ def _cut(value: Any) -> Any:
 
 
 Words = tuple[str, str]
-"""What was expected, and what to do."""
+"""The expected value, and the suggestion."""
 
 _TYPES = {
     "string": "a string",

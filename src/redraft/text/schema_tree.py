@@ -1,4 +1,4 @@
-"""A JSON Schema as a tree: its references and files, the cost of a check, and how many checks it makes."""
+"""A JSON Schema as a tree: its references and files, the cost of a check, and the number of its checks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class SchemaTree:
     """A schema and the files inside one folder that its `$ref`s name, each read once.
 
     Without a folder there are no files. Nothing else is ever read: no URL, absolute path, `..`, or symbolic
-    link that leads out of the folder. Raises `ConfigError` for those, and beyond 50,000 nodes, 100 levels or
-    20 files of 1 MB each.
+    link that leads out of the folder. Raises `ConfigError` for such references, and beyond 50,000 nodes,
+    100 levels or 20 files of 1 MB each.
     """
 
     def __init__(self, root: Schema, folder: Path | None = None) -> None:
@@ -48,7 +48,7 @@ class SchemaTree:
         return self.documents[ROOT]
 
     def retrieve(self, address: str) -> Any:
-        """Return the document at an address, for the validator; an error is also kept as `refusal`."""
+        """The document at an address, for the validator; an error is also stored as `refusal`."""
         document = address.partition("#")[0]
         try:
             if document not in self.documents:
@@ -73,27 +73,27 @@ class SchemaTree:
         return _document(_path_inside(self.folder, name), name)
 
     def target(self, reference: Any, base: str) -> tuple[Any, str] | None:
-        """Return the schema that a reference names, and its document; None if it is unknown."""
+        """The schema that a reference names, and its document; None if it is unknown."""
         if not isinstance(reference, str):
             return None
         address, _, fragment = _resolved(base, reference).partition("#")
         if address not in self.documents:
             return None
-        found: Any = self.documents[address]
+        node: Any = self.documents[address]
         if fragment and not fragment.startswith("/"):
-            found = self._anchors_of(address).get(fragment)
-            return None if found is None else (found, address)
+            node = self._anchors_of(address).get(fragment)
+            return None if node is None else (node, address)
         for key in path_of(unquote(fragment)):
-            if isinstance(found, dict) and key in found:
-                found = cast("dict[str, Any]", found)[key]
-            elif isinstance(found, list) and key.isdigit() and int(key) < len(cast("list[Any]", found)):
-                found = cast("list[Any]", found)[int(key)]
+            if isinstance(node, dict) and key in node:
+                node = cast("dict[str, Any]", node)[key]
+            elif isinstance(node, list) and key.isdigit() and int(key) < len(cast("list[Any]", node)):
+                node = cast("list[Any]", node)[int(key)]
             else:
                 return None
-        return found, address
+        return node, address
 
     def allows_strings(self) -> bool:
-        """Return whether the schema, or one of its alternatives, allows strings."""
+        """Whether the schema, or one of its alternatives, allows strings."""
         seen: set[int] = set()
         waiting: list[tuple[Any, str]] = [(self.root, ROOT)]
         while waiting:
@@ -106,26 +106,26 @@ class SchemaTree:
             seen.add(id(inner))
             if _asks_for_string(inner):
                 return True
-            waiting += [found for key in REFERENCES if (found := self.target(inner.get(key), base))]
+            waiting += [target for key in REFERENCES if (target := self.target(inner.get(key), base))]
             choices = (inner.get(key) for key in ("anyOf", "oneOf", "allOf"))
             listed = (cast("list[Any]", choice) for choice in choices if isinstance(choice, list))
-            waiting += [(one, base) for branches in listed for one in branches]
+            waiting += [(branch, base) for branches in listed for branch in branches]
         return False
 
     def _anchors_of(self, address: str) -> dict[str, Any]:
         if address not in self._anchors:
-            found: dict[str, Any] = {}
+            anchors: dict[str, Any] = {}
             waiting: list[Any] = [self.documents[address]]
             while waiting:
                 node: Any = waiting.pop()
                 if isinstance(node, dict):
                     inner = cast("dict[str, Any]", node)
                     names = (inner.get("$anchor"), inner.get("$dynamicAnchor"))
-                    found |= {name: inner for name in names if isinstance(name, str)}
+                    anchors |= {name: inner for name in names if isinstance(name, str)}
                     waiting.extend(inner.values())
                 elif isinstance(node, list):
                     waiting.extend(cast("list[Any]", node))
-            self._anchors[address] = found
+            self._anchors[address] = anchors
         return self._anchors[address]
 
 
@@ -138,7 +138,7 @@ def _asks_for_string(schema: dict[str, Any]) -> bool:
 
 
 def _resolved(base: str, reference: str) -> str:
-    """Resolve a reference as the validator does; `urljoin` does not know our scheme."""
+    """Resolve a reference as the validator does; `urljoin` does not support this scheme."""
     if reference.startswith("#") or not reference:
         return base + reference
     if urlsplit(reference).scheme:
@@ -168,7 +168,7 @@ def check_size(schema: Any) -> None:
 
 
 def place_of_reference(schema: Any, message: str) -> tuple[str | int, ...]:
-    """Return the place of the reference in a schema that a message quotes; the root if there is none."""
+    """The place of the reference in a schema that a message quotes; the root if there is none."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), schema)]
     while waiting:
         place, node = waiting.pop()
@@ -177,12 +177,12 @@ def place_of_reference(schema: Any, message: str) -> tuple[str | int, ...]:
             for key in REFERENCES:
                 reference = inner.get(key)
                 parts = reference.partition("#")[::2] if isinstance(reference, str) else ()
-                names = {one.removeprefix("./") for one in (*parts, reference) if isinstance(one, str)}
+                names = {part.removeprefix("./") for part in (*parts, reference) if isinstance(part, str)}
                 if any(name and f"{name}'" in message for name in names):
                     return (*place, key)
-            waiting += [((*place, key), one) for key, one in inner.items()]
+            waiting += [((*place, key), item) for key, item in inner.items()]
         elif isinstance(node, list):
-            waiting += [((*place, at), one) for at, one in enumerate(cast("list[Any]", node))]
+            waiting += [((*place, at), item) for at, item in enumerate(cast("list[Any]", node))]
     return ()
 
 
@@ -212,7 +212,7 @@ def _path_inside(folder: Path, name: str) -> Path:
 def _document(path: Path, name: str) -> Any:
     import json  # noqa: PLC0415 (few schemas refer to files)
 
-    from redraft.text.yaml import load_yaml  # noqa: PLC0415 (as above)
+    from redraft.text.yaml import load_yaml  # noqa: PLC0415 (few schemas refer to files)
 
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
@@ -229,7 +229,7 @@ def _document(path: Path, name: str) -> Any:
     return cast("Any", document)
 
 
-# What a check costs.
+# The cost of a check.
 
 MAX_CHECKS = 20_000_000
 MAX_EXPLAINED = 20_000
@@ -246,10 +246,10 @@ _WHERE_NAMED = {"dependentSchemas": "", "dependencies": "", "properties": ".", "
 
 
 class Cost:
-    """The number of times that a schema looks at one place of a value, at worst.
+    """The maximum number of times that a schema inspects one place of a value.
 
-    For a plain verdict, the validator caches what it knows of recursive schemas, so a cycle counts once; to
-    explain a verdict, it follows every branch on every level.
+    For a plain verdict, the validator caches results of recursive schemas, so a cycle counts once; to explain
+    a verdict, it follows every branch on every level.
     """
 
     def __init__(self, tree: SchemaTree) -> None:
@@ -258,50 +258,50 @@ class Cost:
         self._explained: dict[int, int] = {}
 
     def explained(self, depth: int) -> int:
-        """Return how often a place `depth` levels down is looked at to explain a verdict."""
+        """Number of inspections of a place `depth` levels down to explain a verdict."""
         if depth not in self._explained:
             self._explained[depth] = self._looks_at_depth(self.tree.root, ROOT, depth, {})
         return self._explained[depth]
 
-    def _looks_at(self, schema: Any, base: str, known: dict[int, int], above: set[int]) -> int:
+    def _looks_at(self, schema: Any, base: str, costs: dict[int, int], above: set[int]) -> int:
         if not isinstance(schema, dict) or id(cast("Any", schema)) in above:
             return 1
         node = cast("dict[str, Any]", schema)
-        if id(node) not in known:
+        if id(node) not in costs:
             above.add(id(node))
             looks = _own_looks(node)
             for _, inner, where in children(self.tree, node, base):
-                looks += self._looks_at(inner, where, known, above)
-            known[id(node)] = min(looks, HUGE)
+                looks += self._looks_at(inner, where, costs, above)
+            costs[id(node)] = min(looks, HUGE)
             above.discard(id(node))
-        return known[id(node)]
+        return costs[id(node)]
 
-    def _looks_at_depth(self, schema: Any, base: str, depth: int, known: dict[tuple[int, int], int]) -> int:
-        """Return the looks of a path down to `depth`: each place is either a list or an object."""
+    def _looks_at_depth(self, schema: Any, base: str, depth: int, costs: dict[tuple[int, int], int]) -> int:
+        """Inspections on a path down to `depth`: each place is either a list or an object."""
         if not isinstance(schema, dict):
             return 1
         key = (id(cast("Any", schema)), depth)
-        if key in known:
-            return known[key]
-        known[key] = 1  # a schema that refers to itself at the same place is looked at once
+        if key in costs:
+            return costs[key]
+        costs[key] = 1  # a schema that refers to itself at the same place is inspected once
         own = items = values = 0
         named: dict[str, int] = {}
         for where, inner, document in self._closure(schema, base):
             if where == "":
                 own = min(own + _own_looks(inner), HUGE)
             elif depth > 0:
-                looks = self._looks_at_depth(inner, document, depth - 1, known)
+                looks = self._looks_at_depth(inner, document, depth - 1, costs)
                 if where == "[]":
                     items += looks
                 elif where == "{}":
                     values += looks
                 else:
                     named[where] = named.get(where, 0) + looks
-        known[key] = min(own + max(items, values + max(named.values(), default=0)), HUGE)
-        return known[key]
+        costs[key] = min(own + max(items, values + max(named.values(), default=0)), HUGE)
+        return costs[key]
 
     def _closure(self, schema: Any, base: str) -> Iterator[tuple[str, Any, str]]:
-        """Yield every schema that looks at one place, as `""`, and those that look one level down."""
+        """Yield the schemas that inspect a place, as `""`, and the schemas that inspect one level down."""
         waiting: list[tuple[Any, str, int]] = [(schema, base, 0)]
         seen = 0
         while waiting:
@@ -324,7 +324,7 @@ def _own_looks(node: dict[str, Any]) -> int:
 
 
 def children(tree: SchemaTree, node: dict[str, Any], base: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield the subschemas and where each looks: `""` (here), `[]`, `{}`, or `.key`."""
+    """Yield the subschemas, each with the place that it inspects: `""` (the same), `[]`, `{}`, or `.key`."""
     for key, value in node.items():
         if key in REFERENCES:
             # An unknown target may be anything in the schema, so assume the most expensive: all of it.
@@ -341,7 +341,7 @@ def children(tree: SchemaTree, node: dict[str, Any], base: str) -> Iterator[tupl
                 yield (f".{name}" if key == "properties" else _WHERE_NAMED[key]), inner, base
 
 
-# What is probably misspelt.
+# Keywords that are probably misspelled.
 
 _KEYWORDS = frozenset(
     """
@@ -356,14 +356,14 @@ deprecated readOnly writeOnly
 )
 """The keywords of all drafts."""
 _OTHERS = frozenset(("example", "comment", "note", "notes", "types"))
-"""Keys that people add on purpose, though they look like keywords."""
+"""Keys that authors add on purpose, though they resemble keywords."""
 _ALIKE = 0.8
 
 
 def misspelt_keywords(schema: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, str]]:
-    """Yield the places of unknown keywords that are nearly known ones, each with the known one.
+    """Yield the places of keywords that are probably misspelled, each with the correct keyword.
 
-    A validator ignores unknown keywords, as the standard wants it, and so does not check what was meant.
+    According to the standard, a validator ignores unknown keywords, so the intended check is missing.
     """
     from difflib import get_close_matches  # noqa: PLC0415 (only a check of a file needs it)
 
@@ -377,16 +377,16 @@ def misspelt_keywords(schema: Any, path: tuple[str | int, ...] = ()) -> Iterator
         if meant:
             yield place, meant[0]
         elif isinstance(value, list) and key in _WHERE_LISTS:
-            for at, one in enumerate(cast("list[Any]", value)):
-                yield from misspelt_keywords(one, (*place, at))
+            for at, item in enumerate(cast("list[Any]", value)):
+                yield from misspelt_keywords(item, (*place, at))
         elif key in _WHERE or key == "contentSchema":
             yield from misspelt_keywords(value, place)
         elif key in (*_WHERE_NAMED, "$defs", "definitions") and isinstance(value, dict):
-            for name, one in cast("dict[Any, Any]", value).items():
-                yield from misspelt_keywords(one, (*place, name))
+            for name, item in cast("dict[Any, Any]", value).items():
+                yield from misspelt_keywords(item, (*place, name))
 
 
-# How much of a schema a value fits.
+# The score of a value.
 
 _LEAVES = frozenset(
     """
@@ -406,15 +406,15 @@ _CONDITIONAL = frozenset(("if", "then", "else", "dependentRequired", "dependentS
 class Score:
     """Score a value by the share of a schema's checks that it passes.
 
-    Each assertion of a schema is one check, and so is each required key; those of every property and item
-    that it describes are added.
+    Each assertion of a schema is one check, and so is each required key; the checks of every described
+    property and item are added.
 
     - A wrong type fails every check beneath it, and so does a missing required key.
     - Checks of an optional part that is absent pass.
     - The checks of items, additional and pattern properties count once for all of them: with a weight w and
       f failures among the items, w * f / (w + f) is lost.
-    - Of `anyOf` and `oneOf`, the branch that comes nearest counts; `oneOf` is one check more.
-    - What a condition asks for (`then`, `else`, `dependent...`) is one check.
+    - Of `anyOf` and `oneOf`, the closest branch counts; `oneOf` is one more check.
+    - The consequence of a condition (`then`, `else`, `dependent...`) is one check.
 
     So the total depends on the schema alone, and fixing an error never lowers the score unless that reveals
     new ones. Only a value without errors scores 1.0.
@@ -426,7 +426,7 @@ class Score:
         self.total = max(1, self._weight(tree.root, ROOT))
 
     def of(self, errors: Iterable[Any]) -> float:
-        """Return the score, from 0.0 to 1.0, of a value for which the validator found these errors."""
+        """Score, from 0.0 to 1.0, of a value with these errors of the validator."""
         lost = self._loss_of(errors)
         if not lost:
             return 1.0
@@ -444,7 +444,7 @@ class Score:
         return lost + sum(weight * failed / (weight + failed) for weight, failed in groups.values())
 
     def _locate(self, error: Any) -> tuple[tuple[Any, ...] | None, float, float]:
-        """Return the group of items that an error belongs to, if any, the group's weight, and the loss."""
+        """The group of items that an error belongs to, if any, the group's weight, and the loss."""
         path: Sequence[Any] = error.evaluation_path
         node, base = self.tree.root, ROOT
         holder: Any = node
@@ -453,12 +453,12 @@ class Score:
         above = {id(node)}
         for place, key in enumerate(path):
             holder = node  # after the loop: the schema that holds the keyword that failed
-            found = self._step(node, key, base)
-            again = found is not None and key in REFERENCES and id(found[0]) in above
+            child = self._step(node, key, base)
+            again = child is not None and key in REFERENCES and id(child[0]) in above
             if group is None and (key in _MANY or key in _CONDITIONAL or key == "patternProperties" or again):
                 group = tuple(path[: place + 1])
-                weight = 1.0 if again or found is None or key in _CONDITIONAL else self._least(*found)
-            node, base = found or (None, base)
+                weight = 1.0 if again or child is None or key in _CONDITIONAL else self._least(*child)
+            node, base = child or (None, base)
             above.add(id(node))
         return group, weight, self._loss(error, path[-1] if path else "", holder, base)
 
@@ -488,7 +488,7 @@ class Score:
         return 1
 
     def _share(self, branches: list[Any], place: int, context: list[Any], base: str) -> float:
-        """Return the share of a branch that is lost."""
+        """The lost share of a branch."""
         weight = self._least(branches[place], base) if place < len(branches) else 1
         return min(1.0, self._loss_of(context) / weight)
 
@@ -510,19 +510,19 @@ class Score:
         return self._weights[id(node)]
 
     def _checks_of(self, key: str, value: Any, base: str) -> int:
-        """Return how many checks a keyword makes."""
+        """Number of checks of a keyword."""
         if key in _LEAVES:
             return 1
         if key in REFERENCES:
-            found = self.tree.target(value, base)
-            return 1 if found is None else self._weight(*found)
+            target = self.tree.target(value, base)
+            return 1 if target is None else self._weight(*target)
         if key in _MANY:
             return self._least(value, base) if value is not True else 0
         if isinstance(value, list):
             return self._checks_of_list(key, cast("list[Any]", value), base)
         if key in ("properties", "patternProperties") and isinstance(value, dict):
             inner = cast("dict[str, Any]", value).values()
-            return sum(self._weight(one, base) or (key != "properties") for one in inner)
+            return sum(self._weight(schema, base) or (key != "properties") for schema in inner)
         return 0
 
     def _checks_of_list(self, key: str, value: list[Any], base: str) -> int:

@@ -21,7 +21,7 @@ MAX_CHARACTERS = 1_000_000
 
 
 def load_yaml(text: str, source: str = "YAML") -> Any:
-    """Return the only document of a YAML text as plain data; `source` names it in errors.
+    """Parse the only document of a YAML text as plain data; `source` names it in errors.
 
     Plain scalars follow YAML 1.2. Raises `ConfigError` with the line for invalid YAML, duplicate keys, tags
     that make objects, several documents, recursive aliases, and beyond 1,000,000 characters, 50,000 nodes,
@@ -42,13 +42,13 @@ def load_yaml(text: str, source: str = "YAML") -> Any:
 
 
 def line_of(text: str, path: KeyPath) -> int:
-    """Return the line, from 1, of the value at `path` in a valid text, or of its nearest ancestor."""
+    """The line, from 1, of the value at `path` in a valid text, or of its nearest ancestor."""
     key, _ = _nodes_at(text, path)
     return key.start_mark.line + 1 if key else 1
 
 
 def line_within(text: str, path: KeyPath, line: int) -> int | None:
-    """Return the line of the file that holds line `line` of the text at `path`, both from 1.
+    """The line of the file that holds line `line` of the text at `path`, both from 1.
 
     None if lines of the text are not lines of the file, as in a folded scalar.
     """
@@ -61,22 +61,22 @@ def line_within(text: str, path: KeyPath, line: int) -> int | None:
 
 
 def _nodes_at(text: str, path: KeyPath) -> tuple[Any, Any]:
-    """Return the nodes of the last key that was found and of its value; None for a value that is absent."""
+    """The nodes of the last key on the path that exists, and of its value; None for an absent value."""
     node: Any = cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader)
-    found = node
+    last = node
     for part in path:
         if isinstance(part, int):
             if not isinstance(node, yaml.SequenceNode) or part >= len(node.value):
-                return found, None
-            found = node = node.value[part]
+                return last, None
+            last = node = node.value[part]
             continue
         if not isinstance(node, yaml.MappingNode):
-            return found, None
+            return last, None
         entries: dict[Any, Any] = {key.value: (key, value) for key, value in node.value}
         if part not in entries:
-            return found, None
-        found, node = entries[part]
-    return found, node
+            return last, None
+        last, node = entries[part]
+    return last, node
 
 
 class ListEnd(NamedTuple):
@@ -90,7 +90,7 @@ class ListEnd(NamedTuple):
 
 
 def end_of_list(text: str, path: KeyPath) -> ListEnd | None:
-    """Return where an item can be appended to the list at `path` of a valid text; None if there is none."""
+    """The place at which to append an item to the list at `path` of a valid text; None without a list."""
     _, node = (
         _nodes_at(text, path) if path else (None, cast("Any", yaml).compose(text, Loader=yaml.CSafeLoader))
     )
@@ -119,11 +119,11 @@ ADVICE = {
     "unexpected end of stream": "the quote on line {start} is not closed",
     "unknown escape character": "write the backslash twice, or use single quotes",
 }
-"""What to do, by a part of the parser's message."""
+"""Advice, by a part of the parser's message."""
 
 
 def _explain(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
-    """Return the line of a syntax error, if it is known, and a message with advice."""
+    """The line of a syntax error, if available, and a message with advice."""
     if isinstance(error, yaml.MarkedYAMLError) and (error.problem_mark or error.context_mark):
         return _explain_marked(error, text)
     if isinstance(error, yaml.reader.ReaderError) and isinstance(error.character, int):
@@ -153,7 +153,7 @@ MAX_DEPTH = 64
 MAX_ALIASES = 100
 MAX_EXPANDED = 200_000
 MAX_DIGITS = 4_300
-"""Digits of a number, as in Python's JSON: a longer one takes long to convert."""
+"""Digits of a number, as in Python's JSON: longer numbers take long to convert."""
 
 
 def _truth(text: str) -> bool:
@@ -196,7 +196,7 @@ _SEQUENCE, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
 
 
 class YamlReader:
-    """Builds plain data from the events of a YAML text, and stops at the first that exceeds a limit."""
+    """Builds plain data from the events of a YAML text, and stops at the first event that exceeds a limit."""
 
     def __init__(self, stream: Iterator[Any], source: str) -> None:
         self._events = stream
@@ -206,7 +206,7 @@ class YamlReader:
         """The value of each anchor and its number of nodes; None while it is being read."""
 
     def document(self) -> Any:
-        """Return the value of the only document, None if it is empty; raises `ConfigError` with the line."""
+        """Build the value of the only document, None if it is empty; raises `ConfigError` with the line."""
         next(self._events)
         if isinstance(next(self._events), events.StreamEndEvent):
             return None
@@ -267,10 +267,10 @@ class YamlReader:
         return merged | own
 
     def _merge(self, merged: dict[Any, Any], value: Any, event: Any) -> None:
-        for one in cast("list[Any]", value) if isinstance(value, list) else [value]:
-            if not isinstance(one, dict):
+        for mapping in cast("list[Any]", value) if isinstance(value, list) else [value]:
+            if not isinstance(mapping, dict):
                 raise self._error(event, "expected a mapping, or a list of them, to merge with '<<'")
-            for key, item in cast("dict[Any, Any]", one).items():
+            for key, item in cast("dict[Any, Any]", mapping).items():
                 merged.setdefault(key, item)
 
     def _scalar(self, event: Any) -> Any:
@@ -299,10 +299,10 @@ class YamlReader:
             raise self._error(event, f"more than {MAX_ALIASES} aliases")
         if event.anchor not in self._anchors:
             raise self._error(event, f"found undefined alias {event.anchor!r}")
-        known = self._anchors[event.anchor]
-        if known is None:
+        anchored = self._anchors[event.anchor]
+        if anchored is None:
             raise self._error(event, "an alias refers to a value that contains it")
-        value, size = known
+        value, size = anchored
         self._count(event, size)
         return value
 
@@ -337,5 +337,5 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(value: Any) -> str:
-    """Return plain data as YAML that people can edit; any text comes back as it is."""
+    """Write plain data as editable YAML; any text is read back unchanged."""
     return cast("Any", yaml).dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
