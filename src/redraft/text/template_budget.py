@@ -1,4 +1,4 @@
-"""What one rendering of a template may use, and how its values become text and plain data."""
+"""The budget of one rendering of a template, and the conversion of its values to text and plain data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_BITS = 6_400
 
 
 class TemplateError(ConfigError):
-    """A template is wrong, or asks for something that is not there.
+    """A template is invalid, or reads a missing value.
 
-    `line` counts from 1, None if it is not known; `source` is the template that was rendered.
+    `line` counts from 1, and is None if unknown; `source` is the rendered template.
     """
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -38,18 +38,21 @@ class TemplateLimitError(TemplateError):
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """The limits of one rendering: characters of output, steps of work, seconds of wall-clock time."""
+    """The limits of one rendering."""
 
     output: int = 1_000_000
+    """Characters of output."""
     steps: int = 100_000
+    """Steps of work."""
     seconds: float = 1.0
+    """Seconds of wall-clock time."""
 
 
 class RenderingBudget:
-    """What is left of the limits during a rendering.
+    """The remaining budget of a rendering.
 
-    `room` is how many characters and items may still be made on the way, at first eight times the output:
-    without it, a template could hold many large values at once and write none of them.
+    `room` limits the characters and items of intermediate values, at first to eight times the output: without
+    it, a template could create many large values and write none of them.
     """
 
     __slots__ = ("deadline", "depth", "limits", "room", "scopes", "steps")
@@ -91,7 +94,7 @@ def take_room(size: int) -> None:
 
 
 def each(values: Iterable[Any], written: int = 0) -> Iterator[Any]:
-    """Yield values, charging each one a step and the `written` characters that the loop's body repeats."""
+    """Yield values; each costs a step and the `written` characters that the loop's body repeats."""
     for value in values:
         take_step()
         if written:
@@ -109,13 +112,13 @@ def bounded_value(value: Any) -> Any:
         _weigh(value)
     elif kind is int and value.bit_length() > MAX_BITS:
         raise TemplateLimitError(f"a number is too large; at most {MAX_BITS:,} bits")
-    elif isinstance(value, str):  # Markup, which would escape whatever is added to it
+    elif isinstance(value, str):  # Markup, which would escape added text
         return bounded_value(str.__str__(value))
     return value
 
 
 def _weigh(value: Any) -> None:
-    """Raise if a value is too large once written out: lists that hold others twice grow exponentially."""
+    """Raise if a value is too large when written: nested references to the same list grow exponentially."""
     weight = 0
     waiting: list[Any] = [value]
     while waiting:
@@ -135,7 +138,7 @@ def _weigh(value: Any) -> None:
 
 
 def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return a copy of a value as plain JSON data, which shares nothing with the template's state.
+    """Copy a value as plain JSON data, which shares nothing with the template's state.
 
     Raises `TemplateError` for anything else, for NaN and infinities, and beyond 100 levels.
     """
@@ -171,7 +174,7 @@ def _not_data(value: Any) -> TemplateError:
 
 
 def text_of(value: Any) -> str:
-    """Return what a template writes for a value: a string as it is, lists and dicts as JSON."""
+    """The text that a template writes for a value: a string as it is, lists and dicts as JSON."""
     if isinstance(value, str):
         return str.__str__(value)
     if value is None or isinstance(value, int | float):

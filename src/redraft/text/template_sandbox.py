@@ -71,7 +71,7 @@ _RESERVED = ("loop", "self", "caller", "varargs", "kwargs", "super")
 
 
 def parse(source: str) -> nodes.Template:
-    """Parse and check a template; raises `TemplateError` with the line of what is wrong."""
+    """Parse and check a template; raises `TemplateError` with the line of the mistake."""
     if len(source) > MAX_SOURCE:
         raise TemplateLimitError(f"the template is {len(source):,} characters long; at most {MAX_SOURCE:,}")
     try:
@@ -81,7 +81,7 @@ def parse(source: str) -> nodes.Template:
         raise TemplateError(_syntax_message(error.message or ""), error.lineno) from error
     except RecursionError as error:
         raise TemplateLimitError("the template is nested too deeply") from error
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         raise TemplateError(str(error)) from error
     return tree
 
@@ -90,25 +90,25 @@ _UNEXPECTED = re.compile(r"expected token 'end of (?:print statement|statement b
 
 
 def _syntax_message(message: str) -> str:
-    """Reword what Jinja2 says of its own tokens, which an author of a condition has not written."""
-    found = _UNEXPECTED.fullmatch(message)
-    if found is None:
+    """Reword messages about tokens of Jinja2, which the author of a condition has not written."""
+    match = _UNEXPECTED.fullmatch(message)
+    if match is None:
         return message.rstrip(".") or "it does not parse"
-    return "to compare, write '==' instead of '='" if found[1] == "'='" else f"unexpected {found[1]}"
+    return "to compare, write '==' instead of '='" if match[1] == "'='" else f"unexpected {match[1]}"
 
 
 # Compile and run.
 
 _RESULT = "result"
-# What look-ups, filters and operators raise for values that they can't handle.
+# Errors of look-ups, filters and operators for values that they can't handle.
 _FAILURES = (
     *(JinjaError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError),
-    AssertionError,  # from `truncate`, to less than its ellipsis
+    AssertionError,  # from `truncate` to less than its ellipsis
 )
 
 
 def compile_tree(tree: nodes.Template) -> Callable[[Mapping[str, Any], TemplateLimits], Any]:
-    """Compile a checked tree into a function that renders it. The tree is changed and can't be used again."""
+    """Compile a checked tree into a function that renders it; the changed tree can't be used again."""
     lone = lone_expression(tree)
     if lone is not None:
         target = nodes.Name(_RESULT, "store", lineno=lone.lineno)
@@ -155,7 +155,7 @@ def _text(template: Template, scopes: Mapping[str, Any], limits: TemplateLimits)
 
 
 def _line(error: Exception, template: Template) -> int | None:
-    """Return the line of the template at which an error was raised, if it is known."""
+    """The line of the template at which an error was raised; None if it is unknown."""
     line: int | None = None
     trace = error.__traceback__
     while trace is not None:
@@ -169,7 +169,7 @@ def _line(error: Exception, template: Template) -> int | None:
 
 
 def _check_all(node: nodes.Node, level: int, loops: int, room: Iterator[int]) -> None:
-    """Check a node and all nodes inside it, and that Python can compile so much nesting.
+    """Check a node and all nodes inside it, and that Python can compile their nesting.
 
     Python allows about twenty nested blocks and a hundred nested brackets.
     """
@@ -185,15 +185,15 @@ def _check_all(node: nodes.Node, level: int, loops: int, room: Iterator[int]) ->
 
 
 def _children(node: nodes.Node, fields: Iterable[str] | None = None) -> list[nodes.Node]:
-    """Return the child nodes of a node, faster than Jinja2: its own way was a third of loading a file."""
-    found: list[nodes.Node] = []
+    """The child nodes of a node; Jinja2's own iteration took a third of the time to load a file."""
+    children: list[nodes.Node] = []
     for field in node.fields if fields is None else fields:
         value: Any = getattr(node, field)
         if isinstance(value, nodes.Node):
-            found.append(value)
+            children.append(value)
         elif isinstance(value, list):
-            found += [part for part in cast("list[Any]", value) if isinstance(part, nodes.Node)]
-    return found
+            children += [part for part in cast("list[Any]", value) if isinstance(part, nodes.Node)]
+    return children
 
 
 def _check(node: nodes.Node) -> None:
@@ -234,7 +234,7 @@ INSTEAD_OF_FILTER = {
     "wordwrap": "do that in code",
     "xmlattr": "write the attributes out, with 'escape' for the values",
 }
-"""Filters of Jinja2 that are not available, and what to write instead."""
+"""Unavailable filters of Jinja2, each with advice on a replacement."""
 INSTEAD_OF_METHOD = {
     "append": "a template can't change values; write 'x + [y]'",
     "extend": "a template can't change values; write 'x + y'",
@@ -245,17 +245,17 @@ INSTEAD_OF_METHOD = {
 }
 
 
-def _check_known(kind: str, node: nodes.Filter | nodes.Test, known: Mapping[str, Any]) -> None:
-    if node.name not in known:
+def _check_known(kind: str, node: nodes.Filter | nodes.Test, allowed: Mapping[str, Any]) -> None:
+    if node.name not in allowed:
         instead = INSTEAD_OF_FILTER.get(str(node.name)) if kind == "filter" else None
-        hint = instead or nearest(str(node.name), known)
+        hint = instead or nearest(str(node.name), allowed)
         raise TemplateError(f"unknown {kind} {node.name!r}; {hint}", node.lineno)
 
 
 def _check_method(node: nodes.Getattr) -> None:
-    known = sorted({*_GROWING}.union(*_METHODS.values()))
-    if node.attr not in known:
-        hint = INSTEAD_OF_METHOD.get(node.attr) or nearest(node.attr, known)
+    methods = sorted({*_GROWING}.union(*_METHODS.values()))
+    if node.attr not in methods:
+        hint = INSTEAD_OF_METHOD.get(node.attr) or nearest(node.attr, methods)
         raise TemplateError(f"there is no method {node.attr!r} that a template may call; {hint}", node.lineno)
 
 
@@ -281,11 +281,11 @@ def _check_macro(node: nodes.Macro) -> None:
         raise TemplateError(f"the macro {node.name!r} may not call itself", node.lineno)
 
 
-# What a template is, and what it reads.
+# The expression and the reads of a template.
 
 
 def lone_expression(tree: nodes.Template) -> nodes.Expr | None:
-    """Return the expression of a template that is a single one, with or without white space around it."""
+    """The expression of a template that holds nothing else but white space; None for other templates."""
     parts = [part for part in tree.body if not isinstance(part, nodes.Output)]
     outputs = [part for output in tree.body if isinstance(output, nodes.Output) for part in output.nodes]
     written = [
@@ -296,17 +296,17 @@ def lone_expression(tree: nodes.Template) -> nodes.Expr | None:
 
 
 def reads(tree: nodes.Template) -> tuple[frozenset[Path], frozenset[Path], frozenset[Path]]:
-    """Return the paths that a tree reads, those that may be missing, and those that it reads in any case.
+    """All paths that a tree reads, the optional paths among them, and the paths that every rendering reads.
 
-    Names that the template sets itself, such as loop variables, are left out.
+    Names that the template itself sets, such as loop variables, are left out.
     """
-    found = _Reads()
-    found.collect(tree)
-    own = found.own | set(_RESERVED) | set(sandbox().globals)
+    collected = _Reads()
+    collected.collect(tree)
+    own = collected.own | set(_RESERVED) | set(sandbox().globals)
     return (
-        frozenset(path for path in found.paths if path[0] not in own),
-        frozenset(path for path in found.optional if path[0] not in own),
-        frozenset(path for path in found.certain if path[0] not in own),
+        frozenset(path for path in collected.paths if path[0] not in own),
+        frozenset(path for path in collected.optional if path[0] not in own),
+        frozenset(path for path in collected.certain if path[0] not in own),
     )
 
 
@@ -324,8 +324,8 @@ _BRANCHES: dict[type[nodes.Node], tuple[str, ...]] = {
     nodes.Assign: ("node",),
     nodes.With: ("values",),
 }
-"""The fields of nodes whose values are not always read, or may be missing as long as nothing is done with
-them: `x is none`, `y | default(x)` and `{% set y = x %}` don't fail."""
+"""Fields of nodes whose values are not always read, or may be missing as long as they are not used:
+`x is none`, `y | default(x)` and `{% set y = x %}` don't fail."""
 
 
 class _Reads:
@@ -376,7 +376,7 @@ class _Reads:
 
 
 def _tested(node: nodes.Node) -> set[Path]:
-    """Return the paths whose truth alone an expression reads, so that they may be missing."""
+    """The paths of which an expression reads only the truth, so that they may be missing."""
     if isinstance(node, nodes.Not):
         return _tested(node.node)
     if isinstance(node, nodes.And | nodes.Or):
@@ -386,7 +386,7 @@ def _tested(node: nodes.Node) -> set[Path]:
 
 
 def _dotted(node: nodes.Node) -> Path | None:
-    """Return `state.user["email"]` as a path of names and positions; None for a computed one."""
+    """The path of names and positions for `state.user["email"]`; None for a computed path."""
     if isinstance(node, nodes.Name):
         return (node.name,) if node.ctx == "load" else None
     if isinstance(node, nodes.Getattr):
@@ -450,9 +450,9 @@ def _rewrite_access(node: nodes.Getattr | nodes.Getitem, where: Path | None) -> 
 
 
 def _getattr(node: nodes.Getattr | nodes.Getitem, name: str, where: Path) -> nodes.Expr:
-    """Return a look-up that also carries the path to its holder, for error messages."""
+    """A look-up that includes the path to its holder, for error messages."""
     if name.startswith(".") or "\n" in name:
-        return node  # a key that looks like one of our marks
+        return node  # a key that resembles a mark of the sandbox
     attribute = f"{name}\n{'.'.join(map(str, where[:-1]))}"
     return nodes.Getattr(node.node, attribute, "load", lineno=node.lineno)
 
@@ -463,7 +463,7 @@ def _call_of(name: str, *arguments: nodes.Node) -> nodes.Expr:
 
 
 def _text_length(body: list[nodes.Node]) -> int:
-    """Return how many characters of literal text a body writes each time."""
+    """Characters of literal text that a body writes each time."""
     return sum(len(part.data) for node in body for part in node.find_all(nodes.TemplateData))
 
 
@@ -491,7 +491,7 @@ _LOOP = frozenset(
 
 
 class Method:
-    """A method that a template may call. Apart from these, only macros and our globals are callable."""
+    """A method that a template may call. Otherwise, only macros and the sandbox's globals are callable."""
 
     __slots__ = ("function",)
 
@@ -509,7 +509,7 @@ class Missing(StrictUndefined):
 
     @property
     def missing_message(self) -> str:
-        """What is missing, and what there is."""
+        """The missing name, and the closest name that exists."""
         return self._undefined_message
 
     @property
@@ -525,7 +525,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     """A Jinja environment for plain data only.
 
     `x.name` and `x["name"]` are the same look-up of a key, so methods never hide data, and no look-up reaches
-    a method. `rewrite` marks the calls of methods, and routes what Python would otherwise do without a step
+    a method. `rewrite` marks the calls of methods, and routes operations that Python would not count
     (literals, slices, comparisons, `~`) through the functions below.
     """
 
@@ -547,14 +547,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.callable = frozenset(self.globals.values())
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return an item by its name, which also carries a mark for methods and the path to the holder."""
+        """Look up an item by its name, which may include a mark for methods and the path to the holder."""
         name, _, where = attribute.partition("\n")
         if name[0] == ".":
             return _method(obj, name[1:])
         return self._item(obj, name, where)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """Return an item by its key or position."""
+        """Look up an item by its key or position."""
         return self._item(obj, argument, "")
 
     def _item(self, obj: Any, key: Any, where: str) -> Any:
@@ -572,7 +572,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return Missing(_missing(obj, key, where))
 
     def call(self, context: Context, function: Any, /, *args: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] (the options are wider)
-        """Call a method, a macro or one of our globals; anything else raises `TemplateError`."""
+        """Call a method, a macro or a global of the sandbox; anything else raises `TemplateError`."""
         take_step()
         options.pop("_loop_vars", None)
         options.pop("_block_vars", None)
@@ -583,10 +583,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(function, Undefined):
             return cast("Any", function)()
         try:
-            known = function in self.callable
+            is_callable = function in self.callable
         except TypeError:
-            known = False
-        if not known:
+            is_callable = False
+        if not is_callable:
             raise TemplateError(f"a {type(function).__name__} can't be called in a template")
         return _bounded_result(function(*args, **options))
 
@@ -614,7 +614,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 @lru_cache(maxsize=1)
 def sandbox() -> Sandbox:
-    """Return the environment that all templates share; it has no state."""
+    """The environment that all templates share; it has no state."""
     return Sandbox()
 
 
@@ -649,8 +649,8 @@ def _missing(obj: Any, key: Any, where: str) -> str:
     path = f"{where}.{key}: " if where else ""
     holder = repr(where.rpartition(".")[2]) if where else ""
     if isinstance(obj, dict):
-        known = [str(name) for name in list(cast("dict[Any, Any]", obj))[:MAX_KNOWN]]
-        hint = nearest(str(key), known) if known else "it is empty."
+        names = [str(name) for name in list(cast("dict[Any, Any]", obj))[:MAX_KNOWN]]
+        hint = nearest(str(key), names) if names else "it is empty."
         return f"{path}{holder or 'a dict'} has no {key!r}; {hint}"
     if isinstance(obj, list | tuple | str) and isinstance(key, int):
         return f"{path}there is no [{key}] in {holder or _name_of(obj)} of {len(obj)}"  # pyright: ignore[reportUnknownArgumentType] (any JSON)
@@ -736,8 +736,8 @@ trim truncate unique upper urlencode wordcount
 
 
 def filters() -> dict[str, Callable[..., Any]]:
-    """Return the allowed filters by name, each with its limits."""
-    ours: dict[str, Callable[..., Any]] = {
+    """The allowed filters by name, each with its limits."""
+    own: dict[str, Callable[..., Any]] = {
         "tojson": to_json_text,
         "json": to_json_text,
         "fromjson": from_json_text,
@@ -751,8 +751,8 @@ def filters() -> dict[str, Callable[..., Any]]:
         "forceescape": _escape,
         "safe": _safe,
     }
-    theirs = {name: FILTERS[name] for name in _HARMLESS}
-    return {name: bounded_function(name, function) for name, function in (theirs | ours).items()}
+    harmless = {name: FILTERS[name] for name in _HARMLESS}
+    return {name: bounded_function(name, function) for name, function in (harmless | own).items()}
 
 
 def bounded_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -778,7 +778,7 @@ _ANY_SIZE = ("count", "d", "default", "defined", "first", "last", "length", "non
 
 
 def to_json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON without HTML escapes, since it goes into prompts."""
+    """Encode a value as JSON without HTML escapes, since it goes into prompts."""
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= 8):  # pyright: ignore[reportUnnecessaryIsInstance] # noqa: PLR2004 (from a template; wider is unreadable)
         raise TemplateError(f"the indent of JSON must be a number from 0 to 8, got {indent!r}")
     return json.dumps(plain(value), ensure_ascii=False, indent=indent)
@@ -795,7 +795,7 @@ def from_json_text(value: Any) -> Any:
 
 
 def join(values: Iterable[Any], separator: Any = "", attribute: str | None = None) -> str:
-    """Join values as text, or one attribute of each."""
+    """Join values, or an attribute of each value, as text."""
     between = text_of(separator)
     parts: list[str] = []
     for value in each(values):
@@ -819,7 +819,7 @@ def replace(value: Any, old: Any, new: Any, count: int = -1) -> str:
 
 
 def indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    """Indent the lines of a string; the first and blank lines only if asked."""
+    """Indent the lines of a string; the first line only with `first`, blank lines only with `blank`."""
     margin = width if isinstance(width, str) else " " * width
     lines = text_of(value).split("\n")
     take_room(len(lines) * (len(margin) + 1))

@@ -55,12 +55,12 @@ class Template:
 
     @property
     def required(self) -> frozenset[Path]:
-        """The paths it needs: those read without `default`, `is defined` or `.get()`."""
+        """The paths it needs: reads without `default`, `is defined` or `.get()`."""
         return self._reads[0] - self._reads[1]
 
     @property
     def certain(self) -> frozenset[Path]:
-        """The required paths that it reads whatever the values are: not only in an `if` or a loop."""
+        """The required paths that it reads for any values, not only in an `if` or a loop."""
         return self._reads[2] - self._reads[1]
 
     @property
@@ -69,12 +69,12 @@ class Template:
         return frozenset(str(path[0]) for path in self.paths)
 
     def mentions(self, path: str) -> bool:
-        """Return whether the template reads a dotted path, a part of it, or a value that contains it."""
+        """Whether the template reads a dotted path, a part of it, or a value that contains it."""
         parts = path.split(".")
         return any(all(map(eq, parts, map(str, read))) for read in self.paths)
 
     def render(self, scopes: Mapping[str, Any], limits: TemplateLimits = _DEFAULT) -> Any:
-        """Return the value of a single expression such as `{{ state.x }}`, else the rendered text.
+        """Render the template: the value of a single expression such as `{{ state.x }}`, else the text.
 
         `scopes` maps names such as `state` to plain JSON data; the value is a copy. Raises `TemplateError`
         for missing values and operations that fail, `TemplateLimitError` beyond the limits.
@@ -92,7 +92,7 @@ class Template:
 
     @cached_property
     def _run(self) -> Callable[[Mapping[str, Any], TemplateLimits], Any]:
-        from redraft.text.template_sandbox import compile_tree  # noqa: PLC0415 (likewise)
+        from redraft.text.template_sandbox import compile_tree  # noqa: PLC0415 (loads Jinja2)
 
         return compile_tree(self._tree)
 
@@ -101,11 +101,11 @@ FALSE_WORDS = frozenset({"", "false", "no", "none", "null", "0"})
 """The texts that make a condition false."""
 
 template = lru_cache(maxsize=1024)(Template)
-"""Return the compiled template of a text, from a cache."""
+"""Compile the template of a text; cached."""
 
 
 def valid_template(text: str) -> Template:
-    """Return the template of a text, or an empty one if it is not valid, which a check reports."""
+    """Compile the template of a text, or an empty template if it is not valid, which a check reports."""
     try:
         return template(text)
     except TemplateError:
@@ -121,7 +121,7 @@ def holds(condition: str | bool, scopes: Mapping[str, Any]) -> bool:
 
 
 def braced(condition: str) -> str:
-    """Return a condition as a template, with braces around it."""
+    """A condition as a template, with braces around it."""
     return condition if "{{" in condition or "{%" in condition else f"{{{{ {condition} }}}}"
 
 
@@ -141,7 +141,7 @@ def templates_in(
 
 
 def render(value: Any, scopes: Mapping[str, Any]) -> Any:
-    """Return plain data with every text in it rendered once: templates in what comes out are data."""
+    """Render every text in plain data, once: templates in the results are data."""
     if isinstance(value, str):
         return template(value).render(scopes)
     if isinstance(value, Mapping):
