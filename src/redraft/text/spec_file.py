@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=SpecFileError)
 
 Mistake: TypeAlias = tuple[KeyPath, str]
-"""A place in a file, and what is wrong there."""
+"""A place in a file, and the problem there."""
 
 TEMPLATED = "May hold {{ templates }}, which are rendered when it runs."
 """The description of every text that may hold templates."""
@@ -66,7 +66,7 @@ Variable = Annotated[
 """The name of an environment variable."""
 
 UNKNOWN_KEY = "unknown key"
-"""How the message about an unknown key begins."""
+"""The beginning of the message about an unknown key."""
 EXTRA, MISSING, KEY = "extra_forbidden", "missing", "invalid_key"
 REMOVED = "removed"
 """The type of the error for a key or a type that an earlier version had; see `removed_error`."""
@@ -84,12 +84,12 @@ EXPECTED = {
     "too_short": "a list that is not empty",
     "variable_type": "the name of an environment variable",
 }
-"""What was expected, in terms of the file, by the type of Pydantic's error."""
+"""The expected value in terms of the file, by the type of Pydantic's error."""
 BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
 
 
 def removed_error(advice: str, *key: str) -> PydanticCustomError:
-    """Error of a validator for something that an earlier version had; `advice` says what replaces it.
+    """Validation error for a key or type of an earlier version; `advice` names its replacement.
 
     It is reported at the line of `key` in the part of the file that the validator received, or at that part.
     """
@@ -102,9 +102,9 @@ class Condition(NamedTuple):
     schema: dict[str, Any]
     """The condition, as a JSON Schema of the part."""
     problem: str
-    """What is wrong with a part that does not meet it; `{key}` is the key that the schema rejects."""
+    """The problem of a part that does not meet the condition; `{key}` is the key that the schema rejects."""
     key: str = ""
-    """Where that is reported; by default at the part itself."""
+    """The key at which the problem is reported; by default, the part itself."""
 
 
 def exactly_one(*keys: str) -> dict[str, Any]:
@@ -123,17 +123,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_add_conditions)
 
     conditions: ClassVar[tuple[Condition, ...]] = ()
-    """Conditions on its keys, which `unmet_conditions` checks once their values are valid."""
+    """Conditions on the keys, which `unmet_conditions` checks once their values are valid."""
 
     removed: ClassVar[dict[str, str]] = {}
-    """Keys of earlier versions, each with what to write instead."""
+    """Keys of earlier versions, each with advice on its replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecFile(ABC, Generic[E]):
-    """The text and name of a file; its errors say where in it something is wrong.
+    """The text and name of a file, with errors that name the place of a mistake.
 
-    A subclass says what such a file holds (`expected`), and the exceptions to raise.
+    A subclass sets the description of such a file (`expected`) and the exception to raise.
     """
 
     text: str
@@ -155,14 +155,14 @@ class SpecFile(ABC, Generic[E]):
 
     @abstractmethod
     def location(self, path: KeyPath, /) -> dict[str, str | None]:
-        """Return the part of the file that a path leads to, as the fields of an error; `key` is the last."""
+        """The part of the file at a path, as the fields of an error; `key` is the last field."""
 
     def path_in_text(self, path: KeyPath, /) -> KeyPath:
-        """Return the path in the text of a path in the document."""
+        """Convert a path in the document to a path in the text."""
         return path
 
     def document(self) -> dict[str, Any]:
-        """Return the document as plain data; raises an `error_type` for anything but a mapping in YAML."""
+        """Parse the document as plain data; raises an `error_type` for anything but a mapping in YAML."""
         try:
             document = load_yaml(self.text, self.file)
         except ConfigError as error:
@@ -174,7 +174,7 @@ class SpecFile(ABC, Generic[E]):
         return cast("dict[str, Any]", document)
 
     def mistakes_in(self, kind: type[BaseModel], data: object, path: KeyPath = ()) -> list[Mistake]:
-        """Return all mistakes in `data`, which is found at `path`, as a `kind`; empty if it is valid."""
+        """All mistakes in `data`, at `path` in the document, as a `kind`; empty if it is valid."""
         try:
             kind.model_validate(data)
         except ValidationError as error:
@@ -182,7 +182,7 @@ class SpecFile(ABC, Generic[E]):
         return []
 
     def error(self, path: KeyPath, what: str, *, within: int | None = None) -> E:
-        """Return the error that says what is wrong at `path`; `within` counts lines of the text there."""
+        """Create the error for a problem at `path`; `within` counts lines of the text there."""
         place = self.path_in_text(path)
         line = (line_within(self.text, place, within) if within else None) or line_of(self.text, place)
         location = self.location(path)
@@ -191,14 +191,14 @@ class SpecFile(ABC, Generic[E]):
 
 
 def located(beginning: str, location: Mapping[str, str | None], what: str) -> str:
-    """Return a message with a location: "agent.yaml, line 5, stage 'reason', substages: it is empty."."""
-    shown = [value if name == "key" else f"{name} {value!r}" for name, value in location.items() if value]
+    """Format a message with a location: "agent.yaml, line 5, stage 'reason', substages: it is empty."."""
+    places = [value if name == "key" else f"{name} {value!r}" for name, value in location.items() if value]
     end = "" if what.endswith(("?", "!")) else "."
-    return f"{', '.join((beginning, *shown))}: {what.rstrip('.')}{end}"
+    return f"{', '.join((beginning, *places))}: {what.rstrip('.')}{end}"
 
 
 def unmet_conditions(part: object, path: KeyPath = ()) -> Iterator[Mistake]:
-    """Yield where a part of a file, or a part within it, does not meet a condition, and what is wrong."""
+    """Yield the unmet conditions of a part of a file and of the parts within it."""
     if isinstance(part, list):
         items = enumerate(cast("list[object]", part))
     elif isinstance(part, dict):
@@ -228,32 +228,35 @@ def _validator(schema: str) -> Any:
 
 
 def mistakes(kind: type[BaseModel], data: object, error: ValidationError) -> list[Mistake]:
-    """Return all mistakes in `data`, which is not a valid `kind`: where each is, and what is wrong there.
+    """All mistakes in `data`, which is not a valid `kind`.
 
-    A misspelt key explains a missing one, and the deepest mistake explains those around it.
+    A misspelled key explains a missing key, and the deepest mistake explains the mistakes around it.
     """
-    wrong: list[Any] = list(error.errors(include_url=False))
-    wrong.sort(key=lambda one: (one["type"] == EXTRA, len(one["loc"]), one["type"] != MISSING), reverse=True)
+    details: list[Any] = list(error.errors(include_url=False))
+    details.sort(
+        key=lambda detail: (detail["type"] == EXTRA, len(detail["loc"]), detail["type"] != MISSING),
+        reverse=True,
+    )
     found: list[Mistake] = []
-    for one in wrong:
-        place, what = _mistake(kind, data, one, wrong)
+    for detail in details:
+        place, what = _mistake(kind, data, detail, details)
         is_around = any(other[: len(place)] == place for other, _ in found)
-        is_misspelt = one["type"] == MISSING and any(
+        is_misspelled = detail["type"] == MISSING and any(
             other[:-1] == place[:-1] and f"did you mean {place[-1]!r}" in why for other, why in found
         )
-        if not is_around and not is_misspelt:
+        if not is_around and not is_misspelled:
             found.append((place, what))
     return found
 
 
 def _mistake(
-    kind: type[BaseModel], data: object, first: dict[str, Any], wrong: list[dict[str, Any]]
+    kind: type[BaseModel], data: object, detail: dict[str, Any], details: list[dict[str, Any]]
 ) -> Mistake:
-    """Return the place of one of Pydantic's errors, and what is wrong there."""
-    path, what, got = first["loc"], first["type"], _short(first["input"])
+    """Convert one of Pydantic's error details to a mistake."""
+    path, what, got = detail["loc"], detail["type"], _short(detail["input"])
     place = _in_document(data, path)
     if what == KEY or path[-1:] == ("[key]",):
-        key = "null" if first["input"] is None else str(first["input"]).lower()
+        key = "null" if detail["input"] is None else str(detail["input"]).lower()
         holder = _in_document(data, path[:-1] if what == KEY else path[:-2])
         return (*holder, key), f"the key {key} is not a string; put it in quotes"
     if what == EXTRA:
@@ -263,18 +266,21 @@ def _mistake(
     if what == TAGLESS:
         return (*place, "type"), "'type' is missing"
     if what == MISTAGGED:
-        tag = first["ctx"]["tag"]
-        tags = [one.strip(" '") for one in first["ctx"]["expected_tags"].split(",")]
+        tag = detail["ctx"]["tag"]
+        tags = [expected_tag.strip(" '") for expected_tag in detail["ctx"]["expected_tags"].split(",")]
         return (*place, "type"), f"unknown type {tag!r}; {nearest(tag, tags)}"
     if what == REMOVED:
-        return (*place, *first["ctx"]["key"]), first["ctx"]["advice"]
-    kinds = [one["type"] for one in wrong if what in EXPECTED and _in_document(data, one["loc"]) == place]
-    expected = " or ".join(dict.fromkeys(EXPECTED[one] for one in kinds if one in EXPECTED))
-    return place, f"expected {expected or _expected(first['msg'])}, got {got}"
+        return (*place, *detail["ctx"]["key"]), detail["ctx"]["advice"]
+    same_place = [
+        other for other in details if what in EXPECTED and _in_document(data, other["loc"]) == place
+    ]
+    types = [other["type"] for other in same_place]
+    expected = " or ".join(dict.fromkeys(EXPECTED[name] for name in types if name in EXPECTED))
+    return place, f"expected {expected or _expected(detail['msg'])}, got {got}"
 
 
 def _expected(message: str) -> str:
-    """Return what was expected, from a message of Pydantic."""
+    """Extract the expected value from a message of Pydantic."""
     expected = message.removeprefix("Input should be ").removesuffix(".")
     for words, plain_words in BOUNDS.items():
         expected = expected.replace(words, plain_words)
@@ -286,7 +292,7 @@ def _short(value: object) -> str:
 
 
 def _in_document(data: Any, path: KeyPath) -> KeyPath:
-    """Return the path without the names of union branches, which Pydantic adds."""
+    """Remove the names of union branches, which Pydantic adds, from a path."""
     present: list[str | int] = []
     for part in path:
         try:
@@ -298,19 +304,19 @@ def _in_document(data: Any, path: KeyPath) -> KeyPath:
 
 
 def _advice(kind: type[BaseModel], path: KeyPath) -> str:
-    """Return what to write instead of the unknown key that a path ends with."""
+    """Advice on the unknown key at the end of a path."""
     parents, key = [kind], str(path[-1])
     for part in path[:-1]:
         if isinstance(part, str):
-            parents = [one for parent in parents for one in _at(parent, part)] or parents
+            parents = [child for parent in parents for child in _at(parent, part)] or parents
     for parent in parents:
         if issubclass(parent, Strict) and key in parent.removed:
             return parent.removed[key]
-    return nearest(key, list(dict.fromkeys(known for parent in parents for known in _fields(parent))))
+    return nearest(key, list(dict.fromkeys(name for parent in parents for name in _fields(parent))))
 
 
 def _at(kind: type[BaseModel], part: str) -> list[type[BaseModel]]:
-    """Return the models of the values under a key; for the tag of a union, the model with that tag."""
+    """The models of the values under a key; for the tag of a union, the model with that tag."""
     tag = kind.model_fields.get("type")
     if tag is not None and part in get_args(tag.annotation):
         return [kind]
@@ -318,7 +324,7 @@ def _at(kind: type[BaseModel], part: str) -> list[type[BaseModel]]:
 
 
 def _fields(kind: type[BaseModel]) -> dict[str, list[type[BaseModel]]]:
-    """Return the keys of a model, each with the models that its values may be."""
+    """The keys of a model, each with the possible models of its values."""
     return {
         field.alias or name: list(_models_in(field.annotation)) for name, field in kind.model_fields.items()
     }
@@ -335,9 +341,9 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def parts_of(kinds: Iterable[type[BaseModel]], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schemas of models and of all that they contain, by name.
+    """Schemas of models and of all models in them, by name.
 
-    `descriptions` are of keys, wherever they occur, unless the model describes them itself.
+    `descriptions` describe keys anywhere, unless the model describes them itself.
     """
     _, document = models_json_schema([(kind, "validation") for kind in kinds], schema_generator=_Generator)
     parts: dict[str, Any] = document["$defs"]
@@ -356,8 +362,8 @@ class _Generator(GenerateJsonSchema):
 
 
 def _tidy(value: dict[str, Any], description: str) -> None:
-    """Describe a key, and remove null from what it may be."""
-    branches: list[Any] = [one for one in value.get("anyOf", ()) if one != {"type": "null"}]
+    """Describe a key, and remove null from its types."""
+    branches: list[Any] = [branch for branch in value.get("anyOf", ()) if branch != {"type": "null"}]
     if value.get("default", ...) is None:
         del value["default"]
     if len(branches) == 1:
