@@ -1,4 +1,4 @@
-"""Texts, images and messages of Pydantic AI: what a query may hold, and how an image is sent."""
+"""Texts, images and messages of Pydantic AI: the content of a query, and images to send."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import BinaryContent, ImageUrl, ModelMessage
 
 Query: TypeAlias = "str | PlainTask | Sequence[str | ImageUrl | BinaryContent | ModelMessage | Message]"
-"""What an agent is asked: a text, a task, or texts and images, which messages may precede."""
+"""A query to an agent: a text, a task, or texts and images, optionally after messages."""
 
 
 def task_of_content(query: Sequence[Any]) -> PlainTask:
-    """Return the task in a list of texts and images, after the messages of an earlier conversation.
+    """The task in a list of texts and images, after the messages of an earlier conversation.
 
-    Raises `ConfigError` for messages after the query, and for whatever is neither text nor image.
+    Raises `ConfigError` for messages after the query, and for items that are neither text nor image.
     """
     earlier: list[Message] = []
     content: list[Any] = []
@@ -38,11 +38,11 @@ def task_of_content(query: Sequence[Any]) -> PlainTask:
 
 
 def _messages_of(item: Any) -> list[Message] | None:
-    """Return the messages in a message of Pydantic AI; None for anything else."""
+    """The messages in a message of Pydantic AI; None for anything else."""
     if isinstance(item, str | Image):
         return None
     try:
-        from pydantic_ai import messages as m  # noqa: PLC0415 (queries that are plain texts do not need it)
+        from pydantic_ai import messages as m  # noqa: PLC0415 (plain text does not need it)
     except ImportError as error:
         raise MissingExtraError("A query with images or messages", "providers") from error
     if isinstance(item, m.ModelResponse):
@@ -51,16 +51,16 @@ def _messages_of(item: Any) -> list[Message] | None:
         return [Message("assistant", item.text or "")]
     if not isinstance(item, m.ModelRequest):
         return None
-    found = [Message("system", item.instructions)] if item.instructions else []
+    messages = [Message("system", item.instructions)] if item.instructions else []
     for part in item.parts:
         if isinstance(part, m.SystemPromptPart):
-            found.append(Message("system", part.content))
+            messages.append(Message("system", part.content))
         elif isinstance(part, m.UserPromptPart):
             content = [part.content] if isinstance(part.content, str) else part.content
-            found.append(with_images(*_text_and_images(content)))
+            messages.append(with_images(*_text_and_images(content)))
         else:
             raise _unusable(part)
-    return found
+    return messages
 
 
 def _unusable(part: object) -> ConfigError:
@@ -95,7 +95,7 @@ def _image_of(item: Any) -> Image:
 
 
 def image_content(image: Image) -> ImageUrl | BinaryContent:
-    """Return an image as Pydantic AI sends it; raises `ConfigError` if its bytes are not here."""
+    """An image in the form of Pydantic AI; raises `ConfigError` if its bytes are missing."""
     from pydantic_ai.messages import BinaryContent, ImageUrl  # noqa: PLC0415 (loaded by now)
 
     if image.url:

@@ -1,4 +1,4 @@
-"""FallbackModel: models that are tried in order while those before them are down or over their limit."""
+"""FallbackModel: models that are tried in order when a model is down or over its limit."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 REST = 10.0
-"""Seconds for which a model that failed is left out, unless its provider said how long to wait."""
+"""Seconds for which to skip a model that failed, unless its provider said how long to wait."""
 _OVER_LIMIT = frozenset({402, 429})
-"""The statuses of a spent quota and of a rate limit; waiting does not help against the first."""
+"""The statuses of an exhausted quota, where waiting does not help, and of a rate limit."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """A model in its place."""
+    """A model and the time until which to skip it."""
 
     model: ChatModel
     rests_until: float = 0.0
-    """Until when it is left out."""
     has_retry_after: bool = False
     """Whether its provider set that time."""
 
@@ -42,52 +41,52 @@ class _Place:
 class FallbackModel:
     """Answers with the first of several models that is neither down nor over its limit.
 
-    A model is passed over after a failed connection, a timeout, a status 5xx, a rate limit or a spent quota,
-    and left out for the provider's Retry-After, or else for ten seconds. After an empty or unreadable reply
-    the next model is asked, and none is left out. Any other failure is a mistake in
-    the request or in the settings, which another model must not hide: it is raised. If all models fail, so
-    does the call; it is retryable if that of one of them is.
+    After a failed connection, a timeout, a status 5xx, a rate limit or an exhausted quota, the next model is
+    called, and the failed model is skipped for the provider's Retry-After, or else for ten seconds. After an
+    empty or unreadable reply the next model is called, and no model is skipped later. Any other failure is a
+    mistake in the request or in the settings, which another model must not hide: it is raised. If all models
+    fail, the call fails; its error is retryable if the error of any model is.
 
     A reply has the name of the model that gave it, and its usage counts the failed requests before it. Each
-    model passes the limits of a fleet under its own name; while a provider's Retry-After holds there, a call
-    goes on to the next model instead of waiting.
+    model passes the limits of a fleet under its own name; during a provider's Retry-After, a call goes on to
+    the next model instead of waiting.
 
-    Raises `ConfigError` for fewer than two models, and for one that is named twice.
+    Raises `ConfigError` for fewer than two models, and for duplicates.
     """
 
     gates_calls = True
 
     def __init__(self, models: Sequence[ChatModel]) -> None:
         names = [name_of_model(model) for model in models]
-        if len(models) < 2:  # noqa: PLR2004 (one has nothing to fall back on)
+        if len(models) < 2:  # noqa: PLR2004 (a single model has no fallback)
             raise ConfigError(f"A FallbackModel needs at least two models, got {names!r}.")
         for place, (model, name) in enumerate(zip(models, names, strict=True)):
-            if any(model is one for one in models[:place]) or (":" in name and name in names[:place]):
+            if any(model is earlier for earlier in models[:place]) or (":" in name and name in names[:place]):
                 raise ConfigError(f"The model {name!r} is listed twice; list each model once.")
         self.models = tuple(models)
         self.name = ", ".join(names)
         self.takes_images: bool = all(getattr(model, "takes_images", True) for model in models)
-        """Whether images may be sent: only if all of the models take them."""
+        """Whether images may be sent: only if all models accept them."""
         self._places = [_Place(model) for model in models]
 
     @property
     def takes_temperature(self) -> bool:
-        """Whether a temperature is sent: only if all of the models take it."""
+        """Whether a temperature is sent: only if all models accept it."""
         return all(getattr(model, "takes_temperature", True) for model in self.models)
 
     @property
     def known_settings(self) -> frozenset[str] | None:
-        """The names of the settings that all of the models take, as far as they say."""
-        known: frozenset[str] | None = None
+        """The names of the settings that all models accept; None if no model lists its settings."""
+        names: frozenset[str] | None = None
         for model in self.models:
             taken: frozenset[str] | None = getattr(model, "known_settings", None)
             if taken is not None:
-                known = taken if known is None else known & taken
-        return known
+                names = taken if names is None else names & taken
+        return names
 
     @property
     def reasons(self) -> bool:
-        """Whether one of the models reasons before it answers, in output tokens."""
+        """Whether any of the models reasons before it answers, in output tokens."""
         return any(getattr(model, "reasons", False) for model in self.models)
 
     @property
@@ -96,7 +95,7 @@ class FallbackModel:
         return all(getattr(model, "has_logprobs", True) for model in self.models)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Return the reply of the first model that answers."""
+        """The reply of the first model that answers."""
 
         async def call(model: ChatModel, *, is_last: bool) -> ChatReply:
             return await call_model(model, request, waits_out=is_last)
@@ -104,10 +103,10 @@ class FallbackModel:
         return _with_lost(*await self.first(call))
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Return the reply of the first model that answers, after passing on its text piece by piece.
+        """The reply of the first model that answers, after passing on its text piece by piece.
 
-        A stream that breaks off after its first piece raises what it raised: what was passed on can't be
-        taken back, and a retry begins anew with the next model.
+        If a stream breaks off after its first piece, its error is raised: the text that was passed on can't
+        be taken back. A retry begins anew with the next model.
         """
         pieces = 0
 
@@ -124,10 +123,9 @@ class FallbackModel:
     async def first(
         self, call: Callable[..., Awaitable[R]], may_go_on: Callable[[], bool] = lambda: True
     ) -> tuple[R, TokenUsage]:
-        """Return what `call(model, is_last=...)` returns for the first model that answers.
+        """The result of `call(model, is_last=...)` for the first model that answers, and the usage before it.
 
-        The usage is that of the calls that failed before. `may_go_on` says whether another model may still
-        be asked.
+        `may_go_on` says whether another model may still be called.
         """
         lost, failures = NOTHING_USED, list[Exception]()
         places = self._ready()
@@ -138,8 +136,8 @@ class FallbackModel:
                 if not _passes_on(error):
                     _add_usage(error, lost)
                     raise
-                if not is_unusable_reply(error):  # another request may well get an answer
-                    self._leave_out(place, error)
+                if not is_unusable_reply(error):  # the next request may get an answer
+                    self._skip_for_now(place, error)
                 if not may_go_on():
                     _add_usage(error, lost)
                     raise
@@ -154,18 +152,18 @@ class FallbackModel:
         raise self._all_failed(failures, lost)
 
     def _ready(self) -> list[_Place]:
-        """Return the models to ask, in order: if all of them rest, those that no Retry-After forbids."""
+        """The models to call, in order: if all are skipped, the models without a Retry-After."""
         now = monotonic()
         rested = [place for place in self._places if place.rests_until <= now]
         return rested or [place for place in self._places if not place.has_retry_after]
 
-    def _leave_out(self, place: _Place, error: Exception) -> None:
+    def _skip_for_now(self, place: _Place, error: Exception) -> None:
         wait = error.retry_after if isinstance(error, ModelError) else None
         place.rests_until = monotonic() + (wait or REST)
         place.has_retry_after = bool(wait)
 
     def _all_failed(self, failures: Sequence[Exception], lost: TokenUsage) -> ModelError:
-        """Return the error of a call that no model answered; `lost` leaves out the last failure."""
+        """The error of a call that no model answered; `lost` does not include the last failure."""
         now = monotonic()
         parts = [_sentence(error) for error in failures]
         waits = [place.rests_until - now for place in self._places if place.has_retry_after]
@@ -186,14 +184,14 @@ class FallbackModel:
 
 
 def providers_of(model: object) -> tuple[ProviderModel, ...]:
-    """Return the providers' models that a model is, or tries in order; empty if it is, or has, another."""
+    """The `ProviderModel`s of a model, in order; empty if it is, or falls back on, another kind of model."""
     models = model.models if isinstance(model, FallbackModel) else (model,)
-    found = tuple(one for one in models if isinstance(one, ProviderModel))
-    return found if len(found) == len(models) else ()
+    provider_models = tuple(inner for inner in models if isinstance(inner, ProviderModel))
+    return provider_models if len(provider_models) == len(models) else ()
 
 
 def _passes_on(error: Exception) -> bool:
-    """Return whether an error means that the model is down or over its limit."""
+    """Whether an error means that the model is down or over its limit."""
     if isinstance(error, ModelError) and (error.status in _OVER_LIMIT or error.over_quota):
         return True
     return is_passing(error)
@@ -208,7 +206,7 @@ def _usage_in(error: Exception) -> TokenUsage:
 
 
 def _lost_by(error: Exception) -> TokenUsage:
-    """Return the usage of a failed call, and the failed request itself if it was sent."""
+    """The usage of a failed call, and the failed request itself if it was sent."""
     sent = NOTHING_USED if isinstance(error, BlockedError) else TokenUsage(failed_requests=1)
     return sent + _usage_in(error)
 

@@ -45,21 +45,21 @@ _SAMPLING = {
     "stop_sequences": "stop",
     "seed": "seed",
 }
-"""The settings that are sent as they are, by the runtime's names."""
+"""The settings that are passed on unchanged, with the runtime's names."""
 
 
 class LocalModel:
-    """Answers with weights on this machine: a known name or the path of a GGUF file. Free of charge.
+    """Answers with weights on this machine: a packaged name or the path of a GGUF file. Free of charge.
 
     `threads` and `parallel` are counts (one of each is best on a shared machine), `context` is the number of
     tokens for prompt and reply of one call. `max_tokens` limits replies if the request does not: a small
     model that repeats itself would go on until the context is full. The first call loads the weights, once
     per process for all models with the same options. Calls run in threads and never block the event loop; a
-    cancelled call returns at once and stops generating at its next token.
+    cancelled call returns immediately and stops generating at its next token.
 
-    Without a temperature, the most likely token is chosen, so equal requests get equal replies. With one, the
-    seed of a request is `seed` plus the number of times it was made before, so repeating it gives another
-    sample, and another run gives the same samples. A schema is enforced by constraining what is generated.
+    Without a temperature, the most likely token is chosen, so equal requests get equal replies. With a
+    temperature, the seed of a request is `seed` plus the number of equal requests before it: a repeated
+    request gives another sample, and a repeated program the same samples. A schema constrains generation.
 
     Raises `ConfigError` for missing weights and options out of range, `MissingExtraError` if the runtime is
     not installed, and `ModelError` for a prompt that is too long.
@@ -67,7 +67,7 @@ class LocalModel:
 
     takes_images = False
     known_settings = frozenset(("temperature", "max_tokens", *_SAMPLING))
-    """The settings of an agent's `model_settings` that the runtime has."""
+    """The settings of an agent's `model_settings` that the runtime supports."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class LocalModel:
         }
         body |= {_SAMPLING[name]: value for name, value in request.settings.items() if name in _SAMPLING}
         if request.temperature:
-            asked = hash((request.messages, request.temperature))
-            body["seed"] += self._sampled[asked]
-            self._sampled[asked] += 1
+            question = hash((request.messages, request.temperature))
+            body["seed"] += self._sampled[question]
+            self._sampled[question] += 1
         if request.schema is not None:
             schema = {"name": "reply", "schema": _with_plain_patterns(request.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -188,7 +188,7 @@ def alternatives_of(token: Mapping[str, Any]) -> dict[str, float]:
     """
     alternatives: dict[str, float] = {}
     for each in (*token["top_logprobs"], token):
-        alternatives.setdefault(each["token"], each["logprob"])  # of equal texts, the likelier one
+        alternatives.setdefault(each["token"], each["logprob"])  # the most probable of equal texts
     return alternatives
 
 
@@ -198,7 +198,7 @@ RUNTIME = "xllamacpp"
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Everything that an engine is shared by: models with equal options use the same one."""
+    """The options of an engine; models with equal options share an engine."""
 
     weights: PackagedWeights | WeightsFile
     threads: int = 1
@@ -207,7 +207,7 @@ class EngineOptions:
 
 
 class _Server(Protocol):
-    """The part of the untyped runtime that we use."""
+    """The part of the untyped runtime in use here."""
 
     def handle_chat_completions(
         self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool] | None = None, /
@@ -238,10 +238,10 @@ class Engine:
         stop: threading.Event,
         pass_on: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """Return the chat completion for a request body, or `{"error": ...}`; blocks.
+        """The chat completion for a request body, or `{"error": ...}`; blocks.
 
         `stop` ends the generation at the next token; the result is then useless. `pass_on` gets each token
-        at once, unless log probabilities are asked for. Raises `ModelError`.
+        immediately, unless the request asks for log probabilities. Raises `ModelError`.
         """
         with self._loading:
             server = self._server
@@ -249,7 +249,7 @@ class Engine:
             return {"choices": []}
         try:
             # Streams drop the log probabilities of tokens that add no text yet, so these calls, which are
-            # short verdicts, are not streamed and can't be stopped.
+            # short verdicts, are not streamed, and can't be stopped.
             if body.get("logprobs"):
                 return server.handle_chat_completions(dict(body))
             chunks = _Chunks(stop, pass_on)
@@ -321,7 +321,7 @@ class _Chunks:
         return self._stop.is_set()
 
     def whole(self) -> dict[str, Any]:
-        """Return what a call without streaming would return."""
+        """The completion in the form of a call without streaming."""
         message = {"role": "assistant", "content": "".join(self._texts)}
         return {**self._last, "choices": [{"message": message, "finish_reason": self._finish_reason}]}
 
@@ -333,11 +333,11 @@ _engines_lock = threading.Lock()
 _CHARACTERS = {"d": "0-9", "w": "A-Za-z0-9_", "s": r" \t\n\r"}
 _PARTS = re.compile(r"\\.|\(\?P<\w+>|.", re.DOTALL)
 _VALUES = ("const", "default", "enum", "examples")
-"""Keywords of JSON Schema whose values are no schemas."""
+"""Keywords of JSON Schema whose values are data, not schemas."""
 
 
 def _with_plain_patterns(schema: Any) -> Any:
-    """Return a schema whose patterns the runtime enforces; it ignores shorthands and open ends."""
+    """Rewrite the patterns of a schema for the runtime, which ignores shorthands and needs anchors."""
     if isinstance(schema, list):
         return [_with_plain_patterns(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, Mapping):
@@ -351,9 +351,9 @@ def _with_plain_patterns(schema: Any) -> Any:
 
 
 def plain_pattern(pattern: str) -> str:
-    r"""Return an expression for a whole text, with `[0-9]` for `\d` and the like, that means the same.
+    r"""An equivalent expression for a whole text, with `[0-9]` for `\d` and the like.
 
-    One that can't be said so is returned as it is.
+    A pattern that can't be rewritten is returned unchanged.
     """
     parts: list[str] = []
     is_in_class = False
@@ -381,7 +381,7 @@ def plain_pattern(pattern: str) -> str:
 
 
 def engine_of(options: EngineOptions) -> Engine:
-    """Return the engine of this process with these options."""
+    """The engine of this process with these options."""
     # A forked child inherits memory but no threads, so it needs its own engine.
     key = (os.getpid(), options)
     with _engines_lock:
@@ -400,39 +400,41 @@ def _check_processor() -> None:
 
 _CHUNK_BYTES = 1 << 20
 PART = ".part"
-"""The ending of weights that are being joined, in the cache folder."""
+"""The suffix of incomplete weights in the cache folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackagedWeights:
     """Weights that come in parts, as data in Python packages.
 
-    We can't vouch for the packages, so nothing of them is imported, and their version and the `sha256` of the
-    joined file are pinned. `packages` is their name without the number of the part. `origin` names the
-    weights, their licence, and where they were published: the packages only carry the bytes.
+    The packages are not trusted: they are never imported, and their version and the hash of the joined file
+    are pinned.
     """
 
     name: str
     packages: str
+    """The name of the packages without the number of the part."""
     parts: int
     version: str
     bytes: int
     sha256: str
+    """The pinned hash of the joined file."""
     requirements: str
     origin: str = ""
+    """The name, publisher and licence of the weights; the packages only carry the bytes."""
 
     @property
     def joined(self) -> Path:
-        """The place of the joined file."""
+        """The path of the joined file."""
         return cache_folder() / f"{self.name}-{self.sha256[:12]}.gguf"
 
     @property
     def is_joined(self) -> bool:
-        """Whether the joined file is there: the packages are then no longer needed."""
+        """Whether the joined file exists, so that the packages are no longer needed."""
         return _has_size(self.joined, self.bytes)
 
     def missing(self) -> str | None:
-        """Return why the weights can't be used, None if they can."""
+        """Why the weights can't be used; None if they can."""
         if self.is_joined:
             return None
         try:
@@ -442,7 +444,7 @@ class PackagedWeights:
         return None
 
     def file(self) -> Path:
-        """Return the joined file; create it in the user's cache folder if it is not there yet.
+        """The joined file, created in the user's cache folder if it does not exist yet.
 
         Raises `ConfigError` if a package is missing or the SHA-256 differs from the pinned one.
         """
@@ -481,10 +483,10 @@ class PackagedWeights:
         return path
 
     def _join(self, parts: list[Path], target: Path) -> None:
-        from hashlib import sha256  # noqa: PLC0415 (once in the life of an installation)
+        from hashlib import sha256  # noqa: PLC0415 (once per installation)
 
         digest = sha256()
-        joined = target.with_suffix(PART)  # safe under the lock: overwrites what a killed process left
+        joined = target.with_suffix(PART)  # safe under the lock: overwrites the file of a killed process
         try:
             check_regular(joined)
             with joined.open("wb") as whole:
@@ -504,7 +506,7 @@ class PackagedWeights:
             joined.replace(target)
         except OSError as error:
             with suppress(OSError):
-                joined.unlink()  # what there is would fill a full disk
+                joined.unlink()  # an incomplete file would waste a full disk
             raise ConfigError(
                 f"The weights of {self.name!r} could not be written to {str(target.parent)!r}: {error}. "
                 f"Set XDG_CACHE_HOME to a folder with {self.bytes / 1e6:.0f} MB of room."
@@ -551,7 +553,7 @@ class WeightsFile:
         return self.path.name
 
     def missing(self) -> str | None:
-        """Return why the weights can't be used, None if they can."""
+        """Why the weights can't be used; None if they can."""
         try:
             check_regular(self.path)
             with self.path.open("rb") as file:
@@ -561,12 +563,12 @@ class WeightsFile:
         return None if magic == b"GGUF" else f"{str(self.path)!r} is not a GGUF file."
 
     def file(self) -> Path:
-        """Return the file."""
+        """The file."""
         return self.path
 
 
 def weights_of(source: str | Path) -> PackagedWeights | WeightsFile:
-    """Return the weights with a known name or a path; raises `ConfigError` if they can't be used."""
+    """The weights with a packaged name or a path; raises `ConfigError` if they can't be used."""
     weights = PACKAGED.get(str(source)) or WeightsFile(Path(source).expanduser())
     if isinstance(weights, WeightsFile) and weights.path.suffix != ".gguf" and not weights.path.is_file():
         raise ConfigError(

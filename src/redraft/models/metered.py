@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MeteredModel:
-    """A `ChatModel` that calls another, retries transient failures, and adds up the usage of all calls.
+    """A `ChatModel` that calls another model, retries transient failures, and adds up the usage of all calls.
 
-    An empty or unreadable reply is a transient failure: after the last retry, its error is raised for good.
-    `failed` is the part of `used` that was spent on failed calls.
+    An empty or unreadable reply is a transient failure; after the last retry, its error is final.
     """
 
     model: ChatModel
     used: TokenUsage = NOTHING_USED
     failed: TokenUsage = NOTHING_USED
+    """The part of `used` that was spent on failed calls."""
     gates_calls: ClassVar[bool] = True
     retry: Retry = Retry()  # noqa: RUF009 (frozen, so sharing it is safe)
 
@@ -34,13 +34,13 @@ class MeteredModel:
         return name_of_model(self.model)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Return the reply; raises the model's error after the last retry."""
+        """The reply; raises the model's error after the last retry."""
         try:
             reply = await self.retry.run(call_model, self.model, request, on_failure=self._add_failure)
         except ModelError as error:
             if error.unusable_reply:
-                error.usage = None  # it is in `failed`, and the caller must not count it twice
-                error.unusable_reply = False  # the call has been retried: it must not be asked once more
+                error.usage = None  # already in `failed`: the caller must not count it twice
+                error.unusable_reply = False  # already retried: the caller must not ask again
             raise
         self.used += reply.usage
         return reply

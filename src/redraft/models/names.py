@@ -26,7 +26,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
-"""The environment variables with a provider's key; one of them is enough."""
+"""The environment variables for a provider's key; any of them is enough."""
 
 
 @contextmanager
@@ -45,18 +45,18 @@ _CLIENTS = {"openai": "openai", "anthropic": "anthropic", "google": "google.gena
 
 
 def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatModel:
-    """Return the model with a name, after checking all that can be known before a call.
+    """The model with a name, after all checks that are possible before a call.
 
     `aliases` maps the user's own names (`fast`, or the `gpt-4` of someone else's file) to model names or
-    other aliases. A known provider may have any model, since lists of models go out of date. Several names,
-    separated by commas, are a `FallbackModel`.
+    other aliases. Any model of a known provider is accepted, since lists of models go out of date. Several
+    names, separated by commas, make a `FallbackModel`.
 
     Raises `ConfigError` for an invalid name, an unknown provider (with the nearest known name), missing
     weights, a missing key (with its variable) and circular aliases; `MissingExtraError` if the provider's
     client is not installed.
     """
     names = names_in(resolve_name(name, aliases or {}))
-    return model_with_fallbacks([_model_with_name(one) for one in names])
+    return model_with_fallbacks([_model_with_name(full_name) for full_name in names])
 
 
 def _model_with_name(full: str) -> ChatModel:
@@ -76,7 +76,7 @@ def _model_with_name(full: str) -> ChatModel:
 
 
 def model_with_fallbacks(models: Sequence[ChatModel]) -> ChatModel:
-    """Return the first of some models, with the others as its fallbacks if there are any."""
+    """The first model, with the other models as fallbacks if there are any."""
     return models[0] if len(models) == 1 else FallbackModel(models)
 
 
@@ -86,15 +86,15 @@ def model_of(
     *,
     missing: str = "No model was given: pass model=..., on the command line use --model NAME",
 ) -> ChatModel:
-    """Return the given model, else that of the settings; raises `ConfigError` if there is neither.
+    """The `model` argument, else the model of the settings; raises `ConfigError` if there is neither.
 
-    Settings are loaded only if they are needed and not given. `missing` starts the error message: it says
-    what the caller could have passed.
+    Settings are loaded only if they are needed and not passed. `missing` is the beginning of the error
+    message, with the arguments that the caller accepts.
     """
     check_model("model", model)
     if isinstance(model, list | tuple):
         settings = settings or load_settings()
-        return model_with_fallbacks([model_of(one, settings) for one in model])
+        return model_with_fallbacks([model_of(choice, settings) for choice in model])
     if model is not None and not isinstance(model, str):
         return cast("ChatModel", model)
     settings = settings or load_settings()
@@ -108,33 +108,33 @@ def model_of(
 
 
 def resolve_model(name: ModelChoice | None, models: Mapping[str, ModelChoice]) -> ModelChoice | None:
-    """Look a model up in the `models` of a file, by its name or alias; None stays None.
+    """Look up a model in the `models` of a file, by its name or alias; None stays None.
 
-    Several models stay in their order: a text with commas if all of them have names, else a list.
+    Several models keep their order: a text with commas if all of them are names, else a list.
     """
     if name is None:
         return None
-    found = _looked_up(name, models, ())
-    names = [one for one in found if isinstance(one, str)]
-    return ", ".join(names) if len(names) == len(found) else found[0] if len(found) == 1 else found
+    choices = _looked_up(name, models, ())
+    names = [choice for choice in choices if isinstance(choice, str)]
+    return ", ".join(names) if len(names) == len(choices) else choices[0] if len(choices) == 1 else choices
 
 
 def _looked_up(
     name: ModelChoice, models: Mapping[str, ModelChoice], seen: tuple[str, ...]
 ) -> list[str | ChatModel]:
     if isinstance(name, list | tuple):
-        return [found for one in name for found in _looked_up(one, models, seen)]
+        return [choice for inner in name for choice in _looked_up(inner, models, seen)]
     if not isinstance(name, str):
         return [cast("ChatModel", name)]
-    found: list[str | ChatModel] = []
-    for one in names_in(name):
-        is_alias = one in models and one not in seen
-        found += _looked_up(models[one], models, (*seen, one)) if is_alias else [one]
-    return found
+    choices: list[str | ChatModel] = []
+    for alias in names_in(name):
+        is_alias = alias in models and alias not in seen
+        choices += _looked_up(models[alias], models, (*seen, alias)) if is_alias else [alias]
+    return choices
 
 
 def label_of_model(model: ModelChoice | None) -> str:
-    """Return the name of a model for a record: the class of one without, and "" for None."""
+    """The name of a model for a record: the class of a model without a name, and "" for None."""
     if isinstance(model, list | tuple):
         return ", ".join(map(label_of_model, model))
     if isinstance(model, FallbackModel):
@@ -144,7 +144,7 @@ def label_of_model(model: ModelChoice | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A provider, or named weights: whether it can be used here, and why or why not."""
+    """A provider or packaged weights: whether it can be used on this machine, and why or why not."""
 
     name: str
     answers: bool
@@ -152,7 +152,7 @@ class KnownModel:
 
 
 def known_models() -> list[KnownModel]:
-    """Return the named weights, then the providers, and whether they can be used here. Makes no calls."""
+    """The packaged weights, then the providers, and whether they can be used. Makes no calls."""
     return [*(_weights(name) for name in PACKAGED), *(_provider(name) for name in EXTRAS)]
 
 
@@ -180,11 +180,11 @@ def _is_installed(module: str) -> bool:
 
 
 def resolve_name(name: str, aliases: Mapping[str, str], path: tuple[str, ...] = ()) -> str:
-    """Follow aliases to a name that is not one; raises `ConfigError` if they are circular.
+    """Follow aliases to a name that is not an alias; raises `ConfigError` if they are circular.
 
-    Of several names, separated by commas, each is followed.
+    Several names, separated by commas, are all resolved.
     """
-    return ", ".join(_resolved(one, aliases, path) for one in names_in(name))
+    return ", ".join(_resolved(part, aliases, path) for part in names_in(name))
 
 
 def _resolved(name: str, aliases: Mapping[str, str], path: tuple[str, ...]) -> str:

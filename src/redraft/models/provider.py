@@ -99,7 +99,7 @@ class ProviderModel:
     @property
     def is_named(self) -> bool:
         """Whether the model was given by its name, not as an object of Pydantic AI."""
-        return self._given is None
+        return self._instance is None
 
     @property
     def known_settings(self) -> frozenset[str]:

@@ -42,7 +42,7 @@ class ScriptedModel:
     """Answers from a script: a list of replies, or a sync or async function of the request.
 
     A reply is a text, a dict or list (sent as JSON), a `ChatReply`, or an exception to raise. `requests`
-    holds all requests in order. A stream comes word by word. Usage is estimated unless a `ChatReply` has it;
+    has all requests in order. A stream comes word by word. Usage is estimated unless a `ChatReply` has it;
     the cost is 0. A call after the last reply raises `ModelError`.
     """
 
@@ -53,13 +53,13 @@ class ScriptedModel:
         self._answer = cast("Callable[..., Any]", replies) if callable(replies) else _in_order(replies)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Return the next reply, or raise it if it is an exception."""
+        """Answer with the next reply, or raise it if it is an exception."""
         self.requests.append(request)
         reply = self._answer(request)
         return _reply_of(await reply if inspect.isawaitable(reply) else reply, request)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
-        """Return the next reply, after passing it on word by word."""
+        """Answer with the next reply, after passing it on word by word."""
         reply = await self(request)
         for number, word in enumerate(_WORD.findall(reply.text), 1):
             on_text(word, TokenUsage(output_tokens=number, cost_usd=0.0))
@@ -121,18 +121,18 @@ _PLAIN_REPLY = to_json(ChatReply(""))
 class Cassette:
     """Replays recorded replies, with their usage, to exactly the same requests.
 
-    A request that was recorded several times gets its replies in the order of recording. One that is not on
-    the cassette, or was recorded fewer times, goes to `record` and is appended to the file at once; without
-    `record`, it raises `ModelError`. Failed calls are not recorded. The file is JSON lines, one call per
-    line, readable by its owner only, since it holds prompts and replies unredacted; several processes may
-    record to it at once. A `.gz` file can be replayed, but not recorded to.
+    A request that was recorded several times gets its replies in the order of recording. A request that is
+    not on the cassette, or was recorded fewer times, goes to `record`, and the call is appended to the file
+    immediately; without `record`, it raises `ModelError`. Failed calls are not recorded. The file is JSON
+    lines with a call per line, readable by its owner only, since it holds prompts and replies unredacted;
+    several processes may record to it at the same time. A `.gz` file can be replayed, but not recorded to.
 
     Raises `ConfigError` for a file that is missing (unless recording), not writable (if recording) or not a
     cassette.
     """
 
     is_recorded = True
-    """Runs revise in the usual way, whatever earlier ones have shown, and ask for what was recorded."""
+    """Tells runs to ignore the experience of earlier runs, so that they make the recorded requests."""
 
     def __init__(self, path: str | Path, record: ChatModel | None = None) -> None:
         self._path = Path(path)
@@ -141,11 +141,11 @@ class Cassette:
             raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")
         if record is not None:
             _check_regular(self._path)
-            there = next(one for one in (self._path, *self._path.absolute().parents) if one.exists())
-            if not os.access(there, os.W_OK):
-                raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {there} is not writable.")
+            parent = next(place for place in (self._path, *self._path.absolute().parents) if place.exists())
+            if not os.access(parent, os.W_OK):
+                raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {parent} is not writable.")
         self._replies: dict[str, list[Any]] = defaultdict(list)
-        self._asked: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         if record is None or self._path.exists():
             for request, reply in _calls_of(self._path):
                 self._replies[_key(request)].append(reply)
@@ -154,8 +154,8 @@ class Cassette:
         """Replay the reply to a request, or record a new one."""
         data = _without_defaults(to_json(request), _PLAIN_REQUEST)
         key = _key(data)
-        turn, recorded = self._asked[key], self._replies.get(key, [])
-        self._asked[key] += 1
+        turn, recorded = self._counts[key], self._replies.get(key, [])
+        self._counts[key] += 1
         if turn < len(recorded):
             return from_json(ChatReply, recorded[turn])
         if self._record is None:
@@ -207,7 +207,7 @@ def _calls_of(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _call_of(line: str, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from pydantic import ValidationError  # noqa: PLC0415 (only who replays pays for it)
+    from pydantic import ValidationError  # noqa: PLC0415 (only replaying needs it)
 
     try:
         call = json.loads(line)
@@ -237,38 +237,38 @@ def _append(path: Path, request: dict[str, Any], reply: dict[str, Any]) -> None:
                 line = line[file.write(line) :]
             os.fsync(file.fileno())
         except OSError:
-            file.truncate(end)  # half a line would make the whole cassette unreadable
+            file.truncate(end)  # half a line would make the cassette unreadable
             raise
 
 
-def _difference(asked: dict[str, Any], recorded: list[dict[str, Any]]) -> str:
-    """Say where a request first differs from the most similar recorded one."""
+def _difference(request: dict[str, Any], recorded: list[dict[str, Any]]) -> str:
+    """Describe where a request first differs from the most similar recorded request."""
     if not recorded:
         return "It is empty."
-    nearest = max(recorded, key=lambda known: _similarity(asked, known))
-    messages, known = asked["messages"], nearest["messages"]
-    for at, (mine, theirs) in enumerate(zip(messages, known, strict=False)):
-        if mine != theirs:
-            same = _common_prefix(mine["content"], theirs["content"])
+    nearest = max(recorded, key=lambda candidate: _similarity(request, candidate))
+    messages, recorded_messages = request["messages"], nearest["messages"]
+    for at, (message, recorded_message) in enumerate(zip(messages, recorded_messages, strict=False)):
+        if message != recorded_message:
+            same = _common_prefix(message["content"], recorded_message["content"])
             return (
-                f"The nearest recorded one differs in message {at + 1} ({mine['role']}) at character {same}: "
-                f"recorded {_excerpt(theirs, same)}, asked {_excerpt(mine, same)}."
+                f"The nearest recorded one differs in message {at + 1} ({message['role']}) at character "
+                f"{same}: recorded {_excerpt(recorded_message, same)}, asked {_excerpt(message, same)}."
             )
-    if len(messages) != len(known):
-        return f"The nearest recorded one has {len(known)} messages, this one {len(messages)}."
-    fields = sorted(key for key in {*asked, *nearest} if asked.get(key) != nearest.get(key))
-    parts = ", ".join(f"{key}: recorded {nearest.get(key)!r}, asked {asked.get(key)!r}" for key in fields)
+    if len(messages) != len(recorded_messages):
+        return f"The nearest recorded one has {len(recorded_messages)} messages, this one {len(messages)}."
+    fields = sorted(key for key in {*request, *nearest} if request.get(key) != nearest.get(key))
+    parts = ", ".join(f"{key}: recorded {nearest.get(key)!r}, asked {request.get(key)!r}" for key in fields)
     return f"One with the same messages differs in {parts}."
 
 
-def _similarity(one: dict[str, Any], other: dict[str, Any]) -> tuple[int, int]:
-    shared = _common_prefix(_key({"": one["messages"]}), _key({"": other["messages"]}))
-    return shared, sum(one.get(key) == other.get(key) for key in {*one, *other})
+def _similarity(first: dict[str, Any], second: dict[str, Any]) -> tuple[int, int]:
+    shared = _common_prefix(_key({"": first["messages"]}), _key({"": second["messages"]}))
+    return shared, sum(first.get(key) == second.get(key) for key in {*first, *second})
 
 
-def _common_prefix(one: str, other: str) -> int:
-    """Return the length of the common prefix of two texts."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _common_prefix(first: str, second: str) -> int:
+    """The length of the common prefix of two texts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def _excerpt(message: dict[str, Any], at: int) -> str:
