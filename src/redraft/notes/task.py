@@ -1,4 +1,4 @@
-"""Tasks: what is asked, how it is answered, accepted and reflected on."""
+"""Tasks: how they are defined, answered, accepted and reflected on."""
 
 from __future__ import annotations
 
@@ -23,49 +23,52 @@ if TYPE_CHECKING:
 MAX_TOKENS = 600
 
 
-# Compared by identity: two tasks may say the same and be two steps of an ensemble.
+# Compared by identity: two steps of an ensemble may have the same text.
 @keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class Task(PlainTask):
-    """A task, defined once in code; what its runs teach is stored apart and never changes it.
+    """A task, defined once in code; the notes on it are stored separately and never change it.
 
-    `{placeholders}` in `description` and `expected_output` are filled from the `inputs` of a run. A model
-    answers: `model`, else the ensemble's; with `tools` (functions) it acts before it answers. Instead of a
-    model, a `handler` can answer: a function of a `TaskContext`, sync or async. `context` names the tasks
-    whose outputs it needs.
+    `{placeholders}` in `description` and `expected_output` are filled from the `inputs` of a run.
 
-    `criteria` score the output, by `judge` or else the task's own model where they need a model. Without
-    `max_iterations` and `pattern`, the first version is scored and returned; with either, it is revised until
-    `quality_threshold` is reached or another rule says stop. The budgets bound the run. An argument given
-    here overrides the pattern's. A task with neither a pattern nor anything that judges is not scored.
+    Without `max_iterations` and `pattern`, the first version is scored and returned; with either, it is
+    revised until `quality_threshold` is reached or another rule says stop. The budgets bound the run. An
+    argument given here overrides the pattern's. A task without a pattern, criteria and judge is not scored.
 
-    `input_guardrails` check the inputs before money is spent, `guardrails` check the output, and `review` (a
-    person, another program) has the last word. Each is a function of one argument, sync or async. It returns
-    None or True to accept; or False, a number, `(False, "why")`, a dict or an evaluation, as evaluators do. A
-    refused output is made again with the reasons, at most `retries` times.
-
-    `reflect` asks after each accepted output how these instructions could be better, and puts the answer
-    before them the next time. `name` is for people; the default is the beginning of the description.
+    Guardrails and `review` are functions with a single argument, sync or async. They return None or True to
+    accept; or False, a number, `(False, "why")`, a dict or an evaluation, as evaluators do. A rejected output
+    is made again with the reasons, at most `retries` times.
     """
 
     tools: Sequence[Callable[..., Any] | str] = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`plain` gives their names)
+    """Functions that the model may call before it answers."""
     context: Sequence[Task] | str = ()  # pyright: ignore[reportIncompatibleVariableOverride] (`plain` gives a text)
+    """The tasks whose outputs this task needs."""
     _: KW_ONLY
     name: str = ""
+    """A name for people; by default the beginning of the description."""
     reflect: bool | ReflectionConfig = False
+    """Whether to ask, after each accepted output, for better instructions for the next run."""
     model: ModelChoice | None = None
+    """The model that answers; by default the ensemble's."""
     handler: Callable[[TaskContext], Any] | None = None
+    """A function that answers instead of a model, sync or async."""
     criteria: Sequence[Criterion] | None = None
+    """The criteria that score the output."""
     max_iterations: int | None = None
     quality_threshold: float | None = None
     budget_usd: float | None = None
     budget_tokens: int | None = None
     budget_seconds: float | None = None
     judge: ModelChoice | None = None
+    """The model for criteria that need a model; by default the task's own."""
     pattern: ReflectionPattern | None = None
     input_guardrails: Sequence[Callable[[Mapping[str, Any]], Any]] = ()
+    """Check the inputs before money is spent."""
     guardrails: Sequence[Callable[[Output], Any]] = ()
+    """Check the output."""
     review: Callable[[Output], Any] | None = None
+    """Has the last word on the output: a person, or another program."""
     retries: int = 2
 
     # With eq=False alone these would be inherited, and compare the texts.
@@ -91,20 +94,20 @@ class Task(PlainTask):
                 f"The task {self.title!r} has a handler, so `tools` can't be used; call them from "
                 "the handler."
             )
-        if not isinstance(self.reflect, bool | ReflectionConfig):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+        if not isinstance(self.reflect, bool | ReflectionConfig):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"reflect must be True, False or a ReflectionConfig, got {self.reflect!r}.")
 
     def _check_parts(self) -> None:
         """Require functions where something is called, and Tasks or a text as the context."""
-        one = (("handler", self.handler), ("review", self.review))
-        called: list[tuple[str, object]] = [(name, value) for name, value in one if value is not None]
+        single = (("handler", self.handler), ("review", self.review))
+        called: list[tuple[str, object]] = [(name, value) for name, value in single if value is not None]
         called += [("input_guardrails", function) for function in self.input_guardrails]
         called += [("guardrails", function) for function in self.guardrails]
         for name, function in called:
             if not callable(function):
                 raise ConfigError(f"{name} of the task {self.title!r} must be a function, got {function!r}.")
         for needed in () if isinstance(self.context, str) else self.context:
-            if not isinstance(needed, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (names are what people try)
+            if not isinstance(needed, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (people try names)
                 raise ConfigError(f"context of the task {self.title!r} must hold Tasks, got {needed!r}.")
 
     @property
@@ -127,31 +130,30 @@ class Task(PlainTask):
         return DEFAULT_CONFIG if self.reflect else None
 
     def plain(self) -> PlainTask:
-        """Return what is asked as plain data: tools by name, without the outputs of other tasks."""
+        """The task as plain data: tools by name, without the outputs of other tasks."""
         names = tuple(tool if isinstance(tool, str) else _name_of(tool) for tool in self.tools)
         context = self.context if isinstance(self.context, str) else ""
         return PlainTask(self.description, self.expected_output, self.task_type, names, context)
 
 
 def _name_of(tool: Callable[..., Any]) -> str:
-    """Return the name of a function or of a Pydantic AI tool, else the name of the class."""
+    """The name of a function or of a Pydantic AI tool, else the name of the class."""
     name: object = getattr(tool, "__name__", None) or getattr(tool, "name", None)
     return name if isinstance(name, str) else type(tool).__name__
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What the handler of a task is asked.
-
-    `prompt` is everything as one text, including the notes of earlier runs. `outputs` are those of the tasks
-    named in `context`, in that order. `feedback` says why the previous output was refused; empty at first.
-    """
+    """The argument of a task's handler."""
 
     task: PlainTask
     prompt: str
+    """The whole prompt, including the notes of earlier runs."""
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: tuple[Output, ...] = ()
+    """The outputs of the tasks in `context`, in that order."""
     feedback: str = ""
+    """Why the previous output was rejected; empty at first."""
 
 
 class TaskIdentity:
@@ -159,7 +161,7 @@ class TaskIdentity:
 
     @staticmethod
     def of(task: PlainTask | str) -> str:
-        """Return the SHA-256 of a task's description, in lowercase hexadecimal.
+        """The SHA-256 of a task's description, in lowercase hexadecimal.
 
         The description is taken as written, before inputs are filled in, so that all runs of a template share
         their notes. A task with another description starts anew.
@@ -174,23 +176,30 @@ class TaskIdentity:
 class ReflectionConfig:
     """How a task is reflected on after an accepted run.
 
-    `model` reflects: a name or a `ChatModel`, by default the task's, else the ensemble's. A smaller and
-    cheaper one is often enough. `strategy` replaces the default, which is `CheckReflectionStrategy` for a
-    task with criteria that need no model, else `LlmReflectionStrategy`; it needs no model. `max_tokens`
-    bounds a note. `trial` tests whether the notes help: None for the default `Trial` wherever there are
-    criteria and a store that keeps revisions, False for none. Raises `ConfigError`.
+    Raises `ConfigError` for invalid values.
     """
 
     model: ModelChoice | None = None
+    """The model that reflects; by default the task's, else the ensemble's. A small model is often enough."""
     strategy: ReflectionStrategy | None = None
+    """Writes the note, without `model`.
+
+    By default `CheckReflectionStrategy` for a task with criteria that need no model, else
+    `LlmReflectionStrategy`.
+    """
     max_tokens: int = MAX_TOKENS
+    """The most tokens of a note."""
     trial: Trial | Literal[False] | None = None
+    """A trial of whether the notes help; False for none.
+
+    By default `Trial(min_runs=1)`, if there are criteria and a store that keeps revisions.
+    """
 
     def __post_init__(self) -> None:
         check_count("max_tokens", self.max_tokens, 50)
         if self.strategy is not None and not callable(self.strategy):
             raise ConfigError(f"strategy must be a function of a ReflectionInput, got {self.strategy!r}.")
-        if self.trial not in (None, False) and not isinstance(self.trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] (True is what people try)
+        if self.trial not in (None, False) and not isinstance(self.trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] (people try True)
             raise ConfigError(f"trial must be a Trial(...), False or None, got {self.trial!r}.")
 
 
@@ -199,30 +208,30 @@ DEFAULT_CONFIG = ReflectionConfig()
 
 @dataclass(frozen=True, slots=True)
 class ReflectionInput:
-    """What a strategy reflects on.
-
-    `task` is the definition as written, without the inputs of the run; `task_output` is the accepted output
-    as a text. `prior_reflection` is the note in force, None before the first. `evaluation` is what the task's
-    criteria said about the output, if it has any, and `first_evaluation` what they said about the first
-    version, which only the note can improve. `max_tokens` bounds the note. `criteria` are those that the
-    writer may know.
-    """
+    """The argument of a reflection strategy."""
 
     task: PlainTask
+    """The definition as written, without the inputs of the run."""
     task_output: str
+    """The accepted output as text."""
     prior_reflection: TaskReflection | None = None
+    """The note in force; None before the first."""
     evaluation: ReflectionEvaluation | None = None
+    """The evaluation of the output, if the task has criteria."""
     max_tokens: int = MAX_TOKENS
+    """The most tokens of the note."""
     first_evaluation: ReflectionEvaluation | None = None
+    """The evaluation of the first version, which only the note can improve."""
     criteria: tuple[QualityCriterion, ...] = ()
+    """The criteria that the writer may know."""
 
 
 class ReflectionStrategy(Protocol):
     """A function, sync or async, that says how a task's instructions could be better.
 
-    An exception leaves the note as it was. The store counts the runs, whatever `run_count` says.
+    An exception leaves the note as it was. The store counts the runs and ignores `run_count`.
     """
 
     def __call__(self, subject: ReflectionInput, /) -> TaskReflection | Awaitable[TaskReflection]:
-        """Return the improved instructions; what can't be improved stays as in the task."""
+        """Improve the instructions; parts that can't be improved stay as in the task."""
         ...

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from redraft.notes.note import Note, NotedTask, NoteUse
 
 RUNS_BEFORE_TRIAL = 3
-"""How many runs of a task teach something before the first one goes without what they taught."""
+"""How many runs of a task have its notes before the first control run."""
 COMPARED = 10
-"""Runs with a note, and with the one before it, that a trial against the previous note waits for."""
+"""How many runs with a note, and with the previous note, a trial against the previous note needs."""
 
 
 @keyword_hints()
@@ -29,21 +29,22 @@ COMPARED = 10
 class Trial:
     """Withhold the note from some runs, to see whether it helps.
 
-    `share` of the runs (between 0 and 1), never one of the first three, are the control: they go without any
-    note, or with `against="previous"` get the one before. Against none, the share follows the evidence: twice
-    as many, at most half of all runs, while there are fewer than six control runs or the notes seem to hurt;
-    half as many once ten control runs show no sign of harm; a quarter once notes are shown to help. A note
-    stays until `min_runs` runs with it have a score; only then does the newest replace it. A run's score is
-    what the task's criteria give its first version.
+    The control runs, never among the first three, get no note, or with `against="previous"` the previous
+    note. Against none, the share of control runs follows the evidence: doubled, to at most half of all runs,
+    while there are fewer than six control runs or the notes seem to hurt; halved once ten control runs show
+    no sign of harm; a quarter once notes are shown to help. A run's score is the score of its first version.
 
     When runs with notes are shown to score lower, over all runs or over the latest fifty, the control takes
     over. The test is by ranks, exact for pass and fail, and needs four control runs. A version that a person
-    or a rollback put in force is given to every run until a newer one replaces it.
+    or a rollback put in force is given to every run until a newer version replaces it.
     """
 
     share: float = 0.2
+    """The share of control runs, between 0 and 1."""
     min_runs: int = 5
+    """How many scored runs a note needs before a newer note replaces it."""
     against: Literal["none", "previous"] = "none"
+    """What control runs get instead of the note in force."""
 
     def __post_init__(self) -> None:
         check_share("Trial.share", self.share)
@@ -57,17 +58,17 @@ class Trial:
 
 
 DEFAULT_TRIAL = Trial(min_runs=1)
-"""The trial of a task that asks for none: what a run taught is in force in the next."""
+"""The trial of a task without its own: a new note is in force in the next run."""
 
 
 def arm_of(share: float, run_id: str, identity: str) -> Literal["note", "control"]:
-    """Arm of a run, from its ids alone; `share` of all runs are controls, and a larger share adds to them."""
+    """The arm of a run, drawn from its ids alone; a larger `share` only adds control runs."""
     drawn = sha256(f"{identity}/{run_id}".encode("utf-8", "surrogatepass")).digest()[:8]
     return "control" if int.from_bytes(drawn) < share * 2**64 else "note"
 
 
 def share_of(trial: Trial, noted: NotedTask) -> float:
-    """Share of runs that go without the notes at present; before any score, that of the trial."""
+    """The current share of control runs; before any score, the share of the trial."""
     if noted.control_share is not None:
         return noted.control_share
     return trial.share if trial.against == "previous" else control_share(trial.share, (), Payoff())
@@ -75,14 +76,14 @@ def share_of(trial: Trial, noted: NotedTask) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the scores of a trial show."""
+    """The result of a trial so far."""
 
     rollback: Rollback | None = None
     """The rollback that is due, if the notes hurt."""
     is_shown: bool = False
     """Whether the notes help."""
     control_share: float | None = None
-    """The share of runs to go without them from now on; None for that of the trial."""
+    """The share of control runs from now on; None for the share of the trial."""
 
 
 def evidence_of(
@@ -90,9 +91,9 @@ def evidence_of(
 ) -> Evidence:
     """Compare the runs that had the notes in force with the control runs.
 
-    `uses` are the task's, the earliest first; `previous` is the version that the note in force is based on.
-    Against none, all notes of the present line count together; against the previous one, only the note in
-    force.
+    `uses` are the runs of the task, the earliest first; `previous` is the version on which the note in force
+    is based. Against none, all notes of the current line count together; against the previous note, only the
+    note in force.
     """
     alone = trial.against == "previous"
     to = previous if alone else None
@@ -109,10 +110,10 @@ def evidence_of(
 def history_of(
     noted: NotedTask, uses: Sequence[NoteUse], control: int | None = None, *, alone: bool = False
 ) -> History:
-    """Return the scores that a trial compares, up to its last control run.
+    """The scores that a trial compares, up to its last control run.
 
-    `control` is the version that control runs are given; `alone` says that only the note in force is on
-    trial. A look is taken whenever a control run has ended, so later runs with notes wait for the next one.
+    `control` is the version that control runs get; with `alone`, only the note in force is on trial. The
+    test is repeated after each control run, so later runs with notes wait for the next control run.
     """
     scores: list[tuple[bool, float]] = []
     if not noted.on_trial:
@@ -136,11 +137,11 @@ def _has_note(use: NoteUse, noted: NotedTask, *, alone: bool) -> bool:
 
 
 def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previous: int | None = None) -> bool:
-    """Return whether a newer note may replace the one in force.
+    """Whether a newer note may replace the note in force.
 
-    That takes `min_runs` scored runs with the note in force, after a rollback to it as many since then;
-    against the previous one also enough runs of both for a verdict, which would otherwise never come. A note
-    that hurts is rolled back instead.
+    That takes `min_runs` scored runs with the note in force, counted from a rollback to it if there was one.
+    A trial against the previous note also needs enough runs with both for a verdict. A note that hurts is
+    rolled back instead.
     """
     in_force = noted.in_force
     if in_force is None:
@@ -157,15 +158,15 @@ def may_replace(trial: Trial, noted: NotedTask, uses: Sequence[NoteUse], previou
 
 
 def is_settled(new: Note, present: Note, replaced: Sequence[Note], uses: Sequence[NoteUse]) -> bool:
-    """Return whether the note in force stays, because a new revision only goes back to one that it replaced.
+    """Whether the note in force stays, because a new revision only returns to a note that it replaced.
 
-    Otherwise a model that is of two minds would change the note with every run. It changes nevertheless where
-    runs with what the revision says are shown to score higher than runs with the note in force.
+    This stops a model from alternating between two notes. The note changes if runs with the words of the
+    revision are shown to score higher than runs with the note in force.
     """
-    returned = [one for one in replaced if is_return(new.reflection, present.reflection, one.reflection)]
+    returned = [note for note in replaced if is_return(new.reflection, present.reflection, note.reflection)]
     if not returned:
         return False
-    has_it = {present.version: False} | {one.version: True for one in returned}
+    has_it = {present.version: False} | {note.version: True for note in returned}
     scores = [
         (has_it[use.version], use.score) for use in uses if use.version in has_it and use.score is not None
     ]
@@ -173,10 +174,10 @@ def is_settled(new: Note, present: Note, replaced: Sequence[Note], uses: Sequenc
 
 
 def reason_of(rollback: Rollback) -> str:
-    """Return the reason for a rollback, with the figures."""
-    other = "without notes" if rollback.to is None else f"with version {rollback.to}"
+    """The reason for a rollback, with the figures."""
+    compared = "without notes" if rollback.to is None else f"with version {rollback.to}"
     return (
         f"version {rollback.version} was rolled back automatically: runs with it scored "
-        f"{-rollback.effect:.2f} lower than runs {other} (95 % interval {rollback.low:+.2f} to "
+        f"{-rollback.effect:.2f} lower than runs {compared} (95 % interval {rollback.low:+.2f} to "
         f"{rollback.high:+.2f}, {rollback.with_runs} and {rollback.without_runs} runs)"
     )
