@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Runs coroutines in a thread of its own, so that they outlive the event loop that started them.
+    """Runs coroutines in a separate thread, so that they outlive the event loop that started them.
 
     The thread starts with the first job and ends with the last. The interpreter waits for it before it exits;
-    an interrupt (Ctrl-C) then abandons the jobs that are left.
+    an interrupt (Ctrl-C) then abandons the remaining jobs.
     """
 
     def __init__(self) -> None:
@@ -84,8 +84,8 @@ def _call_at_exit(finish: Callable[[], None]) -> None:
     `atexit` would be too late: by then an event loop can no longer use its pool for files or name look-ups.
     `concurrent.futures` ends its pools in a hook of `threading`, which calls the latest entry first.
     """
-    import_module("concurrent.futures.thread")  # so that its entry comes before ours
-    hook: Any = getattr(threading, "_register_atexit", None)  # private, and there since Python 3.9
+    import_module("concurrent.futures.thread")  # registers its own hook before this one
+    hook: Any = getattr(threading, "_register_atexit", None)  # private; exists since Python 3.9
     (atexit.register if hook is None else hook)(finish)
 
 

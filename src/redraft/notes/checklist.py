@@ -36,25 +36,24 @@ if TYPE_CHECKING:
     from redraft.types import Issue, QualityCriterion
 
 
-# Compared by identity: so are models.
+# Compared by identity, like models.
 @keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckReflectionStrategy:
-    """Writes what failed tests expect into the output guidance; the default for tasks that checks judge.
+    """Adds the expected values of failed tests to the output guidance; the default for tasks with checks.
 
-    What else a check asks for is no part of the note: every prompt states it. Each requirement is stated
-    positively, in words of the criterion alone: no value of an output or input reaches the note. It stays
-    for as long as a criterion asks for it. The `model`, if there is one, is asked only when checks leave
-    something open: a criterion that a model judges, or a failure that no requirement explains. Its advice is
-    a list to which it can add, and from which it can drop. If it fails, that is logged, and the requirements
-    are stored nevertheless.
+    Other requirements of checks are not part of the note, since every prompt states them. Each requirement is
+    worded positively, from the criterion alone: no value of an output or input reaches the note. It stays as
+    long as a criterion has it. The `model`, if there is one, is called only when checks leave something open:
+    a criterion that a model judges, or a failure that no requirement explains. It adds to a list of advice,
+    or drops from it. If it fails, the failure is logged, and the requirements are stored nevertheless.
     """
 
     model: ChatModel | None = None
 
     async def __call__(self, subject: ReflectionInput, /) -> TaskReflection:
-        """Return the note in force with the requirements that are new, and the changes to its advice."""
-        requirements, open_criteria = _found(subject)
+        """The note in force, with new requirements and changes to its advice."""
+        requirements, open_criteria = _requirements_of(subject)
         prior = subject.prior_reflection
         note = TaskReflection(
             prior.refined_description if prior else subject.task.description,
@@ -77,8 +76,11 @@ class CheckReflectionStrategy:
 
 
 def has_checks(criteria: Sequence[QualityCriterion]) -> bool:
-    """Return whether there are criteria that say themselves what they ask for, so that no model has to."""
-    return any(not needs_model(one) and one.origin == "given" and one.shown is not False for one in criteria)
+    """Whether there are criteria whose requirements can be stated without a model."""
+    return any(
+        not needs_model(criterion) and criterion.origin == "given" and criterion.shown is not False
+        for criterion in criteria
+    )
 
 
 # Requirements.
@@ -86,14 +88,15 @@ def has_checks(criteria: Sequence[QualityCriterion]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Requirements:
-    """All that the tests expect, in order, and which of it this run has missed."""
+    """The requirements of the tests, in order."""
 
     all: tuple[str, ...]
     missed: frozenset[str]
+    """The requirements that this run has missed."""
 
 
-def _found(subject: ReflectionInput) -> tuple[_Requirements, tuple[str, ...]]:
-    """Return the requirements, and the names of the criteria that only a model can give advice on."""
+def _requirements_of(subject: ReflectionInput) -> tuple[_Requirements, tuple[str, ...]]:
+    """The requirements, and the names of the criteria that only a model can give advice on."""
     issues = list(_issues(subject))
     texts: dict[str, bool] = {}
     open_criteria: list[str] = []
@@ -106,7 +109,7 @@ def _found(subject: ReflectionInput) -> tuple[_Requirements, tuple[str, ...]]:
             if requirement.is_test:
                 text = redact(without_invisible(requirement.text)).text
                 texts[text] = texts.get(text, False) or is_missed
-        if needs_model(criterion) or (own and not is_explained and any(one != NOT_MET for one in own)):
+        if needs_model(criterion) or (own and not is_explained and any(issue != NOT_MET for issue in own)):
             open_criteria.append(criterion.name)
     missed = frozenset(text for text, is_missed in texts.items() if is_missed)
     return _Requirements(tuple(texts), missed), tuple(open_criteria)
@@ -119,49 +122,49 @@ def _issues(subject: ReflectionInput) -> Iterator[Issue]:
 
 
 def _guidance(subject: ReflectionInput, requirements: _Requirements) -> str:
-    """Return the output guidance in force with the new requirements, without those that no longer hold."""
+    """The output guidance in force with new requirements, without requirements that no longer hold."""
     own = without_invisible(subject.task.expected_output).strip()
-    text, kept = own, frozenset[str]()
+    text, held = own, frozenset[str]()
     if subject.prior_reflection is not None:
-        text, kept = _split(subject.prior_reflection.refined_expected_output, own, requirements.all)
-    definition = _said(f"{subject.task.description}\n{text}")
+        text, held = _split(subject.prior_reflection.refined_expected_output, own, requirements.all)
+    definition = _normalised(f"{subject.task.description}\n{text}")
     items = [
         f"- {item}"
         for item in requirements.all
-        if (item in kept or item in requirements.missed) and _said(item) not in definition
+        if (item in held or item in requirements.missed) and _normalised(item) not in definition
     ]
     return "\n".join([text, *items] if text else items)
 
 
-def _split(guidance: str, own: str, known: Sequence[str]) -> tuple[str, frozenset[str]]:
-    """Split guidance into its text and its requirements; those that the criteria had before are dropped."""
+def _split(guidance: str, own: str, requirements: Sequence[str]) -> tuple[str, frozenset[str]]:
+    """Split guidance into its text and its requirements, without requirements that no criterion has."""
     lines = guidance.split("\n")
-    kept = frozenset(line[2:] for line in lines if line.startswith("- ")) & frozenset(known)
-    text = "\n".join(line for line in lines if line[2:] not in kept).strip()
+    held = frozenset(line[2:] for line in lines if line.startswith("- ")) & frozenset(requirements)
+    text = "\n".join(line for line in lines if line[2:] not in held).strip()
     if own and text.startswith(own) and all(map(_is_item, text.removeprefix(own).split("\n"))):
         text = own
-    return text, kept
+    return text, held
 
 
 def _is_item(line: str) -> bool:
     return not line or line.startswith("- ")
 
 
-def _said(text: str) -> str:
+def _normalised(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".")
 
 
 # Advice.
 
 MOST_ADVICE = 6
-"""How many pieces of advice a note holds."""
+"""The most pieces of advice in a note."""
 MOST_NEW = 2
 LONGEST_ADVICE = 200
-"""The most characters of one piece of advice."""
+"""The most characters of a piece of advice."""
 
 
 def advice_prompt(subject: ReflectionInput, note: TaskReflection, criteria: Sequence[str]) -> str:
-    """Return the prompt that asks for changes to the advice in a note, because of some criteria."""
+    """The prompt that asks for changes to the advice in a note, because of some criteria."""
     task = subject.task
     parts = [
         "A task is carried out again and again, with other data each time. You advise the one who does it.",
@@ -189,16 +192,16 @@ def advice_prompt(subject: ReflectionInput, note: TaskReflection, criteria: Sequ
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a model changes about the advice in a note: texts to add, and numbers (from 1) to drop."""
+    """A model's changes to the advice in a note: texts to add, and numbers (from 1) to drop."""
 
     added: tuple[str, ...] = ()
     dropped: frozenset[int] = frozenset()
 
     def applied_to(self, note: TaskReflection, subject: ReflectionInput) -> tuple[str, ...]:
-        """Return the advice with these changes.
+        """The advice with these changes.
 
-        Advice that repeats the note or the definition, that speaks to the author of the task rather than to
-        its executor, or that holds data of the run is not added.
+        Leaves out advice that repeats the note or the definition, that is addressed to the author of the
+        task rather than to its executor, or that contains data of the run.
         """
         advice = [item for number, item in enumerate(note.suggestions, 1) if number not in self.dropped]
         definition = f"{subject.task.description}\n{note.refined_expected_output}"
@@ -216,14 +219,14 @@ _NO_CHANGE = re.compile(r"\W*NONE\W*", re.IGNORECASE)
 def changes_in(reply: str) -> Changes:
     """Read a reply to the advice prompt; raises `OutputError` if it has no line of the documented forms."""
     lines = without_invisible(reply).split("\n")
-    found = [match for line in lines if (match := _CHANGE.fullmatch(line))]
-    if not found and not any(_NO_CHANGE.fullmatch(line) for line in lines):
+    changes = [match for line in lines if (match := _CHANGE.fullmatch(line))]
+    if not changes and not any(_NO_CHANGE.fullmatch(line) for line in lines):
         raise OutputError(
             f"No line of the reply, which has {len(reply):,} characters, begins with ADD: or DROP:, and none "
             "says NONE."
         )
-    added = [match[2].strip() for match in found if match[1].upper() == "ADD"]
-    dropped = [re.match(r"\d{1,3}", match[2]) for match in found if match[1].upper() == "DROP"]
+    added = [match[2].strip() for match in changes if match[1].upper() == "ADD"]
+    dropped = [re.match(r"\d{1,3}", match[2]) for match in changes if match[1].upper() == "DROP"]
     return Changes(
         tuple(text for text in dict.fromkeys(added) if len(text) <= LONGEST_ADVICE)[:MOST_NEW],
         frozenset(int(number[0]) for number in dropped if number),
@@ -233,24 +236,28 @@ def changes_in(reply: str) -> Changes:
 # Data of a run.
 
 SHORTEST_VALUE = 3
-"""How many characters a text in a structured output must have to be recognised elsewhere."""
+"""The fewest characters of a text in a structured output that is recognised elsewhere."""
 QUOTED_WORDS = 4
-"""How many words in a row are a quotation."""
+"""How many consecutive words make a quotation."""
 _INSIDE = re.compile(r"(?<![.!?\n])[^\S\n]*[\"'(\[{*`]*\Z")
 
 
 def holds_data(text: str, subject: ReflectionInput) -> bool:
-    """Return whether a text quotes the output of a run, or what the criteria quoted of it.
+    """Whether a text quotes the output of a run, or a quotation of it in the criteria's issues.
 
     A quotation is a number, a name (a capital inside a sentence), a value of a structured output, or four
-    words in a row, unless the definition of the task has it, too.
+    consecutive words, unless the definition of the task has it, too.
     """
     if quotes_output(text, subject):
         return True
     definition = f"{subject.task.description}\n{subject.task.expected_output}"
-    known = words_of("\n".join([definition, *(f"{one.name} {one.description}" for one in subject.criteria)]))
+    public = words_of(
+        "\n".join(
+            [definition, *(f"{criterion.name} {criterion.description}" for criterion in subject.criteria)]
+        )
+    )
     for data in (subject.task_output, *_issues(subject)):
-        if (_values_in(data) - known) & words_of(text) or _rows(data) & _rows(text) - _rows(definition):
+        if (_values_in(data) - public) & words_of(text) or _rows(data) & _rows(text) - _rows(definition):
             return True
         if any(leaf in text.casefold() for leaf in _leaves(data)):
             return True
@@ -258,23 +265,23 @@ def holds_data(text: str, subject: ReflectionInput) -> bool:
 
 
 def _values_in(data: str) -> set[str]:
-    """Return the words with a digit, and the names."""
-    found: set[str] = set()
+    """The words with a digit, and the names."""
+    values: set[str] = set()
     for word in WORD.finditer(data):
         is_inside = word.start() > 0 and _INSIDE.search(data[max(0, word.start() - 80) : word.start()])
         capitals = word[0] if is_inside else word[0][1:]
         if any(map(str.isdigit, word[0])) or any(map(str.isupper, capitals)):
-            found.add(word[0].casefold())
-    return found
+            values.add(word[0].casefold())
+    return values
 
 
 def _leaves(output: str) -> set[str]:
-    """Return the texts in a structured output, in lower case."""
+    """The texts in a structured output, in lower case."""
     try:
         pending: list[Any] = [json_of(output)]
     except OutputError:
         return set()
-    found: set[str] = set()
+    leaves: set[str] = set()
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
@@ -282,8 +289,8 @@ def _leaves(output: str) -> set[str]:
         elif isinstance(value, list):
             pending += cast("list[Any]", value)
         elif isinstance(value, str) and len(value) >= SHORTEST_VALUE:
-            found.add(value.casefold())
-    return found
+            leaves.add(value.casefold())
+    return leaves
 
 
 def _rows(text: str) -> set[tuple[str, ...]]:

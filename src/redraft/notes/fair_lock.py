@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class FairLock:
-    """An async lock for tasks of several event loops, granted in the order in which it was asked for.
+    """An async lock for tasks of several event loops, granted in the order of requests.
 
-    Waiting blocks no thread, so the holder always finds a free one in the executor.
+    Waiting blocks no thread, so the holder always finds a free thread in the executor.
     """
 
     def __init__(self) -> None:
@@ -71,8 +71,8 @@ _registry_lock = Lock()
 
 
 def fair_lock(name: str) -> FairLock:
-    """Return this process's lock of a name, which exists for as long as it is referenced."""
+    """The process-wide lock with a name, which exists as long as it is referenced."""
     with _registry_lock:
-        if (found := _locks.get(name)) is None:
-            _locks[name] = found = FairLock()
-        return found
+        if (lock := _locks.get(name)) is None:
+            _locks[name] = lock = FairLock()
+        return lock

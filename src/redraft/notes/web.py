@@ -1,4 +1,4 @@
-"""The dashboard's pages of tasks with notes: a list, and a page for each with its versions and runs."""
+"""The dashboard's pages of tasks with notes: a list, and a page per task with its versions and runs."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 50
 LATEST_RUNS = 20
-"""Runs of a task that are listed one by one."""
+"""How many runs of a task to list."""
 
 
 # --- the tasks with notes --------------------------------------------------------------------------------
 
 
 async def tasks(request: PageRequest) -> dict[str, Any]:
-    """One page of the tasks that have notes, the most recently noted first.
+    """A page of the tasks with notes, the latest change first.
 
-    `older` is the identity of the last one if there is another page.
+    `older` is the identity of the last task if there is another page.
     """
     store, before = NoteStore(request.project.store), request.query.get("before", "")
     try:
-        found = await store.page(PAGE_SIZE + 1, before=before)
+        listed = await store.page(PAGE_SIZE + 1, before=before)
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
     counts = await store.run_counts()
-    shown = await request.project.redacted(found[:PAGE_SIZE], full=request.full)
-    page = await asyncio.gather(*(read_notes(store, noted, runs=LISTED_RUNS, revisions=0) for noted in shown))
+    redacted = await request.project.redacted(listed[:PAGE_SIZE], full=request.full)
+    page = await asyncio.gather(
+        *(read_notes(store, noted, runs=LISTED_RUNS, revisions=0) for noted in redacted)
+    )
     return {
         "payoff": payoff_of_notes(page),
         "tasks": [{**notes.row(), "runs": counts.get(notes.noted.identity, 0)} for notes in page],
-        "older": found[PAGE_SIZE - 1].identity if len(found) > PAGE_SIZE else None,
+        "older": listed[PAGE_SIZE - 1].identity if len(listed) > PAGE_SIZE else None,
     }
 
 
@@ -61,8 +63,8 @@ async def tasks(request: PageRequest) -> dict[str, Any]:
 async def task(request: PageRequest) -> dict[str, Any]:
     """The notes on a task, two versions to compare if there are two, and its latest runs, newest first.
 
-    The query names the versions `a` and `b`, by default the one in force with its base. `stored_runs` are
-    those of the latest runs that have a page.
+    The query names the versions `a` and `b`, by default the version in force and its base. `stored_runs` are
+    the latest runs that have a page.
     """
     project = request.project
     store = NoteStore(project.store)
@@ -70,11 +72,11 @@ async def task(request: PageRequest) -> dict[str, Any]:
     read = await read_notes(store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS)
     compared = await _compared(request, store, noted)
     latest = read.uses[: -LATEST_RUNS - 1 : -1]
-    noted, notes, compared, latest, shown = await project.redacted(
+    noted, notes, compared, latest, uses = await project.redacted(
         (noted, read.revisions, compared, latest, read.uses if request.full else ()), full=request.full
     )
     # A page draws the runs that it does not list, and shows none of their texts.
-    runs = shown if request.full else read.uses
+    runs = uses if request.full else read.uses
     return {
         "task": TaskNotes(noted, notes, runs),
         "compared": compared,
@@ -116,13 +118,13 @@ def score_chart(uses: Sequence[NoteUse]) -> ScoreCurve:
 
 
 def points_of(uses: Sequence[NoteUse]) -> list[Scored]:
-    """Return the latest scored runs of a task for a chart, each with its note where that changes.
+    """The latest scored runs of a task for a chart, with the note's version where it changes.
 
-    A run that a trial left without its note says nothing about which one was in force.
+    A control run is not such a change: it does not say which note was in force.
     """
     points: list[Scored] = []
     before = ""
-    for use in [one for one in uses if one.score is not None][-MOST_DOTS:]:
+    for use in [use for use in uses if use.score is not None][-MOST_DOTS:]:
         if use.arm == "control":
             points.append(Scored("", use.score, kind="cross"))
             continue
@@ -133,7 +135,7 @@ def points_of(uses: Sequence[NoteUse]) -> list[Scored]:
     return points
 
 
-# --- what a person changes --------------------------------------------------------------------------------
+# --- changes by a person --------------------------------------------------------------------------------
 
 
 async def _roll_back(form: Form) -> str:
