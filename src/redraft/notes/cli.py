@@ -94,7 +94,7 @@ def _tasks_table(tasks: Sequence[TaskNotes], runs: Mapping[str, int], console: C
 
 
 def _score_now(task: TaskNotes) -> Text:
-    """Return the mean score with the note in force: green above the one before notes, red below it."""
+    """The mean score with the note in force: green above the score before notes, red below it."""
     before, now = task.before, task.now
     if before is None or now is None or round(before, 2) == round(now, 2):
         return Text(_score(now))
@@ -106,12 +106,12 @@ def _score_now(task: TaskNotes) -> Text:
 async def show(task: TaskName, database: options.Database = None, as_json: options.Json = False) -> None:
     """Show the note on a task. Prints it as prompts include it, with its latest versions."""
     async with Notes(database) as stored:
-        found = await stored.get(task)
-    deliver(_task_view(found, CalmConsole()), found.document(), as_json=as_json)
+        task_notes = await stored.get(task)
+    deliver(_task_view(task_notes, CalmConsole()), task_notes.document(), as_json=as_json)
 
 
 def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
-    """Return the note in force as it is put before the task, whether it helps, and the latest versions."""
+    """The note in force as prompts include it, whether it helps, and the latest versions."""
     noted = task.noted
     in_force = f", {_version(noted.in_force)} of {noted.run_count} in force" if noted.in_force else ""
     parts: list[RenderableType] = [
@@ -142,7 +142,7 @@ def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
 
 
 def _versions_table(task: TaskNotes) -> PlainTable:
-    """Return a row for each version, the newest first; `*` is in force, `=` says what the one before says."""
+    """A row for each version, the newest first; `*` is in force, `=` has the text of the version before."""
     in_force = task.noted.in_force
 
     def row(note: Note) -> dict[str, str]:
@@ -174,13 +174,13 @@ async def diff(
 ) -> None:
     """Compare two versions of a note, word by word."""
     async with Notes(database) as stored:
-        found, before, after = await stored.compare(task, older, newer)
-    view = _diff_view(found, before, after, coloured=CalmConsole().is_coloured)
-    deliver(view, found.diff_document(before, after), as_json=as_json)
+        task_notes, before, after = await stored.compare(task, older, newer)
+    view = _diff_view(task_notes, before, after, coloured=CalmConsole().is_coloured)
+    deliver(view, task_notes.diff_document(before, after), as_json=as_json)
 
 
 def _diff_view(task: TaskNotes, older: Note, newer: Note, *, coloured: bool) -> RenderableType:
-    """Return the differences between two versions, below a line with their scores."""
+    """The differences between two versions, below a line with their scores."""
     title = Text(f"{_scored_version(task, older)} > {_scored_version(task, newer)}", "bold")
     before, after = task.block(older), task.block(newer)
     if before == after:
@@ -309,5 +309,5 @@ def _score(score: float | None) -> str:
 
 
 def _curve(task: TaskNotes, longest: int) -> str:
-    """Return a sparkline of the scores; empty if no run was scored."""
+    """A sparkline of the scores; empty if no run was scored."""
     return sparkline(task.trend, longest) if any(score is not None for score in task.trend) else ""

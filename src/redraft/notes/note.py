@@ -1,4 +1,4 @@
-"""Notes: what the runs of a task taught, and the block that carries it into the next prompt."""
+"""Notes: the lessons of a task's runs, and the block that carries them into the next prompt."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ Arm = Literal["note", "control", "none"]
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class TaskReflection:
-    """What the runs of a task taught: better instructions, and what was noticed.
+    """The result of reflecting on a task's runs: better instructions, observations and suggestions.
 
-    `refined_description` and `refined_expected_output` are improved versions of the task's own, which never
-    change. `run_count` (from 1) is how many runs have contributed. Raises `ConfigError` for a part that is
-    not a string, and for a count below 1.
+    Raises `ConfigError` for a text that is not a string, and for a count below 1.
     """
 
     refined_description: str
+    """An improved version of the task's description, which never changes."""
     refined_expected_output: str
+    """An improved version of the task's expected output, which never changes."""
     observations: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     reflected_at: datetime = field(default_factory=partial(datetime.now, UTC))
     run_count: int = 1
+    """How many runs have contributed."""
 
     def __post_init__(self) -> None:
         _check_text("refined_description", self.refined_description)
         _check_text("refined_expected_output", self.refined_expected_output)
         for name, items in (("observations", self.observations), ("suggestions", self.suggestions)):
-            if isinstance(items, str) or not isinstance(items, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
+            if isinstance(items, str) or not isinstance(items, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped strategies)
                 raise ConfigError(f"{name} must be a list of strings, got {items!r}.")
             for item in items:
                 _check_text(f"an item of {name}", item)
             object.__setattr__(self, name, tuple(items))
-        if not isinstance(self.reflected_at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] (likewise)
+        if not isinstance(self.reflected_at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
             raise ConfigError(f"reflected_at must be a datetime, got {self.reflected_at!r}.")
         check_count("run_count", self.run_count, 1)
 
@@ -61,7 +62,7 @@ class TaskReflection:
         observations: Sequence[str] = (),
         suggestions: Sequence[str] = (),
     ) -> TaskReflection:
-        """Return the reflection on a task's first run, made now."""
+        """The reflection on a task's first run, made now."""
         return cls(refined_description, refined_expected_output, tuple(observations), tuple(suggestions))
 
     @classmethod
@@ -74,7 +75,7 @@ class TaskReflection:
         *,
         prior: TaskReflection,
     ) -> TaskReflection:
-        """Return the reflection that follows `prior`, made now, with one more run."""
+        """The reflection that follows `prior`, made now, with one more run."""
         return cls(
             refined_description,
             refined_expected_output,
@@ -91,17 +92,17 @@ def _check_text(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One revision of the note on a task.
-
-    `version` counts revisions from 1. `run_id` is the run that it came from, `based_on` the version that was
-    in force then (None: none was). `tokens` is its size in a prompt.
-    """
+    """A revision of the note on a task."""
 
     version: int
+    """The number of the revision, from 1."""
     reflection: TaskReflection
     run_id: str = ""
+    """The run that wrote it."""
     based_on: int | None = None
+    """The version that was in force for that run; None for no note."""
     tokens: int = 0
+    """Its size in a prompt."""
 
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -109,9 +110,9 @@ _EDGES = " \t-*+.:;,!\u2022"
 
 
 def lines_said(reflection: TaskReflection, *, numbers: bool = True) -> tuple[str, ...]:
-    """Return what a note says, line by line, regardless of order, white space, case and bullets.
+    """The lines of a note, regardless of order, white space, case and bullets.
 
-    Without `numbers`, each number counts as the same.
+    Without `numbers`, all numbers are equal.
     """
     texts = (
         reflection.refined_description,
@@ -126,65 +127,65 @@ def lines_said(reflection: TaskReflection, *, numbers: bool = True) -> tuple[str
 
 
 def is_return(new: TaskReflection, present: TaskReflection, before: TaskReflection) -> bool:
-    """Return whether a note goes back from the present one to one before it, if need be in other numbers."""
-    said, said_now, said_before = map(lines_said, (new, present, before))
-    if said == said_before:
-        return said != said_now
-    said, said_now, said_before = (lines_said(one, numbers=False) for one in (new, present, before))
-    return said == said_before != said_now
+    """Whether a new note returns from the present note to an earlier note, perhaps with other numbers."""
+    new_lines, present_lines, earlier_lines = map(lines_said, (new, present, before))
+    if new_lines == earlier_lines:
+        return new_lines != present_lines
+    new_lines, present_lines, earlier_lines = (
+        lines_said(reflection, numbers=False) for reflection in (new, present, before)
+    )
+    return new_lines == earlier_lines != present_lines
 
 
 @dataclass(frozen=True, slots=True)
 class NoteUse:
-    """Which note a run of a task was given, and how well it did.
-
-    `version` is the note put before the task (None: no note). `arm` is `note`, `control` (a trial withheld
-    the note, or gave the previous one) or `none` (there was no note, or notes were off). `score` (0..1) is
-    that of the run's first version, None if nothing judged it.
-    """
+    """The note that a run of a task got, and the run's score."""
 
     run_id: str
     version: int | None
+    """The version of the note; None for no note."""
     arm: Arm = "none"
+    """`control` if a trial withheld the note or gave the previous note; `none` without notes."""
     score: float | None = None
+    """The score of the run's first version, 0..1; None if it was not judged."""
     at: datetime = field(default_factory=partial(datetime.now, UTC))
 
 
 MOST_REPLACED = 8
-"""Replaced versions that a new one is compared with, so that notes don't alternate."""
+"""How many replaced versions to compare with a new version, so that notes don't alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotedTask:
-    """The state of the notes on a task: its definition, the number of revisions, and which is in force.
-
-    `in_force` is None if no note is given: there is none yet, notes are `off`, or were rolled back to none.
-    `since` is the version with which the present line of notes began: scores from before a rollback do not
-    count. `why_off` says who or what took the last note out of force. `pinned` says that a person keeps the
-    version in force. `is_shown` says that a trial has shown that the notes help, and `control_share` is the
-    share of runs that it leaves without them at present (None: it has not looked yet). The scores of runs
-    until `judged_until` do not count any more.
-    """
+    """The state of the notes on a task: its definition, the number of revisions, and the version in force."""
 
     identity: str
     description: str
     expected_output: str = ""
     name: str = ""
     run_count: int = 0
+    """The number of revisions."""
     in_force: int | None = None
+    """None if runs get no note: there is none yet, notes are off, or were rolled back to none."""
     off: bool = False
     why_off: str = ""
+    """Why the last note is out of force."""
     since: int = 1
+    """The first version of the current line of notes: scores from before a rollback do not count."""
     pinned: bool = False
+    """Whether a person keeps the version in force."""
     is_shown: bool = False
+    """Whether a trial has shown that the notes help."""
     judged_until: datetime | None = None
+    """The scores of runs until this time no longer count."""
     control_share: float | None = None
+    """The current share of control runs; None before the first evaluation of the trial."""
     replaced: tuple[int, ...] = ()
-    """The latest versions of this line that newer ones with other words have replaced."""
+    """The latest versions of this line that newer versions with different words have replaced."""
 
     @property
     def on_trial(self) -> bool:
-        """Whether a trial may withhold the note: not one that a person or a rollback put in force."""
+        """Whether a trial may withhold the note; not after a person or a rollback put it in force."""
         return self.in_force is not None and self.in_force >= self.since and not self.off
 
     def with_revision(
@@ -198,13 +199,12 @@ class NotedTask:
     ) -> NotedTask:
         """Count a new revision, and put it in force if nothing prevents that.
 
-        `held` says that a trial keeps the present note. `arm` is that of the run that wrote the revision, and
-        `line` the `since` of when its note was chosen (None: not known). A revision of an earlier line does
-        not come into force. Nor does that of a control run in place of a version that was rolled back to:
-        only a run that was given that version says what to add to it. `same` says that the revision has the
-        words of the note in force.
+        With `held`, a trial keeps the present note. `arm` is the arm of the run that wrote the revision, and
+        `line` the value of `since` when its note was chosen (None: unknown). A revision of an earlier line
+        does not come into force. After a rollback, only a run with the version in force can replace it, not a
+        control run. `same` means that the revision has the words of the note in force.
         """
-        if note.version <= self.run_count:  # counted already, or overtaken by a newer one
+        if note.version <= self.run_count:  # counted already, or overtaken by a newer revision
             return self
         if held or self.off or self.pinned or not self._is_followed_by(note, arm, line):
             return replace(self, run_count=note.version)
@@ -231,10 +231,10 @@ class NotedTask:
         )
 
     def rolled_back(self, version: int | None, why: str = "", *, pinned: bool = False) -> NotedTask:
-        """Put an older version in force, or none: a new line of notes begins.
+        """Put an older version in force, or none, and begin a new line of notes.
 
-        `pinned` keeps the version in force until another is put in force, or `unpinned`. Raises `ConfigError`
-        for a version that does not exist.
+        `pinned` keeps the version in force until another version is put in force, or `unpinned`. Raises
+        `ConfigError` for a version that does not exist.
         """
         if version is not None and not 1 <= version <= self.run_count:
             raise ConfigError(
@@ -252,11 +252,11 @@ class NotedTask:
         return replace(begun, in_force=version, off=version is None, why_off=why, pinned=pinned)
 
     def unpinned(self) -> NotedTask:
-        """Let newer versions replace the one that is pinned."""
+        """Let newer versions replace the pinned version."""
         return replace(self, pinned=False, why_off="" if self.pinned and not self.off else self.why_off)
 
     def switched(self, *, off: bool, why: str = "") -> NotedTask:
-        """Switch notes off, or on again with what was in force, else with the newest: a new line of notes."""
+        """Switch notes off; or on again, as a new line, with the version last in force, else the newest."""
         if off:
             return replace(self, off=True, why_off=why or "switched off")
         begun = self._of_new_line() if self.off else self
@@ -264,43 +264,43 @@ class NotedTask:
         return replace(begun, off=False, why_off=why, in_force=self.in_force or self.run_count or None)
 
     def _of_new_line(self) -> NotedTask:
-        """Begin a new line: what was shown before says nothing about it."""
+        """Begin a new line of notes, without the results of earlier trials."""
         since, now = self.run_count + 1, datetime.now(UTC)
         return replace(self, since=since, is_shown=False, judged_until=now, control_share=None, replaced=())
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A note was taken out of force automatically: runs with it did worse than runs without.
-
-    `version` was in force, `to` took its place (None: no note). `effect` is the mean difference of the
-    scores, `low` and `high` its 95 % interval, over `with_runs` and `without_runs`.
-    """
+    """A note was taken out of force automatically: runs with it scored lower than runs without it."""
 
     version: int
+    """The version that was in force."""
     to: int | None
+    """The version that took its place; None for no note."""
     effect: float
+    """The mean difference of the scores."""
     low: float
+    """The lower end of the 95 % interval of `effect`."""
     high: float
+    """The upper end of the 95 % interval of `effect`."""
     with_runs: int
     without_runs: int
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReflectedEvent:
-    """A reflection was stored.
-
-    `is_first_reflection` is decided by the store, so that only one of two simultaneous runs is the first.
-    `version` is the revision that was stored. `rollback` is set if the note in force was found to hurt.
-    """
+    """A reflection was stored."""
 
     task_description: str
     reflection: TaskReflection
     is_first_reflection: bool
+    """Decided by the store, so that of simultaneous runs, a single run is the first."""
     task_identity: str = ""
     version: int = 0
+    """The stored revision."""
     run_id: str = ""
     rollback: Rollback | None = None
+    """Set if the note in force was rolled back because it hurts."""
     schema_version: int = 1
 
 
@@ -316,8 +316,8 @@ The following refinements were identified by analyzing previous runs of this tas
 Apply them to improve your approach while still fulfilling the original requirements below."""
 _END = "---"
 
-# What starts or ends a section of Markdown, after any white space: a heading, a rule (which also makes the
-# line above it a heading), a fence, or HTML to the same effect.
+# The start or end of a section of Markdown, after any white space: a heading, a rule (which also makes the
+# line above it a heading), a fence, or equivalent HTML.
 _SIGNS = r"\-=*_\u2010-\u2015\u2500-\u257f"
 _STRUCTURE = re.compile(
     rf"^(?! {{4}})[^\S\n]*+(?=#|```|~~~|<!--|</?[hH][1-6rR]\b|[{_SIGNS}](?:[{_SIGNS}]|[^\S\n])*+$)",
@@ -329,11 +329,11 @@ _INDENT = "    "
 
 
 def note_block(reflection: TaskReflection, task: PlainTask, inputs: Mapping[str, Any]) -> str:
-    """Return a note as it is put before `task`, from its heading to the closing `---`.
+    """Render the note that precedes `task`, from its heading to the closing `---`.
 
     `task` is the definition as written; placeholders in the refined texts are filled from `inputs`. Text that
-    would end the block or begin a part of its own (a heading, a rule, a fence) is indented by four spaces,
-    also in the values of inputs.
+    would end the block or begin a section (a heading, a rule, a fence) is indented by four spaces, also in
+    the values of inputs.
     """
     texts = (
         ("Refined Instructions", reflection.refined_description, task.description),
@@ -350,7 +350,7 @@ def note_block(reflection: TaskReflection, task: PlainTask, inputs: Mapping[str,
 
 
 def tokens_of(block: str) -> int:
-    """Return the estimated tokens of a block."""
+    """The estimated tokens of a block."""
     return estimate_tokens(block)
 
 
@@ -374,7 +374,7 @@ def _listed(items: Iterable[str]) -> str:
 
 
 def _contained(text: str) -> str:
-    """Return a text that can't break out of its block: nothing invisible, no structure at a line's start."""
+    """Keep a text from breaking out of its block: nothing invisible, no structure at a line's start."""
     return _STRUCTURE.sub(_INDENT, without_invisible(text).strip()).rstrip()
 
 
@@ -384,7 +384,7 @@ _BRACED = re.compile(r"(?<!\{)(\{++)([^\W\d]\w*+)(\}++)")
 
 
 def placeholders_of(text: str) -> tuple[str, ...]:
-    """Return the names of the placeholders in a text, each once, in order."""
+    """The names of the placeholders in a text, in order, without duplicates."""
     names: dict[str, None] = {}
 
     def note(name: str) -> str:
@@ -396,7 +396,7 @@ def placeholders_of(text: str) -> tuple[str, ...]:
 
 
 def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
-    """Return a text with its placeholders filled from the inputs of a run.
+    """Fill the placeholders of a text from the inputs of a run.
 
     `{name}` is a placeholder if the name is an identifier; `{{name}}` means a literal `{name}`, as in
     `str.format`. All other braces (JSON, code) stay as they are, and so do those in values. A value that is
@@ -405,9 +405,9 @@ def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
 
     def value_of(name: str) -> str:
         if name not in inputs:
-            given = f"the inputs are {', '.join(map(repr, inputs))}" if inputs else "there are no inputs"
+            state = f"the inputs are {', '.join(map(repr, inputs))}" if inputs else "there are no inputs"
             raise ConfigError(
-                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, but {given}. Give it as "
+                f"The task {title or text[:60]!r} has the placeholder {{{name}}}, but {state}. Give it as "
                 f'run(inputs={{"{name}": ...}}), or write {{{{{name}}}}} in the task if you mean the braces '
                 "literally."
             )
@@ -422,11 +422,11 @@ def fill_known(text: str, inputs: Mapping[str, Any]) -> str:
 
 
 def _filled(text: str, value_of: Callable[[str], str]) -> str:
-    def filled(found: re.Match[str]) -> str:
-        opening, name, closing = found.groups()
+    def filled(match: re.Match[str]) -> str:
+        opening, name, closing = match.groups()
         if not name.isidentifier():
-            return found[0]
-        # Two braces stand for a literal one; a single one left over makes a placeholder.
+            return match[0]
+        # Two braces mean a literal brace; an odd brace makes a placeholder.
         both = min(len(opening), len(closing))
         inner = value_of(name) if both % 2 else name
         braces = both // 2

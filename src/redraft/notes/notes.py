@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LISTED_RUNS, SHOWN_RUNS = LATEST, 2000
-"""How many of a task's latest runs are read to list it, and to show it."""
+"""How many of a task's latest runs to read for a list, and for its page."""
 SHOWN_REVISIONS = 20
 LATEST_SCORES = 5
-"""How many scores the present mean covers."""
+"""How many scores make up the current mean."""
 NAME_LENGTH = 40
-"""How many characters of a task an error shows."""
+"""The most characters of a task in an error."""
 URL_SCHEMES = ("postgresql://", "postgres://")
 
 
 @keyword_hints()
 class Notes:
-    """The notes on tasks: list them, read one task's, and choose what is in force. An async context manager.
+    """The notes on tasks: list them, read them, and choose the version in force. An async context manager.
 
-    `database` is a SQLite file, a PostgreSQL URL or an open `Store`; without it, the project's own. `task` in
-    all methods is a task's name, a part of its description, or how its identity begins; to change one that
-    was read, pass its `NotedTask`. What is read has its secrets withheld.
+    `database` is a SQLite file, a PostgreSQL URL or an open `Store`; without it, the project's own. In all
+    methods, `task` is a task's name, a part of its description, or the beginning of its identity; to change
+    the notes on a task that was read, pass its `NotedTask`. Secrets are withheld from all results.
 
     Raises `ConfigError` if there is no such database, and if storage is turned off (an empty `home`); methods
     raise `ConfigError` for an unknown task or version, and `StoreError` if the store can't be read.
@@ -77,35 +77,40 @@ class Notes:
         await self._store.aclose()
 
     async def list(self) -> list[TaskNotes]:
-        """Return all tasks with notes, the latest change first, with their latest 500 runs."""
+        """All tasks with notes, the latest change first, with their latest 500 runs."""
         tasks = await self._store.tasks()
-        return self._shown(
+        return self._redacted(
             [await read_notes(self._store, task, runs=LISTED_RUNS, revisions=0) for task in tasks]
         )
 
     async def run_counts(self) -> dict[str, int]:
-        """Number of recorded runs of each task, by its identity."""
+        """The number of recorded runs of each task, by its identity."""
         return await self._store.run_counts()
 
     async def get(self, task: str) -> TaskNotes:
-        """Return the notes on a task, with its latest 20 revisions and 2,000 runs."""
+        """The notes on a task, with its latest 20 revisions and 2,000 runs."""
         noted = await self._find(task)
-        return self._shown(await read_notes(self._store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS))
+        return self._redacted(
+            await read_notes(self._store, noted, runs=SHOWN_RUNS, revisions=SHOWN_REVISIONS)
+        )
 
     async def read_all(self, task: str | None = None) -> list[TaskNotes]:
-        """Return every revision and every run of a task, or of all tasks."""
+        """Every revision and every run of a task, or of all tasks."""
         tasks = await self._store.tasks() if task is None else [await self._find(task)]
-        return self._shown([await read_notes(self._store, noted) for noted in tasks])
+        return self._redacted([await read_notes(self._store, noted) for noted in tasks])
 
     async def advice(self, task: PlainTask) -> tuple[Advice, ...]:
-        """Return the note in force on a task as its runs are given it, as advice; empty if there is none.
+        """The note in force on a task, in the form in which runs get it; empty if there is none.
 
-        The task is the one with this description, else the one whose name the description is. Placeholders
-        stay as they are.
+        Finds the task with this description, else the task with this name. Placeholders stay as they are.
         """
         noted = await self._store.noted(TaskIdentity.of(task))
         if noted is None:
-            named = [one for one in await self._store.tasks() if one.name and one.name == task.description]
+            named = [
+                noted_task
+                for noted_task in await self._store.tasks()
+                if noted_task.name and noted_task.name == task.description
+            ]
             noted = named[0] if len(named) == 1 else None
         note = None if noted is None else await self._store.current(noted.identity)
         if noted is None or note is None:
@@ -114,21 +119,21 @@ class Notes:
         if size_of(note.reflection, plain) == 0:
             return ()
         text = note_block(note.reflection, plain, {})
-        given = InjectedNote("note", note.version, note.version, text, tokens_of(text), IN_FORCE)
-        return self._shown(given.advice())
+        note_in_force = InjectedNote("note", note.version, note.version, text, tokens_of(text), IN_FORCE)
+        return self._redacted(note_in_force.advice())
 
     async def last_writer(self, task: PlainTask) -> str | None:
-        """Return the id of the run that wrote the newest note on a task; None if there are no notes on it."""
+        """The id of the run that wrote the newest note on a task; None if there are no notes on it."""
         noted = await self._store.noted(TaskIdentity.of(task))
         note = None if noted is None else await self._store.revision(noted.identity, noted.run_count)
         return None if note is None else note.run_id
 
     async def learn_from_checks(self, result: ReflectionResult) -> None:
-        """State in the note on a run's task what its failed tests expect; no model is asked.
+        """Add the expected values of a run's failed tests to the note on its task, without a model.
 
         The first version counts. A run that missed nothing begins no note, and a second call for the same run
-        changes nothing. A failure is logged. Only for tasks that are judged by the same criteria each time: a
-        note drops what its criteria no longer ask for.
+        changes nothing. A failure is logged. Only for tasks with the same criteria in each run: a note drops
+        requirements that no criterion has any more.
         """
         if result.task is None or not has_checks(result.criteria):
             return
@@ -136,14 +141,14 @@ class Notes:
         first = result.history.versions[0].evaluation
         if first.satisfactory and await self._store.noted(identity) is None:
             return
-        told = next((one for one in result.advice if one.is_note), None)
-        version = None if told is None else int(told.source.rpartition("v")[2])
+        given_note = next((advice for advice in result.advice if advice.is_note), None)
+        version = None if given_note is None else int(given_note.source.rpartition("v")[2])
         config = ReflectionConfig(strategy=CheckReflectionStrategy(), trial=False)
         learner = Learner(Task(result.task.description), config, self._store, criteria=result.criteria)
         await learner.learn(
             AcceptedRun(
                 result.run_id,
-                InjectedNote("none" if told is None else "note", version, version),
+                InjectedNote("none" if given_note is None else "note", version, version),
                 as_text(result.best_output),
                 result.final_evaluation,
                 first,
@@ -153,19 +158,19 @@ class Notes:
     async def compare(
         self, task: str, older: str = "first", newer: str = "last"
     ) -> tuple[TaskNotes, Note, Note]:
-        """Return the notes on a task, and two versions of them: `2` or `v2`, `first`, `last`, `now`."""
+        """The notes on a task, and two versions of them: `2` or `v2`, `first`, `last`, `now`."""
         noted = await self._find(task)
         notes = [await find_revision(self._store, noted, version) for version in (older, newer)]
         read = await read_notes(self._store, noted, runs=SHOWN_RUNS, revisions=0)
-        return self._shown((read, notes[0], notes[1]))
+        return self._redacted((read, notes[0], notes[1]))
 
     async def roll_back(self, task: str | NotedTask, version: str) -> TaskNotes:
-        """Put an older version in force, until a run that was given it since then adds the next one."""
+        """Put an older version in force, until a later run with it adds the next version."""
         noted = task if isinstance(task, NotedTask) else await self._find(task)
         return await self._changed(await self._store.rollback(noted.identity, find_version(noted, version)))
 
     async def pin(self, task: str | NotedTask, version: str = "now") -> TaskNotes:
-        """Put a version in force for good: runs still add versions, but none replaces it until `unpin`."""
+        """Put a version in force until `unpin`: runs still add versions, but none replaces it."""
         noted = task if isinstance(task, NotedTask) else await self._find(task)
         return await self._changed(await self._store.pin(noted.identity, find_version(noted, version)))
 
@@ -183,17 +188,17 @@ class Notes:
         try:
             return find_task(await self._store.tasks(), task)
         except ConfigError as error:  # it quotes descriptions
-            raise ConfigError(visible(self._shown(str(error)))) from error
+            raise ConfigError(visible(self._redacted(str(error)))) from error
 
     async def _changed(self, noted: NotedTask) -> TaskNotes:
-        return self._shown(await read_notes(self._store, noted, runs=LISTED_RUNS, revisions=0))
+        return self._redacted(await read_notes(self._store, noted, runs=LISTED_RUNS, revisions=0))
 
-    def _shown(self, value: T) -> T:
+    def _redacted(self, value: T) -> T:
         return self._redactor.redact_object(value)
 
 
 def _opened(database: str | Store | None) -> tuple[NoteStore, str]:
-    """Open the notes in a database; return them with its location, without a password (empty for a store)."""
+    """Open the notes in a database; return them with its location, without a password ("" for a store)."""
     if database is None:
         required_project_store("notes")
         return project_notes(), str(project_place())
@@ -210,14 +215,17 @@ def _opened(database: str | Store | None) -> tuple[NoteStore, str]:
 
 @dataclass(frozen=True)  # without slots, for the cached properties
 class TaskNotes:
-    """The notes on a task: what is in force, the revisions (oldest first), and its runs (earliest first).
+    """The notes on a task.
 
-    They may be limited to the latest, but include the revision in force and the runs before any note.
+    Revisions and runs may be limited to the latest, but include the revision in force and the runs before any
+    note.
     """
 
     noted: NotedTask
     revisions: tuple[Note, ...] = ()
+    """The oldest first."""
     uses: tuple[NoteUse, ...] = ()
+    """The runs, the earliest first."""
 
     @property
     def title(self) -> str:
@@ -239,19 +247,19 @@ class TaskNotes:
         return next((note for note in self.revisions if note.version == self.noted.in_force), None)
 
     def block(self, note: Note) -> str:
-        """Return a note as prompts include it, but without the inputs of a run."""
+        """Render a note for a prompt, but without the inputs of a run."""
         return note_block(note.reflection, PlainTask(self.noted.description, self.noted.expected_output), {})
 
     def runs_with(self, note: Note) -> int:
-        """Return how many of the runs that were read had a note."""
+        """How many of the loaded runs had a note."""
         return sum(use.version == note.version for use in self.uses)
 
     def scores(self, version: int | None, arm: str = "note") -> list[float]:
-        """Return the scores of the runs with a version, in an arm (None and "none": before any note)."""
+        """The scores of the runs with a version, in an arm (None and "none": before any note)."""
         return self._scores.get((version, arm), [])
 
     def mean_score(self, note: Note) -> float | None:
-        """Return the mean score of the runs with a note; None if there is none."""
+        """The mean score of the runs with a note; None if there is none."""
         return mean_of(self.scores(note.version))
 
     @cached_property
@@ -264,12 +272,12 @@ class TaskNotes:
 
     @property
     def before(self) -> float | None:
-        """The mean score of the runs without a note, apart from those of a trial."""
+        """The mean score of the runs without a note, apart from the control runs of a trial."""
         return mean_of(self.scores(None, "none"))
 
     @property
     def now(self) -> float | None:
-        """The mean score of the latest 5 runs with the note in force, or one that led to it."""
+        """The mean score of the latest 5 runs with the note in force, or with a note that led to it."""
         noted = self.noted
         scores = [
             use.score
@@ -281,7 +289,7 @@ class TaskNotes:
 
     @property
     def trend(self) -> list[float | None]:
-        """The mean score before any note, then with each version that was used."""
+        """The mean score before any note, then with each version that runs had."""
         used = {use.version for use in self.uses if use.version is not None and use.arm == "note"}
         return [self.before, *(mean_of(self.scores(version)) for version in sorted(used))]
 
@@ -292,7 +300,7 @@ class TaskNotes:
 
     @property
     def history(self) -> History:
-        """The scores that the trial compares: those of the present line of notes, else of all lines."""
+        """The scores that the trial compares: of the current line of notes, else of all lines."""
         uses = self.uses[-LATEST:]
         if history := history_of(self.noted, uses):
             return history
@@ -305,10 +313,10 @@ class TaskNotes:
 
     @property
     def why_newer_wait(self) -> str:
-        """Why newer versions than the one in force are not; empty if there are none, or it is pinned.
+        """Why newer versions are not in force; empty if there are none, or the version in force is pinned.
 
-        A trial keeps a version until it has been scored often enough, and one that was put in force by hand
-        stays until a run that was given it adds to it.
+        A trial keeps a version until enough runs with it have a score; a version that was put in force by
+        hand stays until a run with it adds the next version.
         """
         noted = self.noted
         newer = 0 if noted.in_force is None or noted.pinned else noted.run_count - noted.in_force
@@ -320,12 +328,12 @@ class TaskNotes:
         return f"{waiting}: v{noted.in_force} stays until a run that was given it adds the next."
 
     def repeats(self, note: Note) -> bool:
-        """Return whether a revision says the same as the one before it, as far as that one was read."""
-        before = next((one for one in self.revisions if one.version == note.version - 1), None)
+        """Whether a revision has the same text as the previous revision, if that was loaded."""
+        before = next((revision for revision in self.revisions if revision.version == note.version - 1), None)
         return before is not None and self.block(before) == self.block(note)
 
     def row(self) -> dict[str, Any]:
-        """Return the state of the notes as JSON, for a list."""
+        """The state of the notes as JSON, for a list."""
         return {
             **to_json(self.noted),
             "state": self.state,
@@ -336,7 +344,7 @@ class TaskNotes:
         }
 
     def document(self) -> dict[str, Any]:
-        """Return the notes as JSON, with the revisions and runs that were read."""
+        """The notes as JSON, with the loaded revisions and runs."""
         return {
             **self.row(),
             "block": None if self.in_force is None else self.block(self.in_force),
@@ -354,7 +362,7 @@ class TaskNotes:
         }
 
     def diff_document(self, older: Note, newer: Note) -> dict[str, Any]:
-        """Return the difference between two revisions as JSON."""
+        """The difference between two revisions as JSON."""
         words = word_diff(self.block(older), self.block(newer))
         return {
             "identity": self.noted.identity,
@@ -364,7 +372,7 @@ class TaskNotes:
         }
 
     def markdown(self) -> str:
-        """Return the notes as Markdown: each revision as prompts include it, the newest first."""
+        """Render the notes as Markdown: each revision in the form of a prompt, the newest first."""
         noted = self.noted
         force = "none is in force" if noted.in_force is None else f"version {noted.in_force} is in force"
         why = f" ({noted.why_off})" if noted.why_off else ""
@@ -382,7 +390,7 @@ class TaskNotes:
 
 
 def payoff_of_notes(tasks: Iterable[TaskNotes]) -> Payoff:
-    """Compare the runs that had notes with those that trials left without any, task by task."""
+    """Compare the runs with notes with the control runs of trials, task by task."""
     return payoff_of(task.history for task in tasks)
 
 
@@ -396,7 +404,7 @@ def payoff_sentence(tasks: Sequence[TaskNotes]) -> str:
 
 
 def mean_of(scores: list[float]) -> float | None:
-    """Return the mean; None if there is no score."""
+    """The mean; None without scores."""
     return fmean(scores) if scores else None
 
 
@@ -406,7 +414,7 @@ async def read_notes(
     """Read the notes on a task: everything, or its latest `runs` and `revisions` (0: none)."""
     identity = noted.identity
     uses = await store.uses(identity, latest=runs)
-    if runs is not None and len(uses) == runs:  # the runs before any note may be older than these
+    if runs is not None and len(uses) == runs:  # the runs before any note may be older
         seen = {use.run_id for use in uses}
         bare = await store.uses(identity, latest=runs, arm="none")
         uses = [*(use for use in bare if use.run_id not in seen), *uses]
@@ -417,53 +425,53 @@ async def read_notes(
     return TaskNotes(noted, tuple(notes), tuple(uses))
 
 
-async def find_revision(store: NoteStore, noted: NotedTask, wanted: str) -> Note:
-    """Read a revision by its name; raises `ConfigError` for one that does not exist."""
-    note = await store.revision(noted.identity, find_version(noted, wanted))
+async def find_revision(store: NoteStore, noted: NotedTask, query: str) -> Note:
+    """Read a revision by its name; raises `ConfigError` if it does not exist."""
+    note = await store.revision(noted.identity, find_version(noted, query))
     if note is None:
-        raise ConfigError(f"The version {wanted!r} of the notes on this task no longer exists.")
+        raise ConfigError(f"The version {query!r} of the notes on this task no longer exists.")
     return note
 
 
-def find_version(noted: NotedTask, wanted: str) -> int:
-    """Return the number of a version: `2` or `v2`, `first`, `last`, `now` (in force).
+def find_version(noted: NotedTask, query: str) -> int:
+    """The number of a version: `2` or `v2`, `first`, `last`, `now` (in force).
 
-    Raises `ConfigError` for one that does not exist.
+    Raises `ConfigError` if it does not exist.
     """
-    if wanted == "now" and noted.in_force is None:
+    if query == "now" and noted.in_force is None:
         raise ConfigError("No note on this task is in force.")
     names = {"first": 1, "last": noted.run_count, "now": noted.in_force}
-    number = wanted.removeprefix("v")
-    version = names.get(wanted, int(number) if number.isdecimal() else None)
+    number = query.removeprefix("v")
+    version = names.get(query, int(number) if number.isdecimal() else None)
     if version is None or not 1 <= version <= noted.run_count:
         raise ConfigError(
-            f"There is no version {wanted!r} of the notes on this task; expected 1 to {noted.run_count}, "
+            f"There is no version {query!r} of the notes on this task; expected 1 to {noted.run_count}, "
             "first, last or now."
         )
     return version
 
 
-def find_task(tasks: Iterable[NotedTask], wanted: str) -> NotedTask:
-    """Return a task by its name, its identity or how that begins, or a part of its description.
+def find_task(tasks: Iterable[NotedTask], query: str) -> NotedTask:
+    """Find a task by its name, the beginning of its identity, or a part of its description.
 
-    Raises `ConfigError` if none matches, or if several do, naming these.
+    Raises `ConfigError` if no task matches, or several, which it names.
     """
-    tasks, part = list(tasks), wanted.casefold()
-    if not wanted:
+    tasks, part = list(tasks), query.casefold()
+    if not query:
         matches = []
     else:
-        exact = [task for task in tasks if wanted in (task.identity, task.name)]
+        exact = [task for task in tasks if query in (task.identity, task.name)]
         matches = exact or [
             task
             for task in tasks
-            if task.identity.startswith(wanted)
+            if task.identity.startswith(query)
             or part in task.name.casefold()
             or part in task.description.casefold()
         ]
-    task = only(matches, wanted, "tasks", _described)
+    task = only(matches, query, "tasks", _described)
     if task is None:
         raise ConfigError(
-            f"No task with notes matches {wanted!r}; `redraft notes` lists the tasks with notes."
+            f"No task with notes matches {query!r}; `redraft notes` lists the tasks with notes."
         )
     return task
 

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 NOTED_TASK, NOTE = "noted_task", "note"
 """The kinds of the records."""
 CURRENT = "note"
-"""The key of a task's record that also holds its note in force, so that a run reads only one record."""
+"""The key of the note in force in a task's record, so that a run reads a single record."""
 
 
 class ReflectionStore(Protocol):
     """Keeps the latest reflection on each task, by `TaskIdentity`. Both methods may be sync or async.
 
-    Redraft's own stores also keep every revision. With a store of yours, the runs of one process take turns;
+    Redraft's own stores also keep every revision. With a custom store, the runs of a process take turns;
     guarding against other processes is up to the store.
     """
 
@@ -64,17 +64,17 @@ class ReflectionStore(Protocol):
         ...
 
     def retrieve(self, task_identity: str, /) -> Awaitable[TaskReflection | None] | TaskReflection | None:
-        """Return the latest reflection on a task; None if there is none."""
+        """The latest reflection on a task; None if there is none."""
         ...
 
 
 class NoteStore:
     """A `ReflectionStore` that keeps the notes on tasks in a `Store`.
 
-    Every revision stays, with the run that it came from and the scores of the runs with it. It is safe for as
-    many tasks, threads and processes at once as its store is: two simultaneous runs of a task make two
-    revisions. Texts are stored as given, so the writer withholds secrets. All methods raise `StoreError` if
-    the store can't be read or written.
+    Every revision stays, with the run that wrote it and the scores of the runs with it. It is as safe for
+    concurrent tasks, threads and processes as its store: two simultaneous runs of a task make two revisions.
+    Texts are stored as they are, so the writer withholds secrets. All methods raise `StoreError` if the store
+    can't be read or written.
     """
 
     keeps_revisions = True
@@ -103,30 +103,30 @@ class NoteStore:
         note = await self._write(task_identity, Note(0, reflection, tokens=note_tokens(reflection)))
 
         def changed(noted: NotedTask) -> NotedTask:
-            # Stored by hand, it follows whatever note is in force.
+            # Stored by hand, so it follows the note in force.
             return noted.with_revision(replace(note, based_on=noted.in_force))
 
         await self._change(task_identity, changed, NotedTask(task_identity, ""), note)
 
     async def retrieve(self, task_identity: str, /) -> TaskReflection | None:
-        """Return the reflection of the note in force."""
+        """The reflection of the note in force."""
         note = await self.current(task_identity)
         return None if note is None else note.reflection
 
     async def current(self, identity: str, /) -> Note | None:
-        """Return the note in force: the newest, or the one a trial or a rollback chose; None while off."""
+        """The note in force: the newest, or the choice of a trial or a rollback; None while off."""
         record = await self._store.get(NOTED_TASK, _key(identity))
         if record is None or record.data.get("off") or record.data.get(CURRENT) is None:
             return None
         return from_record(Note, record.data[CURRENT])
 
     async def revision(self, identity: str, version: int, /) -> Note | None:
-        """Return one revision, in force or not; None if it does not exist."""
+        """A revision, in force or not; None if it does not exist."""
         record = await self._store.get(NOTE, _note_key(identity, version))
         return None if record is None else from_record(Note, record.data)
 
     async def revisions(self, identity: str, /, *, latest: int | None = None) -> list[Note]:
-        """Return the revisions, the first one first; `latest` (from 1) bounds how many."""
+        """The revisions, the oldest first; `latest` (from 1) bounds their number."""
         noted = None if latest is None else await self._stored(identity)
         before = 0 if noted is None or latest is None else max(0, noted.run_count - latest)
         # By number: sorting 100,000 revisions by time would take a store long.
@@ -149,17 +149,18 @@ class NoteStore:
         arm: Arm = "note",
         line: int | None = None,
     ) -> tuple[Note, bool]:
-        """Store what an accepted run taught as the next revision; return it, and whether it is the first.
+        """Store the reflection of an accepted run as the next revision; also return whether it is the first.
 
-        `task` is the definition as written, since notes are kept under its description; `name` is for people.
+        `task` is the definition as written, since its description identifies the notes; `name` is for people.
         The revision's number is its run count. `based_on` is the version that was in force when the run
-        began, also for a control run; `arm` is that of the run, and `line` the `NotedTask.since` of when its
-        note was chosen (None: not known). The revision comes into force unless `trial` keeps the present one
-        (call `record_use` first: the run counts), a version is pinned, notes are off, or were rolled back
-        since the run began. In place of a version that was rolled back to, it does so only if the run was
-        given that version. A second call for the same `run_id`, as when a run is resumed, returns the
-        existing revision. A revision that only goes back to what the note in force has replaced does not come
-        into force (see `is_settled`).
+        began, also for a control run; `arm` is the arm of the run, and `line` the value of `NotedTask.since`
+        when its note was chosen (None: unknown).
+
+        The revision comes into force unless `trial` keeps the present note (call `record_use` first: the run
+        counts), a version is pinned, notes are off, or were rolled back since the run began. After a
+        rollback, only a run with the version in force can replace it. A revision that only returns to a note
+        that was replaced does not come into force (see `is_settled`). A second call for the same `run_id`, as
+        when a run is resumed, returns the existing revision.
         """
         identity = TaskIdentity.of(task)
         new = Note(0, reflection, run_id, based_on, note_tokens(reflection, task))
@@ -184,13 +185,13 @@ class NoteStore:
         return note, note.version == 1
 
     async def record_use(self, identity: str, use: NoteUse, /) -> None:
-        """Record which note a run was given and how well it did, in place of an earlier record."""
+        """Record the note that a run had, and its score, in place of an earlier record."""
         await self._store.put(use_record(identity, use))
 
     async def uses(
         self, identity: str, /, *, latest: int | None = None, arm: Arm | None = None
     ) -> list[NoteUse]:
-        """Return which notes the runs of a task were given, the earliest run first.
+        """The notes that the runs of a task had, the earliest run first.
 
         `latest` limits their number, `arm` limits them to one arm of a trial.
         """
@@ -201,29 +202,29 @@ class NoteStore:
         ]
 
     async def run_counts(self) -> dict[str, int]:
-        """Return how many runs of each task are recorded, by its identity."""
+        """The number of recorded runs of each task, by its identity."""
         counts = await self._index.count_uses(NOTE_USE)
         return {unquote(subject, errors="surrogatepass"): runs for subject, (runs,) in counts.items()}
 
     async def noted(self, identity: str, /) -> NotedTask | None:
-        """Return the state of the notes on a task; None if there are none."""
+        """The state of the notes on a task; None if there are none."""
         noted = await self._stored(identity)
         return None if noted is None else _effective(noted)
 
     async def tasks(self) -> list[NotedTask]:
-        """Return all tasks with notes, the latest change first.
+        """All tasks with notes, the latest change first.
 
-        For a damaged record, the name says so, and the description says what to do.
+        A damaged record has a name that says so, and a description that says what to do.
         """
         records = await self._store.find(NOTED_TASK)
         records.sort(key=attrgetter("updated_at"), reverse=True)
         return [_listed(record) for record in records]
 
     async def page(self, most: int, /, *, before: str = "") -> list[NotedTask]:
-        """Return at most `most` tasks with notes, the newest first.
+        """At most `most` tasks with notes, the newest first.
 
-        `before` is the identity of the last task on the previous page. Raises `ConfigError` if there are no
-        notes on that one.
+        `before` is the identity of the last task on the previous page. Raises `ConfigError` if that task has
+        no notes.
         """
         last = await listed(self._store, NOTED_TASK, _key(before)) if before else None
         if before and last is None:
@@ -234,8 +235,8 @@ class NoteStore:
     async def rollback(self, identity: str, version: int | None, /, *, why: str = "") -> NotedTask:
         """Put an older version in force, or none (None); return the new state.
 
-        Every run is given the version until an accepted run that had it adds the next note, with a trial
-        after `min_runs` scored runs; None switches notes off. Nothing is deleted. Raises `ConfigError` for a
+        Every run gets the version until an accepted run with it adds the next note, with a trial after
+        `min_runs` scored runs; None switches notes off. Nothing is deleted. Raises `ConfigError` for a
         version that does not exist.
         """
         return _effective(await self._change(identity, lambda noted: noted.rolled_back(version, why)))
@@ -243,8 +244,8 @@ class NoteStore:
     async def pin(self, identity: str, version: int, /) -> NotedTask:
         """Put a version in force until `unpin` or another `rollback`; return the new state.
 
-        Every run is given it; what runs teach is stored, but not in force. Raises `ConfigError` for a version
-        that does not exist.
+        Every run gets it; new revisions are stored, but don't come into force. Raises `ConfigError` for a
+        version that does not exist.
         """
         return _effective(await self._change(identity, lambda noted: noted.rolled_back(version, pinned=True)))
 
@@ -262,9 +263,9 @@ class NoteStore:
     async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:
         """Roll the note in force back if the trial shows that it hurts; return the rollback.
 
-        The control takes over: no note at all, as if notes were switched off, or the previous one. Of several
-        concurrent callers, one gets the rollback. Otherwise, whether the notes are shown to help and the
-        share of runs that goes without them are recorded.
+        The control takes over: no note at all, as if notes were switched off, or the previous note. Of
+        several concurrent callers, a single caller gets the rollback. Otherwise, records whether the notes
+        are shown to help, and the share of control runs.
         """
         if (state := await self._trial_state(identity)) is None:
             return None
@@ -288,7 +289,7 @@ class NoteStore:
     async def erase(self, identity: str, versions: Collection[int] | None = None, /) -> int:
         """Delete revisions of the notes on a task, or all that is stored about them; return how many.
 
-        If the note in force is among them, none is until an accepted run writes the next one.
+        If the note in force is among them, no note is in force until an accepted run writes the next.
         """
         key = _key(identity)
         if versions is not None:
@@ -301,19 +302,19 @@ class NoteStore:
 
             if await self._stored(identity) is not None:
                 await self._change(identity, changed)
-            return sum([await self._store.delete(NOTE, _note_key(identity, one)) for one in versions])
+            return sum([await self._store.delete(NOTE, _note_key(identity, version)) for version in versions])
         notes = [record.key for record in await self._store.find(NOTE, prefix=f"{key}/")]
         for use in await self._store.find(NOTE_USE, prefix=f"{key}/"):
             await self._store.delete(NOTE_USE, use.key)
         for note in notes:
             await self._store.delete(NOTE, note)
-        await self._store.delete(NOTED_TASK, key)  # last, so that what an interruption leaves is found again
+        await self._store.delete(NOTED_TASK, key)  # last, so that a repeated call finishes an interrupted one
         return len(notes)
 
     async def _replaceable(self, identity: str, task: PlainTask, trial: Trial) -> int | None:
-        """Return the version in force if a newer one may replace it; None if a trial keeps it.
+        """The version in force if a newer version may replace it; None if a trial keeps it.
 
-        An empty one is given to no run, so it would wait for scores that never come.
+        No run gets an empty note, so it would wait for scores that never come.
         """
         if (state := await self._trial_state(identity)) is None:
             return None
@@ -322,43 +323,43 @@ class NoteStore:
         return note.version if is_empty or may_replace(trial, noted, uses, note.based_on) else None
 
     async def _is_settled(self, identity: str, new: Note, present: Note | None) -> bool:
-        """Return whether a new revision only goes back to a note that the present one has replaced."""
+        """Whether a new revision only returns to a note that was replaced."""
         noted = await self._stored(identity)
         if noted is None or present is None or not noted.replaced:
             return False
-        found = [await self.revision(identity, version) for version in noted.replaced]
-        replaced = [note for note in found if note is not None]
-        if not any(is_return(new.reflection, present.reflection, one.reflection) for one in replaced):
+        loaded = [await self.revision(identity, version) for version in noted.replaced]
+        replaced = [note for note in loaded if note is not None]
+        if not any(is_return(new.reflection, present.reflection, note.reflection) for note in replaced):
             return False
         return is_settled(new, present, replaced, await self.uses(identity, latest=LATEST))
 
     async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], Note] | None:
-        """Read what a trial is judged by: the notes, the runs, and the note in force; None if none is."""
+        """Read the data of a trial: the state, the runs and the note in force; None without a note."""
         record, now = await self._store.get(NOTED_TASK, _key(identity)), datetime.now(UTC)
         if record is None or record.data.get("off") or record.data.get(CURRENT) is None:
             return None
         noted, note = from_record(NotedTask, record.data), from_record(Note, record.data[CURRENT])
         if (until := noted.judged_until) is not None and is_future(until, now):
-            # A wrong clock wrote it: stored as now, so that the runs from now on count.
+            # A wrong clock wrote it: replaced by the present, so that runs from now on count.
 
-            def clamped(there: NotedTask) -> NotedTask:
-                return replace(there, judged_until=now) if there.judged_until == until else there
+            def clamped(noted_now: NotedTask) -> NotedTask:
+                return replace(noted_now, judged_until=now) if noted_now.judged_until == until else noted_now
 
             noted = _effective(await self._change(identity, clamped))
         return noted, await self.uses(identity, latest=LATEST), note
 
     async def _write(self, identity: str, note: Note, *, count_runs: bool = False) -> Note:
-        """Write a note under the first free number, unless its run has one already.
+        """Write a note under the first free number, unless its run already has a note.
 
-        `count_runs` makes the number its run count, too. Numbers up to the count are searched at once, those
-        above one by one, so that a run resumed by two processes at once makes only one note.
+        `count_runs` makes the number its run count, too. Numbers up to the count are searched in a single
+        query, later numbers one by one, so that a run that two processes resume makes only one note.
         """
         noted = await self._stored(identity)
         version = 0 if noted is None else noted.run_count
         if note.run_id:
             prefix = f"{_key(identity)}/"
-            if found := intact(await self._store.find(NOTE, prefix=prefix, where={"run_id": note.run_id})):
-                return from_record(Note, found[0].data)
+            if earlier := intact(await self._store.find(NOTE, prefix=prefix, where={"run_id": note.run_id})):
+                return from_record(Note, earlier[0].data)
         while True:
             version += 1
             if count_runs:
@@ -412,12 +413,12 @@ class NoteStore:
 
 
 def _key(identity: str) -> str:
-    # A program's own identity may contain the slash that separates versions.
+    # A custom identity may contain the slash that separates versions.
     return quote(identity, safe="", errors="surrogatepass")
 
 
 def use_record(identity: str, use: NoteUse) -> Record:
-    """Return the record of what a run of a task was given."""
+    """The record of the note that a run of a task had."""
     index = RunUse(_key(identity), use.run_id, use.at, use.arm, use.version, use.score)
     return Record(NOTE_USE, f"{_key(identity)}/{use.run_id}", to_record(use) | {"index": index.to_data()})
 
@@ -427,7 +428,7 @@ def _note_key(identity: str, version: int) -> str:
 
 
 def note_tokens(reflection: TaskReflection, task: PlainTask | None = None) -> int:
-    """Return the estimated tokens of a note, before inputs are filled in."""
+    """The estimated tokens of a note, before inputs are filled in."""
     return tokens_of(note_block(reflection, task or PlainTask(""), {}))
 
 
@@ -445,7 +446,7 @@ def _effective(noted: NotedTask) -> NotedTask:
 
 
 class InMemoryReflectionStore(NoteStore):
-    """Keeps notes for as long as this object lives: for tests, and to try things out."""
+    """Keeps notes in memory as long as this object exists: for tests and experiments."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
@@ -468,7 +469,7 @@ class SqliteReflectionStore(NoteStore):
 class PostgresReflectionStore(NoteStore):
     """Keeps notes in a PostgreSQL database: `dsn` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
 
-    Each project in a database sees only its own notes; projects of the same name are one. The name is
+    Each project in a database sees only its own notes; projects with the same name share them. The name is
     `project`, else REDRAFT_PROJECT, else this machine and folder. Raises `ConfigError` for an invalid URL,
     and `MissingExtraError` if `redraft[postgres]` is not installed.
     """
@@ -480,9 +481,9 @@ class PostgresReflectionStore(NoteStore):
 
 
 def project_notes() -> NoteStore:
-    """Return the notes of this process's project, in the database of its runs.
+    """The notes of this process's project, in the database of its runs.
 
-    If storage is turned off (an empty `home`), they are new, and live as long as this object.
+    If storage is turned off (an empty `home`), they are kept in memory.
     """
     store = project_store()
     return InMemoryReflectionStore() if store is None else NoteStore(store)
@@ -508,8 +509,8 @@ def notebook_of(store: ReflectionStore) -> Notebook:
 class LatestNoteStore:
     """Keeps the latest note on each task in a program's own store, without revisions.
 
-    A note that only goes back to one that it replaced is not stored; this process alone remembers those. Runs
-    of this process that write a note on the same task take turns, across event loops and threads;
+    A note that only returns to a note that was replaced is not stored; only this process remembers replaced
+    notes. Runs of this process that write a note on the same task take turns, across event loops and threads;
     guarding against other processes is up to the store. Methods that are not async run in threads, and
     exceptions of the store are passed on.
     """
@@ -522,16 +523,16 @@ class LatestNoteStore:
         self._replaced: dict[str, deque[TaskReflection]] = {}
 
     async def current(self, identity: str, /) -> Note | None:
-        """Return the stored note; its version is its run count."""
-        found = await self._retrieve(identity)
-        if found is None:
+        """The stored note; its version is its run count."""
+        reflection = await self._retrieve(identity)
+        if reflection is None:
             return None
-        if not isinstance(found, TaskReflection):
-            raise StoreError(f"retrieve must return a TaskReflection or None, got {found!r}.")
-        return Note(found.run_count, found, tokens=note_tokens(found))
+        if not isinstance(reflection, TaskReflection):
+            raise StoreError(f"retrieve must return a TaskReflection or None, got {reflection!r}.")
+        return Note(reflection.run_count, reflection, tokens=note_tokens(reflection))
 
     async def revision(self, identity: str, version: int, /) -> Note | None:
-        """Return the stored note if it is this version."""
+        """The stored note if it is this version."""
         note = await self.current(identity)
         return note if note is not None and note.version == version else None
 
@@ -545,8 +546,8 @@ class LatestNoteStore:
         based_on: int | None = None,
         name: str = "",  # noqa: ARG002 (a custom store has no names)
         trial: Trial | None = None,
-        arm: Arm = "note",  # noqa: ARG002 (nor rollbacks)
-        line: int | None = None,  # noqa: ARG002 (likewise)
+        arm: Arm = "note",  # noqa: ARG002 (a custom store has no rollbacks)
+        line: int | None = None,  # noqa: ARG002 (as above)
     ) -> tuple[Note, bool]:
         """Store a note in place of the previous one; return it, and whether it is the first."""
         if trial is not None:
@@ -557,7 +558,7 @@ class LatestNoteStore:
             version = 1 if before is None else before.version + 1
             if before is not None:
                 replaced = self._replaced.setdefault(identity, deque(maxlen=MOST_REPLACED))
-                if any(is_return(reflection, before.reflection, one) for one in replaced):
+                if any(is_return(reflection, before.reflection, earlier) for earlier in replaced):
                     reflection = before.reflection
                 elif lines_said(reflection) != lines_said(before.reflection):
                     replaced.append(before.reflection)
@@ -566,10 +567,10 @@ class LatestNoteStore:
         return Note(version, counted, run_id, based_on, note_tokens(counted, task)), before is None
 
     async def record_use(self, identity: str, use: NoteUse, /) -> None:
-        """Do nothing: a custom store keeps no runs."""
+        """Do nothing: a custom store has no runs."""
 
-    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:  # noqa: ARG002 (a notebook's)
-        """Raise `ConfigError`: a custom store keeps no scores."""
+    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:  # noqa: ARG002 (the interface)
+        """Raise `ConfigError`: a custom store has no scores."""
         raise _needs_revisions()
 
 
