@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 @keyword_hints()
 class Ensemble:
-    """Runs tasks, and learns from each accepted output how to word its task better the next time.
+    """Runs tasks, and learns from each accepted output how to improve the instructions of its task.
 
-    Tasks run in the order of the list, one after another. If any of them names others as its `context`, each
-    starts as soon as the outputs it needs are accepted. `model` answers for tasks that have none of their
-    own, and reflects unless a task's `ReflectionConfig` or the task names another; without it, the settings
-    decide (REDRAFT_MODEL).
+    Tasks run in the order of the list, one after another. If any task names other tasks as its `context`,
+    each task starts as soon as the outputs it needs are accepted. `model` answers for tasks without their own
+    model, and reflects unless a task or its `ReflectionConfig` names another model; by default, the model of
+    the settings (REDRAFT_MODEL).
 
-    Notes are stored in `reflection_store`, else in the project's store; if the settings store nothing, for as
-    long as this object lives. `on_task_reflected` is called with each note that was stored: a function, sync
-    or async, or a list of them. The run of each task is stored under the task's title, as `keep` says (see
+    Notes are stored in `reflection_store`, else in the project's store; if the settings store nothing, they
+    are kept in memory. `on_task_reflected`, a function (sync or async) or a list of functions, is called with
+    each stored note. The run of each task is stored under the task's title, depending on `keep` (see
     `Agent`).
 
-    One ensemble can serve many runs at once. Raises `ConfigError` for every mistake that can be found before
-    money is spent.
+    An ensemble can serve many runs in parallel. Raises `ConfigError` for every mistake that can be detected
+    before money is spent.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Ensemble:
             raise ConfigError("The first argument is the model; give the tasks as tasks=[...].")
         check_list("tasks", tasks)
         for task in tasks:
-            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
                 raise ConfigError(f"tasks must be a list of Tasks, but it contains {task!r}.")
         check_keep(keep)
         settings = load_settings()
@@ -105,11 +105,11 @@ class Ensemble:
 
         `inputs` fill the placeholders of the tasks. With `wait_for_reflections=False` the result does not
         wait for the reflections: they go on in the background (`drain` waits for them), and a program that
-        exits normally waits for them, too. With a `run_id` of your own, the same call continues where a
-        killed one stopped, and returns the outputs of finished tasks without another call.
+        exits normally waits for them, too. With a custom `run_id`, the same call resumes an interrupted run,
+        and returns the outputs of finished tasks without another call of a model.
 
         Raises `ConfigError` for missing or unknown inputs, before money is spent, and `EnsembleError`, with
-        everything that was made, if a task failed in the end; tasks that do not depend on it still run.
+        all results, if a task fails after its retries; tasks that do not depend on it still run.
         """
         return await self._new_run(inputs, run_id, wait=wait_for_reflections).run()
 
@@ -132,11 +132,11 @@ class Ensemble:
         wait_for_reflections: bool = True,
         run_id: str | None = None,
     ) -> EnsembleStream:
-        """Run all tasks, and return a stream: iterate over it for the events as they happen.
+        """Run all tasks, and return a stream of events as they happen.
 
-        They are the ensemble's (`TaskStarted`, `TaskFinished`, `TaskReflectedEvent`, ...) and those of the
-        tasks' runs, with a `TokenEvent` for each piece of text that a model writes. Reflections that are not
-        waited for only reach their listeners.
+        Yields the events of the ensemble (`TaskStarted`, `TaskFinished`, `TaskReflectedEvent`, ...) and of
+        the tasks' runs, with a `TokenEvent` for each piece of text that a model writes. Reflections in the
+        background only reach their listeners.
         """
 
         def start(listener: Callable[[EnsembleEvent], None]) -> Coroutine[Any, Any, EnsembleResult]:
@@ -146,7 +146,7 @@ class Ensemble:
 
     async def drain(self) -> None:
         """Wait until all reflections on earlier runs are stored, or have failed."""
-        if pending := [asyncio.wrap_future(each) for each in tuple(self._pending)]:
+        if pending := [asyncio.wrap_future(future) for future in tuple(self._pending)]:
             await asyncio.wait(pending)  # cancelling the wait does not cancel the reflections
 
     def _new_run(
@@ -181,27 +181,27 @@ IN_BACKGROUND = "reflected on in the background"
 
 @dataclass(frozen=True, slots=True)
 class EnsembleResult:
-    """The outcome of an ensemble's run, task by task in the order of its list.
-
-    `errors` has what each failed task raised, `not_run` the tasks that needed its output. `execution_time` is
-    in seconds.
-    """
+    """The outcome of an ensemble's run."""
 
     results: tuple[TaskResult, ...]
+    """The results of accepted tasks, in the order of the ensemble's list."""
     run_id: str = ""
     usage: TokenUsage = NOTHING_USED
     execution_time: float = 0.0
+    """In seconds."""
     errors: Mapping[Task, Exception] = field(default_factory=dict[Task, Exception])
+    """The errors of failed tasks."""
     not_run: tuple[Task, ...] = ()
+    """The tasks that needed the output of a failed task."""
 
     @property
     def outputs(self) -> dict[Task, Output]:
         """The accepted outputs, by task."""
-        return {one.task: one.output for one in self.results}
+        return {result.task: result.output for result in self.results}
 
     @property
     def output(self) -> Output:
-        """The output of the last task that has one; None if none has."""
+        """The output of the last task with a result; None without results."""
         return self.results[-1].output if self.results else None
 
     def __str__(self) -> str:
@@ -214,16 +214,16 @@ class EnsembleResult:
         return f"<{type(self).__name__} {self.run_id!r}: {tasks}>"
 
     def __getitem__(self, task: Task) -> TaskResult:
-        for one in self.results:
-            if one.task is task:
-                return one
+        for result in self.results:
+            if result.task is task:
+                return result
         raise KeyError(
             f"The task {task.title!r} has no result: it failed, was not run, or is not in the ensemble."
         )
 
     def summary(self) -> str:
-        """Summarize the run in a few lines: each task with its score and note, what failed, the cost."""
-        lines = [_line(one) for one in self.results]
+        """Summarize the run in a few lines: each task with its score and note, failures, and the cost."""
+        lines = [_line(result) for result in self.results]
         lines += [
             f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
         ]
@@ -232,20 +232,22 @@ class EnsembleResult:
         return "\n".join(lines)
 
 
-def _line(one: TaskResult) -> str:
-    score = one.result.history.best_version.evaluation.overall_score
+def _line(result: TaskResult) -> str:
+    score = result.result.history.best_version.evaluation.overall_score
     parts = ["accepted" if score is None else f"accepted with {score:.2f}"]
-    if one.attempts > 1:
-        parts.append(f"on attempt {one.attempts}")
-    if one.note is not None:
-        parts.append(f"given note v{one.note}")
-    if one.reflection is not None:
-        parts.append(f"reflected (run {one.reflection.run_count})")
-    elif one.no_reflection and one.task.config is not None:
+    if result.attempts > 1:
+        parts.append(f"on attempt {result.attempts}")
+    if result.note is not None:
+        parts.append(f"given note v{result.note}")
+    if result.reflection is not None:
+        parts.append(f"reflected (run {result.reflection.run_count})")
+    elif result.no_reflection and result.task.config is not None:
         parts.append(
-            one.no_reflection if one.no_reflection == IN_BACKGROUND else f"not reflected: {one.no_reflection}"
+            result.no_reflection
+            if result.no_reflection == IN_BACKGROUND
+            else f"not reflected: {result.no_reflection}"
         )
-    return f"{one.task.title}: {', '.join(parts)}"
+    return f"{result.task.title}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,7 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskFinished:
-    """A task's output was accepted; its reflection, if there is to be one, comes later."""
+    """A task's output was accepted; its reflection, if any, follows later."""
 
     run_id: str
     result: TaskResult
@@ -288,14 +290,14 @@ class EnsembleFinished:
 EnsembleEvent: TypeAlias = (
     TaskStarted | TaskFinished | TaskFailed | TaskReflectedEvent | EnsembleFinished | StreamEvent
 )
-"""What an ensemble's stream yields: its own events, and those of the runs of its tasks."""
+"""An event of an ensemble's stream: of the ensemble itself, or of a task's run."""
 
 
 class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):
     """The events of an ensemble's run as they happen; the last is `EnsembleFinished`.
 
-    The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. What the
-    run raises comes out of the iteration, after the last event.
+    The run starts with the iteration, or on entering `async with`. Leaving either early cancels it. Errors of
+    the run are raised by the iteration, after the last event.
     """
 
     def _on_event(self, event: EnsembleEvent) -> None:
@@ -304,23 +306,21 @@ class EnsembleStream(EventStream["EnsembleEvent", "EnsembleResult"]):
         super()._on_event(event)
 
 
-# One run.
+# A run.
 
 
 @dataclass(slots=True)
 class EnsembleRun:
-    """One run of an ensemble: each task starts as soon as those it comes after have ended.
-
-    `listener` gets all events. `in_background` starts a reflection that is not waited for; without it,
-    reflections are part of the run.
-    """
+    """A run of an ensemble: each task starts as soon as its predecessors have ended."""
 
     graph: Graph
     runners: Mapping[Task, TaskRunner]
     inputs: Mapping[str, Any]
     key: RunKey
     listener: Callable[[EnsembleEvent], None] | None = None
+    """Gets all events."""
     in_background: Callable[[Coroutine[Any, Any, None]], None] | None = None
+    """Starts a reflection in the background; without it, reflections are part of the run."""
     name: str = ""
     results: dict[Task, TaskResult] = field(default_factory=dict["Task", "TaskResult"])
     errors: dict[Task, Exception] = field(default_factory=dict["Task", Exception])
@@ -328,7 +328,7 @@ class EnsembleRun:
     _ended: dict[Task, asyncio.Event] = field(init=False)
 
     async def run(self) -> EnsembleResult:
-        """Return the result; raises `EnsembleError`, with the result in it, if a task failed in the end."""
+        """Run all tasks; raises `EnsembleError`, with the result in it, if a task fails after its retries."""
         return await traced("ensemble", self.name, self.key.run_id, self._run)
 
     async def _run(self) -> EnsembleResult:
@@ -349,7 +349,7 @@ class EnsembleRun:
         raise error from next(iter(self.errors.values()))
 
     async def _run_in_turn(self, task: Task, key: RunKey, group: asyncio.TaskGroup) -> None:
-        """Run a task once those before it have ended, unless one that it needs has no output."""
+        """Run a task once its predecessors have ended, unless a task that it needs has no output."""
         for before in self.graph.after[task]:
             await self._ended[before].wait()
         try:
@@ -369,7 +369,7 @@ class EnsembleRun:
                 raise
             self._failed(task, run, RuntimeError(f"the task cancelled itself: {cancelled!r}"))
             return
-        except Exception as error:  # noqa: BLE001 (it is reported, and independent tasks go on)
+        except Exception as error:  # noqa: BLE001 (reported; independent tasks go on)
             self._failed(task, run, error)
             return
         self.results[task] = result
@@ -408,7 +408,7 @@ class EnsembleRun:
         return EnsembleResult(
             results,
             self.key.run_id,
-            sum((one.usage for one in results), self.lost),
+            sum((result.usage for result in results), self.lost),
             seconds,
             dict(self.errors),
             tuple(task for task in tasks if task not in self.results and task not in self.errors),
@@ -421,22 +421,23 @@ class EnsembleRun:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The order of an ensemble's tasks.
-
-    `after` has the tasks that must end before a task starts, `needs` those whose outputs it uses. If no task
-    names another, each comes after the one before it in the list, without using its output.
-    """
+    """The order of an ensemble's tasks."""
 
     tasks: tuple[Task, ...]
     needs: Mapping[Task, tuple[Task, ...]]
+    """The tasks whose outputs a task uses."""
     after: Mapping[Task, tuple[Task, ...]]
+    """The tasks that must end before a task starts.
+
+    If no task names another, these are the previous tasks of the list.
+    """
 
 
 def graph_of(tasks: Sequence[Task]) -> Graph:
     """Order tasks by the context that they name.
 
-    Raises `ConfigError` if there is no task, if one comes twice, needs a task that is not in the list, or
-    needs itself, directly or not.
+    Raises `ConfigError` for an empty list, a duplicate, a task that is needed but not in the list, and a task
+    that needs itself, directly or not.
     """
     if not tasks:
         raise ConfigError("An ensemble needs at least one task.")
@@ -456,7 +457,7 @@ def graph_of(tasks: Sequence[Task]) -> Graph:
                 )
     try:
         TopologicalSorter(needs).prepare()
-    except CycleError as error:  # from a list that was changed after it was given as context
+    except CycleError as error:  # from a list that changed after it was passed as context
         waiting = ", ".join(repr(task.title) for task in tasks if task in error.args[1])
         raise ConfigError(
             f"These tasks depend on each other, so none of them can start: {waiting}."
@@ -485,22 +486,24 @@ def _listeners(
 
 
 def checked_inputs(tasks: Sequence[Task], inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the inputs of a run.
+    """The inputs of a run.
 
     Raises `ConfigError` for a placeholder without an input, and for an input without a placeholder, unless
     there is a handler or an input guardrail, which see all inputs.
     """
-    if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f'inputs must be a dict such as {{"topic": "tea"}}, got {inputs!r}.')
     values = dict(inputs or {})
-    known: dict[str, None] = {}
+    placeholders: dict[str, None] = {}
     for task in tasks:
         for text in (task.description, task.expected_output):
             fill(text, values, task.title)
-            known |= dict.fromkeys(placeholders_of(text))
+            placeholders |= dict.fromkeys(placeholders_of(text))
     if any(task.handler is not None or task.input_guardrails for task in tasks):
         return values
     for name in values:
-        if name not in known:
-            raise ConfigError(f"No task has a placeholder for the input {name!r}; {nearest(name, known)}")
+        if name not in placeholders:
+            raise ConfigError(
+                f"No task has a placeholder for the input {name!r}; {nearest(name, placeholders)}"
+            )
     return values

@@ -1,4 +1,4 @@
-"""Give the runs of a task its note, and learn from those whose output was accepted."""
+"""Give the runs of a task its note, and learn from the runs whose output was accepted."""
 
 from __future__ import annotations
 
@@ -67,31 +67,29 @@ IN_FORCE = "the note in force on this task"
 
 @dataclass(frozen=True, slots=True)
 class InjectedNote:
-    """The note that a run is given, as it appears in the prompt, or why there is none.
-
-    `in_force` is the version in force, `version` the one given, which in a trial may be another or none.
-    `line` is the `NotedTask.since` at this time (None: not known). `unread` says that the notes could not be
-    read, which was logged.
-    """
+    """The note in a run's prompt, or why there is none."""
 
     arm: Arm = "none"
     version: int | None = None
+    """The version in the prompt; in a trial, this may be another version than `in_force`, or none."""
     in_force: int | None = None
     text: str = ""
     tokens: int = 0
     why: str = ""
     unread: bool = False
+    """Whether the notes could not be read, which was logged."""
     line: int | None = None
+    """The value of `NotedTask.since` when the note was chosen; None if unknown."""
 
     def advice(self) -> tuple[Advice, ...]:
-        """Return the note, if any, as advice for drafts and revisions."""
+        """The note, if any, as advice for drafts and revisions."""
         if not self.text:
             return ()
         source = "note" if self.version is None else f"note v{self.version}"
         return (Advice(self.text, source, self.why, self.tokens, is_note=True),)
 
     def diagnostics(self) -> dict[str, str]:
-        """Return what a reader of the run should know: that a trial withheld the note."""
+        """Diagnostics of the run: whether a trial withheld the note."""
         if self.arm != "control":
             return {}
         instead = "no note" if self.version is None else f"version {self.version}"
@@ -106,29 +104,27 @@ NO_NOTE = InjectedNote()
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRun:
-    """What there is to learn from: an accepted output, and the note that the run was given.
-
-    `first_evaluation` is that of the first version, `evaluation` that of the output; None if nothing judged
-    them.
-    """
+    """A run to learn from: its accepted output, and the note that it had."""
 
     run_id: str
     injected: InjectedNote
     output: str
     evaluation: ReflectionEvaluation | None = None
+    """The evaluation of the output; None if it was not judged."""
     first_evaluation: ReflectionEvaluation | None = None
+    """The evaluation of the first version; None if it was not judged."""
     journal: Journalled | None = None
-    """The journal in which to record what is learned; None if the run is not stored."""
+    """The journal for the steps of learning; None if the run is not stored."""
 
     @property
     def score(self) -> float | None:
-        """The score of the first version, None if it can't be compared with those of other runs."""
+        """The score of the first version; None if it is not comparable with other runs."""
         return self.first_evaluation and self.first_evaluation.comparable_score
 
 
 @dataclass(slots=True)
 class JournalledModel:
-    """A `ChatModel` whose replies are recorded in the step under way; replayed ones count as used, too."""
+    """A `ChatModel` whose replies are recorded in the current step; replayed replies count as used, too."""
 
     model: MeteredModel
     replayed: TokenUsage = NOTHING_USED
@@ -140,11 +136,11 @@ class JournalledModel:
 
     @property
     def name(self) -> str:
-        """The name of the model that it calls."""
+        """The name of the wrapped model."""
         return self.model.name
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
-        """Return the reply; raises what the model raises."""
+        """Call the model, or replay its recorded reply."""
         before = self.model.used
         reply = await answer(self.model, request)
         if self.model.used == before:
@@ -154,7 +150,7 @@ class JournalledModel:
 
 @dataclass(frozen=True, slots=True)
 class WrittenNote:
-    """A note as a strategy wrote it, and what that cost."""
+    """A note as a strategy wrote it, and the usage of writing it."""
 
     reflection: TaskReflection
     usage: TokenUsage
@@ -162,7 +158,7 @@ class WrittenNote:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What was stored and what it cost; if nothing was, `problem` says why."""
+    """The stored note and its usage; without a note, `problem` says why."""
 
     reflection: TaskReflection | None = None
     version: int = 0
@@ -174,23 +170,21 @@ class Learned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learner:
-    """Chooses the note for each run of a task, and reflects on the accepted ones.
-
-    `model` is the config's, else the task's, else the ensemble's; None if there is none. `criteria` judge the
-    output.
-    """
+    """Chooses the note for each run of a task, and reflects on accepted runs."""
 
     task: Task
     config: ReflectionConfig
     notebook: Notebook
     model: ChatModel | None = None
+    """The model of the config, else of the task, else of the ensemble; None without a model."""
     listeners: Sequence[ReflectedListener] = ()
     criteria: tuple[QualityCriterion, ...] = ()
+    """The criteria that judge the output."""
 
     async def choose_note(self, run_id: str, inputs: Mapping[str, Any]) -> InjectedNote:
-        """Choose the note for a run: the one in force, or what a trial puts in its place.
+        """Choose the note for a run: the note in force, or the alternative of a trial.
 
-        If the notes can't be read, the run goes without, with one warning.
+        If the notes can't be read, the run has no note, with a single warning.
         """
         choice = partial(self._choose_note, run_id, inputs)
         return await traced("choose_note", self.task.title, run_id, choice)
@@ -226,8 +220,8 @@ class Learner:
         """Reflect on a run, store the note and notify the listeners; return what was learned, and the event.
 
         A resumed run is reflected on only once. Never raises an `Exception`: a failure leaves the notes as
-        they were and logs a warning, unless the run has already warned that its note can't be read. After
-        each stored note, the trial of the notes is evaluated.
+        they were and logs a warning, unless the run already warned that its note can't be read. After each
+        stored note, evaluates the trial of the notes.
         """
         metered = None if self.model is None else JournalledModel(MeteredModel(self.model))
         is_new = False
@@ -242,7 +236,7 @@ class Learner:
         async def learn() -> Learned:
             try:
                 return await once(run.journal, "reflection", Learned, write, earlier="reflection")
-            except Exception as error:  # noqa: BLE001 (the output is accepted already, and the note before it stands)
+            except Exception as error:  # noqa: BLE001 (the output is already accepted, and the previous note stays)
                 used = NOTHING_USED if metered is None else metered.used
                 return Learned(problem=self._report(error, run), usage=used)
 
@@ -266,15 +260,15 @@ class Learner:
         return learned, event
 
     def _report(self, error: Exception, run: AcceptedRun) -> str:
-        """Log why there is no note; return it."""
+        """Log and return the reason why there is no note."""
         problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
         level = logging.INFO if run.injected.unread else logging.WARNING
         logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
         return problem
 
     async def _reflect(self, run: AcceptedRun, metered: JournalledModel | None) -> Learned:
-        identity, run_id, given, config = TaskIdentity.of(self.task), run.run_id, run.injected, self.config
-        await self.notebook.record_use(identity, NoteUse(run_id, given.version, given.arm, run.score))
+        identity, run_id, injected, config = TaskIdentity.of(self.task), run.run_id, run.injected, self.config
+        await self.notebook.record_use(identity, NoteUse(run_id, injected.version, injected.arm, run.score))
         strategy = config.strategy or self._default_strategy(metered)
         task, prior = self.task.plain(), await self.notebook.current(identity)
         subject = self._subject(run, task, prior)
@@ -289,11 +283,11 @@ class Learner:
             task,
             written.reflection,
             run_id=run_id,
-            based_on=given.in_force,
+            based_on=injected.in_force,
             name=self.task.name,
             trial=config.trial or None,
-            arm=given.arm,
-            line=given.line,
+            arm=injected.arm,
+            line=injected.line,
         )
         rollback = None
         if config.trial:
@@ -302,11 +296,11 @@ class Learner:
         return Learned(note.reflection, note.version, is_first, rollback, written.usage)
 
     def _subject(self, run: AcceptedRun, task: PlainTask, prior: Note | None) -> ReflectionInput:
-        """Return what a strategy reflects on, without what the next writer may not know."""
+        """The input of a strategy, without anything that the next writer may not know."""
         criteria = tuple(
-            one if one.shown is True else replace(one, evaluator_config={})
-            for one in self.criteria
-            if one.shown is not False
+            criterion if criterion.shown is True else replace(criterion, evaluator_config={})
+            for criterion in self.criteria
+            if criterion.shown is not False
         )
         return ReflectionInput(
             task,
@@ -319,7 +313,7 @@ class Learner:
         )
 
     def _default_strategy(self, model: ChatModel | None) -> ReflectionStrategy:
-        """Return the strategy for the task's criteria; without checks, it takes a model."""
+        """The strategy for the task's criteria; without checks, it needs a model."""
         if not has_checks(self.criteria):
             if model is None:
                 raise ConfigError(NO_MODEL)
@@ -327,7 +321,7 @@ class Learner:
         return CheckReflectionStrategy(model)
 
     async def _settle_trial(self, identity: str, trial: Trial) -> Rollback | None:
-        """Roll the note back if its trial says so. A failure here does not undo the note just stored."""
+        """Roll back the note if its trial requires it. A failure does not undo the note just stored."""
         try:
             return await self.notebook.settle(identity, trial)
         except Exception as error:  # noqa: BLE001 (see above)
@@ -345,25 +339,25 @@ async def once(
     *,
     earlier: str = "",
 ) -> R:
-    """Carry out a step of a task's run outside its loop; a process that resumes the run does not repeat it.
+    """Do a step of a task's run outside its loop; a process that resumes the run does not repeat it.
 
-    `earlier` is the name under which earlier versions recorded the step, in records of a kind of their own.
+    `earlier` is the name of the step in the separate records of earlier versions of Redraft.
     """
     if journal is None:
         return await fn()
 
     async def step() -> R:
         if earlier and journal.resumes:
-            found = await journal.store.get(NOTE_COST, f"{journal.run_id}/{earlier}")
-            if found is not None and "value" in found.data:
-                return from_record(returns, found.data["value"])
+            stored = await journal.store.get(NOTE_COST, f"{journal.run_id}/{earlier}")
+            if stored is not None and "value" in stored.data:
+                return from_record(returns, stored.data["value"])
         return await fn()
 
     return await journal.outside(name, returns, step)
 
 
 async def _record_cost(run: AcceptedRun, used: TokenUsage) -> None:
-    """Record what the note on a run cost, for the index of runs; a failure is only logged."""
+    """Record the usage of the note on a run in the index of runs; a failure is only logged."""
     if run.journal is None or used == NOTHING_USED:
         return
     index = Expense(datetime.now(UTC), run.run_id, **spent([used])).to_data()
@@ -374,11 +368,11 @@ async def _record_cost(run: AcceptedRun, used: TokenUsage) -> None:
 
 
 async def note_cost(store: Store, run_id: str) -> TokenUsage:
-    """Return what the note on a run cost."""
-    found = await store.get(NOTE_COST, f"{run_id}/reflection")
-    if found is None or "index" not in found.data:
+    """The usage of the note on a run."""
+    stored = await store.get(NOTE_COST, f"{run_id}/reflection")
+    if stored is None or "index" not in stored.data:
         return NOTHING_USED
-    cost = Expense.of(found.data["index"])
+    cost = Expense.of(stored.data["index"])
     return TokenUsage(
         cost.input_tokens,
         cost.output_tokens,
@@ -389,7 +383,7 @@ async def note_cost(store: Store, run_id: str) -> TokenUsage:
 
 
 def _is_control(trial: Trial, run_id: str, noted: NotedTask) -> bool:
-    """Return whether a run is a control: not before earlier ones have taught what a note can hold."""
+    """Whether a run is a control run; not before the notes have a few revisions."""
     if noted.run_count < RUNS_BEFORE_TRIAL or not noted.on_trial:
         return False
     share = share_of(trial, noted) if noted.control_share is None else noted.control_share
@@ -403,11 +397,11 @@ def learner_of(
     listeners: Sequence[ReflectedListener],
     settings: Settings,
 ) -> Learner | None:
-    """Return what learns from the runs of a task, None if it is not to be reflected on.
+    """The learner for a task; None if the task is not reflected on.
 
-    `model` is the ensemble's. Without a trial of its own, the task has the default one wherever that could
-    show something. Without a model, a warning says what its notes will lack. Raises `ConfigError` for a model
-    that can't be used, and for a trial that could show nothing.
+    `model` is the ensemble's. A task without its own trial has the default trial, if there are scores to
+    compare. Without a model, a warning says what its notes will lack. Raises `ConfigError` for a model that
+    can't be used, and for a trial without scores to compare.
     """
     config = task.config
     if config is None:
@@ -423,7 +417,9 @@ def learner_of(
             f"The trial of the task {task.title!r} needs a store that keeps revisions and scores, such as "
             "SqliteReflectionStore; a custom store with only store() and retrieve() doesn't."
         )
-    named = next((one for one in (config.model, task.model, model, settings.model) if one is not None), None)
+    named = next(
+        (choice for choice in (config.model, task.model, model, settings.model) if choice is not None), None
+    )
     reflecting = None if named is None or config.strategy is not None else model_of(named, settings)
     criteria = _criteria_of(task)
     if reflecting is None and config.strategy is None and has_checks(criteria):
@@ -436,7 +432,7 @@ def learner_of(
 
 
 def _criteria_of(task: Task) -> tuple[QualityCriterion, ...]:
-    """Return the criteria that judge a task's output; empty if nothing does."""
+    """The criteria that judge a task's output; empty if it is not judged."""
     if not task.is_judged:
         return ()
     own, kind = (

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from redraft.types import PlainTask, ReflectionEvaluation
 
 
-# Compared by identity: so are models.
+# Compared by identity, like models.
 @keyword_hints()
 @dataclass(frozen=True, slots=True, eq=False)
 class LlmReflectionStrategy:
     """Ask a model for better instructions; the default for tasks without checks.
 
-    If the reply is too long, the model is asked once to shorten it; what is still too long is cut
-    (`bounded`). Raises what the model raises, and `OutputError` for a reply without a marker, or one of which
+    If the reply is too long, the model is asked once to shorten it; a note that is still too long is cut
+    (`bounded`). Raises the errors of the model, and `OutputError` for a reply without a marker, or of which
     `bounded` leaves nothing.
     """
 
     model: ChatModel
 
     async def __call__(self, subject: ReflectionInput, /) -> TaskReflection:
-        """Return the improved instructions; a section missing from the reply stays as in the task."""
+        """Improve the instructions; a section missing from the reply stays as in the task."""
         reflection = without_losses(await self._ask(meta_prompt(subject), subject), subject)
         size = size_of(reflection, subject.task)
         if size > subject.max_tokens:
@@ -48,12 +48,12 @@ class LlmReflectionStrategy:
         return bounded(reflection, subject)
 
     async def _ask(self, prompt: str, subject: ReflectionInput) -> TaskReflection:
-        """Return the model's reflection, at whatever length."""
+        """The model's reflection, of any length."""
         reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
         return settled(_reflection_of(reply.text, subject, reply.finish_reason == "length"), subject)
 
     async def _shorten(self, long: TaskReflection, subject: ReflectionInput, size: int) -> TaskReflection:
-        """Return a shorter reflection, else the long one, which can still be cut."""
+        """A shorter reflection, else the long reflection, which can still be cut."""
         try:
             short = await self._ask(shorten_prompt(subject, long, size), subject)
         except (ModelError, OutputError):
@@ -63,13 +63,13 @@ class LlmReflectionStrategy:
 
 
 def _reflection_of(reply: str, subject: ReflectionInput, cut_off: bool) -> TaskReflection:
-    found = sections_of(reply, output=subject.task_output, cut_off=cut_off)
+    sections = sections_of(reply, output=subject.task_output, cut_off=cut_off)
     definition = f"{subject.task.description}\n{subject.task.expected_output}"
     return TaskReflection(
-        _unquoted(found.description, subject),
-        _unquoted(found.expected_output, subject),
-        tuple(item for item in found.observations if _is_own(item, definition, subject)),
-        tuple(item for item in found.suggestions if _is_own(item, definition, subject)),
+        _unquoted(sections.description, subject),
+        _unquoted(sections.expected_output, subject),
+        tuple(item for item in sections.observations if _is_own(item, definition, subject)),
+        tuple(item for item in sections.suggestions if _is_own(item, definition, subject)),
         run_count=1 if subject.prior_reflection is None else subject.prior_reflection.run_count + 1,
     )
 
@@ -79,23 +79,23 @@ def _is_own(item: str, definition: str, subject: ReflectionInput) -> bool:
 
 
 def quotes_output(text: str, subject: ReflectionInput) -> bool:
-    """Return whether a text repeats a sentence of the output, in which a page or a tool may speak.
+    """Whether a text repeats a sentence of the output, which may come from a web page or a tool.
 
-    What the definition of the task says, too, is no such sentence.
+    Sentences that the definition of the task also contains do not count.
     """
     definition = f"{subject.task.description}\n{subject.task.expected_output}"
-    output = without_middle(subject.task_output, MOST_OUTPUT)  # as the model was shown it
+    output = without_middle(subject.task_output, MOST_OUTPUT)  # the part that the model has seen
     return repeats(text, output) and not repeats(text, definition)
 
 
 def _unquoted(text: str, subject: ReflectionInput) -> str:
-    """Return a refined text without the sentences that it quotes from the output."""
+    """A refined text without the sentences that it quotes from the output."""
     lines = text.split("\n")
     own = {line: line for line in lines}
     for line in own:
         if quotes_output(line, subject):
             sentences = _SENTENCE_END.split(line)
-            own[line] = " ".join(one for one in sentences if not quotes_output(one, subject))
+            own[line] = " ".join(sentence for sentence in sentences if not quotes_output(sentence, subject))
     return "\n".join(own[line] for line in lines).strip()
 
 
@@ -105,11 +105,11 @@ _SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+")
 def storable(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Redact and bound the reflection of any strategy, so that it may be stored.
 
-    Secrets are withheld first, so that no cut leaves half of one, and again in what was bounded, because the
-    task's own text may have replaced a refined one. Raises `OutputError` for anything but a `TaskReflection`,
-    and what `bounded` and `redacted` raise.
+    Secrets are withheld first, so that no cut leaves half a secret, and again in the bounded note, because
+    the task's own text may have replaced a refined text. Raises `OutputError` for anything but a
+    `TaskReflection`, and the errors of `bounded` and `redacted`.
     """
-    if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (what strategies of others return)
+    if not isinstance(reflection, TaskReflection):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped strategies)
         raise OutputError(f"A reflection strategy must return a TaskReflection, got {reflection!r:.200}.")
     clean = redacted(reflection)
     cut = bounded(clean, subject)
@@ -122,7 +122,7 @@ def redacted(reflection: TaskReflection) -> TaskReflection:
     Raises `OutputError` if something could not be withheld.
     """
     redactor = memory_redactor()
-    names = set[str]()  # a name in one text is withheld in all
+    names = set[str]()  # a name in any text is withheld in all texts
     for text in (reflection.refined_description, reflection.refined_expected_output):
         redactor.redact(text, names)
     for text in (*reflection.observations, *reflection.suggestions):
@@ -184,10 +184,10 @@ SUGGESTIONS:
 
 
 def meta_prompt(subject: ReflectionInput) -> str:
-    """Return the prompt that asks for better instructions.
+    """The prompt that asks for better instructions.
 
-    It shows the task, what was produced, the note in force, the evaluation and the limits. Everything that a
-    run produced is fenced as data.
+    It shows the task, the output, the note in force, the evaluation and the limits. Everything that a run
+    produced is fenced as data.
     """
     task = subject.task
     parts = [
@@ -205,7 +205,7 @@ def meta_prompt(subject: ReflectionInput) -> str:
 
 
 def shorten_prompt(subject: ReflectionInput, reflection: TaskReflection, size: int) -> str:
-    """Return the prompt that asks for a shorter note; `size` is its present length in tokens."""
+    """The prompt that asks for a shorter note; `size` is its current length in tokens."""
     now = (
         f"You wrote a note on a task that is too long: about {size:,} tokens, and at most "
         f"{subject.max_tokens:,} tokens altogether are allowed{_in_characters(subject.max_tokens)}."
@@ -245,7 +245,7 @@ def excerpt(text: str, most: int, label: str) -> str:
 
 
 def judged_text(evaluation: ReflectionEvaluation) -> str:
-    """Return what the criteria said, as a part of a prompt."""
+    """The evaluation as a part of a prompt."""
     verdict = "satisfactory" if evaluation.satisfactory else "not satisfactory"
     lines = [f"Overall: {_score(evaluation.overall_score)}, {verdict}"]
     lines += [f"- {name.rstrip('.')}: {_score(score)}" for name, score in evaluation.criteria_scores.items()]
@@ -294,7 +294,7 @@ def _in_characters(tokens: int) -> str:
 MARKERS = ("REFINED_DESCRIPTION", "REFINED_EXPECTED_OUTPUT", "OBSERVATIONS", "SUGGESTIONS")
 """The sections of a reply, in their order."""
 
-# As the format has it, or set off as models like to.
+# As in the format, or with the markup that models add.
 _MARKER = re.compile(rf"(?:#{{1,6}} +)?(\*\*|__|`)?({'|'.join(MARKERS)})(?(1)(?:\1)?)[:\uff1a](?(1)(?:\1)?)")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})[^`]*")
 _RULE = re.compile(r"\s*([-*_])(?:\s*\1){2,}\s*")
@@ -302,7 +302,7 @@ _BULLET = re.compile(r"([^\S\n]*)(?:[-*+\u2022\u2013]|\(?\d{1,3}[.)])(?:\s+|$)")
 _NOTHING = re.compile(
     r"(?:none|n/a|nothing|unchanged|no changes?|no (?:observations|suggestions))(?: (?:needed|required))?"
 )
-# The form itself, returned unfilled.
+# The form itself, returned without content.
 _FORM = re.compile(
     r"\[(?:An improved version of the|Key observation about|Specific actionable improvement)[^\]\n]*\]"
 )
@@ -321,12 +321,12 @@ class Sections:
 def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Sections:
     """Read a reply to the reflection prompt about an `output`.
 
-    A section begins with its marker at the start of a line. If markers repeat, the most sections in their
-    documented order count, and of several such readings the earliest; all other markers are content. A marker
-    that also begins a line of the output, and is followed by the same text there, is a quotation, unless the
-    reply has no other marker of that name. A fence around the reply, and text before the first marker, are
-    dropped. If the reply was `cut_off` within a list, so is its last item. Raises `OutputError` if there is
-    no marker, or a refined text was cut off.
+    A section begins with its marker at the start of a line. If markers repeat, the reading with the most
+    sections in their documented order counts, and of several such readings the earliest; all other markers
+    are content. A marker that also begins a line of the output, and is followed by the same text there, is a
+    quotation, unless the reply has no other marker of that name. A fence around the reply, and text before
+    the first marker, are dropped. If the reply was `cut_off` within a list, its last item is dropped, too.
+    Raises `OutputError` if there is no marker, or a refined text was cut off.
     """
     lines = without_invisible(reply).split("\n")
     starts = _section_starts(lines, _quotable_in(output))
@@ -342,23 +342,25 @@ def sections_of(reply: str, *, output: str = "", cut_off: bool = False) -> Secti
         )
     del lines[_end(lines, starts) :]
     ends = [*starts.values(), len(lines)][1:]
-    found = {
+    sections = {
         name: _unfenced([_MARKER.sub("", lines[start], count=1).lstrip(), *lines[start + 1 : end]])
         for (name, start), end in zip(starts.items(), ends, strict=True)
     }
-    description, expected = (_text(found.get(name, [])) for name in MARKERS[:2])
+    description, expected = (_text(sections.get(name, [])) for name in MARKERS[:2])
     observed, suggested = (
-        _items(found.get(name, []))[: -1 if name == last else None] for name in MARKERS[2:]
+        _items(sections.get(name, []))[: -1 if name == last else None] for name in MARKERS[2:]
     )
     return Sections(description, expected, observed, suggested)
 
 
 def _section_starts(lines: list[str], quotable: set[str]) -> dict[str, int]:
-    """Return the line of each marker that begins a section, in order."""
+    """The line of each marker that begins a section, in order."""
     marked = _markers_in(lines)
     unquoted = [mark for mark in marked if _with_next_text(lines, mark[0]) not in quotable]
-    known = {name for _, name in unquoted}
-    marked = sorted([*unquoted, *(mark for mark in set(marked) - set(unquoted) if mark[1] not in known)])
+    unquoted_names = {name for _, name in unquoted}
+    marked = sorted(
+        [*unquoted, *(mark for mark in set(marked) - set(unquoted) if mark[1] not in unquoted_names)]
+    )
     for count in range(len(MARKERS), 0, -1):
         readings = [
             reading for names in combinations(MARKERS, count) if (reading := _first_in_order(names, marked))
@@ -370,18 +372,18 @@ def _section_starts(lines: list[str], quotable: set[str]) -> dict[str, int]:
 
 def _markers_in(lines: list[str]) -> list[tuple[int, str]]:
     return [
-        (number, found[2]) for number, line in enumerate(lines) if (found := _MARKER.match(line)) is not None
+        (number, match[2]) for number, line in enumerate(lines) if (match := _MARKER.match(line)) is not None
     ]
 
 
 def _quotable_in(output: str) -> set[str]:
-    """Return the markers in an output, each with the text that follows it."""
+    """The markers in an output, each with the text after it."""
     lines = without_invisible(output).split("\n")
     return {text for number, _ in _markers_in(lines) if (text := _with_next_text(lines, number))}
 
 
 def _with_next_text(lines: list[str], number: int) -> str:
-    """Return a marker with the first text after it, in its line or below; empty if there is none."""
+    """A marker with the first text after it, in its line or below; empty if there is none."""
     marker = lines[number].strip()
     if _MARKER.sub("", marker, count=1).strip():
         return marker
@@ -391,16 +393,16 @@ def _with_next_text(lines: list[str], number: int) -> str:
 
 
 def _first_in_order(names: tuple[str, ...], marked: list[tuple[int, str]]) -> dict[str, int]:
-    """Return the first lines on which these markers follow each other; empty if they don't."""
-    found: dict[str, int] = {}
+    """The first lines with these markers in this order; empty if there are none."""
+    lines: dict[str, int] = {}
     for number, name in marked:
-        if len(found) < len(names) and name == names[len(found)]:
-            found[name] = number
-    return found if len(found) == len(names) else {}
+        if len(lines) < len(names) and name == names[len(lines)]:
+            lines[name] = number
+    return lines if len(lines) == len(names) else {}
 
 
 def _end(lines: list[str], starts: dict[str, int]) -> int:
-    """Return the line where the reply ends: at the fence that closes one opened above the first marker."""
+    """The line where the reply ends: at the fence that closes a fence above the first marker."""
     fences = [number for number, line in enumerate(lines) if _FENCE.fullmatch(line)]
     above = sum(number < min(starts.values()) for number in fences)
     # Fences come in pairs: an odd number above leaves one open, and then an even number in all closes it.
@@ -409,7 +411,7 @@ def _end(lines: list[str], starts: dict[str, int]) -> int:
 
 
 def _unfenced(lines: list[str]) -> list[str]:
-    """Return a section without blank lines and rules around it, and without a fence around all of it."""
+    """A section without surrounding blank lines and rules, and without a fence around everything."""
     filled = [number for number, line in enumerate(lines) if line.strip() and not _RULE.fullmatch(line)]
     inner = lines[filled[0] : filled[-1] + 1] if filled else []
     fences = [number for number, line in enumerate(inner) if _FENCE.fullmatch(line)]
@@ -423,7 +425,7 @@ def _text(lines: list[str]) -> str:
 
 def _items(lines: list[str]) -> tuple[str, ...]:
     """Read a list of bullets or numbers, else of lines; lines that continue an item belong to it."""
-    bullets = [found for line in lines if not _RULE.fullmatch(line) and (found := _BULLET.match(line))]
+    bullets = [match for line in lines if not _RULE.fullmatch(line) and (match := _BULLET.match(line))]
     outermost = len(bullets[0][1]) + 1 if bullets else 0
     items: list[list[str]] = []
     goes_on = False
@@ -448,22 +450,22 @@ def _says_nothing(text: str) -> bool:
     return not bare or _NOTHING.fullmatch(bare) is not None or _FORM.fullmatch(text) is not None
 
 
-# What is worth a place in a note.
+# Selection of advice.
 
 WORD = re.compile(r"\w+(?:[-@.,:/'\u2019]\w+)*")
 REPEATED = 0.8
-"""The share of the words of an item from which it repeats a text."""
+"""An item repeats a text if the text has at least this share of the item's words."""
 
 
-def is_advice(item: str, said: str) -> bool:
-    """Whether an item says something new, and is addressed to the executor of the task."""
+def is_advice(item: str, definition: str) -> bool:
+    """Whether an item adds to the definition, and is addressed to the executor of the task."""
     words = words_of(item)
-    is_new = len(words & words_of(said)) < REPEATED * len(words)
+    is_new = len(words & words_of(definition)) < REPEATED * len(words)
     return is_new and not speaks_to_author(item)
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a text, folded; hyphenated words in Latin letters stay together."""
+    """The words of a text, folded; hyphenated words in Latin letters stay together."""
     words = WORD.findall(text)
     return {part for word in words for part in ((word.lower(),) if word.isascii() else words_in(word))}
 
@@ -474,7 +476,7 @@ FEWEST_WORDS = 30
 """A shorter text can't lose most of its content."""
 LEAST_KEPT = 1 / 3
 
-# In scripts without spaces between words, each character counts as one.
+# In scripts without spaces between words, each character counts as a word.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
@@ -508,7 +510,7 @@ def settled(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflect
 
 
 def _own_if_same(refined: str, own: str) -> str:
-    """Return a refined text as plain text, or the task's own if it is blank or they say the same."""
+    """A refined text as plain text; the task's own text if it is blank or equal."""
     text = without_invisible(refined).strip()
     return own if not text or text == without_invisible(own).strip() else text
 
@@ -516,7 +518,7 @@ def _own_if_same(refined: str, own: str) -> str:
 def without_losses(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Replace refined texts that lost content by the task's own.
 
-    The rest of the reflection stays. Raises `OutputError` if there is nothing else in it.
+    The rest of the reflection stays. Raises `OutputError` if it has no other content.
     """
     lost = {text: loss for text in _refined(reflection, subject) if (loss := text.loss())}
     if not lost:
@@ -529,7 +531,7 @@ def without_losses(reflection: TaskReflection, subject: ReflectionInput) -> Task
 
 
 class _RefinedText(NamedTuple):
-    """A refined text, with what it is compared with: the task's own text, and the one in force."""
+    """A refined text, with the texts to compare it with: the task's own, and the text in force."""
 
     field: str
     text: str
@@ -548,8 +550,8 @@ class _RefinedText(NamedTuple):
                 "placeholder must stay in it as it is."
             )
         words = _count_words(self.text)
-        for whose, other in (("the task's own", self.own), ("the one in force", self.in_force)):
-            if (before := _count_words(other)) >= FEWEST_WORDS and words < before * LEAST_KEPT:
+        for whose, previous in (("the task's own", self.own), ("the one in force", self.in_force)):
+            if (before := _count_words(previous)) >= FEWEST_WORDS and words < before * LEAST_KEPT:
                 return (
                     f"The {self.field.replace('_', ' ')} lost most of its content: it has {words} words, and "
                     f"{whose} has {before}. At least a third must be left."
@@ -589,7 +591,7 @@ def _cut(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection
 
 
 def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
-    """Cut the refined texts until both together fit: the longer one first, to half the room or more.
+    """Cut the refined texts until both together fit: the longer text first, to half the room or more.
 
     If they don't fit, up to half the room is left for the lists. Returns a reflection without lists.
     """
@@ -598,7 +600,7 @@ def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> TaskRefl
     if (size := size_of(cut, task)) > most:
         lists = replace(reflection, refined_description="", refined_expected_output="")
         most = max(most // 2, most - size_of(lists, task))
-    for refined in sorted(_refined(cut, subject), key=lambda one: len(one.text), reverse=True):
+    for refined in sorted(_refined(cut, subject), key=lambda text: len(text.text), reverse=True):
         if size <= most:
             break
         other = size_of(replace(cut, **{refined.field: ""}), task)
@@ -619,7 +621,7 @@ def _first_lines(text: str, room: int) -> str:
 
 
 def _fitting(parts: list[str], room: int) -> int:
-    """Return how many parts, from the first, fit into `room` tokens together."""
+    """How many parts, from the first, fit into `room` tokens together."""
     used = 0.0
     for count, part in enumerate(parts):
         used += len(part.encode("utf-8", "replace")) / BYTES_PER_TOKEN

@@ -1,4 +1,4 @@
-"""One task of an ensemble: its run up to an accepted output, and what runs it."""
+"""A task of an ensemble: its run up to an accepted output, and its runner."""
 
 from __future__ import annotations
 
@@ -58,25 +58,26 @@ ACCEPTED = ReflectionEvaluation(None, satisfactory=True)
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The accepted output of a task, and how it came about.
-
-    `result` is the run that made the output, the last of `attempts`; `run_id` is that of the first. `note` is
-    the version of the note that the run was given (None: no note), and `arm` says why: `note`, `control` (a
-    trial withheld the note in force, or gave the previous one) or `none` (no note is in force, or an empty
-    one). `reflection` is what was stored for the next time; if there is none, `no_reflection` says why.
-    `usage` covers all attempts, and the reflection if the run waited for it.
-    """
+    """The accepted output of a task, and how it was made."""
 
     task: Task
     output: Output
     result: ReflectionResult
+    """The run that made the output, the last of `attempts`."""
     run_id: str
+    """The id of the first attempt's run."""
     attempts: int = 1
     note: int | None = None
+    """The version of the note in the prompt; None for no note."""
     arm: Arm = "none"
+    """`control` if a trial withheld the note in force or gave the previous note; `none` if no note is in
+    force, or an empty note."""
     reflection: TaskReflection | None = None
+    """The reflection that was stored for the next run."""
     no_reflection: str = ""
+    """Why there is no reflection."""
     usage: TokenUsage = NOTHING_USED
+    """The usage of all attempts, and of the reflection if the run waited for it."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.task.title!r}: {short_repr(self.output)}>"
@@ -84,31 +85,30 @@ class TaskResult:
 
 @dataclass(slots=True)
 class TaskRun:
-    """One run of a task, up to an accepted output.
-
-    `outputs` are those of the tasks that it needs. `used` is what it has cost so far, even if it fails.
-    `note` is the one that it is given; a runner with a learner chooses it.
-    """
+    """A run of a task, up to an accepted output."""
 
     runner: TaskRunner
     inputs: Mapping[str, Any]
     outputs: Mapping[Task, Output]
+    """The outputs of the tasks that it needs."""
     key: RunKey
     emit: Callable[[StreamEvent], None] | None = None
     used: TokenUsage = NOTHING_USED
+    """The usage so far, even if the run fails."""
     note: InjectedNote = NO_NOTE
+    """The note in its prompt, which a runner with a learner chooses."""
     _journal: Journalled | None = field(init=False)
-    """Where the steps of the task outside its runs are recorded, under the id of the first of them."""
+    """The journal for the steps of the task outside its runs, under the id of its first run."""
     _first_evaluation: ReflectionEvaluation | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._journal = self.key.journal()
 
     async def run(self) -> TaskResult:
-        """Return the result with the first output that guardrails and review accept.
+        """Run until guardrails and review accept an output, and return the result.
 
-        A refused output is revised for the reasons given, in a run of its own. Raises `RejectedOutputError`
-        if the last attempt is refused, too, and whatever the guardrails and the task's own run raise.
+        A rejected output is revised with the reasons, in a separate run. Raises `RejectedOutputError` if the
+        last attempt is rejected, too, and the errors of the guardrails and of the task's own run.
         """
         task = self.runner.task
         await check_inputs(task, self.inputs)
@@ -141,7 +141,7 @@ class TaskRun:
         )
 
     def accepted(self, result: TaskResult) -> AcceptedRun:
-        """Return what there is to learn from the run, given its result."""
+        """The run as input for a learner, given its result."""
         evaluation = result.result.history.best_version.evaluation
         judged = None if evaluation.overall_score is None else evaluation
         return AcceptedRun(
@@ -154,7 +154,7 @@ class TaskRun:
         )
 
     async def _choose_note(self) -> None:
-        """Choose the note; a run that is resumed is given the same one."""
+        """Choose the note; a resumed run gets the same note."""
         if (learner := self.runner.learner) is not None:
             choose = partial(learner.choose_note, self.key.run_id, self.inputs)
             self.note = await once(self._journal, "given note", InjectedNote, choose, earlier="note")
@@ -165,11 +165,11 @@ class TaskRun:
         refused: ReflectionVersion | None = None,
         refusal: ReflectionEvaluation = ACCEPTED,
     ) -> ReflectionResult:
-        """Run the loop: from the task, or from a version that was refused."""
+        """Run the loop: from the task, or from a rejected version."""
         runner, pattern, key, draft = self.runner, self.runner.pattern, self.key, None
         verbs = runner.verbs(self.inputs, tuple(self.outputs.values()))
         if refused is not None:
-            # The refused output counts as the first version, and still gets all its revisions.
+            # The rejected output counts as the first version, and still gets all its revisions.
             pattern = variant_of(pattern, max_iterations=pattern.max_iterations + 1)
             judges = replace(verbs.judges, evaluate=RefusedFirst(refusal, verbs.judges.evaluate))
             verbs = replace(verbs, judges=judges)
@@ -203,7 +203,7 @@ class TaskRun:
         return result
 
     def _filled_in(self) -> PlainTask:
-        """Return the definition with its inputs filled in, and the outputs that it needs as context."""
+        """The definition with its inputs filled in, and the outputs that it needs as context."""
         task = self.runner.task
         plain = task.plain()
         outputs = [
@@ -218,7 +218,7 @@ class TaskRun:
         )
 
     async def _verdict(self, output: Output) -> ReflectionEvaluation:
-        """Ask guardrails and review, once per output: a person is not asked again when a run is resumed."""
+        """Ask guardrails and review, once per output: a resumed run does not ask a person again."""
         task = self.runner.task
         if not task.guardrails and task.review is None:
             return ACCEPTED
@@ -230,13 +230,13 @@ class TaskRun:
 
 @dataclass(frozen=True, slots=True)
 class RefusedFirst:
-    """An `Evaluator` that gives the first version the refusal, and judges the others as usual."""
+    """An `Evaluator` that returns the refusal for the first version, and judges later versions as usual."""
 
     refusal: ReflectionEvaluation
     judge: Evaluator
 
     async def __call__(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
-        """Evaluate one version."""
+        """Evaluate a version."""
         return self.refusal if run.iteration == 1 else await self.judge(output, run)
 
 
@@ -253,22 +253,21 @@ def _both(emit: Callable[[StreamEvent], None], listener: Listener | None) -> Lis
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskRunner:
-    """What runs a task; the same for all its runs.
-
-    `model` is the one that answers, None if a handler does; `tool_agent` has the task's tools. `learner` is
-    None if the task is not reflected on.
-    """
+    """Runs a task; shared by all its runs."""
 
     task: Task
     pattern: ReflectionPattern
     judges: Judges
     origin: Origin
     model: ChatModel | None = None
+    """The model that answers; None if a handler answers."""
     tool_agent: ToolAgent | None = None
+    """The agent with the task's tools."""
     learner: Learner | None = None
+    """None if the task is not reflected on."""
 
     def verbs(self, inputs: Mapping[str, Any], outputs: tuple[Output, ...]) -> Verbs:
-        """Return the verbs of one run."""
+        """The verbs of a run."""
         task, pattern, judges = self.task, self.pattern, self.judges
         if task.handler is not None:
             answer = awaited(task.handler)
@@ -291,7 +290,7 @@ class TaskRunner:
 def runner_of(
     task: Task, model: ModelChoice | None, learner: Learner | None, settings: Settings
 ) -> TaskRunner:
-    """Return what runs a task; `model` is the ensemble's.
+    """The runner of a task; `model` is the ensemble's.
 
     Raises `ConfigError` for a model, tool, trigger or criterion that can't work.
     """
@@ -319,7 +318,7 @@ def _pattern_of(task: Task) -> ReflectionPattern:
         base = task.pattern
     elif task.is_judged:
         base = ReflectionPattern(0, task.criteria, task_type=task.task_type)
-    else:  # nothing is measured, so no rule but the maximum applies
+    else:  # not judged, so no rule but the maximum applies
         base = ReflectionPattern(0, until=never)
     return pattern_with(
         base,
@@ -349,7 +348,7 @@ def _judges_of(task: Task, pattern: ReflectionPattern, model: ChatModel | None) 
 
 
 async def nothing_judges(_output: Output, _run: RunContext, /) -> ReflectionEvaluation:
-    """Return no score, and no objection: there are no criteria to judge by."""
+    """Accept without a score, since there are no criteria."""
     return ReflectionEvaluation(None, satisfactory=True)
 
 
@@ -370,7 +369,7 @@ def _functions(task: Task) -> list[Callable[..., Any]]:
 
 
 async def check_inputs(task: Task, inputs: Mapping[str, Any]) -> None:
-    """Ask the input guardrails of a task, in order; raises `ConfigError` if one refuses."""
+    """Ask the input guardrails of a task, in order; raises `ConfigError` if any rejects the inputs."""
     for guardrail in task.input_guardrails:
         verdict = await _ask(task, guardrail, dict(inputs))
         if not verdict.satisfactory:
@@ -380,11 +379,11 @@ async def check_inputs(task: Task, inputs: Mapping[str, Any]) -> None:
 
 
 async def accept(task: Task, output: Output, threshold: float) -> ReflectionEvaluation:
-    """Ask all guardrails of a task, and if these accept the output, its review; return their verdict.
+    """Ask all guardrails of a task, and if they accept the output, its review; return their verdict.
 
-    A number accepts from `threshold` on. The evaluation of a refused output is not satisfactory, has not
-    passed its gates, and lists everything that was found. Raises what a guardrail or the review raises, and
-    `OutputError` for an answer that is not a verdict.
+    A number accepts from `threshold` on. The evaluation of a rejected output is not satisfactory, has not
+    passed its gates, and lists all issues. Raises the errors of guardrails and review, and `OutputError` for
+    an answer that is not a verdict.
     """
     verdicts = [await _ask(task, guardrail, copy_of(output), threshold) for guardrail in task.guardrails]
     if task.review is not None and all(verdict.satisfactory for verdict in verdicts):
@@ -401,7 +400,7 @@ async def accept(task: Task, output: Output, threshold: float) -> ReflectionEval
 
 
 def _reasons(refusal: ReflectionEvaluation) -> str:
-    """Return, on one line, why something was refused."""
+    """The reasons of a refusal, on a single line."""
     return joined(map(render_issue, refusal.issues))
 
 
