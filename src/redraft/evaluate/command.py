@@ -18,8 +18,8 @@ from redraft.errors import SandboxError, SandboxForbiddenError
 from redraft.evaluate import pytest_harness, python_harness
 from redraft.evaluate.criteria import PASSED, answer_in, check_keys, failed, invalid, is_raw, unknown
 from redraft.evaluate.python_checks import (
-    MESSAGE,
-    SHOWN,
+    MESSAGE_LIMIT,
+    VALUE_LIMIT,
     PythonCheck,
     files_of_tests,
     needs_pytest,
@@ -234,14 +234,14 @@ class _ProgramJudge:
             return failed(Issue(problem, self.criterion.name)), 0
         outcome = await self.run_command(replace(self.base, argv=argv, files=files, begins=begins))
         if outcome.stopped == "killed" or not (outcome.stopped or outcome.completed):
-            return unknown(self.criterion, f"{self.shown} {KILLED}"), 0
+            return unknown(self.criterion, f"{self.label} {KILLED}"), 0
         if outcome.stopped:
-            message = f"{self.shown} {_limit(outcome, self.base)}{_test_begun(outcome)}"
+            message = f"{self.label} {_limit(outcome, self.base)}{_test_begun(outcome)}"
             return failed(Issue(message, self.criterion.name)), 0
         return outcome, first_line - 1
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The command as issues name it."""
         return " ".join(self.argv)[:PRINTED]
 
@@ -251,10 +251,10 @@ class _ProgramJudge:
             return PASSED
         printed = _printed(outcome)
         if self._did_not_start(outcome):
-            return unknown(self.criterion, f"{self.shown} could not be run: {printed}")
+            return unknown(self.criterion, f"{self.label} could not be run: {printed}")
         if issues := self._issues_in(f"{outcome.stdout}\n{outcome.stderr}", skipped):
             return failed(*issues)
-        message = f"{self.shown} {_ending(outcome)}: {printed}".rstrip(": ")
+        message = f"{self.label} {_ending(outcome)}: {printed}".rstrip(": ")
         return failed(Issue(message, self.criterion.name))
 
     async def observe(self, text: str) -> tuple[str, str]:
@@ -353,15 +353,15 @@ class _PytestJudge:
         report = _report_in(outcome.stdout)
         if report is None:
             if pytest_harness.BEGUN not in outcome.stdout:
-                why = f"{self.program.shown} {_ending(outcome)} before any test began: {_printed(outcome)}"
+                why = f"{self.program.label} {_ending(outcome)} before any test began: {_printed(outcome)}"
                 return unknown(self.program.criterion, why.rstrip(": "))
-            message = f"The draft ended {self.program.shown} before its tests were through"
+            message = f"The draft ended {self.program.label} before its tests were through"
             message += _test_begun(outcome)
             return failed(Issue(message, self.program.criterion.name))
         return self._verdict(report, outcome, skipped)
 
     def _verdict(self, report: dict[str, Any], outcome: CommandOutcome, skipped: int) -> ReflectionEvaluation:
-        criterion, shown = self.program.criterion, self.program.shown
+        criterion, label = self.program.criterion, self.program.label
         if "missing" in report:
             hint = "Install it: pip install pytest."
             if find_spec("pytest") is not None:
@@ -380,11 +380,13 @@ class _PytestJudge:
         passed = _count(report, "passed")
         count = passed + _count(report, "failed")
         if not count:
-            return unknown(criterion, f"{shown} ran no test: {shortened(printed[-MESSAGE:], MESSAGE)}")
+            return unknown(
+                criterion, f"{label} ran no test: {shortened(printed[-MESSAGE_LIMIT:], MESSAGE_LIMIT)}"
+            )
         if outcome.exit_code == 0:
             return PASSED
         if not issues:  # such as low coverage
-            issues = [Issue(f"{shown} {_ending(outcome)}: {printed[-MESSAGE:]}", criterion.name)]
+            issues = [Issue(f"{label} {_ending(outcome)}: {printed[-MESSAGE_LIMIT:]}", criterion.name)]
         score = passed / count if self.shares else 0.0
         is_enough = self.shares and score >= criterion.threshold
         return ReflectionEvaluation(score, satisfactory=is_enough, issues=tuple(issues))
@@ -393,7 +395,7 @@ class _PytestJudge:
 def _test_begun(outcome: CommandOutcome) -> str:
     """Name the pytest test during which a program ended."""
     begun = re.findall(rf"^{pytest_harness.BEGUN}(.+)$", outcome.stdout, re.MULTILINE)
-    return f"; in {shortened(begun[-1], SHOWN)}" if begun else ""
+    return f"; in {shortened(begun[-1], VALUE_LIMIT)}" if begun else ""
 
 
 def _report_in(printed: str) -> dict[str, Any] | None:
@@ -419,9 +421,9 @@ def _count(report: dict[str, Any], key: str) -> int:
 
 def _failure(test: dict[str, Any]) -> str:
     """Describe the failure of a pytest test."""
-    name, raised = (shortened(str(test.get(key) or ""), SHOWN) for key in ("name", "raised"))
+    name, raised = (shortened(str(test.get(key) or ""), VALUE_LIMIT) for key in ("name", "raised"))
     message = re.sub(r"\n\s*\+\s+", ", ", str(test.get("message") or ""))  # pytest's "+  where 6 = f(3)"
-    message, place = shortened(message, MESSAGE), shortened(str(test.get("at") or ""), MESSAGE)
+    message, place = shortened(message, MESSAGE_LIMIT), shortened(str(test.get("at") or ""), MESSAGE_LIMIT)
     place = f"; in {place}" if place and not message.startswith("assert ") else ""
     if raised == "SyntaxError":
         return f"{name} does not parse: {message}"
@@ -474,7 +476,7 @@ class _PythonJudge:
         """Name the check during which the draft ended, if the jail reported it."""
         begun = re.findall(rf"^{python_harness.STEP}(\d{{1,9}})$", outcome.stderr, re.MULTILINE)
         at = int(begun[-1]) if begun else len(self.checks)
-        return f"; in {self.checks[at].shown}" if at < len(self.checks) else ""
+        return f"; in {self.checks[at].label}" if at < len(self.checks) else ""
 
     def _verdict(self, result: Any, skipped: int) -> ReflectionEvaluation:
         """Judge the result of the jail, unvalidated: the draft ran in the same process."""
@@ -484,7 +486,7 @@ class _PythonJudge:
         if "raised" in report:
             what = "does not parse" if report["raised"] == "SyntaxError" else f"raised {report['raised']}"
             part = "The draft" if report.get("part") == "draft" else "The setup after the draft"
-            message = shortened(f"{part} {what}: {report.get('message')}", SHOWN)
+            message = shortened(f"{part} {what}: {report.get('message')}", VALUE_LIMIT)
             return self._failed(message, _line(report, skipped))
         outcomes = _outcomes(report, len(self.checks))
         if outcomes is None:
@@ -510,7 +512,7 @@ class _PythonJudge:
         )
 
     def _cannot_import(self, outcome: dict[str, Any]) -> ReflectionEvaluation:
-        missing = shortened(str(outcome["missing"]), SHOWN)
+        missing = shortened(str(outcome["missing"]), VALUE_LIMIT)
         return unknown(
             self.criterion,
             f"the tests can't import {missing!r}; without pytest, they have the standard library and "

@@ -20,7 +20,7 @@ from redraft.evaluate.ask import add_usage, ask
 from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
 from redraft.evaluate.judge import task_text
-from redraft.evaluate.python_checks import SHOWN, agree, can_fail, read_calls
+from redraft.evaluate.python_checks import VALUE_LIMIT, agree, can_fail, read_calls
 from redraft.evaluate.python_harness import plain
 from redraft.execution import CommandRunner
 from redraft.protocols import ChatModel, Message
@@ -183,7 +183,7 @@ def _merged(
         return verdicts[0]
     issues = tuple(  # numbered, since the messages of two failed tests are nearly the same
         Issue(
-            f"{shortened(test, SHOWN)} failed: {issue} ({DOUBT})",
+            f"{shortened(test, VALUE_LIMIT)} failed: {issue} ({DOUBT})",
             criterion.name,
             line=issue.line,
             number=number,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from redraft.types import QualityCriterion
 
-SHOWN, MESSAGE = 200, 500
+VALUE_LIMIT, MESSAGE_LIMIT = 200, 500
 """The most characters of a value in an issue, and of a message."""
 
 _NOTHING = object()
@@ -44,9 +44,9 @@ class PythonCheck:
     """The step's name in issues; by default its source."""
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The step as issues name it."""
-        return _shown(self.name or self.source)
+        return _shortened(self.name or self.source)
 
     @property
     def expects_value(self) -> bool:
@@ -55,31 +55,31 @@ class PythonCheck:
 
     def problem(self, outcome: Mapping[str, Any]) -> str | None:
         """What is wrong with the outcome of this step; None if nothing is."""
-        shown = self.shown
+        label = self.label
         if raised := outcome.get("raised"):
-            return self._error(shown, str(raised), outcome)
+            return self._error(label, str(raised), outcome)
         if self.expected is _NOTHING or agree(outcome.get("value"), self.expected):
             return None
         verb = "returned" if isinstance(ast.parse(self.source, mode="eval").body, ast.Call) else "is"
-        actual, expected = difference(str(outcome.get("shown")), repr(self.expected), SHOWN)
-        return f"{shown} {verb} {_shown(actual)}, expected {_shown(expected)}"
+        actual, expected = difference(str(outcome.get("shown")), repr(self.expected), VALUE_LIMIT)
+        return f"{label} {verb} {_shortened(actual)}, expected {_shortened(expected)}"
 
-    def _error(self, shown: str, raised: str, outcome: Mapping[str, Any]) -> str:
-        message = shortened(str(outcome.get("message") or ""), MESSAGE)
-        place = shortened(str(outcome.get("at") or ""), MESSAGE)
+    def _error(self, label: str, raised: str, outcome: Mapping[str, Any]) -> str:
+        message = shortened(str(outcome.get("message") or ""), MESSAGE_LIMIT)
+        place = shortened(str(outcome.get("at") or ""), MESSAGE_LIMIT)
         if self.how == "exec" and raised == "AssertionError" and outcome.get("line") is None:
             if message and self.source.startswith("assert"):
                 return message
-            what = f"{shown} failed: {message}" if message else f"{shown} failed"
+            what = f"{label} failed: {message}" if message else f"{label} failed"
         else:
-            what = f"{shown} raised {_shown(raised)}{f': {message}' if message else ''}"
+            what = f"{label} raised {_shortened(raised)}{f': {message}' if message else ''}"
         if self.expected is not _NOTHING:
-            return f"{what}; expected {_shown(repr(self.expected))}"
+            return f"{what}; expected {_shortened(repr(self.expected))}"
         return f"{what}; in {place}" if place else what
 
 
-def _shown(value: Any) -> str:
-    return shortened(str(value), SHOWN)
+def _shortened(value: Any) -> str:
+    return shortened(str(value), VALUE_LIMIT)
 
 
 def read_calls(criterion: QualityCriterion, calls: object, key: str = "calls") -> list[PythonCheck]:
@@ -114,7 +114,7 @@ def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"
     try:
         return ast.parse(source, mode=mode)
     except (SyntaxError, ValueError) as error:
-        raise invalid(criterion, f"{short_repr(source, SHOWN)} is not Python: {error}.") from error
+        raise invalid(criterion, f"{short_repr(source, VALUE_LIMIT)} is not Python: {error}.") from error
 
 
 # Tests.

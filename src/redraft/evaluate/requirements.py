@@ -260,7 +260,7 @@ def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
     for check in checks:
         if not check.counts:
             continue
-        name = check.shown.partition("(")[0].rpartition(".")[2]
+        name = check.label.partition("(")[0].rpartition(".")[2]
         if check.expects_value:
             text = f"`{check.source}` is {check.expected!r}"
         elif name in asserted:
@@ -269,7 +269,7 @@ def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
             text = f"This holds: {check.source.removeprefix('assert ')}"
         else:
             continue
-        requirements.append(Requirement(_sentence(text), _begins_with(check.shown), is_test=True))
+        requirements.append(Requirement(_sentence(text), _begins_with(check.label), is_test=True))
     return requirements
 
 
