@@ -180,7 +180,7 @@ def test_a_short_form_judges(given, output, score):
     assert evaluation.overall_score == score
 
 
-def test_what_a_short_form_asks_for_is_told():
+def test_short_forms_have_requirements():
     assert list(requirement_lines(criteria_of([is_short, re.compile("tea"), Order]))) == [
         "is_short: The text has at most five words.",
         'The text contains "tea".',

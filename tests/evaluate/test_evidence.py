@@ -717,7 +717,7 @@ def test_a_draft_of_a_function_may_bring_its_conversation():
     assert costs(judge.requests[0]) == ["Tea costs 12 euros"]
 
 
-def test_room_for_tools_is_left_beside_files(tmp_path):
+def test_files_leave_room_for_tool_results(tmp_path):
     names = [f"{n}.md" for n in range(6)]
     for name in names:
         (tmp_path / name).write_text("a" * 5_000, "utf-8")

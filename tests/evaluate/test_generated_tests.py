@@ -225,7 +225,7 @@ def test_a_run_returns_the_version_that_passes():
     assert result.usage_by_role["evaluation"].requests == 1
 
 
-def test_a_revision_is_told_who_wrote_the_tests():
+def test_issues_say_that_a_model_wrote_the_test():
     result, model = run_agent([LAST, TESTS, LAST + " * 1", RIGHT])
     assert [version.strategy for version in result.history.versions] == ["draft", "resample", "fresh"]
     assert DOUBT in model.requests[-1].messages[-1].content

@@ -139,7 +139,7 @@ def test_a_report_is_not_trusted(stdout, score, message):
     assert evaluation.issues[0].startswith(message)
 
 
-def test_a_draft_that_hangs_is_told_in_which_test():
+def test_a_timeout_names_the_running_test():
     async def run(_command):
         printed = "\nredraft-test:test_it.py::test_a\n.\nredraft-test:test_it.py::test_b\n"
         return CommandOutcome(None, completed=False, stdout=printed, stopped="timeout")

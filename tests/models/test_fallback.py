@@ -106,7 +106,7 @@ def test_a_model_that_failed_rests_and_is_asked_again(monkeypatch):
     assert (len(first.requests), len(second.requests)) == (3, 2)
 
 
-def test_a_retry_after_is_respected_and_the_shortest_is_told(monkeypatch):
+def test_a_retry_after_is_respected_and_the_shortest_is_reported(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(fallback, "monotonic", lambda: now[0])
     limits = [ModelError("429", status=429, retryable=True, retry_after=wait) for wait in (30.0, 20.0)]

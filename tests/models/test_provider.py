@@ -349,7 +349,7 @@ def test_connection_failure_is_retryable(server, monkeypatch):
     assert (caught.value.status, caught.value.retryable) == (None, True)
 
 
-def test_slow_reply_is_cancelled_at_once(server):
+def test_slow_reply_is_cancelled_immediately(server):
     async def main():
         server.answers = [(None, {}, "")]
         model = ProviderModel("openai-chat:gpt-4o-mini")

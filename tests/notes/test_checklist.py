@@ -100,7 +100,7 @@ def test_a_run_that_misses_nothing_leaves_a_note_that_is_not_injected():
     assert (second.note, second.arm, second.reflection.run_count) == (None, "none", 2)
 
 
-def test_the_first_version_counts_even_if_the_run_mended_it():
+def test_the_first_version_counts_even_if_a_revision_fixed_it():
     pattern = ReflectionPattern(2, [TESTS])
     task = order(criteria=None, pattern=pattern)
     [result] = run(task)

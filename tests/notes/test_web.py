@@ -75,7 +75,7 @@ def test_an_unknown_page_of_the_list_is_not_found():
     assert pages(MemoryStore()).get("/tasks?before=none").status_code == 404
 
 
-def test_changes_show_at_once():
+def test_changes_appear_immediately():
     store = MemoryStore()
     identity = noted_task(store)
     client = pages(store)

@@ -243,7 +243,7 @@ def read_tests(reply: str, task: str, examples: Mapping[str, Any], count: int) -
 
 
 def _statements(source: str) -> list[ast.stmt]:
-    """Parse Python source; if it does not parse, those of its lines that do."""
+    """Parse Python source; if it does not parse, the lines that do."""
     try:
         return ast.parse(source).body
     except NOT_PYTHON:

@@ -305,7 +305,7 @@ class Panel:
         judgements: Sequence[ReflectionEvaluation],
         gates_passed: bool | None,
     ) -> ReflectionEvaluation:
-        """Merge the evaluations of single criteria with those of the judges.
+        """Merge the evaluations of single criteria with the judgements.
 
         A criterion that does not apply is left out; a criterion that could not be judged is None. A criterion
         is met when its score reaches its threshold, unless its own evaluator says otherwise; with a threshold

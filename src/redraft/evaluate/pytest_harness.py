@@ -143,7 +143,7 @@ def _shown(value: Any) -> str:
 
 
 def main() -> None:
-    """Run pytest; the arguments are the draft, then those of pytest."""
+    """Run pytest; the first argument is the draft, the rest are for pytest."""
     summary = run_pytest(sys.argv[2:], sys.argv[1])
     os.write(1, f"\n{MARK}{json.dumps(summary)}\n".encode())
     raise SystemExit(summary.get("exit", 1))

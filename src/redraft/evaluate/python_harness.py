@@ -64,7 +64,7 @@ def _take(how: str, source: str, names: dict[str, Any], file: str) -> dict[str, 
         code = compile(source, file, how) if file == DRAFT else _explaining(source, file, how)
         value = eval(code, names)  # noqa: S307 (this is what the jail is for; of a module's code it gives None)
         return {"value": plain(value), "shown": _shown(value, _LONG)}
-    except BaseException as error:  # noqa: BLE001 (whatever the draft raises is an outcome)
+    except BaseException as error:  # noqa: BLE001 (any error of the draft is an outcome)
         return _raised(error, names["__name__"])
 
 

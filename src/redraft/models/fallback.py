@@ -28,11 +28,11 @@ _OVER_LIMIT = frozenset({402, 429})
 
 
 @dataclass(slots=True)
-class _Place:
+class _Candidate:
     """A model and the time until which to skip it."""
 
     model: ChatModel
-    rests_until: float = 0.0
+    skipped_until: float = 0.0
     has_retry_after: bool = False
     """Whether its provider set that time."""
 
@@ -60,14 +60,14 @@ class FallbackModel:
         names = [name_of_model(model) for model in models]
         if len(models) < 2:  # noqa: PLR2004 (a single model has no fallback)
             raise ConfigError(f"A FallbackModel needs at least two models, got {names!r}.")
-        for place, (model, name) in enumerate(zip(models, names, strict=True)):
-            if any(model is earlier for earlier in models[:place]) or (":" in name and name in names[:place]):
+        for index, (model, name) in enumerate(zip(models, names, strict=True)):
+            if any(model is earlier for earlier in models[:index]) or (":" in name and name in names[:index]):
                 raise ConfigError(f"The model {name!r} is listed twice; list each model once.")
         self.models = tuple(models)
         self.name = ", ".join(names)
         self.takes_images: bool = all(getattr(model, "takes_images", True) for model in models)
         """Whether images may be sent: only if all models accept them."""
-        self._places = [_Place(model) for model in models]
+        self._candidates = [_Candidate(model) for model in models]
 
     @property
     def takes_temperature(self) -> bool:
@@ -128,47 +128,47 @@ class FallbackModel:
         `may_go_on` says whether another model may still be called.
         """
         lost, failures = NOTHING_USED, list[Exception]()
-        places = self._ready()
-        for number, place in enumerate(places, 1):
+        candidates = self._ready()
+        for number, candidate in enumerate(candidates, 1):
             try:
-                result = await call(place.model, is_last=number == len(places))
+                result = await call(candidate.model, is_last=number == len(candidates))
             except Exception as error:
                 if not _passes_on(error):
                     _add_usage(error, lost)
                     raise
                 if not is_unusable_reply(error):  # the next request may get an answer
-                    self._skip_for_now(place, error)
+                    self._skip_for_now(candidate, error)
                 if not may_go_on():
                     _add_usage(error, lost)
                     raise
                 failures.append(error)
-                if number < len(places):
-                    other = name_of_model(places[number].model)
+                if number < len(candidates):
+                    other = name_of_model(candidates[number].model)
                     logger.warning("%s Asking %s instead.", _sentence(error), other)
                     lost += _lost_by(error)
             else:
-                place.rests_until = 0.0
+                candidate.skipped_until = 0.0
                 return result, lost
         raise self._all_failed(failures, lost)
 
-    def _ready(self) -> list[_Place]:
+    def _ready(self) -> list[_Candidate]:
         """The models to call, in order: if all are skipped, the models without a Retry-After."""
         now = monotonic()
-        rested = [place for place in self._places if place.rests_until <= now]
-        return rested or [place for place in self._places if not place.has_retry_after]
+        ready = [candidate for candidate in self._candidates if candidate.skipped_until <= now]
+        return ready or [candidate for candidate in self._candidates if not candidate.has_retry_after]
 
-    def _skip_for_now(self, place: _Place, error: Exception) -> None:
+    def _skip_for_now(self, candidate: _Candidate, error: Exception) -> None:
         wait = error.retry_after if isinstance(error, ModelError) else None
-        place.rests_until = monotonic() + (wait or REST)
-        place.has_retry_after = bool(wait)
+        candidate.skipped_until = monotonic() + (wait or REST)
+        candidate.has_retry_after = bool(wait)
 
     def _all_failed(self, failures: Sequence[Exception], lost: TokenUsage) -> ModelError:
         """The error of a call that no model answered; `lost` does not include the last failure."""
         now = monotonic()
         parts = [_sentence(error) for error in failures]
-        waits = [place.rests_until - now for place in self._places if place.has_retry_after]
-        all_wait = len(waits) == len(self._places)
-        if len(failures) < len(self._places):
+        waits = [candidate.skipped_until - now for candidate in self._candidates if candidate.has_retry_after]
+        all_wait = len(waits) == len(self._candidates)
+        if len(failures) < len(self._candidates):
             parts.append("The others had failed shortly before and are left out for now.")
         if not failures:
             parts = ["All providers asked to wait (Retry-After)."]

@@ -399,8 +399,8 @@ def fill(text: str, inputs: Mapping[str, Any], title: str = "") -> str:
     """Fill the placeholders of a text from the inputs of a run.
 
     `{name}` is a placeholder if the name is an identifier; `{{name}}` means a literal `{name}`, as in
-    `str.format`. All other braces (JSON, code) stay as they are, and so do those in values. A value that is
-    not a text is inserted as JSON. Raises `ConfigError` for a missing input; `title` names the task in it.
+    `str.format`. Other braces (JSON, code) stay as they are, also in values. A value that is not a text is
+    inserted as JSON. Raises `ConfigError` for a missing input; `title` names the task in it.
     """
 
     def value_of(name: str) -> str:
