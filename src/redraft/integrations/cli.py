@@ -1,4 +1,4 @@
-"""`redraft hook` and `redraft mcp`: what coding agents call, and how they come to call it."""
+"""`redraft hook` and `redraft mcp`: the commands that coding agents call, and their installation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 hook = command_group(help="Check what coding agents do, and tell them what was learned.")
 
 CALLED = {"ignore_unknown_options": True, "allow_extra_args": True}
-"""The context of what agents call: they take exit code 2 for a block, so no argument is a usage error."""
+"""Settings of commands that agents call. Exit code 2 blocks an agent, so no argument is a usage error."""
 
 Caller: TypeAlias = Annotated[str, typer.Argument(metavar="AGENT", help="claude, codex, cursor or git.")]
 Check: TypeAlias = Annotated[
@@ -142,7 +142,7 @@ def uninstall(
 
 
 def _configured(name: str) -> CodingAgent | None:
-    """Return an agent by its name, None for git; raises `ConfigError` for any other."""
+    """The agent of this name, None for git; raises `ConfigError` for any other name."""
     from redraft._validation import check_choice
     from redraft.integrations.coding_agents import AGENTS
 
@@ -162,7 +162,7 @@ def _make(change: FileChange, *, check: bool) -> None:
 
 
 def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: HookOptions) -> None:
-    """Say what else there is to do."""
+    """Print the remaining steps."""
     from redraft.integrations.hook_install import HUSKY
     from redraft.settings import project_folder
 
@@ -180,11 +180,12 @@ def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: H
 
 
 def _this_program() -> str:
-    """Return how to start this very `redraft` later: by its name only if it is found outside of its venv."""
+    """Command that starts this `redraft`: its path, unless the name alone works outside its venv."""
     import shutil
 
     own = Path(sys.executable).with_name("redraft")
-    folders = [one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one) != own.parent]
+    search_path = os.environ.get("PATH", "").split(os.pathsep)
+    folders = [folder for folder in search_path if Path(folder) != own.parent]
     if sys.prefix == sys.base_prefix:
         folders.append(str(own.parent))
     found = shutil.which("redraft", path=os.pathsep.join(folders))
@@ -192,7 +193,7 @@ def _this_program() -> str:
 
 
 def _repository() -> Path:
-    """Return the top folder of the git repository, or else that of the project."""
+    """Top folder of the git repository, else the project folder."""
     from redraft.settings import project_folder
 
     return Path(top) if (top := _git("rev-parse", "--show-toplevel")) else project_folder()
@@ -205,16 +206,16 @@ def _pre_commit() -> Path:
     if not folder:
         raise ConfigError(f"{str(Path.cwd())!r} is not in a git repository.")
     path = Path(folder).absolute()
-    # What husky runs is a folder higher; it writes the folder that git looks into again on each install.
+    # husky runs the hooks of the parent folder, and rewrites the folder that git reads on each install.
     return (path.parent if path.parts[-2:] == (HUSKY, "_") else path) / "pre-commit"
 
 
 def _git(*words: str) -> str:
     try:
-        found = subprocess.run(["git", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607 (the person's git)
+        result = subprocess.run(["git", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607 (the person's git)
     except OSError as error:
         raise ConfigError(f"git can't be run: {error.strerror}.") from error
-    return found.stdout.strip() if found.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""
 
 
 @handles_errors

@@ -1,4 +1,4 @@
-"""Coding agents: the events of their hooks, the form of the answers, and what configures them."""
+"""Coding agents: the events of their hooks, their replies, and their configuration."""
 
 from __future__ import annotations
 
@@ -9,87 +9,93 @@ from typing import Any, cast
 
 @dataclass(frozen=True, slots=True)
 class HookEvent:
-    """An event of an agent, as a hook receives it; empty where the agent says nothing.
-
-    `session` is the id of the session and `turn` that of the person's prompt. `is_continued` means that the
-    agent goes on because of a hook. `folder` is where it works, `prompt` what the person asked, `answer` what
-    the agent said last. `forgot` means that the agent begins without what hooks sent it before. `tool` is
-    what it is about to use, with its `arguments`, and `transcript` the path of its own record of the session.
-    """
+    """An event of an agent, as a hook receives it; fields are empty where the agent sends no value."""
 
     name: str
     session: str
+    """Session id."""
     folder: str = ""
+    """The agent's working folder."""
     turn: str = ""
+    """Id of the person's prompt."""
     prompt: str = ""
+    """The person's prompt."""
     answer: str = ""
+    """The agent's last message."""
     is_continued: bool = False
+    """Whether the agent is continuing because of a hook."""
     forgot: bool = False
+    """Whether the agent starts without the texts that hooks sent it before."""
     tool: str = ""
+    """The tool that the agent is about to use."""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of the tool."""
     transcript: str = ""
+    """Path of the agent's own record of the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodingAgent:
-    """A coding agent whose hooks are commands that get JSON on stdin and answer with JSON on stdout.
+    """A coding agent whose hooks are commands that read JSON from stdin and write JSON to stdout.
 
-    `file` configures it, in the folder of the repository; `hooks` are its events, each with the command of
-    `redraft hook` and what else its entry holds. This is the protocol of Claude Code, which Codex shares.
+    This is the protocol of Claude Code and Codex.
     """
 
     name: str
     title: str
     file: str
+    """Configuration file, relative to the repository."""
     hooks: Mapping[str, tuple[str, Mapping[str, Any]]]
+    """Events, each with its command of `redraft hook` and further members of its entry."""
     note: str = ""
+    """Advice to print after the installation."""
     members: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the file must hold as well as its hooks."""
+    """Members that the file needs besides the hooks."""
 
-    def event(self, given: Mapping[str, Any]) -> HookEvent:
+    def event(self, payload: Mapping[str, Any]) -> HookEvent:
         """Read an event."""
-        name = _text(given, "hook_event_name")
+        name = _text(payload, "hook_event_name")
         return HookEvent(
             name,
-            _text(given, "session_id"),
-            _text(given, "cwd"),
-            _text(given, "prompt_id") or _text(given, "turn_id"),
-            _text(given, "prompt"),
-            _text(given, "last_assistant_message"),
-            is_continued=given.get("stop_hook_active") is True,
-            forgot=name == "SessionStart" and _text(given, "source") != "resume",
-            tool=_text(given, "tool_name"),
-            arguments=_object(given, "tool_input"),
-            transcript=_text(given, "transcript_path"),
+            _text(payload, "session_id"),
+            _text(payload, "cwd"),
+            _text(payload, "prompt_id") or _text(payload, "turn_id"),
+            _text(payload, "prompt"),
+            _text(payload, "last_assistant_message"),
+            is_continued=payload.get("stop_hook_active") is True,
+            forgot=name == "SessionStart" and _text(payload, "source") != "resume",
+            tool=_text(payload, "tool_name"),
+            arguments=_object(payload, "tool_input"),
+            transcript=_text(payload, "transcript_path"),
         )
 
     def block(self, critique: str) -> dict[str, Any]:
-        """Return the answer that has the agent go on, with a critique."""
+        """Reply that makes the agent continue, with a critique."""
         return {"decision": "block", "reason": critique}
 
     def context(self, event: HookEvent, text: str) -> dict[str, Any]:
-        """Return the answer that gives the agent a text to know."""
+        """Reply that adds a text to the agent's context."""
         return {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
 
     def notice(self, text: str) -> dict[str, Any]:
-        """Return the answer that tells the person something and stops nothing."""
+        """Reply that shows the person a text without blocking the agent."""
         return {"systemMessage": text}
 
     def entry(self, command: str, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entry of a hook in the configuration."""
+        """Entry of a hook in the configuration."""
         about = {MATCHER: more[MATCHER]} if MATCHER in more else {}
         others = {name: value for name, value in more.items() if name != MATCHER}
         return {**about, "hooks": [{"type": "command", "command": command, **others}]}
 
     def without(self, entry: Any, is_unwanted: Callable[[str], bool]) -> list[Any]:
-        """Return what is left of an entry of the configuration without unwanted commands: it, or nothing."""
+        """The entry of the configuration without unwanted commands; empty if nothing is left."""
         if not isinstance(entry, dict):
             return [entry]
         members = cast("dict[str, Any]", entry)
         if not isinstance(members.get("hooks"), list):
             return [members]
         commands = cast("list[Any]", members["hooks"])
-        others = [one for one in commands if not _has_command(one, is_unwanted)]
+        others = [command for command in commands if not _has_command(command, is_unwanted)]
         if len(others) == len(commands):
             return [members]
         return [{**members, "hooks": others}] if others else []
@@ -97,54 +103,54 @@ class CodingAgent:
 
 @dataclass(frozen=True, slots=True)
 class Cursor(CodingAgent):
-    """Cursor, which continues an agent with a message, and shows the person nothing."""
+    """Cursor, which continues an agent with a message, and can't show notices."""
 
-    def event(self, given: Mapping[str, Any]) -> HookEvent:
+    def event(self, payload: Mapping[str, Any]) -> HookEvent:
         """Read an event."""
-        roots, loops = given.get("workspace_roots"), given.get("loop_count")
+        roots, loops = payload.get("workspace_roots"), payload.get("loop_count")
         folder = cast("list[Any]", roots)[0] if isinstance(roots, list) and roots else ""
         is_continued = isinstance(loops, int) and loops > 0
-        name = _text(given, "hook_event_name")
+        name = _text(payload, "hook_event_name")
         return HookEvent(
             name,
-            _text(given, "conversation_id") or _text(given, "session_id"),
-            _text(given, "cwd") or str(folder),
-            _text(given, "generation_id"),
-            _text(given, "prompt"),
+            _text(payload, "conversation_id") or _text(payload, "session_id"),
+            _text(payload, "cwd") or str(folder),
+            _text(payload, "generation_id"),
+            _text(payload, "prompt"),
             is_continued=is_continued,
             forgot=name == "sessionStart",
         )
 
     def block(self, critique: str) -> dict[str, Any]:
-        """Return the answer that has the agent go on, with a critique."""
+        """Reply that makes the agent continue, with a critique."""
         return {"followup_message": critique}
 
     def context(self, event: HookEvent, text: str) -> dict[str, Any]:
-        """Return the answer that gives the agent a text to know; only a new session takes one."""
+        """Reply that adds a text to the agent's context; Cursor takes it only at the start of a session."""
         return {"additional_context": text} if event.name == "sessionStart" else {}
 
     def notice(self, text: str) -> dict[str, Any]:  # noqa: ARG002 (Cursor has no place for it)
-        """Return the answer that stops nothing."""
+        """Empty reply."""
         return {}
 
     def entry(self, command: str, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entry of a hook in the configuration."""
+        """Entry of a hook in the configuration."""
         return {"command": command, **more}
 
     def without(self, entry: Any, is_unwanted: Callable[[str], bool]) -> list[Any]:
-        """Return what is left of an entry of the configuration without unwanted commands: it, or nothing."""
+        """The entry of the configuration without unwanted commands; empty if nothing is left."""
         return [] if _has_command(entry, is_unwanted) else [entry]
 
 
 AGENT_SECONDS = 60
-"""How long an agent waits for a hook: longer than the hook's own `timeout`, which says why it gave up."""
+"""The agent's time limit for a hook. The hook's own `timeout` is shorter, so that it can say why it ended."""
 CODEX_END_SECONDS = 3
-"""More than this Codex does not allow at the end of a session."""
+"""Codex's maximum at the end of a session."""
 LIMITS: dict[str, Any] = {"timeout": AGENT_SECONDS}
 MATCHER = "matcher"
-"""The key of the tools for which a hook is called."""
+"""Key of the tools that a hook is called for."""
 ACTION_SECONDS = 10
-"""How long an agent waits before an action."""
+"""The agent's time limit for a hook before an action."""
 
 AGENTS = {
     agent.name: agent
@@ -197,11 +203,11 @@ def _has_command(entry: Any, matches: Callable[[str], bool]) -> bool:
     return isinstance(entry, dict) and matches(str(cast("dict[str, Any]", entry).get("command")))
 
 
-def _object(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = given.get(key)
+def _object(payload: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = payload.get(key)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _text(given: Mapping[str, Any], key: str) -> str:
-    value = given.get(key)
+def _text(payload: Mapping[str, Any], key: str) -> str:
+    value = payload.get(key)
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""The answer to a coding agent, or to git, that calls a hook: whatever goes wrong blocks nothing."""
+"""Run a hook for a coding agent or for git. It fails open: no error blocks anything."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ T = TypeVar("T")
 GIT = "git"
 DEFAULT_CRITERIA = "criteria.yaml"
 BEFORE_SECONDS = 5.0
-"""How long an agent's action waits at most for the lessons on it."""
+"""The most seconds that an agent's action waits for its lessons."""
 COMMIT_REFUSED = 10
-"""The exit code for a commit that does not meet the criteria. No shell, interpreter or launcher that fails
-to start Redraft uses it: Python exits with 1 or 2, uv with 2, a shell with 126 or 127."""
+"""Exit code for a commit that does not meet the criteria. It differs from all codes of a failure to start
+Redraft: Python exits with 1 or 2, uv with 2, a shell with 126 or 127."""
 
 
 def answer(command: str, words: Sequence[str]) -> int:
-    """Answer the agent that the first word names on stdout, and return the exit code.
+    """Write the reply to the agent named by the first word to stdout; returns the exit code.
 
-    `command` is `start`, `before`, `stop` or `end`. The code is `COMMIT_REFUSED` for a commit that does not
-    meet the criteria, 130 after Ctrl-C, and otherwise 0: an error is a line on stderr, and in the agent's
-    reply.
+    `command` is `start`, `before`, `stop` or `end`. The exit code is `COMMIT_REFUSED` for a commit that does
+    not meet the criteria, 130 after Ctrl-C, and otherwise 0. An error becomes a line on stderr and a notice
+    in the reply.
     """
     stdout, name, agent = sys.stdout, words[0] if words else "", None
     reply: dict[str, Any] = {}
     try:
         agent = AGENTS.get(name)
         if agent is not None:
-            given = _given()
-            event = agent.event(given)
-            if given:
+            payload = _given()
+            event = agent.event(payload)
+            if payload:
                 _check_event(agent, event, command)
             if event.folder:
                 event = replace(event, folder=str(Path(event.folder).absolute()))
@@ -62,7 +62,7 @@ def answer(command: str, words: Sequence[str]) -> int:
         _give_way(agent, "Interrupted")
         return 130
     except BaseException as error:  # noqa: BLE001 (no failure may block, a check that calls sys.exit(2) included)
-        # Before each of many actions, a person would read the same again and again.
+        # The hook runs before every action, and a notice each time would only repeat itself.
         reply = _give_way(None if command == "before" else agent, _described(error))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -72,13 +72,13 @@ def answer(command: str, words: Sequence[str]) -> int:
 
 
 def _check_event(agent: CodingAgent, event: HookEvent, command: str) -> None:
-    """Raise `ConfigError` for an event that the command is not for, or that belongs to no session.
+    """Raise `ConfigError` for an event of another command, or without a session.
 
-    A session counts its rounds, so without one an agent might be blocked for good.
+    The limit on rounds is counted per session; without a session, an agent could be blocked forever.
     """
-    known = [name for name, (called, _) in agent.hooks.items() if called == command]
-    if event.name.casefold() not in map(str.casefold, known):
-        names = " or ".join(map(repr, known))
+    expected = [name for name, (called, _) in agent.hooks.items() if called == command]
+    if event.name.casefold() not in map(str.casefold, expected):
+        names = " or ".join(map(repr, expected))
         raise ConfigError(
             f"`redraft hook {command} {agent.name}` is for the event {names}, got {event.name!r:.100}"
         )
@@ -88,7 +88,7 @@ def _check_event(agent: CodingAgent, event: HookEvent, command: str) -> None:
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     import asyncio  # noqa: PLC0415 (see `_ANSWERS`)
-    import logging  # noqa: PLC0415 (likewise)
+    import logging  # noqa: PLC0415 (see `_ANSWERS`)
 
     logging.getLogger("redraft").addHandler(logging.NullHandler())  # stderr is for one line
     return asyncio.run(work)
@@ -141,46 +141,46 @@ def _end(agent: CodingAgent, event: HookEvent) -> dict[str, Any]:
 
 
 _ANSWERS = {"stop": _stop, "start": _start, "before": _before, "end": _end}
-"""What answers each command. They import what they need themselves, so that errors there give way, too, and
-that an agent does not wait for what it does not need."""
+"""Functions that answer the commands. They import modules when called: import errors then fail open, too,
+and an agent doesn't wait for modules that its command doesn't use."""
 
 
 def _given() -> dict[str, Any]:
-    """Return the event on stdin; a person who calls the hook in a terminal gives none."""
+    """Read the event from stdin; empty if stdin is a terminal."""
     data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()  # UTF-8, whatever the locale says
     try:
-        given = json.loads(data or b"{}")
+        payload = json.loads(data or b"{}")
     except ValueError as error:
         raise ConfigError(f"The event on stdin is not JSON: {error}.") from error
-    if not isinstance(given, dict):
+    if not isinstance(payload, dict):
         raise ConfigError("The event on stdin must be a JSON object.")
-    return cast("dict[str, Any]", given)
+    return cast("dict[str, Any]", payload)
 
 
 def _project(where: str) -> Path:
-    """Return the folder of the project for an agent that works in `where`, if it says so.
+    """Project folder of an agent that works in `where`, which may be empty.
 
     It is the nearest folder with settings, else with criteria: above `where`, else where the session began,
-    or in the main checkout of the repository, whose linked work trees lack files that are not committed.
+    else in the main checkout of the repository, because linked work trees lack uncommitted files.
     """
     from redraft.settings import SETTINGS_FILE, project_folder  # noqa: PLC0415 (see `_ANSWERS`)
 
     begun = (os.environ.get(name, "") for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"))
-    folders = [Path(one) for one in (where, *begun) if one and Path(one).is_dir()] or [Path.cwd()]
+    folders = [Path(name) for name in (where, *begun) if name and Path(name).is_dir()] or [Path.cwd()]
     for folder in folders:
         if (project_folder(folder) / SETTINGS_FILE).is_file():
             return folder
     from redraft.integrations.git import main_checkout, place  # noqa: PLC0415 (see `_ANSWERS`)
 
-    here, main = place(folders[0]), main_checkout(folders[0])
-    tops = [*([here[0]] if here else []), *([main] if main else [])]
-    with_settings = [one for one in tops if (one / SETTINGS_FILE).is_file()]
-    with_criteria = [one for one in (*folders, *tops) if (one / DEFAULT_CRITERIA).is_file()]
+    work_tree, main_tree = place(folders[0]), main_checkout(folders[0])
+    tops = [*([work_tree[0]] if work_tree else []), *([main_tree] if main_tree else [])]
+    with_settings = [folder for folder in tops if (folder / SETTINGS_FILE).is_file()]
+    with_criteria = [folder for folder in (*folders, *tops) if (folder / DEFAULT_CRITERIA).is_file()]
     return [*with_settings, *with_criteria, *reversed(folders)][0]
 
 
 def _limit_time(agent: CodingAgent | None, stdout: TextIO, most: float | None = None) -> None:
-    """Give way when the time is up, whatever is under way then: a check may hang, and so may a model."""
+    """End the process without blocking when the time is up, because a check or a model may hang."""
     seconds = _timeout() if most is None else most
 
     def give_up(_signal: int, _frame: object) -> None:
@@ -189,7 +189,7 @@ def _limit_time(agent: CodingAgent | None, stdout: TextIO, most: float | None = 
             stdout.write(f"{json.dumps(answer)}\n")
         stdout.flush()
         sys.stderr.flush()
-        os._exit(0)  # an orderly end would wait for what hangs
+        os._exit(0)  # a normal exit would wait for the check or model that hangs
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -1,4 +1,4 @@
-"""The configuration of coding agents, and of git, with the calls of `redraft hook` and without them."""
+"""Install `redraft hook` in the configuration of coding agents and of git, and remove it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 HUSKY = ".husky"
-"""The folder of the scripts of husky, which runs them with `sh -e`, executable or not."""
+"""Folder of husky's scripts, which husky runs with `sh -e`, executable or not."""
 FAILS_OPEN = " || exit 1"
-"""The end of each command: agents take exit code 2 for a block, which is also the code of Python, uv and
-argparse for their own failures. With 1, an agent goes on and shows what went wrong."""
+"""The end of each command. Exit code 2 blocks an agent, but Python, uv and argparse also exit with 2 on their
+own failures. On exit code 1, an agent continues and shows the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file before and after a change; None for a file that does not exist.
-
-    `mode` is for a new or empty file. With `removes_folder`, its folder is removed with it if nothing else is
-    in there.
-    """
+    """A file before and after a change."""
 
     path: Path
     before: str | None
+    """None if the file does not exist."""
     after: str | None
+    """None deletes the file."""
     mode: int = field(default=0o644, kw_only=True)
+    """Mode of a new or empty file."""
     removes_folder: bool = field(default=False, kw_only=True)
+    """Whether deleting the file also removes its folder if it is empty then."""
 
     @property
     def diff(self) -> str:
@@ -60,21 +60,21 @@ class FileChange:
                 self.path.unlink(missing_ok=True)
                 folder = self.path.parent
                 if self.removes_folder and not folder.is_symlink():
-                    with suppress(OSError):  # it is not empty, or not ours to remove
+                    with suppress(OSError):  # not empty, or not permitted
                         folder.rmdir()
                 return
-            target = self.path.resolve()  # a link stays, and leads to what is written
+            target = self.path.resolve()  # write to the target of a link, and keep the link
             target.parent.mkdir(parents=True, exist_ok=True)
             replace_file(target, self.after.encode(errors="surrogateescape"))
             if not self.before:
                 target.chmod(self.mode)
-        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+        except (OSError, RuntimeError) as error:  # RuntimeError: circular links
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"{str(self.path)!r} can't be written: {reason}.") from error
 
 
 def installed(agent: CodingAgent, folder: Path, program: str) -> FileChange:
-    """Return the change that has an agent call `program`, which is how `redraft` is started."""
+    """The change that makes an agent call `program`, the command that starts `redraft`."""
     path = folder / agent.file
     before, document = _read(path)
     hooks = _without_ours(agent, _hooks_of(path, document))
@@ -94,7 +94,7 @@ def installed(agent: CodingAgent, folder: Path, program: str) -> FileChange:
 
 
 def missing_events(agent: CodingAgent, folder: Path) -> list[str] | None:
-    """Return the events on which an agent does not call `redraft hook`; None if it does on none.
+    """Events on which an agent does not call `redraft hook`; None if it calls it on no event.
 
     Raises `ConfigError` for a file that can't be read.
     """
@@ -106,7 +106,7 @@ def missing_events(agent: CodingAgent, folder: Path) -> list[str] | None:
 
 
 def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
-    """Return the change that removes what `installed` wrote, and the file if nothing else is in it."""
+    """The change that removes the hooks of `installed`, and the file if nothing else is in it."""
     path = folder / agent.file
     before, document = _read(path)
     hooks = _hooks_of(path, document)
@@ -123,13 +123,13 @@ def uninstalled(agent: CodingAgent, folder: Path) -> FileChange:
 
 
 def is_ours(command: str, agent: str) -> bool:
-    """Return whether a command is one that `installed` writes."""
+    """Whether `installed` writes commands of this form."""
     ending = rf"redraft(?:\.exe)?['\"]? hook (?:start|before|stop|end) {agent}(?:{re.escape(FAILS_OPEN)})?$"
     return re.search(ending, command.strip()) is not None
 
 
 def _without_ours(agent: CodingAgent, hooks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hooks without the commands of `redraft hook`; an event that had no others is left out."""
+    """The hooks without the commands of `redraft hook`, and without events that have no other command."""
     others: dict[str, Any] = {}
     for event, entries in hooks.items():
         rest = entries
@@ -156,19 +156,19 @@ def _hooks_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 def _change(
     path: Path, before: str | None, document: Mapping[str, Any], after: Mapping[str, Any]
 ) -> FileChange:
-    """Return the change of a JSON file; there is none if only its form would change."""
+    """The change of a JSON file; nothing changes if the data is the same and only its form differs."""
     if after == document:
         return FileChange(path, before, before)
     try:
         text = json.dumps(after, ensure_ascii=False, indent=2, allow_nan=False)
     except ValueError as error:
         raise ConfigError(f"{str(path)!r} holds a number that JSON can't express, such as 1e999.") from error
-    # The escape of half a character is the same in JSON and in Python.
+    # JSON and Python escape a lone surrogate in the same way.
     return FileChange(path, before, text.encode("utf-8", "backslashreplace").decode() + "\n")
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
-    """Return the text of a file, None if there is none, and the object in it; nothing and null are empty."""
+    """Read a JSON object from a file, with its text, None for a missing file; empty files and null are {}."""
 
     def checked(members: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(name for name, _ in members)
@@ -212,14 +212,14 @@ case $redraft_code in
 esac
 {_END}
 """
-"""Only a verdict refuses a commit; a Redraft that cannot start, or that dies, lets it pass."""
+"""Only a verdict refuses a commit; if Redraft can't start or crashes, the commit passes."""
 
 
 def installed_in_git(path: Path, program: str) -> FileChange:
-    """Return the change that has git's pre-commit hook, the script `path`, call `redraft`.
+    """The change that makes git's pre-commit hook, the script `path`, call `redraft`.
 
-    An existing shell script keeps what it does, after the check; like git, this takes a script without a
-    shebang for one of sh. Raises `ConfigError` for any other program.
+    The check runs before the rest of an existing shell script. As in git, a script without a shebang is a
+    script of sh. Raises `ConfigError` for any other program.
     """
     before = _script(path)
     is_empty = not (before or "").strip()
@@ -239,7 +239,7 @@ def installed_in_git(path: Path, program: str) -> FileChange:
 
 
 def uninstalled_from_git(path: Path) -> FileChange:
-    """Return the change that takes away what `installed_in_git` wrote."""
+    """The change that removes the lines of `installed_in_git`."""
     before = _script(path)
     if before is None or _BEGIN not in before:
         return FileChange(path, before, before)
@@ -249,7 +249,7 @@ def uninstalled_from_git(path: Path) -> FileChange:
 
 
 def _script(path: Path) -> str | None:
-    """Return a script as it is on disk, bytes that are not UTF-8 included; None if there is none."""
+    """Text of a script, including bytes that are not UTF-8; None if it doesn't exist."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Sessions of coding agents: what hooks remember between two calls, each in a file of the project."""
+"""Sessions of coding agents: the state of hooks between two calls, one file per session."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ KEPT_DAYS = 30
 DAY = 86_400
 """Seconds."""
 ACCEPTED = "accepted"
-"""The name of the file with what a person has accepted; those of sessions end in `.json`."""
+"""Name of the file with the accepted settings and criteria; the files of sessions end in `.json`."""
 MOST_TURNS = 5
-"""Of a session, the last ones that lessons are made of."""
+"""The most recent turns of a session that lessons are made from."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class CodingTurn:
     """One turn of an agent."""
 
     prompt: str = ""
-    """What the person asked."""
+    """The person's prompt."""
     versions: list[Any] = field(default_factory=list[Any])
-    """What was judged, oldest first, as records: only `learn` decodes them, since a check has to be fast."""
+    """Judged versions as records, oldest first. Only `learn` decodes them, because a check must be fast."""
 
 
 @dataclass(slots=True)
@@ -50,64 +50,64 @@ class CodingSession:
     key: str
     baseline: Baseline | None = None
     knows_criteria: bool = False
-    """Whether the agent was sent what the criteria ask for."""
+    """Whether the agent was sent the criteria."""
     calls_hook: bool = False
     """Whether the agent's configuration in the repository called the hook when the session began."""
     turn: str = ""
-    """The id of the turn under way; empty if the agent gives turns none."""
+    """Id of the current turn; empty if the agent sends no turn ids."""
     blocks: int = 0
     """How often the turn was blocked."""
     is_blocked: bool = False
     """Whether the last check of the turn blocked it."""
     judged: str = ""
-    """The digest of what was judged last."""
+    """Digest of the last judged change."""
     critique: str = ""
-    """The digest of the last critique in the turn."""
+    """Digest of the last critique in the turn."""
     advice: list[Any] = field(default_factory=list[Any])
     """The lessons that the agent received, as records."""
     turns: list[CodingTurn] = field(default_factory=list[CodingTurn])
     mended: list[Any] = field(default_factory=list[Any])
-    """The commands that failed and passed in another form, as JSON data."""
+    """Commands that failed and then passed in another form, as JSON data."""
     refuted: list[str] = field(default_factory=list[str])
-    """The lessons on commands that passed after all."""
+    """Lessons on commands that passed despite the lesson."""
     ended: bool = False
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> CodingSession:
-        """Return a session from the JSON data of its file; raises `TypeError` for other data."""
+        """Decode a session from the JSON data of its file; raises `TypeError` for other data."""
         stored.pop("criteria", None)  # of an earlier version
         session = cls(**stored)
         session.baseline = None if session.baseline is None else Baseline(**stored["baseline"])
-        session.turns = [CodingTurn(**one) for one in stored["turns"]]
+        session.turns = [CodingTurn(**turn) for turn in stored["turns"]]
         return session
 
     @property
     def current(self) -> CodingTurn:
-        """The turn under way."""
+        """The current turn."""
         if not self.turns:
             self.turns.append(CodingTurn())
         return self.turns[-1]
 
     def is_under_way(self, event: HookEvent) -> bool:
-        """Return whether the end of a turn is that of the current one, which may have been blocked before.
+        """Whether an event ends the current turn, which may have been blocked before, rather than a new turn.
 
-        An agent that goes on after a block does not always say so, and older ones give turns no id. Then a
-        turn that was just blocked is under way until the next prompt.
+        Agents don't always report that they continue after a block, and older agents send no turn ids. A
+        turn that was just blocked then lasts until the next prompt.
         """
         if event.is_continued:
             return True
         return event.turn == self.turn if event.turn else self.is_blocked
 
     def begin_turn(self, turn: str, prompt: str = "") -> None:
-        """Begin a turn, which may be blocked anew."""
+        """Begin a turn, and reset its count of blocks."""
         self.turn, self.blocks, self.is_blocked, self.critique = turn, 0, False, ""
         if self.current.versions or prompt:
-            self.turns = [one for one in self.turns if one.versions][1 - MOST_TURNS :]
+            self.turns = [judged for judged in self.turns if judged.versions][1 - MOST_TURNS :]
             self.turns.append(CodingTurn(prompt))
 
 
 class Sessions:
-    """The sessions of a project, each in a file of its own, mode 0600.
+    """The sessions of a project, one file of mode 0600 per session.
 
     Raises `ConfigError` if the project stores nothing.
     """
@@ -123,12 +123,12 @@ class Sessions:
         self.actions = KnownActions(self._folder)
 
     def open(self, agent: str, session: str) -> CodingSession:
-        """Return a session, which may be new."""
+        """Read a session, or start a new session."""
         key = key_of(agent, session)
         return self.read(key) or CodingSession(key)
 
     def read(self, key: str) -> CodingSession | None:
-        """Return a session by its key; None if there is no such file, or if it can't be read."""
+        """Read a session by its key; None if its file doesn't exist, or can't be read."""
         with suppress(OSError, ValueError, TypeError, KeyError):
             check_regular(self._path(key))
             return CodingSession.of(json.loads(self._path(key).read_text("utf-8")))
@@ -139,7 +139,7 @@ class Sessions:
         self._write(self._path(session.key), asdict(session))
 
     def write_actions(self, data: Any) -> None:
-        """Store what lessons say of actions; raises `OSError` if the file can't be written."""
+        """Store the lessons on actions; raises `OSError` if the file can't be written."""
         self._write(self.actions.path, data)
 
     def _write(self, path: Path, data: Any) -> None:
@@ -160,18 +160,18 @@ class Sessions:
     def erase(
         self, is_wanted: IsWanted, *, on_unreadable: Callable[[Path, OSError], None], check: bool = False
     ) -> list[str]:
-        """Delete the sessions that contain a wanted text (with `check`, find them); return their files.
+        """Delete the sessions that contain a wanted text, or only find them with `check`; returns file names.
 
-        `on_unreadable` gets each file or folder that is left out, and why. Raises `OSError` where a file
-        can't be deleted.
+        `on_unreadable` is called with each unreadable file or folder and its error. Raises `OSError` if
+        a file can't be deleted.
         """
-        found: list[str] = []
+        erased: list[str] = []
         try:
             paths = sorted(self._folder.iterdir())
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 on_unreadable(self._folder, error)
-            return found
+            return erased
         for path in paths:
             try:
                 check_regular(path)
@@ -186,23 +186,23 @@ class Sessions:
             except ValueError:  # cut off while it was written
                 is_found = is_wanted(text)
             if is_found:
-                found.append(path.name)
+                erased.append(path.name)
                 if not check:
                     path.unlink(missing_ok=True)
-        return found
+        return erased
 
     def unlearned(self) -> list[str]:
-        """Return the keys of sessions that have ended and left no lesson yet; delete old ones."""
-        found: list[str] = []
+        """Keys of ended sessions without lessons so far; also deletes old sessions."""
+        keys: list[str] = []
         for path in [*self._folder.glob("*.given"), *self._folder.glob("*.json")]:
             if time.time() - path.stat().st_mtime > KEPT_DAYS * DAY:
                 path.unlink(missing_ok=True)
             elif path.suffix == ".json" and (session := self.read(path.stem)) is not None and session.ended:
-                found.append(session.key)
-        return found
+                keys.append(session.key)
+        return keys
 
     def accepted(self) -> Accepted | None:
-        """Return what a person has accepted to judge by; None if nothing was, or it can't be read."""
+        """The settings and criteria that a person accepted; None if missing or unreadable."""
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             check_regular(self._folder / ACCEPTED)
             accepted = Accepted.of(json.loads((self._folder / ACCEPTED).read_text("utf-8")))
@@ -211,11 +211,11 @@ class Sessions:
         return None
 
     def accept(self, accepted: Accepted) -> None:
-        """Store what a person has accepted; raises `OSError` if the file can't be written."""
+        """Store the settings and criteria that a person accepted; raises `OSError` if writing fails."""
         self._write(self._folder / ACCEPTED, asdict(accepted))
 
     def has_open(self) -> bool:
-        """Return whether a session was at work in the last day, and has not ended."""
+        """Whether a session was active in the last day and has not ended."""
         since = time.time() - DAY
         recent = [path.stem for path in self._folder.glob("*.json") if path.stat().st_mtime > since]
         return any(session is not None and not session.ended for session in map(self.read, recent))

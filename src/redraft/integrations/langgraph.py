@@ -63,17 +63,17 @@ def reflecting(
     keep: bool | Store = True,
     name: str = "",
 ) -> GraphAgent:
-    """Wrap a compiled graph whose state has `messages`: its answer is judged and revised.
+    """Wrap a compiled graph whose state has `messages`, to judge and revise its answers.
 
-    `output` takes the answer from the final state; by default it is the `structured_response`, of whatever
-    type, or else the text of the last message. A revision adds the critique to the messages of the version
-    that it starts from: with a checkpointer, it forks that version's checkpoint, so that the rest of the
-    state is as it was, too. `judge` or the settings name a model for criteria that need one. An argument
-    given here overrides the pattern's. Runs are stored under `name`, by default the graph's own name.
+    `output` extracts the answer from the final state; by default the `structured_response`, of any type, else
+    the text of the last message. A revision adds the critique to the messages of the version that it starts
+    from. With a checkpointer, it forks that version's checkpoint, which restores the rest of the state, too.
+    `judge` is the model for criteria that need one, by default the model of the settings. Arguments override
+    the pattern. Runs are stored under `name`, by default the graph's own name.
 
     Raises `ConfigError` for anything but a compiled graph with `messages`, and for a pattern that can't work.
     """
-    if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f"reflecting takes a compiled graph of LangGraph, got {graph!r}.")
     channels = sorted(cast("dict[str, Any]", graph.channels))  # pyright: ignore[reportUnknownMemberType] (the library's)
     if "messages" not in channels:
@@ -101,7 +101,7 @@ def reflecting(
 
 
 def answer_of(state: Mapping[str, Any]) -> Any:
-    """Return the answer in a final state: a structured response, or the text of the last message."""
+    """The answer in a final state: a structured response, else the text of the last message."""
     answer = state.get("structured_response")
     return state["messages"][-1].text if answer is None else answer
 
@@ -117,12 +117,12 @@ class GraphAgent(AdaptedAgent[Any]):
         history: Sequence[BaseMessage] | None = UNCHANGED,
         on_event: Callable[[str, Any], None] | None = UNCHANGED,
     ) -> Self:
-        """Return this agent with options of LangGraph; those of an earlier call stay unless named again.
+        """Copy this agent with options of LangGraph; options of earlier calls stay unless they are replaced.
 
-        `config` and `context` are passed to each run of the graph, one for each version; the thread is that
-        of the run, so a `thread_id` raises `ConfigError`. `history` are the messages before the query.
-        `on_event` is called with the mode and the data of what the graph streams. None removes an option;
-        a `config` replaces the earlier one as a whole.
+        `config` and `context` are passed to each run of the graph, one for each version. Each run has its own
+        thread, so a `thread_id` raises `ConfigError`. `history` holds the messages before the query.
+        `on_event` is called with the mode and the data of each streamed event. None removes an option. A new
+        `config` replaces the earlier `config` as a whole.
         """
         if config is not UNCHANGED and "thread_id" in (config or {}).get("configurable", {}):
             raise ConfigError(
@@ -134,62 +134,60 @@ class GraphAgent(AdaptedAgent[Any]):
 
 @dataclass(frozen=True, slots=True)
 class GraphAdapter:
-    """A graph, run from a prompt to its final state, whose answer becomes a draft.
+    """Runs a graph from a prompt to its final state, whose answer becomes a draft."""
 
-    `config`, `context`, `history` (the messages before the run) and `on_event` apply to one run.
-    """
-
-    graph: Any  # a Pregel, whose types are known in part only
+    graph: Any  # a Pregel, which is only partly typed
     output: Any  # a function of the final state
     config: Any = None
     context: Any = None
     history: tuple[BaseMessage, ...] = ()
+    """Messages before the prompt."""
     on_event: Any = None  # called with the mode and the data of each streamed event
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """Empty: which tools a graph has is known to its nodes alone."""
+        """Empty: only the nodes of a graph know its tools."""
         return ()
 
     @property
     def has_steps(self) -> bool:
-        """False: the framework takes the steps of a graph by itself."""
+        """False: LangGraph runs the steps of a graph."""
         return False
 
     @property
     def model(self) -> None:
-        """None: which models a graph has is known to its nodes alone."""
+        """None: only the nodes of a graph know its models."""
         return
 
     def with_system_prompt(self, system_prompt: str) -> Self:
-        """Raise `ConfigError`: the nodes have prompts."""
+        """Raise `ConfigError`: the nodes have their own prompts."""
         raise ConfigError(
             f"The nodes of the graph have prompts of their own; change them there, not to "
             f"{system_prompt[:40]!r}."
         )
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
-        """Run the graph once; return its answer with its usage and conversation.
+        """Run the graph once; returns its answer with usage and conversation.
 
-        `messages` are those of a conversation to continue, as JSON; None starts a new one. Raises
-        `ModelError` if a model failed for good, and `UnfinishedError` otherwise, each with the usage; neither
-        should be retried as a whole.
+        `messages` is the conversation to continue, as JSON; None starts a new conversation. Raises
+        `ModelError` if a model failed permanently, else `UnfinishedError`, each with the usage. Don't retry
+        the run after either.
         """
         if run.task.all_images:
             raise ConfigError("A graph takes text as its query; pass messages with images as `history`.")
         place: dict[str, Any] = {"thread_id": f"{run.run_id}:{run.attempt.number}.{run.attempt.candidate}"}
         if messages is None:
-            given: list[BaseMessage] = [*self.history, HumanMessage(prompt)]
+            sent_messages: list[BaseMessage] = [*self.history, HumanMessage(prompt)]
         elif checkpoint := await self._checkpoint(run):
-            place, given = checkpoint, [HumanMessage(prompt)]
+            place, sent_messages = checkpoint, [HumanMessage(prompt)]
         else:
-            given = [*messages_from_dict(messages), HumanMessage(prompt)]
+            sent_messages = [*messages_from_dict(messages), HumanMessage(prompt)]
         run_state = state_of(run)
         calls = GraphCalls(run_state, "generation" if run.attempt.number == 1 else "revision")
-        final = FinalState({"messages": given}, place)
+        final = FinalState({"messages": sent_messages}, place)
         try:
             within = step_context.get().budget
-            running = self._run(given, final, calls)
+            running = self._run(sent_messages, final, calls)
             await (running if within is None else within.in_time(running, "the graph was at work"))
             answer = self._answer(final.values)
         except asyncio.CancelledError:
@@ -206,22 +204,23 @@ class GraphAdapter:
         return self.output(state)
 
     async def _checkpoint(self, run: RunContext) -> dict[str, Any] | None:
-        """Return the checkpoint at which the version to revise ended; None if there is none (any more)."""
-        memo = next((one.memo for one in run.versions if one.iteration == run.attempt.base), None)
+        """Checkpoint at the end of the version to revise; None if it doesn't exist, or no longer."""
+        memos = (version.memo for version in run.versions if version.iteration == run.attempt.base)
+        memo = next(memos, None)
         if not isinstance(memo, dict) or "checkpoint_id" not in memo or not self.graph.checkpointer:
             return None
         place = cast("dict[str, Any]", memo)
         snapshot = await self.graph.aget_state({"configurable": place})
         return place if snapshot.values else None
 
-    async def _run(self, given: list[BaseMessage], final: FinalState, calls: GraphCalls) -> None:
+    async def _run(self, messages: list[BaseMessage], final: FinalState, calls: GraphCalls) -> None:
         version = step_context.get().text
         config = merge_configs(self.config, {"configurable": final.place, "callbacks": [calls]})
         modes = ["values", "checkpoints"]
         if version is not None or self.on_event is not None:
             modes += ["messages", "updates", "custom"]
         texts: dict[str | None, Any] = {}  # of each model call
-        streamed = self.graph.astream({"messages": given}, config, context=self.context, stream_mode=modes)
+        streamed = self.graph.astream({"messages": messages}, config, context=self.context, stream_mode=modes)
         async for mode, data in streamed:
             if self.on_event is not None:
                 self.on_event(mode, data)
@@ -241,10 +240,11 @@ class GraphAdapter:
 
 @dataclass(slots=True)
 class FinalState:
-    """The state of a graph as far as it has come, and where its checkpoint is."""
+    """The latest state of a graph."""
 
     values: dict[str, Any]
     place: dict[str, Any]
+    """Thread and checkpoint of the state."""
 
     @property
     def conversation(self) -> Conversation:
@@ -253,9 +253,9 @@ class FinalState:
 
 
 class GraphCalls(BaseCallbackHandler):
-    """The model calls of one run of a graph: what they used, and whether the budget allows the next one."""
+    """The model calls of one run of a graph: counts their usage and enforces the budget."""
 
-    raise_error = True  # of LangChain: an error here ends the run
+    raise_error = True  # makes LangChain end the run on an error in this handler
     run_inline = True
 
     def __init__(self, run_state: RunState, role: ModelRole) -> None:
@@ -287,13 +287,17 @@ class GraphCalls(BaseCallbackHandler):
                 raise
 
     def on_llm_end(self, response: LLMResult, **_options: Any) -> None:
-        """Count what a call has used."""
-        replies = [getattr(one, "message", None) for several in response.generations for one in several]
+        """Count the usage of a call."""
+        replies = [
+            getattr(generation, "message", None)
+            for generations in response.generations
+            for generation in generations
+        ]
         used = TokenUsage(requests=1)
         for reply in replies:
-            if isinstance(reply, AIMessage) and (known := reply.usage_metadata):
-                cached = known.get("input_token_details", {}).get("cache_read", 0)
-                used += TokenUsage(known["input_tokens"], known["output_tokens"], cached)
+            if isinstance(reply, AIMessage) and (usage := reply.usage_metadata):
+                cached = usage.get("input_token_details", {}).get("cache_read", 0)
+                used += TokenUsage(usage["input_tokens"], usage["output_tokens"], cached)
                 metadata = reply.response_metadata
                 if (provider := metadata.get("model_provider")) and (model := metadata.get("model_name")):
                     used = ListedModel(provider, model).priced(used)
@@ -303,11 +307,11 @@ class GraphCalls(BaseCallbackHandler):
                 call.used(used)
 
     def on_llm_error(self, error: BaseException, **_options: Any) -> None:
-        """Remember that it was a model that failed."""
+        """Record that a model failed."""
         self._failed = error
 
     def failure(self, error: Exception, conversation: Conversation) -> RedraftError:
-        """Return the error with which the graph's run ends, with what it used and said."""
+        """The error that ends the graph's run, with its usage and conversation."""
         error = self._over or error
         if isinstance(error, UnfinishedError):
             error.usage, error.conversation = self.used, conversation
@@ -325,7 +329,7 @@ class GraphCalls(BaseCallbackHandler):
 
 
 def _priced(metadata: Mapping[str, Any]) -> ListedModel | None:
-    """Return the model of a call with its price, if LangChain's metadata name one whose price is known."""
+    """The priced model of a call by LangChain's metadata; None if its price is unknown."""
     provider, model = metadata.get("ls_provider"), metadata.get("ls_model_name")
     if not (isinstance(provider, str) and isinstance(model, str)):
         return None
