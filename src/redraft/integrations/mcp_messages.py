@@ -1,4 +1,4 @@
-"""Messages: what MCP clients send, and what they get."""
+"""Messages that MCP clients send and receive."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 LONGEST_DRAFT = 500_000
 LONGEST_TEXT = 20_000
 SHOWN, LISTED = 8_000, 300
-"""Characters of a text that a client is shown of a stored run, and in a list."""
+"""The most characters that a client gets of a text: in a stored run, and in a list."""
 
 # --- what clients send -------------------------------------------------------------------------------------
 
 CLIENT_EVALUATORS = ("llm", "regex", "schema", *COUNTS, "compare")
-"""Those that run no code and read no file."""
+"""Evaluators that run no code and read no file."""
 Draft = Annotated[str, Field(max_length=LONGEST_DRAFT)]
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Name = Annotated[str, Field(max_length=200)]
@@ -64,7 +64,7 @@ class ClientCriterion(BaseModel):
     gate: bool = False
 
     def criterion(self) -> QualityCriterion:
-        """Return the criterion; raises `ConfigError` for one that can't work, or that would run code."""
+        """Build the criterion; raises `ConfigError` for a criterion that can't work, or would run code."""
         if self.evaluator not in CLIENT_EVALUATORS:
             raise ConfigError(
                 f"Criterion {self.name!r}: a client can't send the evaluator {self.evaluator!r}; "
@@ -107,13 +107,13 @@ def _reflection_schema() -> dict[str, Any]:
             "type": "object",
             "properties": {"kind": {"const": kind}}
             | {
-                one.name: {
+                part.name: {
                     "type": "string",
-                    "description": f"{one.metadata['heading']} {one.metadata['hint']}",
+                    "description": f"{part.metadata['heading']} {part.metadata['hint']}",
                 }
-                for one in fields(content)
+                for part in fields(content)
             },
-            "required": ["kind", *(one.name for one in fields(content))],
+            "required": ["kind", *(part.name for part in fields(content))],
         }
         for kind, content in ((kind, KINDS[kind]) for kind in _RECORDED)
     ]
@@ -124,19 +124,19 @@ ClientReflection = Annotated[dict[str, Any], WithJsonSchema(_reflection_schema()
 
 
 def content_of(reflection: dict[str, Any]) -> Content:
-    """Return the content that a client sent; raises `ConfigError` for a wrong kind or field."""
-    given = dict(reflection)
-    kind = given.pop("kind", None)
-    content = next((KINDS[one] for one in _RECORDED if one == kind), None)
+    """Decode the content that a client sent; raises `ConfigError` for a wrong kind or field."""
+    values = dict(reflection)
+    kind = values.pop("kind", None)
+    content = next((KINDS[recorded] for recorded in _RECORDED if recorded == kind), None)
     if content is None:
         raise ConfigError(f"kind must be one of {', '.join(_RECORDED)}, got {kind!r:.100}.")
-    known = [one.name for one in fields(content)]
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"A {kind} has no {name!r:.100}; {nearest(name, known)}")
-    if missing := [name for name in known if name not in given]:
+    field_names = [part.name for part in fields(content)]
+    for name in values:
+        if name not in field_names:
+            raise ConfigError(f"A {kind} has no {name!r:.100}; {nearest(name, field_names)}")
+    if missing := [name for name in field_names if name not in values]:
         raise ConfigError(f"A {kind} needs {', '.join(missing)}.")
-    return content(**given)
+    return content(**values)
 
 
 # --- what clients get --------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class DraftIssue(BaseModel):
 
     @classmethod
     def of(cls, issue: Issue) -> DraftIssue:
-        """Return an issue for a client."""
+        """Convert an issue for a client."""
         return cls(message=str(issue), criterion=issue.criterion, line=issue.line, path=issue.path)
 
 
@@ -176,9 +176,9 @@ class DraftVerdict(BaseModel):
 
     @classmethod
     def of(cls, result: ReflectionResult, run_id: str | None, *, due: str) -> DraftVerdict:
-        """Return the verdict on a draft, as far as its writer may know it, with secrets withheld.
+        """Convert a result for a client, without hidden criteria and secrets.
 
-        `due` is the kind of reflection that must follow, empty if none.
+        `due` is the kind of reflection that must follow, empty for none.
         """
         redactor = redactor_of_environment()
         satisfactory = result.final_evaluation.satisfactory
@@ -229,8 +229,8 @@ class TaskAdvice(BaseModel):
 
     @classmethod
     def of(cls, advice: Sequence[Advice]) -> TaskAdvice:
-        """Return advice for a client."""
-        lessons = [RecalledLesson(id=one.source, text=one.text, reason=one.reason) for one in advice]
+        """Convert advice for a client."""
+        lessons = [RecalledLesson(id=item.source, text=item.text, reason=item.reason) for item in advice]
         return cls(advice=advice_text(advice), lessons=lessons)
 
 
@@ -281,19 +281,19 @@ class RunSummary(BaseModel):
 
     @classmethod
     def of(cls, record: RunRecord, redactor: Redactor) -> RunSummary:
-        """Return a run in a few words, with secrets withheld."""
-        known = record.summary()
+        """Summarise a run, without secrets."""
+        summary = record.summary()
         return cls(
             run_id=record.run_id,
-            name=redactor.redact(known["name"]).text,
-            task=without_middle(redactor.redact(known["task"]).text, LISTED),
-            status=known["status"],
-            reason=known["reason"],
+            name=redactor.redact(summary["name"]).text,
+            task=without_middle(redactor.redact(summary["task"]).text, LISTED),
+            status=summary["status"],
+            reason=summary["reason"],
             started_at=record.started_at.isoformat(),
-            versions=known["versions"],
-            first_score=known["first_score"],
-            best_score=known["best_score"],
-            satisfactory=known["satisfactory"],
+            versions=summary["versions"],
+            first_score=summary["first_score"],
+            best_score=summary["best_score"],
+            satisfactory=summary["satisfactory"],
             tokens=record.usage.total_tokens,
             cost_usd=record.usage.cost_usd,
         )
@@ -321,16 +321,16 @@ class JudgedVersion(BaseModel):
 
     @classmethod
     def of(cls, version: ReflectionVersion) -> JudgedVersion:
-        """Return a version as far as its writer may know its judgement."""
-        shown = version.evaluation.for_writer()
+        """Convert a version for a client, without hidden criteria."""
+        evaluation = version.evaluation.for_writer()
         return cls(
             version=version.iteration,
             strategy=version.strategy,
-            score=shown.overall_score,
+            score=evaluation.overall_score,
             satisfactory=version.evaluation.satisfactory,
-            criteria=dict(shown.criteria_scores),
-            issues=list(map(DraftIssue.of, shown.issues)),
-            suggestions=list(shown.suggestions),
+            criteria=dict(evaluation.criteria_scores),
+            issues=list(map(DraftIssue.of, evaluation.issues)),
+            suggestions=list(evaluation.suggestions),
         )
 
 
@@ -345,7 +345,7 @@ class RunDetails(RunSummary):
 
     @classmethod
     def of_run(cls, run: StoredRun) -> RunDetails:
-        """Return a run with secrets withheld."""
+        """Convert a stored run for a client, without secrets."""
         redactor = redactor_of_environment(allow=run.criteria_texts)
         record, why = redactor.redact_object(run.record, spared=(Process,)), run.why
         best = record.version(record.best)

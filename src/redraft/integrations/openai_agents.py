@@ -65,14 +65,14 @@ def reflecting(
     """Wrap an agent of the OpenAI Agents SDK: its final output, of whatever type, is judged and revised.
 
     The agent keeps its instructions, tools, handoffs, guardrails and settings. A revision continues the
-    conversation of the version that it starts from, with the agent that answered there, so that no tool is
-    called again for what it has said. The SDK's models can't judge: `judge` or the settings name a model for
-    criteria that need one. An argument given here overrides the pattern's. Runs are stored under `name`,
-    by default the agent's own name.
+    conversation of the version that it starts from, with the agent that answered there, so that earlier tool
+    calls are not repeated. The SDK's models can't judge: `judge` is the model for criteria that need one, by
+    default the model of the settings. Arguments override the pattern. Runs are stored under `name`, by
+    default the agent's own name.
 
     Raises `ConfigError` for anything but an agent of the SDK, and for a pattern that can't work.
     """
-    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f"reflecting takes an agent of the OpenAI Agents SDK, got {agent!r}.")
     return OpenAIAgent(
         OpenAIAdapter(agent),
@@ -105,11 +105,11 @@ class OpenAIAgent(AdaptedAgent[Any]):
         run_config: RunConfig | None = UNCHANGED,
         on_event: Callable[[StreamEvent], None] | None = UNCHANGED,
     ) -> Self:
-        """Return this agent with options of the SDK; those of an earlier call stay unless named again.
+        """Copy this agent with options of the SDK; options of earlier calls stay unless they are replaced.
 
         `context`, `max_turns` (by default the SDK's own) and `run_config` are passed to each run of the
-        wrapped agent, one for each version. `history` are the input items of an earlier conversation, such as
-        `to_input_list()` returns them. `on_event` is called with each of the SDK's own stream events. None
+        wrapped agent, one for each version. `history` holds the input items of an earlier conversation, such
+        as the result of `to_input_list()`. `on_event` is called with each stream event of the SDK. None
         removes an option.
         """
         return self._with_adapter(
@@ -119,47 +119,44 @@ class OpenAIAgent(AdaptedAgent[Any]):
 
 @dataclass(frozen=True, slots=True)
 class OpenAIAdapter:
-    """An agent of the SDK, run from a prompt to its final output, which becomes a draft.
-
-    `context`, `history` (the input items before the run), `max_turns`, `run_config` and `on_event` apply to
-    one run.
-    """
+    """Runs an agent of the SDK from a prompt to its final output, which becomes a draft."""
 
     agent: Agent[Any]
     context: Any = None
     history: tuple[Any, ...] = ()
+    """Input items before the prompt."""
     max_turns: int | None = None  # by default the SDK's own
     run_config: RunConfig | None = None
     on_event: Any = None  # called with each StreamEvent of the SDK
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The agent's own tools; those of MCP servers and handoffs are not known before a run."""
+        """The agent's own tools; the tools of MCP servers and handoffs are unknown before a run."""
         return tuple(tool.name for tool in self.agent.tools)
 
     @property
     def has_steps(self) -> bool:
-        """False: the framework takes the steps of an agent by itself."""
+        """False: the SDK runs the steps of an agent."""
         return False
 
     @property
     def model(self) -> None:
-        """None: a model of the SDK can't be asked to judge."""
+        """None: models of the SDK can't judge."""
         return
 
     def with_system_prompt(self, system_prompt: str) -> Self:
-        """Raise `ConfigError`: the agent has instructions."""
+        """Raise `ConfigError`: the agent has its own instructions."""
         raise ConfigError(
             f"The agent {self.agent.name!r} has instructions of its own; change them there, not to "
             f"{system_prompt[:40]!r}."
         )
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
-        """Run the agent once; return its final output with its usage and conversation.
+        """Run the agent once; returns its final output with usage and conversation.
 
-        `messages` are the input items of a conversation to continue; None starts a new one. Raises
-        `ModelError` if the provider failed for good, and `UnfinishedError` otherwise, each with the usage;
-        neither should be retried as a whole.
+        `messages` holds the input items of the conversation to continue; None starts a new conversation.
+        Raises `ModelError` if the provider failed permanently, else `UnfinishedError`, each with the usage.
+        Don't retry the run after either.
         """
         if run.task.all_images:
             raise ConfigError(
@@ -227,17 +224,18 @@ class OpenAIAdapter:
         return result
 
     def _answering(self, run: RunContext) -> Agent[Any]:
-        """Return the agent that answered in the version to revise: the wrapped one, or one it handed off to.
+        """The agent that answered in the version to revise: the wrapped agent, or an agent it handed off to.
 
-        Agents are found by their names among the handoffs that are agents themselves.
+        It is looked up by name among the handoffs that are agents.
         """
-        memo = next((one.memo for one in run.versions if one.iteration == run.attempt.base), None)
+        memos = (version.memo for version in run.versions if version.iteration == run.attempt.base)
+        memo = next(memos, None)
         name = cast("dict[str, Any]", memo).get("agent") if isinstance(memo, dict) else None
         return next((agent for agent in reachable(self.agent) if agent.name == name), self.agent)
 
 
 class ModelCalls(RunHooks[Any]):
-    """The model calls of one run of an agent: what they used, and whether the budget allows the next one."""
+    """The model calls of one run of an agent: counts their usage and enforces the budget."""
 
     def __init__(
         self,
@@ -365,11 +363,11 @@ class ModelCalls(RunHooks[Any]):
         self._pass.cancel()
 
     def conversation(self, items: Sequence[Any] | None = None) -> Conversation:
-        """Return the input items so far, as JSON."""
+        """The input items so far, as JSON."""
         return Conversation(jsonable(self._items if items is None else items))
 
     def failure(self, error: Exception) -> RedraftError:
-        """Return the error with which the agent's run ends, with what it used and said."""
+        """The error that ends the agent's run, with its usage and conversation."""
         if isinstance(error, UnfinishedError):
             error.usage, error.conversation = self.used, self.conversation()
             return error
@@ -430,19 +428,19 @@ class GatePass:
 
 
 def reachable(agent: Agent[Any]) -> Iterator[Agent[Any]]:
-    """Yield an agent and those that it may hand off to, each once."""
-    found = [agent]
-    for one in found:
-        yield one
-        found += [other for other in one.handoffs if isinstance(other, Agent) and other not in found]
+    """An agent and all agents that it may hand off to, without duplicates."""
+    agents = [agent]
+    for reached in agents:
+        yield reached
+        agents += [other for other in reached.handoffs if isinstance(other, Agent) and other not in agents]
 
 
 def jsonable(items: Sequence[Any]) -> list[Any]:
-    """Return input items as JSON data."""
+    """Convert input items to JSON data."""
     return to_jsonable_python(list(items), fallback=repr)
 
 
 def model_name(agent: Agent[Any]) -> str:
-    """Return the name of an agent's model; that of its class if it has no name."""
+    """Name of an agent's model, else the name of the model's class."""
     model = agent.model
     return model if isinstance(model, str) else str(getattr(model, "model", None) or type(model).__name__)
