@@ -1,4 +1,4 @@
-"""The settings of hooks, and those that a person has accepted: they judge an agent, whatever it changes."""
+"""Settings of hooks, and the accepted settings and criteria, which an agent's own changes don't affect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class HookOptions:
-    """The table `[hook]` of `redraft.toml`; raises `ConfigError` for what can't work."""
+    """The table `[hook]` of `redraft.toml`; raises `ConfigError` for invalid values."""
 
     criteria: str = "criteria.yaml"
     """The criteria file, relative to `redraft.toml`."""
@@ -48,13 +48,13 @@ class HookOptions:
     budget_tokens: int | None = None
     """Tokens for one check."""
     blocks: int = 3
-    """How often a turn is blocked at most."""
+    """The most times that a turn is blocked."""
     timeout: float = 30.0
-    """Seconds that a hook takes at most."""
+    """Time limit of a hook in seconds."""
     lessons: str = "coding-agent"
-    """The name under which lessons are stored."""
+    """Name that lessons are stored under."""
     max_tokens: int = 800
-    """The tokens of lessons that a session gets at most."""
+    """The most tokens of lessons in a session."""
 
     def __post_init__(self) -> None:
         check_name("criteria", self.criteria)
@@ -73,12 +73,12 @@ class HookOptions:
     @classmethod
     def load(cls) -> HookOptions:
         """Read the options that apply in the working folder."""
-        given, known = load_settings().hook, [one.name for one in fields(cls)]
-        for key in given:
-            if key not in known:
-                raise ConfigError(f"{SETTINGS_FILE}, [hook]: unknown key {key!r}; {nearest(key, known)}")
+        table, known_keys = load_settings().hook, [option.name for option in fields(cls)]
+        for key in table:
+            if key not in known_keys:
+                raise ConfigError(f"{SETTINGS_FILE}, [hook]: unknown key {key!r}; {nearest(key, known_keys)}")
         try:
-            return cls(**given)
+            return cls(**table)
         except ConfigError as error:
             raise ConfigError(f"{SETTINGS_FILE}, [hook]: {error}") from error
 
@@ -91,23 +91,21 @@ def _check_whole(name: str, value: Any, most: int | None = None) -> None:
 
 @dataclass(slots=True)
 class Accepted:
-    """What judges the work of coding agents in a project, as a person last accepted it.
-
-    `options` are the table `[hook]`. `files` has the texts of the criteria file, of the modules and tests
-    that it names, and of `redraft.toml`, by their paths relative to the project; None for a file that does
-    not exist. `programs` are the files that a criterion runs where they are, so that a changed one can be
-    reported, but not replaced. `seen` has the digests of what the files had become while an agent was at
-    work.
-    """
+    """The settings and criteria of hooks in a project, as a person last accepted them."""
 
     options: dict[str, Any]
+    """The table `[hook]`."""
     files: dict[str, str | None]
+    """Texts of the criteria file, the modules and tests that it names, and `redraft.toml`, by their paths
+    relative to the project; None for a missing file."""
     programs: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    """Texts of files that criteria run in place: a change can be reported, but not undone."""
     seen: dict[str, str] = field(default_factory=dict[str, str])
+    """Digests of files that changed while an agent was working."""
 
     @classmethod
     def now(cls, options: Mapping[str, Any], criteria: CriteriaFile, project: Path) -> Accepted:
-        """Return what is there now."""
+        """Read the current settings and files."""
         file = project / options["criteria"]
         used = (project / SETTINGS_FILE, file, *_checks(criteria, file.parent))
         names = {_name(path, project) for path in used}
@@ -121,7 +119,7 @@ class Accepted:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Accepted:
-        """Return what was stored as JSON data; raises `TypeError` or `KeyError` for other data."""
+        """Decode JSON data; raises `TypeError` or `KeyError` for other data."""
         return cls(**{name: dict(stored[name]) for name in ("options", "files", "programs", "seen")})
 
     @property
@@ -130,24 +128,24 @@ class Accepted:
         return {**self.files, **self.programs}
 
     def changed(self, project: Path) -> dict[str, str | None]:
-        """Return the texts that differ from those accepted, by name."""
+        """Current texts of the files that differ from the accepted texts, by name."""
         before = self.texts
         now = {name: _text(project / name) for name in before}
         return {name: text for name, text in now.items() if text != before[name]}
 
     def see(self, changed: Mapping[str, str | None]) -> bool:
-        """Note what files have become while an agent was at work; return whether that is new."""
+        """Record texts that changed while an agent was working; returns whether they are new."""
         seen = {name: _digest(text) for name, text in changed.items()}
         is_new = seen != self.seen
         self.seen = seen
         return is_new
 
     def has_seen(self, changed: Mapping[str, str | None]) -> bool:
-        """Return whether any of these texts was there while an agent was at work."""
+        """Whether any of these texts was recorded while an agent was working."""
         return any(self.seen.get(name) == _digest(text) for name, text in changed.items())
 
     def remark(self, changed: Mapping[str, str | None]) -> str:
-        """Say what was changed, and by what it was judged."""
+        """Describe which files changed, and which texts the check used."""
         names = list(changed)
         more = [counted(len(names) - 2, "other file")] if len(names) > 2 else []  # noqa: PLR2004 (of many, the first two)
         files = listed([*names[:2], *more])
@@ -160,7 +158,7 @@ class Accepted:
         )
 
     def diff(self, changed: Mapping[str, str | None]) -> str:
-        """Return the changes as unified diffs."""
+        """The changes as unified diffs."""
         before = self.texts
         return "".join(
             f"{line.rstrip()}\n"
@@ -176,16 +174,16 @@ class Accepted:
 
     @contextmanager
     def restored(self, project: Path) -> Generator[Path]:
-        """Write the files to a folder of their own, and yield the path of the criteria file there.
+        """Write the accepted files to a temporary folder, and yield the path of the criteria file there.
 
-        Within the block, modules are imported from it first.
+        Within the block, modules are imported from this folder first.
         """
-        from redraft.loop.criteria_file import modules_in  # noqa: PLC0415 (it loads all that judges)
+        from redraft.loop.criteria_file import modules_in  # noqa: PLC0415 (it imports all evaluators)
 
         with TemporaryDirectory(prefix="redraft-accepted-") as folder:
 
             def place(name: str) -> Path:
-                # As deep as the original, so that `../tests` leads to what was accepted, too.
+                # As deep as the original, so that `../tests` leads to the accepted files, too.
                 path = Path(os.path.normpath(project / name))
                 return Path(folder) / path.relative_to(path.anchor)
 
@@ -203,7 +201,7 @@ class Accepted:
 
 
 def _checks(criteria: CriteriaFile, folder: Path) -> Iterator[Path]:
-    """Yield the modules of functions, and the test files, that criteria in a folder name."""
+    """Modules of functions, and test files, that criteria in a folder name."""
     for criterion in criteria.criteria:
         function, tests = (criterion.evaluator_config.get(key) for key in ("function", "tests"))
         if isinstance(function, str):
@@ -215,7 +213,7 @@ def _checks(criteria: CriteriaFile, folder: Path) -> Iterator[Path]:
 
 
 def _programs(criteria: CriteriaFile, project: Path) -> Iterator[Path]:
-    """Yield the files in a project that its criteria run or let a program read."""
+    """Files in a project that its criteria run or let a program read."""
     for criterion in criteria.criteria:
         for key in ("command", "readable"):
             words = criterion.evaluator_config.get(key)
@@ -225,13 +223,13 @@ def _programs(criteria: CriteriaFile, project: Path) -> Iterator[Path]:
 
 
 def _name(path: Path, project: Path) -> str:
-    """Return a path as it is shown: relative to the project if it is inside."""
+    """Path relative to the project, or absolute if it is outside."""
     whole = Path(os.path.normpath(project / path))
     return str(whole.relative_to(project) if whole.is_relative_to(project) else whole)
 
 
 def _text(path: Path) -> str | None:
-    """Return the text of a file; None if there is none. What can't be read is an empty one."""
+    """Text of a file; None if it doesn't exist, empty if it can't be read."""
     try:
         if not check_regular(path):
             return None
