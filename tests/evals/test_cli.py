@@ -52,6 +52,19 @@ def test_without_a_verdict_it_does_not_pass(project):
     assert f'<skipped message="{why}' in (project / "j.xml").read_text("utf-8")
 
 
+def test_it_says_that_the_runs_could_not_be_judged(project, monkeypatch):
+    app = SimpleNamespace(writer=Agent(ScriptedModel(lambda _: "good"), max_iterations=1, name="writer"))
+    monkeypatch.setitem(sys.modules, "plain_app", app)
+    graded = CASES.replace("criteria:", "hidden:")  # so that the agent has no criteria of its own
+    (project / "cases.yaml").write_text(graded, "utf-8")
+    result = redraft("eval", "cases.yaml", "--agent", "plain_app:writer")
+    said = " ".join(result.stdout.split())
+    what = "12 of 12 runs of writer could not be judged, so nothing was revised further: "
+    assert f"{what}the judge's reply can't be used" in said
+    run = said.partition("(redraft why ")[2].partition(")")[0]
+    assert "could not be judged" in redraft("why", run).stdout
+
+
 def test_an_agent_is_compared_with_its_first_draft(project, monkeypatch):
     result = redraft(
         "eval", "cases.yaml", "--agent", "an_app:writer", "--junit", "out/j.xml", "--markdown", "s.md"

@@ -82,7 +82,17 @@ from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.stores.sqlite import MemoryStore
-from redraft.types import NOTHING_USED, Conversation, Criterion, Draft, Output, TokenUsage, render_usd
+from redraft.types import (
+    NOTHING_USED,
+    ConvergenceReason,
+    Conversation,
+    Criterion,
+    Draft,
+    Output,
+    TokenUsage,
+    joined,
+    render_usd,
+)
 
 if TYPE_CHECKING:
     from redraft.protocols import Step
@@ -397,6 +407,7 @@ class Bench:
             seconds=made.seconds,
             grading=grading,
             revisions=made.revisions,
+            unjudged=made.unjudged,
         )
 
     def _place(self, case: EvalCase, arm: Arm, number: int) -> str:
@@ -470,6 +481,8 @@ class MadeAnswers:
     usage: TokenUsage
     seconds: float
     revisions: tuple[Revision, ...] = ()
+    unjudged: str = ""
+    """Why the run could not be judged, if it ended for that reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -639,7 +652,10 @@ def _made(result: ReflectionResult, selection: Any) -> MadeAnswers:
         replace(revision, way=replace(revision.way, reason=""))
         for revision in revisions_of(result.history.versions)
     )
-    return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time, revisions)
+    unjudged = ""
+    if result.convergence_reason is ConvergenceReason.UNJUDGED:
+        unjudged = joined(best.evaluation.reasons_unjudged) or "no reason was given"
+    return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time, revisions, unjudged)
 
 
 def _returned(versions: Sequence[ReflectionVersion], selection: Any) -> tuple[WouldReturn, ...]:

@@ -32,7 +32,7 @@ from redraft.stores.base import Record
 from redraft.types import NOT_JUDGED, NOTHING_USED, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from redraft.stores.base import Store
     from redraft.types import ReflectionEvaluation
@@ -98,6 +98,8 @@ class Try:
     run_id: str = ""
     revisions: tuple[Revision, ...] = ()
     """Revisions of its last run in which a model chose among several ways."""
+    unjudged: str = ""
+    """Why the run could not be judged, if it ended for that reason; the grade of its answer is separate."""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -561,6 +563,7 @@ class EvaluationReport:
             remarks.append(
                 f"{main.unknown} of {main.tries} tries could not be judged, and are left out. {why}"
             )
+        remarks += self._unjudged_runs()
         if main.failed:
             tries = self._tries_of(self.sides[0])
             errors = (attempt.error for attempt in tries if attempt.error and not attempt.unknown)
@@ -571,6 +574,18 @@ class EvaluationReport:
         if self.evaluated.note:
             remarks.append(self.evaluated.note)
         return [remark for remark in remarks if remark]
+
+    def _unjudged_runs(self) -> Iterator[str]:
+        """Say for each arm how many of its runs ended because they could not judge their own output."""
+        for arm in dict.fromkeys(side.arm for side in self.sides):
+            tries = [one for one in self.tries if one.arm == arm]
+            if unjudged := [one for one in tries if one.unjudged]:
+                first = unjudged[0]
+                why = shortened(first.unjudged, LONGEST_ERROR).removesuffix(".")
+                yield (
+                    f"{len(unjudged)} of {len(tries)} runs of {arm} could not be judged, so nothing was "
+                    f"revised further: {why} (redraft why {first.run_id})."
+                )
 
     def _why_unknown(self, side: Side) -> str:
         """Why the first unjudged try could not be judged."""
