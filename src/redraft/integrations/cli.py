@@ -154,8 +154,8 @@ def _make(change: FileChange, *, check: bool) -> None:
     if change.before == change.after:
         typer.echo(f"{change.path}: nothing to change.", err=True)
         return
-    emit_untrusted(change.diff)
     if check:
+        emit_untrusted(change.diff)
         raise typer.Exit(ExitCode.NOT_MET)
     change.write()
     typer.echo(f"{'Deleted' if change.after is None else 'Written'}: {change.path}", err=True)
