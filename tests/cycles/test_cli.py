@@ -66,6 +66,17 @@ def test_a_command_quotes_a_name_with_spaces(heater):
     assert "1 cycle of the heater; redraft cycle memory 'the heater'" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "fails"), [(("--check",), True), (("--check", "--functions", "own.py"), False)]
+)
+def test_a_missing_file_of_functions_is_named(heater, words, fails):
+    Path("functions.py").rename("own.py")
+    checked = cycles("run", "agent.yaml", *words)
+    where = "Write it in functions.py next to agent.yaml, or name a file with --functions PATH.py"
+    assert (where in " ".join((checked.stdout + checked.stderr).split())) == fails
+    assert (checked.exit_code == 0) != fails
+
+
 def test_run_status_memory_and_metrics(heater):
     ran = cycles("run", "agent.yaml", "--cycles", 3)
     assert (ran.exit_code, ran.stdout) == (0, "")

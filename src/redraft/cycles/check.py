@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redraft._validation import nearest
@@ -271,7 +272,14 @@ class _Check:
     def function(self, name: str, arguments: Mapping[str, Any], path: KeyPath) -> None:
         """Check that a function exists and accepts its arguments."""
         if (function := self.functions.get(name)) is None:
-            self.fail(path, f"the program provides no function {name!r}; {nearest(name, self.functions)}")
+            hint = nearest(name, self.functions)
+            if not self.functions:
+                file = "the agent file" if self.source is None else Path(self.source.file).name
+                hint += (
+                    f" Write it in functions.py next to {file}, or name a file with --functions PATH.py; in "
+                    "Python, pass functions=."
+                )
+            self.fail(path, f"the program provides no function {name!r}; {hint}")
             return
         try:
             signature = inspect.signature(function)
