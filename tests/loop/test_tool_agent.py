@@ -26,8 +26,10 @@ from redraft._sync import run_sync
 from redraft.errors import MissingExtraError, UnfinishedError
 from redraft.events import StepFinished
 from redraft.loop import Retry
+from redraft.loop.runs import Runs
 from redraft.loop.tool_agent import ToolOutcome
 from redraft.models.provider import ProviderModel
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import Draft
 from support.tool_agents import Actor, call
 
@@ -495,6 +497,14 @@ def test_a_wrapped_agent_keeps_its_type_its_deps_and_its_history():
     assert actor.requests[0][0].parts[0].content == "Hello."
     assert "count" in actor.asked(2)[-1]
     assert vars(inner) == before
+
+
+def test_runs_of_a_wrapped_agent_are_stored_under_its_name_and_model():
+    store = MemoryStore()
+    inner = pydantic_ai.Agent("test", name="reviewer")
+    Agent.from_pydantic_ai(inner, pattern=ReflectionPattern(0), keep=store).run_sync("Q?")
+    origin = asyncio.run(Runs(store).get()).origin
+    assert (origin.name, origin.model) == ("reviewer", "test:test")
 
 
 def test_a_later_call_of_with_options_changes_only_what_it_names():

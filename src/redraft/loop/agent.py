@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from redraft._calls import importable_name
 from redraft._hints import keyword_hints
+from redraft._steps import name_of_model
 from redraft._sync import run_sync
 from redraft._texts import short_repr
 from redraft._validation import check_list, check_name, is_number
@@ -223,9 +224,10 @@ class Agent(Generic[OutputT]):
             from redraft.loop.tool_agent import ToolAgent  # noqa: PLC0415 (loads Pydantic AI)
         except ImportError as error:
             raise MissingExtraError("An agent of Pydantic AI", "providers") from error
+        adapter = ToolAgent.around(agent)
         return WrappedAgent(
-            ToolAgent.around(agent),
-            type(agent).__name__,
+            adapter,
+            type(agent).__name__ if adapter.model is None else name_of_model(adapter.model),
             pattern=pattern_with(
                 pattern,
                 criteria=criteria,
