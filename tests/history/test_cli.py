@@ -737,14 +737,16 @@ def test_resume_prints_the_call_for_a_run_of_a_program(project):
     put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
     result = redraft("resume", "r")
     assert result.exit_code == 2
-    assert result.stdout == "await agent.run('Say it.', run_id='r')\n"
+    assert result.stdout == "await agent.run('Say it.', run_id='r')  # or agent.run_sync\n"
     assert json.loads(redraft("resume", "r", "--json").stdout)["call"].startswith("await agent.run(")
 
 
 def test_why_prints_the_call_for_a_run_of_a_program(project):
     put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
     told = redraft("why", "r").stdout
-    assert told.endswith("resumes it with this call:\n  await agent.run('Say it.', run_id='r')\n")
+    assert told.endswith(
+        "resumes it with this call:\n  await agent.run('Say it.', run_id='r')  # or agent.run_sync\n"
+    )
     assert "redraft resume" not in told
 
 

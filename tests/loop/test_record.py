@@ -108,17 +108,19 @@ def test_the_origin_names_what_began_a_run():
 @pytest.mark.parametrize(
     ("origin", "task", "call"),
     [
-        (Origin("agent"), Task("x"), "await agent.run('x', run_id='r')"),
+        (Origin("agent"), Task("x"), "await agent.run('x', run_id='r')  # or agent.run_sync"),
         (Origin("agent"), Task("x" * 300),
-         "from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"),
+         ("from redraft import Runs\n\nawait agent.run((await Runs().get('r')).task, run_id='r')"
+          "  # or agent.run_sync")),
         (Origin("reflected", "main.<locals>.answer"), Task("x"),
-         "await answer.run_as('r', ...)  # the arguments of 'x'"),
+         "await answer.run_as('r', ...)  # or run_as_sync; the arguments of 'x'"),
         (Origin("reflected", "main.hang"), Task("hang\nticket: t\n\nnote: a\n  b"),
-         "await hang.run_as('r', ...)  # the arguments of 'hang; ticket: t; note: a; b'"),
+         "await hang.run_as('r', ...)  # or run_as_sync; the arguments of 'hang; ticket: t; note: a; b'"),
         (Origin("reflected", "main.total", arguments=("Sum 2",)), Task("total\nprompt: Sum 2"),
-         "await total.run_as('r', 'Sum 2')"),
+         "await total.run_as('r', 'Sum 2')  # or total.run_as_sync"),
         (Origin("command"), Task("x"), ""),
-        (Origin("function", "reflect"), Task("x"), "await reflect('x', ..., step=Journalled(store, 'r'))"),
+        (Origin("function", "reflect"), Task("x"),
+         "await reflect('x', ..., step=Journalled(store, 'r'))  # or reflect_sync"),
     ],
 )  # fmt: skip
 def test_the_resuming_call_follows_from_the_origin(origin, task, call):
@@ -127,5 +129,5 @@ def test_the_resuming_call_follows_from_the_origin(origin, task, call):
 
 @pytest.mark.parametrize("run_id", ["my.1", "my.12-3"])
 def test_a_task_of_an_ensemble_is_resumed_by_the_ensemble(run_id):
-    call = "await ensemble.run(..., run_id='my')"
+    call = "await ensemble.run(..., run_id='my')  # or ensemble.run_sync"
     assert record([], run_id=run_id, origin=Origin("task", "write")).resuming_call() == call

@@ -558,7 +558,7 @@ def test_a_workflow_started_in_python_is_resumed_in_python(project, monkeypatch)
     result = redraft("resume", "last")
     assert result.exit_code == 2
     assert result.stdout.endswith(
-        "await Workflow.from_file('w.yaml', keep=...).run({'a': 1}, run_id='mine')\n"
+        "await Workflow.from_file('w.yaml', keep=...).run({'a': 1}, run_id='mine')  # or run_sync\n"
     )
     assert document(redraft("resume", "mine", "--json"))["run_id"] == "mine"
 
@@ -593,7 +593,7 @@ def test_a_workflow_whose_program_was_killed_says_so_and_how_to_go_on(project):
     (row,) = rows("--status", "killed", kind="workflow")
     assert (row["run_id"], row["status"], row["nodes"]) == ("wf1", "killed", 1)
     assert "killed, workflow: 1 node ran" in redraft("runs").stdout
-    call = "await Workflow.from_text(..., actions=..., keep=...).run({'a': 1}, run_id='wf1')"
+    call = "await Workflow.from_text(..., actions=..., keep=...).run({'a': 1}, run_id='wf1')  # or run_sync"
     output = redraft("why", "wf1").stdout
     assert "killed: its process ended before the workflow did." in output
     assert "is gone; 1 node had finished." in output

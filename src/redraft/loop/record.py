@@ -353,19 +353,19 @@ class RunRecord:
         )
         task = repr(self.task.description) if is_short else f"(await Runs().get({run_id!r})).task"
         if surface == "agent":
-            call = f"await agent.run({task}, run_id={run_id!r})"
+            call = f"await agent.run({task}, run_id={run_id!r})  # or agent.run_sync"
         elif surface == "task":
             ensemble = re.sub(r"\.\d+(-\d+)?$", "", run_id)  # as `notes.ensemble` makes the ids of its tasks
-            call = f"await ensemble.run(..., run_id={ensemble!r})"
+            call = f"await ensemble.run(..., run_id={ensemble!r})  # or ensemble.run_sync"
         elif surface == "reflected":
             name = self.origin.name.rpartition(".")[2] or "function"
             if (texts := self.origin.arguments) and len(texts[0]) <= LONGEST_QUOTED:
-                return f"await {name}.run_as({run_id!r}, {texts[0]!r})"
+                return f"await {name}.run_as({run_id!r}, {texts[0]!r})  # or {name}.run_as_sync"
             lines = filter(None, map(str.strip, self.task.description.splitlines()))
             call_text = short_repr("; ".join(lines), LONGEST_QUOTED)  # with the arguments, which it quotes
-            call = f"await {name}.run_as({run_id!r}, ...)  # the arguments of {call_text}"
+            call = f"await {name}.run_as({run_id!r}, ...)  # or run_as_sync; the arguments of {call_text}"
         else:
-            call = f"await reflect({task}, ..., step=Journalled(store, {run_id!r}))"
+            call = f"await reflect({task}, ..., step=Journalled(store, {run_id!r}))  # or reflect_sync"
         return f"from redraft import Runs\n\n{call}" if "Runs()" in call else call
 
     def summary(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class WorkflowRecord:
         comment = "# In place of each ..., what the program gave before\n" if "..." in arguments else ""
         return (
             f"from redraft.workflow import Workflow\n\n{comment}"
-            f"await Workflow.{constructor}({arguments}).run({inputs}run_id={self.run_id!r})"
+            f"await Workflow.{constructor}({arguments}).run({inputs}run_id={self.run_id!r})  # or run_sync"
         )
 
 
