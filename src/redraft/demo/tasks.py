@@ -39,8 +39,9 @@ ORDER_VALUES: dict[str, tuple[Any, str]] = {
 }
 
 
-def check_order(output: str) -> dict[str, Any]:
-    """Compare the value and the type of each field; other fields are wrong."""
+# A docstring would be the description of the criterion, which the prompt states.
+def _check_order(output: str) -> dict[str, Any]:
+    # Other fields, and values of another type, are wrong.
     try:
         value = json_of(output)
     except OutputError as error:
@@ -55,7 +56,7 @@ def check_order(output: str) -> dict[str, Any]:
     return verdict(wrong, 1 - len(wrong) / len(ORDER_VALUES))
 
 
-ORDER_FIELDS = function_check("fields", check_order)
+ORDER_FIELDS = function_check("fields", _check_order)
 
 TITLE_CASE = (
     'Write a Python function `title_case(text)` that keeps an apostrophe: "it\'s late" becomes "It\'s Late". '
@@ -139,8 +140,8 @@ PRIMES = "List the prime numbers between 30 and 50, separated by commas. Reply w
 PRIME_NUMBERS = {"31", "37", "41", "43", "47"}
 
 
-def check_primes(output: str) -> dict[str, Any]:
-    """Compare each number; a word is wrong, and so is what is missing."""
+def _check_primes(output: str) -> dict[str, Any]:
+    # A word is wrong, and so is what is missing.
     stated = list(dict.fromkeys(re.findall(r"[^\s,]+", output)))
     wrong = [f"{one} is no prime number from 30 to 50" for one in stated if one not in PRIME_NUMBERS]
     if missing := PRIME_NUMBERS - {*stated}:
@@ -148,4 +149,4 @@ def check_primes(output: str) -> dict[str, Any]:
     return verdict(wrong, len(PRIME_NUMBERS & {*stated}) / len(PRIME_NUMBERS | {*stated}))
 
 
-PRIMES_LISTED = function_check("numbers", check_primes)
+PRIMES_LISTED = function_check("numbers", _check_primes)
