@@ -4,11 +4,13 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import stat
 import threading
 
 import pytest
 
+from redraft import Agent
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, ModelError
 from redraft.models.testing import Cassette, ScriptedModel
@@ -252,6 +254,21 @@ def test_scripted_exception_is_raised():
     with pytest.raises(ModelError, match="busy"):
         run_sync(model(chat_request()))
     assert run_sync(model(chat_request())).text == "fine"
+
+
+def test_a_price_lets_a_budget_in_dollars_stop_a_run():
+    model = ScriptedModel(lambda _: "a" * 36, price=(5, 15))
+    usage = run_sync(model(chat_request("b" * 72))).usage
+    assert usage == TokenUsage(20, 10, requests=1, cost_usd=0.00025)
+    words = iter(range(10_000))
+    model = ScriptedModel(lambda _: " ".join(f"word{next(words)}" for _ in range(150)), price=(5, 15))
+    agent = Agent(model, criteria=[re.compile("tea")], max_iterations=3, budget_usd=0.01, keep=False)
+    result = agent.run_sync("Write.")
+    assert result.convergence_reason == "cost_budget"
+    assert result.token_usage.cost_usd > 0.004
+    assert len(result.history.versions) < 4
+    with pytest.raises(ConfigError, match="price must be two amounts"):
+        ScriptedModel([], price=3)
 
 
 def test_usage_is_estimated_unless_specified():

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -20,6 +21,7 @@ from redraft._codec import from_json, to_json
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular, flock
 from redraft._texts import estimate_tokens
+from redraft._validation import checked_price
 from redraft.errors import ConfigError, ModelError
 from redraft.protocols import ChatReply, ChatRequest
 from redraft.text.replies import parsed_of
@@ -43,26 +45,31 @@ class ScriptedModel:
 
     A reply is a text, a dict or list (sent as JSON), a `ChatReply`, or an exception to raise. `requests`
     has all requests in order. A stream comes word by word. Usage is estimated unless a `ChatReply` has it;
-    the cost is 0. A call after the last reply raises `ModelError`.
+    the cost is 0, unless there is a `price`: US dollars for a million input tokens and for a million output
+    tokens. A call after the last reply raises `ModelError`.
     """
 
-    def __init__(self, replies: Script) -> None:
+    def __init__(self, replies: Script, *, price: tuple[float, float] | None = None) -> None:
         if isinstance(replies, str | Mapping):
             raise ConfigError(f"ScriptedModel takes a list of replies or a function, got {replies!r}.")
+        self.name = type(self).__name__
         self.requests: list[ChatRequest] = []
+        self._price = (0.0, 0.0) if price is None else checked_price("price", price)
+        if price is not None:  # otherwise a budget in US dollars learns the costs from the replies
+            self.cost_of = partial(_cost, self._price)
         self._answer = cast("Callable[..., Any]", replies) if callable(replies) else _in_order(replies)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Answer with the next reply, or raise it if it is an exception."""
         self.requests.append(request)
         reply = self._answer(request)
-        return _reply_of(await reply if inspect.isawaitable(reply) else reply, request)
+        return _reply_of(await reply if inspect.isawaitable(reply) else reply, request, self._price)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
         """Answer with the next reply, after passing it on word by word."""
         reply = await self(request)
         for number, word in enumerate(_WORD.findall(reply.text), 1):
-            on_text(word, TokenUsage(output_tokens=number, cost_usd=0.0))
+            on_text(word, TokenUsage(output_tokens=number, cost_usd=_cost(self._price, 0, number)))
             await asyncio.sleep(0)
         return reply
 
@@ -86,7 +93,7 @@ def _in_order(replies: Iterable[ScriptedReply]) -> Callable[[ChatRequest], Scrip
     return answer
 
 
-def _reply_of(reply: Any, request: ChatRequest) -> ChatReply:
+def _reply_of(reply: Any, request: ChatRequest, price: tuple[float, float]) -> ChatReply:
     if isinstance(reply, Exception):
         raise reply
     if isinstance(reply, Mapping | list):
@@ -101,14 +108,19 @@ def _reply_of(reply: Any, request: ChatRequest) -> ChatReply:
     return replace(
         reply,
         parsed=parsed_of(reply.text, request) if reply.parsed is None else reply.parsed,
-        usage=_estimated(reply.text, request) if reply.usage is NOTHING_USED else reply.usage,
+        usage=_estimated(reply.text, request, price) if reply.usage is NOTHING_USED else reply.usage,
         model=reply.model or "scripted",
     )
 
 
-def _estimated(text: str, request: ChatRequest) -> TokenUsage:
-    tokens = sum(estimate_tokens(message.content) for message in request.messages)
-    return TokenUsage(input_tokens=tokens, output_tokens=estimate_tokens(text), requests=1, cost_usd=0.0)
+def _estimated(text: str, request: ChatRequest, price: tuple[float, float]) -> TokenUsage:
+    read = sum(estimate_tokens(message.content) for message in request.messages)
+    written = estimate_tokens(text)
+    return TokenUsage(read, written, requests=1, cost_usd=_cost(price, read, written))
+
+
+def _cost(price: tuple[float, float], input_tokens: int, output_tokens: int, /) -> float:
+    return (input_tokens * price[0] + output_tokens * price[1]) / 1_000_000
 
 
 SCHEMA_VERSION = 1
