@@ -99,7 +99,7 @@ def check_model(name: str, value: Any) -> None:
     if not callable(cast("object", value)) or isinstance(value, type):
         raise ConfigError(
             f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; got {value!r}."
-            f"{_hint_for(value)}"
+            f"{_hint_for(cast('object', value))}"
         )
 
 

@@ -96,7 +96,7 @@ CriteriaPath = Annotated[
 ]
 
 
-_RECORDED = tuple(kind for kind in ADVICE_KINDS if kind != "correction")
+_RECORDED = {kind: KINDS[kind] for kind in ADVICE_KINDS if kind != "correction"}
 """Kinds of lessons that a client may record; a correction is a person's."""
 
 
@@ -115,7 +115,7 @@ def _reflection_schema() -> dict[str, Any]:
             },
             "required": ["kind", *(part.name for part in fields(content))],
         }
-        for kind, content in ((kind, KINDS[kind]) for kind in _RECORDED)
+        for kind, content in _RECORDED.items()
     ]
     return {"anyOf": kinds, "description": "What was learned; a failed attempt leaves a 'failure'."}
 
@@ -127,7 +127,7 @@ def content_of(reflection: dict[str, Any]) -> Content:
     """Decode the content that a client sent; raises `ConfigError` for a wrong kind or field."""
     values = dict(reflection)
     kind = values.pop("kind", None)
-    content = next((KINDS[recorded] for recorded in _RECORDED if recorded == kind), None)
+    content = next((form for recorded, form in _RECORDED.items() if recorded == kind), None)
     if content is None:
         raise ConfigError(f"kind must be one of {', '.join(_RECORDED)}, got {kind!r:.100}.")
     field_names = [part.name for part in fields(content)]
