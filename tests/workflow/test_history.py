@@ -230,7 +230,7 @@ def test_the_call_that_resumes_a_workflow_names_the_options_it_was_made_with():
     kept = asyncio.run(Workflows(store).get("w"))
     assert "# In place of each ..., what the program gave before" in kept.resuming_call
     assert kept.resuming_call.endswith(
-        "Workflow.from_text(..., keep=..., actions=..., model=...).run(run_id='w')"
+        "Workflow.from_text(..., keep=..., actions=..., model=...).run(run_id='w')  # or run_sync"
     )
 
 
