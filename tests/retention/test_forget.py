@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -427,6 +428,20 @@ def test_a_run_inside_another_one_is_forgotten_with_that(project):
         forget(run="out")
     assert forget(run="outer").runs == ("outer", "outer.0a0b0c0d")
     assert [run.run_id for run in asyncio.run(Runs().find(inner=True))] == ["outer-2"]
+
+
+@pytest.mark.parametrize("reference", ["last", "e-ax", "e-a", "20260102-030405-0a0b0c0d"])
+def test_an_ensemble_is_forgotten_with_all_its_runs(project, reference):
+    ensemble = reference if reference.startswith("2026") else "e-ax"
+    runs = [
+        replace(run_record(f"{ensemble}.{number}", status="finished"), origin=Origin("task"))
+        for number in (1, 2)
+    ]
+    asyncio.run(put(run_record("other", status="finished"), *runs))
+    with pytest.raises(ConfigError, match=f"ran inside '{ensemble}': forget that run"):
+        forget(run=f"{ensemble}.1")
+    assert forget(run=reference).runs == (f"{ensemble}.1", f"{ensemble}.2")
+    assert [run.run_id for run in asyncio.run(Runs().find(inner=True))] == ["other"]
 
 
 def test_of_an_evaluation_only_the_attempts_go_that_contain_the_text(project):

@@ -162,11 +162,15 @@ class ProjectData:
     async def _of_run(self, reference: str) -> Survey:
         survey = await self._survey(None)
         run = reference
-        if reference == LAST and (run := await Workflows(self._store).last_id() or "") == "":
-            raise ConfigError("Nothing is stored here yet.")
-        if run not in survey.ids:
-            matches = sorted(run_id for run_id in survey.ids if run and run_id.startswith(run))
-            outermost = [run_id for run_id in matches if survey.outermost(run_id) == run_id]
+        if reference == LAST:
+            last = await Workflows(self._store).last_id()
+            if not last:
+                raise ConfigError("Nothing is stored here yet.")
+            run = survey.outermost(last)
+        names = survey.ids.union(survey.parents.values())  # an ensemble has no record of its own
+        if run not in names:
+            matches = sorted(name for name in names if run and name.startswith(run))
+            outermost = [name for name in matches if survey.outermost(name) == name]
             run = only(outermost or matches, reference, "runs", str) or reference
         if (outer := survey.outermost(run)) != run:
             raise ConfigError(f"The run {run!r} ran inside {outer!r}: forget that run.")
