@@ -200,11 +200,18 @@ def test_what_was_wrong_is_in_the_case():
     assert case.run == "20261122-034500-ab12cd34"
 
 
-def test_a_function_that_cannot_be_imported_makes_no_case():
-    options = {
-        "criteria": [{"name": "f", "evaluator": "function", "evaluator_config": {"function": "<lambda>"}}]
-    }
-    with pytest.raises(ConfigError, match="'f' is a function that can't be imported"):
+@pytest.mark.parametrize(
+    ("key", "name", "noun"),
+    [
+        ("function", "<lambda>", "function"),
+        ("function", "<function deploy at 0x7f0000000000>", "function"),  # in the script, as `__main__`
+        ("schema", "<class '__main__.Total'>", "class"),
+    ],
+)
+def test_what_cannot_be_imported_makes_no_case(key, name, noun):
+    options = {"criteria": [{"name": "f", "evaluator": key, "evaluator_config": {key: name}}]}
+    advice = "Define it at the top of a module that the script imports, not in the script itself"
+    with pytest.raises(ConfigError, match=f"'f' is a {noun} that can't be imported. {advice}"):
         case_of(record([version(1, 1.0)], "quality_met", options=options))
 
 

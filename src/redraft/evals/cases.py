@@ -213,7 +213,8 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
             if isinstance(name, str) and (":" not in name or "<" in name):
                 raise ConfigError(
                     f"The run {record.run_id!r}: the criterion {entry['name']!r} is a {noun} that can't be "
-                    "imported; define it at the top of a module."
+                    "imported. Define it at the top of a module that the script imports, not in the script "
+                    "itself, and run the task again."
                 )
         criteria.append(with_class(QualityCriterion(**entry)))
     first = record.versions[0] if record.versions else None
