@@ -21,6 +21,7 @@ from redraft.evals.evaluation import Evaluation
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
 from redraft.integrations.hook_sessions import CodingSession, Sessions
+from redraft.lessons.impact import Use
 from redraft.loop.journal import STEP
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
 from redraft.notes.store import NoteStore
@@ -94,6 +95,26 @@ def test_a_run_is_forgotten_with_its_notes_and_lessons(project):
     left = asyncio.run(Runs().find(inner=True))
     assert "letter-quokka" not in [run.run_id for run in left]
     assert "letter-wombat" in [run.run_id for run in left]
+
+
+@pytest.mark.parametrize("how", ["--check", "--yes"])
+@pytest.mark.parametrize(
+    ("users", "remark"),
+    [
+        (["one", "two"], "The prompts of 2 later runs contain these lessons: `redraft forget --text TEXT`"),
+        (["one"], "The prompts of 1 later run contain these lessons"),
+        (["pruned", "letter-quokka"], None),  # no such run stays
+    ],
+)
+def test_later_runs_with_the_erased_lessons_in_their_prompts_are_counted(project, users, remark, how):
+    asyncio.run(fill(project, PERSON))
+    [lesson] = forget(run="letter-quokka", check=True).lessons
+    stay = [run_record(name, status="finished", task="Another.") for name in ("one", "two")]
+    asyncio.run(put(*stay, *(Use(lesson, user, datetime.now(UTC)).record() for user in users)))
+    shown = redraft("forget", "--run", "letter-quokka", how)
+    assert shown.exit_code == 0, shown.stderr
+    lines = [line for line in shown.stdout.splitlines() if line.startswith("The prompts of")]
+    assert [line[: len(remark or "")] for line in lines] == ([remark] if remark else [])
 
 
 def test_the_exports_of_a_run_are_listed(project):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redraft._files import reporting
+from redraft._texts import counted
 from redraft._validation import check_count, only
 from redraft.cycles import storage as cycle_storage
 from redraft.errors import ConfigError, LessonFileError, StoreError
@@ -230,7 +231,7 @@ class ProjectData:
             copies = await asyncio.to_thread(self._exports, family, unread)
         else:
             copies = await asyncio.to_thread(self._copies, pattern, unread, check=check)
-        remarks += _remarks(survey)
+        remarks += _remarks(survey, survey.runs_with(lessons.lessons) - family)
         return Forgotten(
             check,
             dict(+counts),
@@ -444,10 +445,16 @@ def _ago(age: timedelta) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _remarks(survey: Survey) -> list[str]:
-    if not survey.state:
-        return []
-    return [f"It is also part of a name that stays, in: {', '.join(sorted(survey.state))}."]
+def _remarks(survey: Survey, later_runs: Collection[str]) -> list[str]:
+    remarks: list[str] = []
+    if survey.state:
+        remarks.append(f"It is also part of a name that stays, in: {', '.join(sorted(survey.state))}.")
+    if later_runs:
+        remarks.append(
+            f"The prompts of {counted(len(later_runs), 'later run')} contain these lessons: "
+            "`redraft forget --text TEXT` erases such runs."
+        )
+    return remarks
 
 
 class _Unread:

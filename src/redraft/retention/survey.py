@@ -213,6 +213,7 @@ class Survey:
         self._parts: defaultdict[str, list[Key]] = defaultdict(list)
         self._about: defaultdict[str, list[Key]] = defaultdict(list)
         self._of_lessons: defaultdict[str, list[Key]] = defaultdict(list)
+        self._runs_with: defaultdict[str, set[str]] = defaultdict(set)
         self._notes: list[tuple[str, int, str, bool]] = []
         self._images: defaultdict[str, set[str]] = defaultdict(set)
         self._processes: dict[str, Process] = {}
@@ -234,6 +235,8 @@ class Survey:
             self.kinds_about[run].add(record.kind)
         if lesson := lesson_of(record):
             self._of_lessons[lesson].append(key)
+            if record.kind == LESSON_USE:
+                self._runs_with[lesson].add(run)
         if record.kind == NOTE_USE:
             self.runs_with_notes[_identity(record)].add(run)
         if self._all_images and record.kind != IMAGE:
@@ -361,6 +364,10 @@ class Survey:
         """The records about these runs or lessons."""
         keys = {key for run in runs for key in self._about[run]}
         return sorted(keys.union(*(self._of_lessons[lesson] for lesson in lessons)))
+
+    def runs_with(self, lessons: Iterable[str]) -> set[str]:
+        """The stored runs whose prompts contain some of these lessons."""
+        return self.ids & {run for lesson in lessons for run in self._runs_with[lesson]}
 
     def revisions_of(self, runs: Collection[str]) -> dict[str, list[int]]:
         """The revisions of notes that match or come from these runs, by the identity of their task."""
