@@ -292,10 +292,15 @@ def _short(value: object) -> str:
 
 
 def _in_document(data: Any, path: KeyPath) -> KeyPath:
-    """Remove the names of union branches, which Pydantic adds, from a path."""
+    """Remove the names of union branches, which Pydantic adds, from a path.
+
+    The `type` of an item names its branch in the path, even if it is also a key of the item.
+    """
     present: list[str | int] = []
-    for part in path:
+    for before, part in zip((None, *path), path, strict=False):
         try:
+            if isinstance(before, int) and "type" in data and data["type"] == part:
+                continue
             data = data[part]
         except (LookupError, TypeError):
             continue
