@@ -3,6 +3,7 @@
 import inspect
 
 from redraft import errors
+from redraft.errors import MissingExtraError
 
 CLASSES = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, Exception)]
 
@@ -21,3 +22,9 @@ def drawn(kind, depth=0):
 def test_the_tree_in_the_docstring_is_that_of_the_classes():
     _, tree = inspect.getdoc(errors).split("\n\n")
     assert tree.splitlines() == drawn(errors.RedraftError)
+
+
+def test_a_missing_extra_is_installed_from_the_index_or_from_a_clone():
+    assert str(MissingExtraError("Telemetry", "otel")) == (
+        "Telemetry needs an optional part: pip install 'redraft[otel]' (in a clone: pip install '.[otel]')"
+    )

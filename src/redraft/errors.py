@@ -88,7 +88,8 @@ class MissingExtraError(ConfigError):
     """An optional dependency is missing; the message has the command to install it."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional part: pip install 'redraft[{extra}]'")
+        command = f"pip install 'redraft[{extra}]' (in a clone: pip install '.[{extra}]')"
+        super().__init__(f"{what} needs an optional part: {command}")
         self.extra = extra
 
 
