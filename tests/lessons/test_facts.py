@@ -60,6 +60,7 @@ MERGED = [
     ("at most 50; in cents", "at most 20", "at most 20; in cents", "at most 50"),
     ("at most 50", "at least 5", "at most 50; at least 5", ""),
     ("one of a, b", "one of a, b, c", "one of a, b, c", "one of a, b"),
+    ("not among the keys a", "not among the keys a, c", "not among the keys a, c", "not among the keys a"),
     ("in the format YYYY", "in the format MM-YYYY", "in the format MM-YYYY", "in the format YYYY"),
     ("the table in place of loans", "the table in place of debts", "the table in place of loans, debts", ""),
     ("listens on port 8080", "listens on port 9090", "listens on port 9090", "listens on port 8080"),
@@ -84,6 +85,12 @@ def test_a_statement_is_bounded():
 
 
 # --- what an outcome shows ---------------------------------------------------------------------------------
+
+
+def test_a_list_of_keys_that_the_requirements_state_is_no_news():
+    message = "KeyError: 'Q3' (valid: spring, autumn)"
+    assert found(outcome(message)) == [("Q3", "not among the keys spring, autumn", "checked")]
+    assert found(outcome(message), ["Instead of Q3, take spring or autumn."]) == []
 
 
 def test_reports_of_checks_show_facts():

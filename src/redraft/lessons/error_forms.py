@@ -346,6 +346,8 @@ def _of_names(text: str) -> Iterator[MessageClaim]:
         and not any(" with the " in claim.clause for claim in positive)
     ):
         positive += _tables_in(text, missing)
+    if missing and not positive:
+        positive += _stated(text, missing)
     if missing and not positive and (names := _names_in(text, missing)):
         positive = [MessageClaim(_plural(kind), f"there are {names}", names)]
     yield from positive
@@ -402,6 +404,25 @@ def _tables_in(text: str, missing: _Missing) -> Iterator[MessageClaim]:
             yield MessageClaim(
                 items[0].name, f"a table with the columns {columns}", text[match.start() : end]
             )
+
+
+def _stated(text: str, missing: _Missing) -> Iterator[MessageClaim]:
+    """Yield the names that a message gives for a missing one as a sentence, or as a choice."""
+    are = re.compile(rf"\b(?:{_plural(missing.kind)}|{_QUALITY})(?: \w+)? are\s+(?=\S)", re.IGNORECASE)
+    sentences = ((match, *_items_at(text, match.end())) for match in are.finditer(text))
+    rows = [row for row in sentences if _are_names(text, row[1], row[2])]
+    rows += [(match, items, end) for match, items, end, subject in _choices(text) if not subject]
+    for match, items, end in rows:
+        if len(items) > 1 and missing.name not in [item.name for item in items]:
+            span, rejected = text[match.start() : end], missing.name if missing.kind == "key" else ""
+            yield from _listing(items, missing.kind, missing.container, text, span, rejected)
+            return
+
+
+def _are_names(text: str, items: list[_Item], end: int) -> bool:
+    """Whether a sentence ends with its items, and these are not a state such as `sorted and indexed`."""
+    is_end = re.match(r"\s*(?:[.;)\]\n]|$)", text[end : end + 8]) is not None
+    return is_end and bool(items) and re.search(r"(?:ed|ing|ly)$", items[0].name) is None
 
 
 class _Missing(NamedTuple):
@@ -466,11 +487,15 @@ def _listed(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
             if not any(item.parts for item in items) and (is_value or not kind):
                 continue  # allowed values, or words
             taken.append((match.start(), end))
-            yield from _listing(items, kind, container or (missing.container if missing else ""), text, span)
+            place = container or (missing.container if missing else "")
+            rejected = missing.name if missing and kind == "key" and not groups.get("kind") else ""
+            yield from _listing(items, kind, place, text, span, rejected)
 
 
-def _listing(items: list[_Item], kind: str, container: str, text: str, span: str) -> Iterator[MessageClaim]:
-    """Yield the claims of a list of names of a kind."""
+def _listing(
+    items: list[_Item], kind: str, container: str, text: str, span: str, rejected: str = ""
+) -> Iterator[MessageClaim]:
+    """Yield the claims of a list of names of a kind; `rejected` is the name that shows which list it is."""
     if whole := [item for item in items if item.parts]:
         is_table = kind in ("table", "column", "database", "schema") or (not kind and _TABLE.search(text))
         noun = "a table with the columns" if is_table else "a function with the arguments"
@@ -484,6 +509,9 @@ def _listing(items: list[_Item], kind: str, container: str, text: str, span: str
             return
     elif container:
         yield MessageClaim(container, f"has only the {_plural(kind)} {names}", span)
+        return
+    elif rejected:
+        yield MessageClaim(rejected, f"not among the {_plural(kind)} {names}", span)
         return
     yield MessageClaim(_plural(kind), f"there are only {names}", span)
 
@@ -640,6 +668,13 @@ _TYPED = _pattern(
     rf"should be (?:an? )?"
     rf"|\b(?:value )?is not (?:an? )?valid |\bis not of type ['\"]?)(?P<type>{_TYPES}(?:[ -]{_TYPES})*)\b"
 )
+_REJECTED = (
+    _pattern(
+        r"\b(?:no such|unknown|unrecogni[sz]ed|unexpected|invalid|unsupported|illegal|bad)"
+        r" (?P<what>choice|value)\s*:?\s+<x>"
+    ),
+    _pattern(r"(?:^|(?<=[\s(:]))(?=[\"'`])<x> is not (?P<what>)(?:one|any) of"),
+)
 _CHECKED = _pattern(r"\bCHECK constraint failed: <x>\s+IN\s*\(")
 
 
@@ -651,13 +686,15 @@ def _of_values(text: str) -> Iterator[MessageClaim]:
             yield MessageClaim(
                 match["x"], f"one of {', '.join(item.name for item in items)}", text[match.start() : end]
             )
-    for match in _ONE_OF.finditer(text):
-        items, end = _items_at(text, match.end(), values=True)
-        subject = (match["x"] or "").strip() or _subject_of(text, match.start(), is_value="not" in match[0])
-        if len(items) > 1 and subject:
-            yield MessageClaim(
-                subject, f"one of {', '.join(item.name for item in items)}", text[match.start() : end]
-            )
+    for match, items, end, subject in _choices(text):
+        names, span = ", ".join(item.name for item in items), text[match.start() : end]
+        if subject:
+            yield MessageClaim(subject, f"one of {names}", span)
+            continue
+        for pattern in _REJECTED:
+            for rejected in pattern.finditer(text, max(0, match.start() - 160), match.end()):
+                what = f"{rejected['what'] or 'value'}s".casefold()
+                yield MessageClaim(rejected["x"].strip(), f"not among the {what} {names}", span)
     for template, pattern in _LIMITS:
         for match in pattern.finditer(text):
             if subject := _subject_of(text, match.start()):
@@ -682,6 +719,15 @@ def _of_values(text: str) -> Iterator[MessageClaim]:
             subject := _subject_of(text, match.start())
         ):
             yield MessageClaim(subject, _typed(kind, match[0]), match[0])
+
+
+def _choices(text: str) -> Iterator[tuple[re.Match[str], list[_Item], int, str]]:
+    """Yield the allowed values in a message: what introduces them, the values, their end, and their field."""
+    for match in _ONE_OF.finditer(text):
+        items, end = _items_at(text, match.end(), values=True)
+        if len(items) > 1:
+            of = (match["x"] or "").strip()
+            yield match, items, end, of or _subject_of(text, match.start(), is_value="not" in match[0])
 
 
 def _unit(unit: str) -> str:

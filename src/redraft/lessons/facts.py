@@ -185,7 +185,8 @@ _FORM_WORDS = frozenset(
         r"\S+",
         "a an the of one at most least between and or in there is are no this name has have only table with "
         "columns column required place "
-        "function arguments argument needs field fields keys key format takes positional it must be",
+        "function arguments argument needs field fields keys key format takes positional it must be "
+        "not among values choices",
     )
 )
 
@@ -342,7 +343,7 @@ _WHOLE = re.compile(r"(?:an? \w+ with|has only) the (?P<what>\w+) (?P<names>.+)"
 _PART = re.compile(r"has the (?P<what>\w+) (?P<names>.+)")
 _LACK = re.compile(r"has no (?P<what>\w+) (?P<names>.+)")
 _ADDED = re.compile(r"(?P<lead>the \w+ in place of|needs the \w+|no two rows have the same) (?P<names>.+)")
-_ONLY = re.compile(r"(?P<lead>there are only|one of) .+")
+_ONLY = re.compile(r"(?P<lead>there are only|one of|not among the \w+) .+")
 _BOUND = re.compile(
     r"(?P<lead>at most|at least|between|below|above|in the format|version|takes at most|in|an?) .+"
 )
