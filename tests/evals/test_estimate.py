@@ -168,6 +168,33 @@ def test_the_tokens_of_stored_runs_are_preferred(server):
     assert "estimated from prompts" in estimate(cases(4), other, store=store).sentence()
 
 
+def test_arms_with_other_sources_of_tokens_are_named():
+    store = MemoryStore()
+    ran = Agent(ScriptedModel(Bad()), pattern=ReflectionPattern(0), keep=store, name="w")
+    ran.run_sync("Task.", pattern=ReflectionPattern(0, [GOOD]))
+    new = Agent(ScriptedModel(Bad()), pattern=ReflectionPattern(0), keep=False, name="v")
+    told = estimate(cases(2), {"x": ran, "y": new}, store=store).sentence()
+    assert told.endswith(
+        " Tokens of 'x' are those of 1 stored run of 'w'."
+        " Tokens of 'y' are estimated from prompts, with 1,024 for a reply."
+    )
+    same = estimate(cases(2), {"x": new, "y": new}, store=store).sentence()
+    assert same.endswith(" Tokens of the agent are estimated from prompts, with 1,024 for a reply.")
+    judge = Agent(ScriptedModel(Bad()), pattern=ReflectionPattern(1, [JUDGED]), keep=store, name="j")
+    judge.run_sync("Task.")
+    judged_too = estimate(judged(2), judge, model=ScriptedModel(Bad()), store=store).sentence()
+    assert "Tokens of the judge of 'j' are those of 1 stored run of 'j'." in judged_too
+    assert "Tokens of the grading are estimated from prompts, with 1,024 for a reply." in judged_too
+
+
+def test_a_scripted_model_costs_nothing_unless_it_has_a_price():
+    told = estimate(judged(2), agent(), model=ScriptedModel(Bad()))
+    assert told.cost_usd == 0
+    assert "about $0" in told.sentence()
+    priced = Agent(ScriptedModel(Bad(), price=(1, 2)), pattern=ReflectionPattern(0), keep=False, name="w")
+    assert estimate(cases(2), priced).cost_usd > 0
+
+
 def test_an_unknown_price_is_unknown_and_not_zero(server):
     own = Agent("openai-chat:my-own", pattern=ReflectionPattern(0), keep=False, name="w")
     found = estimate(cases(2), own)

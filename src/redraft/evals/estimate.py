@@ -17,6 +17,7 @@ from redraft.loop.evidence import LATEST_RUNS
 from redraft.loop.journal import STEP
 from redraft.loop.record import JUDGED
 from redraft.loop.triggers import NO_TRIGGERS
+from redraft.models.testing import ScriptedModel
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import render_usd
 
@@ -106,8 +107,19 @@ class Estimate:
             tokens = "An unknown number of" if self.tokens is None else f"About {self.tokens:,}"
             cost = "cost unknown" if self.cost_usd is None else f"about {render_usd(self.cost_usd)}"
             sentences.append(f"{tokens} tokens if all are made, {cost}{self._unpriced()}")
-        bases = dict.fromkeys(part.basis for part in self.parts if part.calls != 0)
-        return ". ".join([*sentences, *bases]) + "."
+        return ". ".join([*sentences, *self._bases()]) + "."
+
+    def _bases(self) -> list[str]:
+        """What the token counts of each role are based on, by arm where the arms differ."""
+        asked = [part for part in self.parts if part.calls != 0]
+        sentences: list[str] = []
+        for by in dict.fromkeys(part.by for part in asked):
+            bases = dict.fromkeys(part.basis for part in asked if part.by == by)
+            for basis in bases:
+                askers = [_asker(part) for part in asked if (part.by, part.basis) == (by, basis)]
+                whose = f"the {by}" if len(bases) == 1 else listed(askers)
+                sentences.append(basis.replace(f"Tokens of the {by} ", f"Tokens of {whose} "))
+        return list(dict.fromkeys(sentences))
 
     def _unpriced(self) -> str:
         models = {part.model: None for part in self.parts if part.model and part.cost_usd is None}
@@ -117,6 +129,13 @@ class Estimate:
         """The estimate as plain data."""
         sums = {"calls": self.calls, "tokens": self.tokens, "cost_usd": self.cost_usd}
         return {**to_json(self), **sums, "sentence": self.sentence()}
+
+
+def _asker(part: EstimatedCalls) -> str:
+    """What asks for calls, in a sentence."""
+    if part.by == "agent":
+        return repr(part.purpose)
+    return "the grading" if part.purpose == "grading" else f"the judge of {part.purpose!r}"
 
 
 def _sum(values: Iterable[Any]) -> Any:
@@ -269,6 +288,8 @@ def _price(estimate: EstimatedCalls, model: ChatModel | None, work: Work, means:
     if price is not None:
         return calls * price.usd(0) + output_tokens * price.output
     measured = means.input_tokens[estimate.by] + means.output_tokens[estimate.by]
+    if not measured and isinstance(model, ScriptedModel):
+        return 0.0
     if not measured or estimate.by in means.unpriced:
         return None
     return means.usd[estimate.by] * (input_tokens + output_tokens) / measured
