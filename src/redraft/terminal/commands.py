@@ -142,9 +142,11 @@ def run_async(main: Awaitable[T]) -> T:
     try:
         return runner.run(running())
     finally:
-        loop.run_until_complete(end_others())
-        loop.close()
-        asyncio.set_event_loop(None)
+        try:
+            loop.run_until_complete(end_others())
+        finally:  # also at a second Ctrl-C
+            loop.close()
+            asyncio.set_event_loop(None)
 
 
 def own_command() -> str:
