@@ -3,6 +3,7 @@
 `make test-integrations` runs the others (tests/frameworks).
 """
 
+import asyncio
 import json
 from itertools import chain, repeat
 
@@ -18,6 +19,16 @@ from support.migration import CASES, FILES, PAGE
 
 PRODUCT = "a solar lamp"
 NEVER = CASES["never"][0]
+
+
+@pytest.fixture(autouse=True)
+def _event_loop():
+    """An event loop that is closed: `run_sync` of Pydantic AI takes the thread's loop, or leaves one open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()
+    asyncio.set_event_loop(None)
 
 
 @pytest.fixture(autouse=True)
