@@ -220,8 +220,9 @@ REPLIES = (
 # --- typed functions: each parameter and the result has a type ----------------------------------------------
 
 
+# No docstring: it would describe the criterion, which its prompt must not state.
 def typed(output: str) -> Check:
-    """Look for what has no type in the functions of a reply."""
+    # Look for what has no type in the functions of a reply.
     try:
         tree = ast.parse(python_block(output)[0])
     except SyntaxError:

@@ -116,8 +116,9 @@ HEADLINES = TaskFamily(
 # --- functions: a convention that only the checks know ------------------------------------------------------
 
 
+# No docstring: it would describe the criterion, which its prompt must not state.
 def documented(output: str) -> Check:
-    """Look for a docstring in each function of a reply."""
+    # Look for a docstring in each function of a reply.
     try:
         tree = ast.parse(python_block(output)[0])
     except SyntaxError:
