@@ -128,6 +128,17 @@ def test_what_all_corrected_answers_have_in_common_is_said_with_the_first(answer
     assert told[0].tokens >= estimate_tokens(told[0].text)
 
 
+def test_what_corrected_answers_have_in_common_is_quoted_data():
+    contents = [CorrectedAnswer(answer, f"{changes}\n{LIST}", "None.") for answer, changes in NOTICES]
+    lessons = [
+        LessonMatch(lesson(content, id=f"agent/{number}", trust="vouched"), 0.9, "reason")
+        for number, content in enumerate(contents)
+    ]
+    told = advice_of("agent", 2_000, lessons=lessons, requirements=[LIST])
+    assert [one.kind for one in told if "All answers as corrected" in one.text] == ["quoted"]
+    assert "requirement" in [one.kind for one in told]
+
+
 TABLE = "a table with the columns cpy, mb"
 
 

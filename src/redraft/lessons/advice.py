@@ -127,25 +127,20 @@ def _facts_advice(lessons: Sequence[LessonMatch], room: int, stated: Sequence[st
 
 
 def _with_common_form(pieces: Sequence[Advice], lessons: Sequence[LessonMatch]) -> list[Advice]:
-    """Add to the first correction how all corrected answers among the pieces begin and end."""
+    """Add to the first quoted correction how all corrected answers among the pieces begin and end."""
     contents = {match.lesson.id: match.lesson.content for match in lessons}
     corrections = {
-        piece.source: content
-        for piece in pieces
-        if isinstance(content := contents.get(piece.source), CorrectedAnswer)
+        place: content
+        for place, piece in enumerate(pieces)
+        if piece.kind == "quoted" and isinstance(content := contents.get(piece.source), CorrectedAnswer)
     }
-    form = common_form(list(corrections.values()))
-    first = next(iter(corrections), None)
-    return [
-        replace(
-            piece,
-            text=f"{piece.text}\n{form}",
-            tokens=piece.tokens + estimate_tokens(form),
-        )
-        if form and piece.source == first
-        else piece
-        for piece in pieces
-    ]
+    advice = list(pieces)
+    if form := common_form(list(corrections.values())):
+        first = next(iter(corrections))
+        piece = advice[first]
+        tokens = piece.tokens + estimate_tokens(form)
+        advice[first] = replace(piece, text=f"{piece.text}\n{form}", tokens=tokens)
+    return advice
 
 
 SHORTEST_FORM = 4
