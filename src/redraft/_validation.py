@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import iscoroutinefunction
-from math import isfinite
+from sys import float_info
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from redraft.errors import ConfigError
@@ -34,14 +34,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Return whether a value is a finite number; a bool is not one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    """Return whether a value is a finite number, of the size of a float; a bool is not one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
+
+
+MOST = 10**12
+"""The highest count: databases hold it, and sums of a million such counts, too."""
 
 
 def check_count(name: str, value: Any, least: int) -> None:
     """Require a whole number of at least `least`; raises `ConfigError`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    if value > MOST:
+        raise ConfigError(f"{name} must be a whole number of at most {MOST:,}.")
 
 
 MOST_CANDIDATES = 6

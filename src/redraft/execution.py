@@ -6,10 +6,10 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite
 from pathlib import PurePosixPath
 from typing import Any, Literal, Protocol
 
+from redraft._validation import is_number
 from redraft.errors import ConfigError
 
 OUTPUT_LIMIT = 64 << 20
@@ -91,7 +91,7 @@ class ScriptLimits:
     def __post_init__(self) -> None:
         for name, value in self.to_json().items():
             kind = int | float if name == "seconds" else int
-            if isinstance(value, bool) or not isinstance(value, kind) or not (value > 0 and isfinite(value)):
+            if not isinstance(value, kind) or not is_number(value) or value <= 0:
                 raise ConfigError(f"A script's limit {name!r} must be a number > 0, got {value!r}.")
         if not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
             raise ConfigError(

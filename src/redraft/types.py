@@ -173,6 +173,9 @@ ORIGINS = ("given", "generated")
 ENOUGH = 0.5
 """The share of a generated criterion from which an output is not replaced by one that passes more."""
 
+MOST_WEIGHT = 1_000_000
+"""The highest weight of a criterion: sums of weights have to stay finite."""
+
 DEFAULT_CRITERION_THRESHOLD = 0.7
 """From which score (0..1) a criterion is met that does not say so itself."""
 
@@ -182,9 +185,9 @@ DEFAULT_CRITERION_THRESHOLD = 0.7
 class QualityCriterion:
     """One criterion to judge an output by, and how to judge it.
 
-    `weight` (>= 0) is its share of the overall score; `threshold` (0..1) is the lowest score with which an
-    output is satisfactory. `evaluator` is one of `llm`, `regex`, `words`, `characters`, `lines`, `bullets`,
-    `function`, `schema`, `compare`, `command`, `generated_tests`, and `evaluator_config` holds
+    `weight` (0..1,000,000) is its share of the overall score; `threshold` (0..1) is the lowest score with
+    which an output is satisfactory. `evaluator` is one of `llm`, `regex`, `words`, `characters`, `lines`,
+    `bullets`, `function`, `schema`, `compare`, `command`, `generated_tests`, and `evaluator_config` holds
     that evaluator's options. With `gate=True`, a criterion that needs no model must be met before the judge
     is called; if it fails, the criteria left to the judge score None.
 
@@ -230,8 +233,9 @@ class QualityCriterion:
                 f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; "
                 f"{REMOVED_EVALUATORS.get(self.evaluator) or nearest(self.evaluator, EVALUATORS)}"
             )
-        if not is_number(self.weight) or self.weight < 0:
-            raise ConfigError(f"Criterion {self.name!r}: weight must be a number >= 0, got {self.weight!r}.")
+        if not is_number(self.weight) or not 0 <= self.weight <= MOST_WEIGHT:
+            expected = f"a number in 0..{MOST_WEIGHT:,}"
+            raise ConfigError(f"Criterion {self.name!r}: weight must be {expected}, got {self.weight!r}.")
         check_share(f"Criterion {self.name!r}: threshold", self.threshold)
         check_choice(f"Criterion {self.name!r}: origin", self.origin, ORIGINS)
         if self.evaluator == "generated_tests":

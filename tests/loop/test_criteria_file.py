@@ -108,6 +108,7 @@ def test_all_mistakes_are_reported_at_once(read, tmp_path, text, lines):
         ("- description: x", 1, "the criterion has no 'name'"),
         ("- name: a\n  weigth: 2", 2, "unknown key 'weigth'; did you mean 'weight'?"),
         ("- name: a\n  weight: much", 2, "'weight' must be a number, got 'much'"),
+        ("- name: a\n  weight: 1000001", 1, "weight must be a number in 0..1,000,000, got 1000001"),
         ("- name: a\n  gate: 1", 2, "'gate' must be true or false, got 1"),
         ("- a\n- name: b\n  threshold: 2", 2, "threshold must be a number in 0..1, got 2"),
         ("- a\n- name: b\n  origin: generate", 2, "unknown value 'generate'; did you mean 'generated'?"),

@@ -125,9 +125,17 @@ def test_rows_are_updated_with_their_records(store):
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"index": None}, {"index": {"status": "finished"}}, {"index": {"agent": 3, "shares": [[1]]}}]
+    "data",
+    [
+        {},
+        {"index": None},
+        {"index": {"status": "finished"}},
+        {"index": {"agent": 3, "shares": [[1]]}},
+        {"index": row("a").to_data() | {"input_tokens": 2**63}},
+        {"index": row("a").to_data() | {"seconds": 10**400}},
+    ],
 )
-def test_a_run_without_columns_is_damaged(store, data):
+def test_a_run_without_columns_that_can_be_read_is_damaged(store, data):
     asyncio.run(store.put(Record(RUN, "a", data)))
     [one] = asyncio.run(run_index(store).find())
     assert (one.status, one.cost_usd, one.versions) == ("damaged", None, 0)

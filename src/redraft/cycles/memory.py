@@ -10,6 +10,7 @@ from operator import is_
 from typing import Any, TypeAlias, cast
 
 from redraft._clock import SKEW
+from redraft._validation import is_number
 from redraft.text.characters import without_invisible
 
 Item: TypeAlias = Mapping[str, Any]
@@ -58,7 +59,7 @@ DEFAULT_CONFIDENCE = 0.5
 
 def clamped(value: Any) -> float:
     """A confidence between 0 and 1, rounded to four decimals; the default for anything but a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if not is_number(value):
         return DEFAULT_CONFIDENCE
     return round(min(1.0, max(0.0, value)), 4)
 

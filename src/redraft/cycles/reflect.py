@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from itertools import count
-from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import short_repr
+from redraft._validation import is_number
 from redraft.cycles.actuate import QUEUED
 from redraft.cycles.calls import ask_model
 from redraft.cycles.cycle import Cycle
@@ -346,7 +346,7 @@ class Patterns:
         it names existing patterns by id or exact description.
         """
         gain = learned.get("confidenceAdjustment")
-        if isinstance(gain, int | float) and not isinstance(gain, bool) and isfinite(gain):
+        if is_number(gain):
             for position, item in list(self.items):
                 if item.get("id") in rendered:
                     self.items.replace(position, {**item, "confidence": clamped(confidence_of(item) + gain)})

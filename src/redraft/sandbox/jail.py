@@ -14,12 +14,12 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 from weakref import WeakKeyDictionary
 
 from redraft._sync import run_sync
+from redraft._validation import is_number
 from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.execution import Command, CommandOutcome, find_program, problem_of_files
 
@@ -213,7 +213,7 @@ def _validated(command: Command) -> str | None:
     """Validate a command; returns the path of its program, None for Python source. Raises `ConfigError`."""
     if bool(command.argv) == bool(command.python):
         raise ConfigError("A command needs either `argv` or `python`; got both or neither.")
-    if not isfinite(command.timeout) or command.timeout <= 0:
+    if not is_number(command.timeout) or command.timeout <= 0:
         raise ConfigError(
             f"A command's timeout must be a number of seconds above 0, got {command.timeout!r}."
         )
