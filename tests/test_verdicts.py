@@ -9,7 +9,9 @@ from redraft import Draft, Issue, ReflectionEvaluation, reflect_sync
 from redraft._codec import from_record, to_record
 from redraft._verdicts import draft_of, evaluation_of
 from redraft.errors import OutputError
-from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
+from redraft.types import NOT_REPORTED, NOTHING_USED, Advice, TokenUsage
+
+ADVICE = Advice("Be brief.", "house")
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,8 @@ from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
         ((0.5, "half"), 0.5, False, ["half"]),
         ((0.9, "good"), 0.9, True, []),
         ((False, ""), 0.0, False, []),
+        ((False, ["a", "b"]), 0.0, False, ["a", "b"]),
+        ((False, 404), 0.0, False, ["404"]),
         ({"valid": False}, 0.0, False, []),
         ({"valid": True}, 1.0, True, []),
         ({"valid": True, "score": 0.4}, 0.4, True, []),
@@ -108,6 +112,8 @@ def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
         {"score": 1, "score_max": True},
         {"score": 1, "score_max": "100"},
         {"score": 1, "score_max": float("inf")},
+        {"score": 1, "score_max": 10**400},
+        pytest.param({"score": f"{'9' * 400}/{'9' * 400}"}, id="an infinite scale"),
         {"score": True, "valid": False},
         {"valid": True, "pass": False},
         {"score": 1.1},
@@ -145,6 +151,12 @@ def test_the_threshold_decides_about_plain_numbers():
 )
 def test_a_scale_that_is_declared_divides_numbers(verdict, score):
     assert evaluation_of(verdict, score_max=100).overall_score == score
+
+
+def test_an_issue_as_the_reason_keeps_its_place():
+    issue = Issue("too long", path="/title", line=3)
+    (found,) = evaluation_of((False, issue)).issues
+    assert (found, found.path, found.line) == (issue, "/title", 3)
 
 
 def test_suggestions_are_kept():
@@ -261,13 +273,14 @@ def _for_constructor(fields):
                 {"input_tokens": 5},
                 TokenUsage("5"),
                 TokenUsage(-5),
+                TokenUsage(2**70),
                 TokenUsage(1.5),
                 TokenUsage(1, cost_usd="x"),
                 TokenUsage(1, cost_usd=-1.0),
                 TokenUsage(1, cost_usd=float("nan")),
             )
         ],
-        ("shown", "all"),
+        *[("shown", value) for value in ("all", {"a": "all"}, {1: True}, {"a": 1.0})],
         ("generated", 7),
     ],
 )
@@ -292,6 +305,8 @@ def test_a_field_of_an_evaluation_that_cannot_be_used_is_named(name, value):
         ({"usage": None}, {"usage": NOT_REPORTED}),
         ({"strategy": None}, {"strategy": "draft"}),
         ({"model": None}, {"model": ""}),
+        ({"advice": None}, {"advice": ()}),
+        ({"advice": [ADVICE]}, {"advice": (ADVICE,)}),
     ],
 )
 def test_odd_fields_of_a_draft_are_repaired(fields, expected):
@@ -311,6 +326,8 @@ def test_odd_fields_of_a_draft_are_repaired(fields, expected):
         ("notes", 7),
         ("conversation", "hello"),
         ("choice", "first"),
+        ("advice", 7),
+        ("advice", ["Be brief."]),
         ("evaluation", 0.9),
         ("evaluation", ReflectionEvaluation("x")),
     ],

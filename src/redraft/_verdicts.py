@@ -6,15 +6,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass, replace
+from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import copy_of, short_repr
-from redraft._validation import is_number
+from redraft._validation import MOST, is_number
 from redraft.errors import OutputError
 from redraft.types import (
     NOT_REPORTED,
     NOTHING_USED,
+    Advice,
     Choice,
     Conversation,
     Draft,
@@ -95,7 +97,8 @@ def evaluation_of(
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
     if reason and not satisfactory:
-        evaluation.issues = (Issue(str(reason)),)  # set here, since __post_init__ would convert it again
+        reasons = reason if isinstance(reason, str | list | tuple) else str(reason)
+        evaluation.issues = _issues(reasons)  # set here, since __post_init__ would convert it again
     return evaluation
 
 
@@ -289,8 +292,8 @@ def _usage(value: Any) -> TokenUsage:
     counts: dict[str, int] = {}
     for name in ("input_tokens", "output_tokens", "cached_tokens", "requests", "failed_requests"):
         count = plain_scalar(getattr(value, name))
-        if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
-            raise ValueError(f"a TokenUsage whose {name} is a whole number of at least 0")
+        if isinstance(count, bool) or not isinstance(count, Integral) or not 0 <= count <= MOST:
+            raise ValueError(f"a TokenUsage whose {name} is a whole number in 0..{MOST:,}")
         counts[name] = int(count)
     cost = plain_scalar(value.cost_usd)
     return as_call(TokenUsage(**counts, cost_usd=None if cost is None else _not_negative(cost)))
@@ -302,6 +305,24 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a text")
     return value
+
+
+def _advice(value: Any) -> tuple[Advice, ...]:
+    advice = tuple(_items(value, "a list of Advice"))
+    if not all(isinstance(item, Advice) for item in advice):
+        raise TypeError("a list of Advice")
+    return advice
+
+
+def _shown(value: Any) -> dict[str, Any] | None:
+    """Names of criteria with their `QualityCriterion.shown`."""
+    expected = "a mapping of names to True, False or 'description', or None"
+    if value is None:
+        return None
+    pairs = dict(_pairs(value, expected))
+    if not all(isinstance(shown, bool) or shown == "description" for shown in pairs.values()):
+        raise ValueError(expected)
+    return pairs or None
 
 
 def _instance_of(kind: type[Any]) -> Callable[[Any], Any]:
@@ -336,7 +357,7 @@ _EVALUATION_FIELDS: dict[str, Callable[[Any], Any]] = {
     "memo": copy_of,
     "generated": _texts,
     "meets_given": _flag_or(default=True),
-    "shown": _instance_of(Mapping),
+    "shown": _shown,
     "opinions": _texts,
     "unmet": _names,
 }
@@ -349,6 +370,7 @@ _DRAFT_FIELDS: dict[str, Callable[[Any], Any]] = {
     "evaluation": _own_evaluation,
     "choice": _instance_of(Choice),
     "model": _text,
+    "advice": _advice,
 }
 
 
@@ -438,8 +460,8 @@ def _share_in(found: re.Match[str], score_max: float | None) -> float | None:
 
 
 def _within(number: Any, scale: float) -> float | None:
-    # An integer may be too large for a float, and NaN is in no range.
-    return float(number) / scale if scale > 0 and 0 <= number <= scale else None
+    # An integer may be too large for a float, NaN is in no range, and a long text may be an infinite scale.
+    return float(number) / scale if 0 < scale < inf and 0 <= number <= scale else None
 
 
 def _out_of_range(score: Any, score_max: float | None) -> OutputError:
