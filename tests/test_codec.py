@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
+from io import BytesIO
 from pathlib import Path, PureWindowsPath
+from struct import pack
 from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -49,6 +52,10 @@ from redraft.errors import (
 from redraft.protocols import ChatReply
 from redraft.types import ReflectionHistory
 from support.versions import version
+
+# The file of a time zone: a header and no transitions, twice, and the rule of daylight saving time.
+_HALF = b"TZif2" + bytes(15) + pack(">6l", 0, 0, 0, 0, 1, 4) + pack(">lbb", 0, 0, 0) + b"UTC\0"
+UNNAMED_ZONE = ZoneInfo.from_file(BytesIO(2 * _HALF + b"\nCET-1CEST,M3.5.0,M10.5.0/3\n"))
 
 
 class Person(BaseModel):
@@ -129,6 +136,15 @@ class Access(enum.Flag):
     WRITE = 2
 
 
+@dataclass
+class Size:
+    width: int
+
+
+class Format(Size, enum.Enum):
+    A4 = 210
+
+
 class Name(str):
     __slots__ = ()
 
@@ -170,6 +186,7 @@ VALUES = [
     Colour.RED,
     ConvergenceReason.PLATEAU,
     Access.READ | Access.WRITE,
+    Format.A4,
     Path("/x"),
     PureWindowsPath("a"),
     1 + 2j,
@@ -214,6 +231,24 @@ class Holder(BaseModel):
     secret: Any
 
 
+@dataclass
+class Tagged(dict[str, int]):
+    tag: str
+
+
+class Incomparable(str):
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+
+class Unreadable:
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
 class Even(int):
     def __new__(cls, number, *, half=False):
         return super().__new__(cls, number if half else number * 2)
@@ -229,8 +264,19 @@ class Even(int):
         ({"a": {"b": ValueError("x")}}, "/a/b: the store can't hold .* 'ValueError'"),
         (Even(2), r"Even\(4\) is not equal to the value"),
         (type("Local", (BaseModel,), {})(), "has no class of the name 'Local'"),
+        (Tagged("x"), "can't hold a value of the class 'Tagged'"),
+        (collections.defaultdict(partial(int, 3)), "a defaultdict with the factory functools.partial"),
+        (Person.model_construct(), "the 'Person' has no 'name'"),
+        (UNNAMED_ZONE, "the time zone .* can't be stored"),
+        (datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=UNNAMED_ZONE), "the time zone .* can't be stored"),
+        (Incomparable("x"), r"Incomparable\('x'\) raises RuntimeError: no comparison"),
+        (Unreadable(), "can't hold a value of the class 'Unreadable'"),
     ],
-    ids=["object", "function", "key with a slash", "secret", "exception", "changed", "local class"],
+    ids=[
+        *("object", "function", "key with a slash", "secret", "exception", "changed", "local class"),
+        *("dictionary with fields", "factory", "no field", "zone of a file", "time in it", "no comparison"),
+        "no text",
+    ],
 )
 def test_value_that_cannot_be_restored_is_named_and_refused(value, says):
     data, reasons = recorded(Draft({"value": value, "other": Decimal(1)}))

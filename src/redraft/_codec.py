@@ -7,7 +7,8 @@ import json
 import re
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -241,10 +242,11 @@ def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _marker(value: Any, reason: str) -> dict[str, Any]:
-    try:
-        shown = to_json(value)
-    except (RecursionError, ValueError, TypeError):
-        shown = repr(value)
+    shown: Any = f"<{value.__class__.__qualname__}>"
+    for show in (to_json, repr):
+        with suppress(Exception):  # whatever a class of the user's raises
+            shown = show(value)
+            break
     return {TAG: UNRESTORABLE, "value": shown, "reason": reason}
 
 
@@ -326,7 +328,13 @@ def _is_model(kind: type[Any]) -> bool:
 
 
 def _is_restorable(kind: Any) -> bool:
-    return is_record(kind) or issubclass(kind, (Enum, *_BASES)) or _is_named_tuple(kind)
+    if is_record(kind):
+        try:
+            object.__new__(kind)
+        except TypeError:  # its instances are dictionaries or exceptions, say, with a content of their own
+            return False
+        return True
+    return issubclass(kind, (Enum, *_BASES)) or _is_named_tuple(kind)
 
 
 def _is_named_tuple(kind: Any) -> bool:
@@ -347,11 +355,12 @@ def _encode_plain_value(kind: type[Any], mode: _Mode, value: Any) -> Any:
         plain = cast("Any", base).__getnewargs__(value)[0]
     try:
         again = _rebuilt(kind, plain)
+        is_equal = again.__class__ is kind and bool(again == value or value != value)  # noqa: PLR0124 (NaN)
     except Exception as error:
         raise _UnrestorableError(
             f"{kind.__qualname__}({plain!r:.60}) raises {describe_error(error)}"
         ) from error
-    if again.__class__ is not kind or (again != value and value == value):  # noqa: PLR0124 (NaN)
+    if not is_equal:
         raise _UnrestorableError(f"{kind.__qualname__}({plain!r:.60}) is not equal to the value")
     return _encoded(plain, mode)
 
@@ -385,6 +394,8 @@ def _state_of_dataclass(value: Any) -> dict[str, Any]:
 def _state_of_model(value: Any) -> dict[str, Any]:
     names = value.__class__.model_fields
     state = {name: item for name, item in value.__dict__.items() if name in names}
+    if missing := names.keys() - state:
+        raise _UnrestorableError(f"the {value.__class__.__qualname__!r} has no {min(missing)!r}")
     parts: dict[str, Any] = {"fields": state}
     if value.model_fields_set != set(names):
         parts["given"] = sorted(value.model_fields_set)
@@ -426,9 +437,15 @@ def _zone_of(value: Any) -> Any:
     if (key := getattr(value.tzinfo, "key", None)) is not None:
         return key
     offset = value.utcoffset()
-    if offset is None:
+    if offset is None or value.replace(tzinfo=timezone(offset)) != value:
         raise _UnrestorableError(f"the time zone {value.tzinfo!r} can't be stored")
     return offset.total_seconds()
+
+
+def _key_of_zone(value: Any) -> str:
+    if value.key is None:
+        raise _UnrestorableError(f"the time zone {value!r} can't be stored")
+    return value.key
 
 
 def _in_zone(value: Any, fold: int, zone: Any) -> Any:
@@ -442,7 +459,7 @@ def _in_zone(value: Any, fold: int, zone: Any) -> Any:
 
 def _factory_of(value: Any) -> str | None:
     factory = value.default_factory
-    if factory is None or vars(builtins).get(factory.__name__) is factory:
+    if factory is None or vars(builtins).get(getattr(factory, "__name__", "")) is factory:
         return None if factory is None else factory.__name__
     raise _UnrestorableError(f"a defaultdict with the factory {factory!r} can't be stored")
 
@@ -484,12 +501,12 @@ _BUILTINS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
             "decimal:Decimal",
             "fractions:Fraction",
             "uuid:UUID",
-            "zoneinfo:ZoneInfo",
             *(f"ipaddress:IPv{n}{what}" for n in (4, 6) for what in ("Address", "Network", "Interface")),
             *(f"pathlib:{pure}{system}Path" for pure in ("", "Pure") for system in ("Posix", "Windows")),
         ),
         (str, _called),
     ),
+    "zoneinfo:ZoneInfo": (_key_of_zone, _called),
     "re:Pattern": (
         lambda value: [value.pattern, value.flags],
         lambda _, parts: re.compile(*parts),
@@ -517,8 +534,23 @@ def from_record(kind: type[T], data: object) -> T:
     the classes. Nothing is imported: a class that a record names is only looked up, so a record cannot load
     code.
     """
-    try:
+    with _reading(kind):
         return from_json(kind, _restore(data))
+
+
+def read_only(kind: type[T], data: object) -> T:
+    """Return the `kind` of a record to be read: outputs of users' classes are plain data.
+
+    Raises `DamagedRecordError` if the data does not fit.
+    """
+    with _reading(kind):
+        return from_json(kind, without_tags(data))
+
+
+@contextmanager
+def _reading(kind: type[Any]) -> Generator[None]:
+    try:
+        yield
     except ValueError as error:  # includes pydantic's ValidationError
         raise DamagedRecordError(
             f"A record can't be read as {kind.__name__}; if a newer Redraft wrote it, upgrade: {error}"
@@ -588,8 +620,8 @@ def _rebuilt_builtin(name: str, parts: Any) -> Any:
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether a class is a pydantic model or a data class."""
-    return hasattr(kind, "model_validate") or is_dataclass(kind)
+    """Return whether a class is a pydantic model or a data class, and no enumeration of data objects."""
+    return (hasattr(kind, "model_validate") or is_dataclass(kind)) and not issubclass(kind, Enum)
 
 
 def _class_named(name: str) -> type[Any]:

@@ -2,9 +2,10 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from redraft import ConfigError, ConvergenceReason, TokenUsage
+from redraft import ConfigError, ConvergenceReason, TokenUsage, reflect_sync
 from redraft._sync import run_sync
 from redraft.errors import OutputError
+from redraft.loop.journal import Journalled
 from redraft.loop.record import Process, task_digest
 from redraft.loop.runs import Runs, StoredRun, state_of
 from redraft.protocols import ReflectionCallbacks
@@ -71,6 +72,16 @@ def test_an_unknown_version_is_an_error(scores, name, message):
     with pytest.raises(ConfigError, match="version") as error:
         kept(history(*scores)).version(name)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("output", [{"$is": "x"}, {"$is": "pathlib:Path", "value": "/"}, {"$is": {"$is": 1}}])
+def test_an_output_that_looks_like_a_record_is_read_as_it_is(output):
+    store = MemoryStore()
+    step = Journalled(store, "run")
+    reflect_sync("Task.", generate=lambda _: output, evaluate=lambda _: True, step=step)
+    stored = run_sync(Runs(store).stored("run"))
+    assert stored.record.versions[0].output == output
+    assert stored.steps[0].result["output"] == output
 
 
 def seen(run):

@@ -15,7 +15,7 @@ from itertools import accumulate
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._codec import from_json, from_record, to_json, without_tags
+from redraft._codec import from_json, read_only, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._texts import compared, counted, shortened
@@ -277,7 +277,7 @@ class Runs:
     async def read(self, record: Record) -> RunRecord:
         """Read a run from its record; an unfinished run has the versions in its journal so far."""
         # A reader does not have the classes of outputs, which belong to the program that ran.
-        run = from_record(RunRecord, without_tags(record.data))
+        run = read_only(RunRecord, record.data)
         if run.status == "running":
             add_versions_so_far(run, await self.steps(run.run_id))
         return run
