@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from redraft import Agent, ConfigError, ModelError, QualityCriterion, ReflectionPattern
+from redraft import Agent, ConfigError, ModelError, QualityCriterion, ReflectionPattern, TokenUsage
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.loop import Retry, direct
 from redraft.loop.budget import NO_BUDGET, Tally
@@ -213,6 +213,32 @@ def not_async(_request):
 
 async def only_a_text(_request):
     return "I like tea."
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (ChatReply(None), "returned the text None; expected a string"),
+        (ChatReply(b"tea"), "returned the text b'tea'; expected a string"),
+        (ChatReply("tea", usage=7), "returned the usage 7; expected a TokenUsage"),
+        (ChatReply("tea", usage=TokenUsage(-5)), "whose input_tokens is a whole number"),
+        (ChatReply("tea", usage=TokenUsage(5, cost_usd=float("nan"))), "expected a number of at least 0"),
+    ],
+)
+def test_a_reply_that_cannot_be_used_is_refused(reply, message):
+    async def model(_request):
+        return reply
+
+    with pytest.raises(ConfigError, match=message):
+        asyncio.run(Agent(model, criteria=[TEA], keep=False, budget_tokens=10_000).run("Write."))
+
+
+def test_a_reply_without_usage_has_used_nothing():
+    async def model(_request):
+        return ChatReply("tea", usage=None)
+
+    result = asyncio.run(Agent(model, criteria=[TEA], keep=False).run("Write."))
+    assert (result.success, result.token_usage) == (True, TokenUsage())
 
 
 @pytest.mark.parametrize("model", [not_async, only_a_text])

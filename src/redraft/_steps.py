@@ -18,9 +18,10 @@ from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import without_thoughts
 from redraft._validation import check_count, is_number
+from redraft._verdicts import usage_of
 from redraft.errors import ConfigError, ModelError, unusable_reply
 from redraft.protocols import ChatReply, ModelRole, StreamingModel
-from redraft.types import as_call, images_in
+from redraft.types import images_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -398,8 +399,20 @@ async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | 
 
 
 def _answered(reply: ChatReply, model: ChatModel) -> ChatReply:
-    """Return a reply without reasoning at its start; raises `ModelError` if nothing else is in it."""
-    text, usage = without_thoughts(reply.text), as_call(reply.usage)
+    """Return a reply without reasoning at its start; raises `ModelError` if nothing else is in it.
+
+    Raises `ConfigError` for a text or a usage that can't be used.
+    """
+    if not isinstance(reply.text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a model of the user's)
+        raise ConfigError(
+            f"The model {model!r} returned the text {short_repr(reply.text)}; expected a string."
+        )
+    try:
+        usage = usage_of(reply.usage)
+    except (TypeError, ValueError) as error:
+        got = short_repr(reply.usage)
+        raise ConfigError(f"The model {model!r} returned the usage {got}; expected {error}.") from None
+    text = without_thoughts(reply.text)
     if usage is not reply.usage:
         reply = replace(reply, usage=usage)
     if text.strip() or reply.logprobs or reply.parsed is not None:

@@ -23,7 +23,6 @@ from redraft.types import (
     Issue,
     ReflectionEvaluation,
     TokenUsage,
-    as_call,
 )
 
 if TYPE_CHECKING:
@@ -282,7 +281,11 @@ def fields_of(value: Any) -> dict[str, Any]:
     return {key_name(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
 
 
-def _usage(value: Any) -> TokenUsage:
+def usage_of(value: Any) -> TokenUsage:
+    """Usage that a program reported, in numbers of Python; tokens without a call are those of one call.
+
+    Raises `TypeError` or `ValueError` that says what was expected.
+    """
     if value is None:
         return NOTHING_USED
     if not isinstance(value, TokenUsage):
@@ -296,7 +299,9 @@ def _usage(value: Any) -> TokenUsage:
             raise ValueError(f"a TokenUsage whose {name} is a whole number in 0..{MOST:,}")
         counts[name] = int(count)
     cost = plain_scalar(value.cost_usd)
-    return as_call(TokenUsage(**counts, cost_usd=None if cost is None else _not_negative(cost)))
+    usage = TokenUsage(**counts, cost_usd=None if cost is None else _not_negative(cost))
+    has_calls = usage.requests or usage.failed_requests
+    return replace(usage, requests=1) if usage.total_tokens and not has_calls else usage
 
 
 def _text(value: Any) -> str:
@@ -353,7 +358,7 @@ _EVALUATION_FIELDS: dict[str, Callable[[Any], Any]] = {
     "preferred": _optional_share,
     "gates_passed": _flag,
     "failed_gates": _texts,
-    "usage": _usage,
+    "usage": usage_of,
     "memo": copy_of,
     "generated": _texts,
     "meets_given": _flag_or(default=True),
@@ -362,7 +367,7 @@ _EVALUATION_FIELDS: dict[str, Callable[[Any], Any]] = {
     "unmet": _names,
 }
 _DRAFT_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "usage": lambda value: NOT_REPORTED if value is None else _usage(value),
+    "usage": lambda value: NOT_REPORTED if value is None else usage_of(value),
     "improvements": _texts,
     "strategy": lambda value: _text(value) or "draft",
     "notes": _texts,

@@ -304,13 +304,6 @@ class TokenUsage:
         )
 
 
-def as_call(usage: TokenUsage) -> TokenUsage:
-    """Usage that a program reported, as one call if it has tokens and no calls."""
-    if not usage.total_tokens or usage.requests or usage.failed_requests:
-        return usage
-    return replace(usage, requests=1)
-
-
 NOTHING_USED = TokenUsage()
 """The usage of a step that called no model."""
 
