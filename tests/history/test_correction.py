@@ -73,6 +73,24 @@ def test_a_second_correction_continues_the_first(run, editor):
     assert "was" in lesson["title"]
 
 
+def test_the_original_output_takes_the_correction_back(run, editor):
+    editor("colour", "color")
+    redraft("show", "--edit", run)
+    editor("color", "colour")
+    assert redraft("show", "--edit", run).stderr == "The correction was taken back.\n"
+    assert document(redraft("show", run, "--json"))["correction"] is None
+    [lesson] = document(redraft("lessons", "--json"))["lessons"]
+    assert lesson["status"] == "retired"
+
+
+@pytest.mark.parametrize("output", ["a\r\nb", "a\rb\r", "a\n\n", "a \ud800", "\ufeffa", "a\x85b\x0c"])
+def test_an_editor_changes_nothing_by_itself(project, monkeypatch, output):
+    monkeypatch.setenv("EDITOR", "true")
+    monkeypatch.delenv("VISUAL", raising=False)
+    result = redraft("show", "--edit", stored_run(output))
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Nothing was changed.\n")
+
+
 def test_an_unchanged_output_says_so(run, editor):
     editor("colour", "colour")
     result = redraft("show", "--edit", run)

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from dataclasses import replace
 
 import pydantic
@@ -8,6 +9,7 @@ from redraft import Agent, QualityCriterion, ReflectionPattern, ScriptedModel, T
 from redraft.errors import ConfigError
 from redraft.evals.cases import case_of
 from redraft.lessons import Lessons
+from redraft.lessons.folder import LessonFolder
 from redraft.loop.runs import Runs
 from redraft.stores.sqlite import MemoryStore
 
@@ -118,6 +120,74 @@ def test_correcting_again_replaces_the_correction_and_its_lesson():
     assert len(asyncio.run(Lessons(agent="clerk", store=store).find())) == 1
 
 
+def test_the_original_output_takes_the_correction_back():
+    store = MemoryStore()
+    run_of(store, LETTER)
+    lesson = corrected(store, CORRECTED).lesson
+    assert corrected(store, LETTER) is None
+    assert asyncio.run(Runs(store).get()).correction is None
+    lessons = Lessons(agent="clerk", store=store)
+    assert (retired := asyncio.run(lessons.get(lesson))).status == "retired"
+    assert "took the correction back" in retired.why
+    assert asyncio.run(lessons.recall(Task("Write a letter.", task_type="letters"))) == []
+    again = corrected(store, CORRECTED)
+    assert again.lesson == lesson
+    assert asyncio.run(lessons.get(lesson)).status == "active"
+
+
+def test_a_correction_whose_lesson_was_deleted_is_taken_back(tmp_path):
+    store = MemoryStore()
+    run_of(store, LETTER)
+    corrected(store, CORRECTED)
+    for file in tmp_path.rglob("memory/reflections/clerk/*.md"):
+        file.unlink()
+    assert corrected(store, LETTER) is None
+    assert asyncio.run(Runs(store).get()).correction is None
+
+
+def test_an_archived_lesson_is_replaced_and_taken_back(tmp_path):
+    store = MemoryStore()
+    run_of(store, LETTER)
+    first = corrected(store, CORRECTED)
+    assert LessonFolder(tmp_path / "memory", "clerk").archive(keep=0) == [first.lesson]
+    second = corrected(store, LETTER.replace("Dear", "Hello"))
+    lessons = Lessons(agent="clerk", store=store)
+    assert [one.id for one in asyncio.run(lessons.find(status="active", archived=True))] == [second.lesson]
+    assert LessonFolder(tmp_path / "memory", "clerk").archive(keep=0) == [second.lesson]
+    assert corrected(store, LETTER) is None
+    assert asyncio.run(lessons.find(status="active", archived=True)) == []
+
+
+def test_a_reason_is_added_to_a_correction():
+    store = MemoryStore()
+    run_of(store, LETTER)
+    first = corrected(store, CORRECTED)
+    second = corrected(store, CORRECTED, why="The reader is American.")
+    assert second.lesson == first.lesson
+    assert lesson_of(store, second).content.why == "The reader is American."
+
+
+def test_a_correction_without_its_lesson_is_completed(tmp_path):
+    store = MemoryStore()
+    run_of(store, LETTER)
+    (tmp_path / "memory").write_text("not a folder")
+    assert corrected(store, CORRECTED).problem
+    (tmp_path / "memory").unlink()
+    assert lesson_of(store, corrected(store, CORRECTED)).status == "active"
+
+
+@pytest.mark.parametrize("output", [LETTER.replace("\n", "\r\n"), LETTER.replace("\n", " ")])
+def test_a_correction_of_white_space_is_learned(output):
+    store = MemoryStore()
+    run_of(store, LETTER)
+    correction = corrected(store, output)
+    assert correction.lines() == ["changed only spaces and line breaks"]
+    assert (
+        "Set line breaks and spaces as in the corrected answer."
+        in lesson_of(store, correction).content.changes
+    )
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_an_unchanged_output_stores_nothing(again):
     store = MemoryStore()
@@ -159,10 +229,18 @@ def test_a_typed_output_is_corrected_as_json_or_as_an_object(output):
     assert lesson_of(store, correction).content.changes.startswith('- Write "4')
 
 
+@pytest.mark.parametrize(("old", "new"), [(1, True), (False, 0), ([1], [True])])
+def test_a_number_is_corrected_to_a_truth_value(old, new):
+    store = MemoryStore()
+    run_of(store, json.dumps({"a": old}), output_type={"type": "object"})
+    assert corrected(store, {"a": new}).output == {"a": new}
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [
         ("{", "is not JSON"),
+        ({"sum": float("nan"), "currency": "EUR"}, "The correction of the run .* is not JSON data"),
         ('{"sum": "much", "currency": "EUR"}', "is not a valid Bill"),
         ({"sum": 4}, "is not a valid Bill"),
     ],

@@ -60,7 +60,7 @@ from redraft.terminal.console import (
     withheld,
 )
 from redraft.terminal.exits import BUDGETS, ExitCode, code_of
-from redraft.terminal.input import edited
+from redraft.terminal.input import edited, refused_text
 from redraft.terminal.tables import PlainTable, bare_table
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
@@ -425,10 +425,10 @@ async def _edit(run_id: str, why: str, *, as_json: bool) -> None:
     rejected = Path(f"{record.run_id}.rejected")
     with reporting(rejected):
         check_regular(rejected)  # before the editor opens, since a refused text is saved there
-    text = _refused_text(rejected) or before
+    text = refused_text(rejected) or before
     text = edited(text, f"{record.run_id}.{'txt' if is_text else 'json'}")
-    if is_text and not before.endswith("\n"):
-        text = text.removesuffix("\n")  # most editors add it
+    if is_text and not before.endswith(("\n", "\r")):
+        text = text.removesuffix("\n").removesuffix("\r")  # most editors add a line ending
     try:
         correction = await Runs().correct(record.run_id, text, why=why)
     except (ConfigError, StoreError) as error:
@@ -441,18 +441,16 @@ async def _edit(run_id: str, why: str, *, as_json: bool) -> None:
     if correction is None:
         if as_json:
             emit_json({"run_id": record.run_id, "correction": None})
-        else:
-            CalmConsole(stderr=True).say("Nothing was changed.")
+            return
+        is_taken_back = record.correction is not None and (await Runs().get(record.run_id)).correction is None
+        done = "The correction was taken back." if is_taken_back else "Nothing was changed."
+        CalmConsole(stderr=True).say(done)
         return
     if as_json:
         emit_json({"run_id": record.run_id, "correction": withheld(to_json(correction))})
         return
     after = await _read_run(record.run_id)
     CalmConsole().show(Group(*_correction(after)[1:]))
-
-
-def _refused_text(path: Path) -> str:
-    return path.read_text("utf-8") if path.is_file() and not path.is_symlink() else ""
 
 
 def _save_refused(path: Path, text: str) -> None:

@@ -47,7 +47,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json, withheld
 from redraft.terminal.exits import ExitCode
-from redraft.terminal.input import confirm, edited, read_text
+from redraft.terminal.input import confirm, edited, read_text, refused_text
 from redraft.terminal.tables import PlainTable
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
@@ -359,8 +359,7 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
         rejected = _copy_of(entry, "rejected")
         with reporting(rejected):
             check_regular(rejected)  # before the editor opens: a refused edit is saved there
-        resumes = rejected.is_file() and not rejected.is_symlink()
-        text = edited(rejected.read_text("utf-8") if resumes else before, f"{entry.stem}{ENDING}")
+        text = edited(refused_text(rejected) or before, f"{entry.stem}{ENDING}")
         if text == before:
             rejected.unlink(missing_ok=True)
             CalmConsole(stderr=True).say("Nothing was changed.")

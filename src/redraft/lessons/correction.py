@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from redraft._texts import as_text
@@ -13,7 +14,7 @@ from redraft.memory.safety import Cleaner
 from redraft.text.characters import without_middle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from redraft.lessons.lesson import Lesson
     from redraft.loop.record import Amendment, Correction, RunRecord
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LONGEST_EXAMPLE = 1_200
 """Characters of the corrected answer in the lesson; the middle of a longer answer is left out."""
+ONLY_SPACE = "Set line breaks and spaces as in the corrected answer."
+"""The change of a correction without other changes."""
 
 
 async def learn_correction(
@@ -37,23 +40,47 @@ async def learn_correction(
     reason. Secrets and anything that no lesson may contain are withheld. Raises `ConfigError` if `lessons`
     are not a `Lessons`, otherwise the errors of `Lessons.record`.
     """
-    if lessons is not None and not isinstance(lessons, Lessons):
-        raise ConfigError(f"lessons must be a Lessons, which can store the lesson, got {lessons!r}.")
     task, old = record.task.description, as_text(getattr(record.version(correction.version), "output", ""))
     cleaner = Cleaner.of(task, old, as_text(correction.output))
     more = [f"and {correction.more_changes} more changes"] if correction.more_changes else []
-    changes = [_instruction(change, cleaner) for change in correction.changes]
+    changes = [_instruction(change, cleaner) for change in correction.changes] or [ONLY_SPACE]
     content = CorrectedAnswer(
         cleaner.clean(without_middle(as_text(correction.output), LONGEST_EXAMPLE)),
         _listed([*changes, *more]),
         cleaner.clean(why) if why.strip() else "None: the person gave no reason.",
     )
+    async with _lessons_of(record, store, lessons) as library:
+        lesson = await library.record(
+            content, record.task, run_id=record.run_id, confidence=1.0, title=changes[0].rstrip(".")
+        )
+        for earlier in await _lessons_from(record, library):
+            if earlier.id != lesson.id:  # it is in the archive
+                await library.supersede(earlier.id, by=lesson.id)
+        return lesson
+
+
+async def unlearn_correction(record: RunRecord, store: Store, lessons: Advisor | None = None) -> None:
+    """Retire the lesson of a correction that a person took back; raises as `learn_correction` does."""
+    async with _lessons_of(record, store, lessons) as library:
+        for lesson in await _lessons_from(record, library):
+            await library.retire(lesson.id, "The person took the correction back.")
+
+
+async def _lessons_from(record: RunRecord, library: Lessons) -> list[Lesson]:
+    """The lessons of the corrections of a run that are in use."""
+    lessons = await library.find(status="active", kind="correction", archived=True)
+    return [lesson for lesson in lessons if lesson.source == record.run_id]
+
+
+@asynccontextmanager
+async def _lessons_of(record: RunRecord, store: Store, lessons: Advisor | None) -> AsyncGenerator[Lessons]:
+    """`lessons`, else the project's lessons of the agent that ran."""
+    if lessons is not None and not isinstance(lessons, Lessons):
+        raise ConfigError(f"lessons must be a Lessons, which can store the lesson, got {lessons!r}.")
     agent = record.origin.name.strip() or record.origin.surface
     library = Lessons(agent=agent, store=store) if lessons is None else lessons
     try:
-        return await library.record(
-            content, record.task, run_id=record.run_id, confidence=1.0, title=changes[0].rstrip(".")
-        )
+        yield library
     finally:
         if lessons is None:
             await library.aclose()

@@ -62,19 +62,21 @@ def editable_text(record: RunRecord) -> str:
         output = record.correction.output
     if isinstance(output, str) and record.output_type is None:
         return output
-    return json.dumps(_plain(record, output), ensure_ascii=False, indent=2) + "\n"
+    plain = _plain(output, f"The output of the run {record.run_id!r}")
+    return json.dumps(plain, ensure_ascii=False, indent=2) + "\n"
 
 
 def read_correction(record: RunRecord, output: Any, output_type: Any = None) -> Correction | None:
-    """Read an output as it should have been, by the rules of the run's outputs; None if nothing changes.
+    """Read an output as it should have been, by the rules of the run's outputs; None for its own output.
 
     `output_type` is the type of its outputs; without it, the JSON Schema in the record decides. Raises
     `ConfigError` for a run that can't be corrected, and for an output that is empty or not of that type.
     """
     version = corrected_version(record)
-    old, new = _plain(record, version.output), _as_output(record, version.output, output, output_type)
-    before = record.correction
-    if new == old or (before is not None and before.output == new):
+    new = _as_output(record, version.output, output, output_type)
+    old = _plain(version.output, f"The output of the run {record.run_id!r}")
+    old = well_formed(old) if isinstance(old, str) else old
+    if not field_diff(old, new):
         return None
     changes = list(_changes(old, new))
     return Correction(
@@ -82,8 +84,13 @@ def read_correction(record: RunRecord, output: Any, output_type: Any = None) -> 
     )
 
 
-async def store_correction(store: Store, run_id: str, correction: Correction) -> None:
-    """Store a correction with its run, in place of an earlier correction.
+def is_same_output(correction: Correction, earlier: Correction | None) -> bool:
+    """Whether an earlier correction has the same output."""
+    return earlier is not None and not field_diff(earlier.output, correction.output)
+
+
+async def store_correction(store: Store, run_id: str, correction: Correction | None) -> None:
+    """Store a correction with its run, in place of an earlier correction; None removes it.
 
     Raises `StoreError` if the run is deleted, or changes all the time.
     """
@@ -91,17 +98,17 @@ async def store_correction(store: Store, run_id: str, correction: Correction) ->
         stored = await store.get(RUN, run_id)
         if stored is None:
             raise StoreError(f"The run {run_id!r} was deleted meanwhile, so its correction is not stored.")
-        data = {**stored.data, "correction": to_record(correction)}
+        data = {**stored.data, "correction": None if correction is None else to_record(correction)}
         if await store.replace(replace(stored, data=data)) is not None:
             return
     raise StoreError(f"The run {run_id!r} keeps changing, so its correction is not stored; try again.")
 
 
-def _plain(record: RunRecord, output: Any) -> Any:
+def _plain(output: Any, what: str) -> Any:
     dump = getattr(output, "model_dump", None)
     if callable(dump):
         return dump(mode="json", by_alias=True)
-    return output if isinstance(output, str) else plain_data(output, f"The output of {record.run_id!r}")
+    return output if isinstance(output, str) else plain_data(output, what)
 
 
 def _as_output(record: RunRecord, old: Any, output: Any, kind: Any) -> Any:
@@ -120,7 +127,7 @@ def _as_output(record: RunRecord, old: Any, output: Any, kind: Any) -> Any:
             output = json_of(output)
         except OutputError as error:
             raise ConfigError(f"{where} is not JSON: {error}") from error
-    value = _plain(record, output)
+    value = _plain(output, where)
     if (checked := output_type_of(kind)) is not None:
         _, issues = checked.read(json.dumps(value, ensure_ascii=False))
         if issues:

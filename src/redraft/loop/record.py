@@ -232,7 +232,7 @@ class Correction:
     def lines(self) -> list[str]:
         """The changes as lines."""
         more = [f"and {self.more_changes} more"] if self.more_changes else []
-        return [*map(str, self.changes), *more]
+        return [*map(str, self.changes), *more] or ["changed only spaces and line breaks"]
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from redraft._texts import compared, counted, shortened
 from redraft._validation import check_choice, only
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.loop.budget import ROLES
-from redraft.loop.correction import read_correction, store_correction
+from redraft.loop.correction import is_same_output, read_correction, store_correction
 from redraft.loop.journal import STEP, VOID
 from redraft.loop.record import RUN, Process, RunRecord, damaged_run, with_loaded_images
 from redraft.loop.select import select
@@ -220,19 +220,25 @@ class Runs:
         class; it is checked by `output_type`, else by the JSON Schema of the type that the run had. The
         corrected output is the reference of the case that `redraft eval add` makes of the run.
 
-        Returns None, and stores nothing, if the output is the stored one. If no lesson can be stored, the
-        `problem` of the correction says why. Raises `ConfigError` for a run that has not ended or has no
-        output, and for an output that is empty or not of its type; `StoreError` if it can't be stored.
+        With the run's own output, an earlier correction is taken back: it is removed, and its lesson is
+        retired. Returns None then, and if nothing changes. If no lesson can be stored, the `problem` of the
+        correction says why. Raises `ConfigError` for a run that has not ended or has no output, and for an
+        output that is empty or not of its type; `StoreError` if it can't be stored.
         """
         record = await self.get(run_id)
-        correction = read_correction(record, output, output_type)
+        correction, earlier = read_correction(record, output, output_type), record.correction
+        # The layer of lessons is above the layer of runs, which must not import it.
+        learning = import_module("redraft.lessons.correction")
         if correction is None:
+            if earlier is not None:
+                await learning.unlearn_correction(record, self._store, lessons)
+                await store_correction(self._store, record.run_id, None)
+            return None
+        if earlier is not None and is_same_output(correction, earlier) and earlier.lesson and not why:
             return None
         await store_correction(self._store, record.run_id, correction)
-        # The layer of lessons is above the layer of runs, which must not import it.
-        learn = import_module("redraft.lessons.correction").learn_correction
         try:
-            lesson = await learn(record, correction, self._store, why, lessons)
+            lesson = await learning.learn_correction(record, correction, self._store, why, lessons)
         except (ConfigError, StoreError) as error:
             correction = replace(correction, problem=str(error))
         else:

@@ -49,11 +49,23 @@ def read_stdin() -> str:
         return sys.stdin.read()
 
 
+def refused_text(path: Path) -> str:
+    """The text of an earlier edit that was refused and saved in a file; empty if there is none."""
+    if not path.is_file() or path.is_symlink():
+        return ""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogatepass")
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} is not UTF-8: {error.reason}.") from error
+
+
 def edited(text: str, name: str) -> str:
     """Open a text in `$VISUAL`, `$EDITOR` or vi, as a file called `name`; return the new text.
 
-    Ctrl-C is left to the editor. Raises `ConfigError` if there is neither an editor nor a terminal, and if
-    the editor fails.
+    Line endings stay as they are. Ctrl-C is left to the editor. Raises `ConfigError` if there is neither an
+    editor nor a terminal, and if the editor fails.
     """
     editor = os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()
     if not (editor or sys.stdin.isatty()):
@@ -61,7 +73,7 @@ def edited(text: str, name: str) -> str:
     command = shlex.split(editor or DEFAULT_EDITOR)
     with tempfile.TemporaryDirectory(prefix="redraft-") as folder:
         path = Path(folder) / name
-        path.write_text(text, "utf-8")
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
         try:
             with _on_interrupt(lambda _number, _frame: None):  # otherwise the text would be lost
                 code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 (the user's editor)
@@ -70,7 +82,7 @@ def edited(text: str, name: str) -> str:
         if code:
             raise ConfigError(f"The editor {command[0]!r} exited with code {code}, so nothing was changed.")
         try:
-            return path.read_text("utf-8")
+            return path.read_bytes().decode("utf-8", "surrogatepass")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"The edited text can't be read: {error}.") from error
 
