@@ -133,6 +133,10 @@ SAYS = [
      "Member: has the properties name"),
     ("x.foo undefined (type Thing has no field or method foo, but does have method Foo)",
      "Thing: has the methods Foo"),
+    ("unknown field `nme`, expected one of `name`, `id`", "fields: there are only name, id"),
+    ("unknown variant `xl`: expected one of `s`, `m`, `l`", "variants: there are only s, m, l"),
+    ('column l.mbr does not exist\nHINT: Perhaps you meant to reference the column "l.member".',
+     "l: has the columns member"),
 ]  # fmt: skip
 
 
@@ -150,6 +154,8 @@ SAYS_NOTHING = [
     "too many words: use at most five of them",
     "There is: too much text, and no greeting.",
     "KeyError: 'price'",
+    "Call to undefined method Order::totl()",
+    "Not found: Table shop:sales.loans was not found in location US",
     "It has a wrong answer; expected 5, got 7.",
     "time data '5 May' does not match format '%Y-%m-%d'",
     "",

@@ -48,7 +48,7 @@ def missing_name(message: str) -> tuple[str, str] | None:
 # --- names -------------------------------------------------------------------------------------------------
 
 _OPENING, _CLOSING = "\"'`\\[«“„\u2018", "\"'`\\]»”“\u2019"
-_BARE = r"(?:(?:~|\.{1,2})?/)?[\w$]+(?:[.\-/][\w$]+)*"
+_BARE = r"(?:(?:~|\.{1,2})?/)?[\w$]++(?:[.\-/][\w$]++)*+(?!::?[\w$])"
 
 
 def _named(group: str) -> str:
@@ -527,6 +527,7 @@ def _suggested(text: str, missing: _Missing) -> Iterator[MessageClaim]:
             name, kind, container = item.name, missing.kind, missing.container
             if not container and "." in name and kind in ("column", "attribute", "name"):
                 container, _, name = name.rpartition(".")
+            name = name.removeprefix(f"{container}.")
             if name == missing.name:
                 continue
             if container:
@@ -722,12 +723,17 @@ def _of_values(text: str) -> Iterator[MessageClaim]:
 
 
 def _choices(text: str) -> Iterator[tuple[re.Match[str], list[_Item], int, str]]:
-    """Yield the allowed values in a message: what introduces them, the values, their end, and their field."""
+    """Yield the allowed values in a message: what introduces them, the values, their end, and their field.
+
+    A name that is missing is no field: `unknown field x, expected one of a, b`.
+    """
+    missing = _missing_in(text)
     for match in _ONE_OF.finditer(text):
         items, end = _items_at(text, match.end(), values=True)
         if len(items) > 1:
             of = (match["x"] or "").strip()
-            yield match, items, end, of or _subject_of(text, match.start(), is_value="not" in match[0])
+            of = of or _subject_of(text, match.start(), is_value="not" in match[0])
+            yield match, items, end, "" if missing is not None and of == missing.name else of
 
 
 def _unit(unit: str) -> str:
