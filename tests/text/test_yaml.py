@@ -5,7 +5,7 @@ import time
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.text.yaml import line_within, load_yaml
+from redraft.text.yaml import dump_yaml, line_within, load_yaml
 
 LAUGHS = 'a: &a ["lol","lol","lol","lol","lol","lol","lol","lol","lol"]\n' + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(8)
@@ -131,3 +131,26 @@ def test_invalid_or_oversized_yaml(text, message):
 )
 def test_line_within_a_block(text, line, found):
     assert line_within(text, ("x",), line) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "08",
+        "0009",
+        "1e5",
+        "1.5e3",
+        "-.5e3",
+        "12:30",
+        "no",
+        "~",
+        "true",
+        "a\n",
+        " a\nb",
+        "a\r\nb",
+        "\u2028",
+    ],
+)
+def test_a_text_is_read_back_as_it_was_written(text):
+    assert load_yaml(dump_yaml([text, {text: text}])) == [text, {text: text}]

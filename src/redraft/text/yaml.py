@@ -185,6 +185,15 @@ _BY_FIRST = {
 } | {"": [(re.compile(""), _PLAIN[-1][2])]}
 """The types that a plain scalar may have, by its first character."""
 
+
+def _plain_value(text: str) -> Any:
+    """The value of a plain scalar: itself, or the number, boolean or null that it is written as."""
+    for pattern, make in _BY_FIRST.get(text[:1], ()):
+        if pattern.fullmatch(text):
+            return make(text)
+    return text
+
+
 _TAGGED: dict[str | None, Callable[[str], Any]] = {
     "tag:yaml.org,2002:str": str,
     "tag:yaml.org,2002:int": int,
@@ -276,10 +285,7 @@ class YamlReader:
     def _scalar(self, event: Any) -> Any:
         text: str = event.value
         if event.tag is None:
-            for pattern, make in _BY_FIRST.get(text[:1], ()) if event.implicit[0] else ():
-                if pattern.fullmatch(text):
-                    return make(text)
-            return text
+            return _plain_value(text) if event.implicit[0] else text
         if event.tag not in _TAGGED:
             self._check_tag(event, None)
         try:
@@ -328,6 +334,8 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     lines = text.split("\n")
     if any(len(line.splitlines()) > 1 for line in lines):  # only quotation marks preserve U+0085 and U+2028
         style = '"'
+    elif not isinstance(_plain_value(text), str):  # PyYAML quotes only what YAML 1.1 reads as a number
+        style = "'"
     else:
         style = "|" if len(lines) > 1 and all(line == line.rstrip() for line in lines) else None
     return cast("Any", dumper).represent_scalar("tag:yaml.org,2002:str", text, style=style)
