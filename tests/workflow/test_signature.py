@@ -194,10 +194,19 @@ def test_the_model_of_an_inner_file(files, named):
     assert workflow.run_sync(state).state["first"] == {"said": "Say a!"}
 
 
-def test_a_file_without_outputs_returns_what_its_nodes_made(files):
-    inner = "nodes:\n- {name: n, uses: work, output: made}"
-    outer = "nodes:\n- {name: n, uses: ./inner.yaml, with: {x: 1}}"
-    assert opened(files(inner=inner, outer=outer), None).run_sync().state == {"made": 1}
+@pytest.mark.parametrize(
+    ("inputs", "given", "output"),
+    [
+        ("{}", "1", "made"),
+        ("{x: integer}", "'1'", "made"),  # not the input, although it is converted
+        ("{}", "1", "x"),  # also if the input has the same value
+        ("{x: any, n: {type: integer, default: 3}}", "1", "made"),
+    ],
+)
+def test_a_file_without_outputs_returns_what_its_nodes_put_into_the_state(files, inputs, given, output):
+    inner = f"inputs: {inputs}\nnodes:\n- {{name: n, uses: work, output: {output}}}"
+    outer = f"nodes:\n- {{name: n, uses: ./inner.yaml, with: {{x: {given}}}, output: o}}"
+    assert opened(files(inner=inner, outer=outer), None).run_sync().state == {"o": {output: 1}}
 
 
 MISTAKES = {

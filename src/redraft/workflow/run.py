@@ -95,6 +95,8 @@ class WorkflowRun:
     _nodes: list[str] = field(init=False, default_factory=list[str])
     _loop_values: dict[str, dict[str, Any]] = field(init=False, default_factory=dict[str, "dict[str, Any]"])
     """The keys and values that each loop last put into the state, by the name of its node."""
+    _written: set[str] = field(init=False, default_factory=set[str])
+    """The keys of the state that nodes have set, also to the value that they had before."""
 
     def __post_init__(self) -> None:
         clock = monotonic if self.journal is None else self.journal.elapsed
@@ -162,7 +164,7 @@ class WorkflowRun:
         `output`, become keys of the state; any other value without `output` is stored under the node's name.
         A built-in action never sets `model`: otherwise a model could choose the model of later nodes.
         """
-        state, value = self.scope.state, result.value
+        value = result.value
         if isinstance(value, Mapping) and (node.action == LOOP or node.output is None):
             self._clear_verdict(node)
             is_built_in = node.uses is not None and self.resources.own_action(node.uses) is None
@@ -171,15 +173,23 @@ class WorkflowRun:
             if node.action == LOOP:
                 self._clear_output(node)
                 self._loop_values[node.name] = merged
-            state.update(merged)
+            self._write(merged)
         elif node.output is None and value is not None:
-            state[node.name] = value
+            self._write({node.name: value})
         if result.failures:
             first = result.failures[0]
             error = {"node": node.name, "type": first["type"], "message": first["message"]}
-            state["error"] = {**error, "items": list(result.failures)}
+            self._write({"error": {**error, "items": list(result.failures)}})
         if node.output is not None:  # last, because it overrides a key of the same name
-            state[node.output] = value
+            self._write({node.output: value})
+
+    def _write(self, values: Mapping[str, Any]) -> None:
+        self.scope.state.update(values)
+        self._written.update(values)
+
+    def written(self) -> dict[str, Any]:
+        """The part of the state that the nodes have set."""
+        return {key: value for key, value in self.scope.state.items() if key in self._written}
 
     def _next(self, at: int) -> int:
         """The index of the node that follows a finished node."""
@@ -217,7 +227,7 @@ class WorkflowRun:
         self._nodes.append(node.name)
         self._tally.add("nodes", usage_of(error))
         self._clear_verdict(node)
-        self.scope.state["error"] = {"node": node.name, "type": type(error).__name__, "message": str(error)}
+        self._write({"error": {"node": node.name, "type": type(error).__name__, "message": str(error)}})
         self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
         return target
 
@@ -457,7 +467,7 @@ class WorkflowResult:
     stop: Stop | None = None
     """The spent budget that ended the run early, with its use; None if there is none."""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The outputs that the file declares."""
+    """The outputs that the file declares; for a node of another workflow, else what its nodes have set."""
     waiting: tuple[Approval, ...] = ()
     """Open questions to a person; once they are answered, the same call with the run_id continues the run."""
 

@@ -277,16 +277,18 @@ class Workflow:
                 emit,
                 journal=journal,
             )
-            result = await self._run_and_store(run, inputs)
+            result = await self._run_and_store(run, inputs, is_node=outer is not None)
         if outer is None:
             emit(WorkflowFinished(result.run_id, result))
         return result
 
-    async def _run_and_store(self, run: WorkflowRun, inputs: dict[str, Any]) -> WorkflowResult:
+    async def _run_and_store(
+        self, run: WorkflowRun, inputs: dict[str, Any], *, is_node: bool
+    ) -> WorkflowResult:
         """Run the nodes; if the step has a journal, store the run, or resume it."""
         journal = run.journal
         if journal is None:
-            return self._with_outputs(await run.run(), run.scope)
+            return self._with_outputs(await run.run(), run, is_node=is_node)
         record = WorkflowRecord(
             journal.run_id,
             self.spec.name,
@@ -306,14 +308,18 @@ class Workflow:
         async def work() -> WorkflowResult:
             result = await run.run()
             record.state, record.nodes = result.state, result.nodes  # stored even if an output is invalid
-            record.end(self._with_outputs(result, run.scope))
+            record.end(self._with_outputs(result, run, is_node=is_node))
             return result
 
         return await journal.track(record, work())
 
-    def _with_outputs(self, result: WorkflowResult, scope: Scope) -> WorkflowResult:
-        if result.status == "finished":
-            result.outputs = read_outputs(self.spec, self.source, self._resources, scope)
+    def _with_outputs(self, result: WorkflowResult, run: WorkflowRun, *, is_node: bool) -> WorkflowResult:
+        if result.status != "finished":
+            return result
+        if is_node and not self.spec.outputs:
+            result.outputs = run.written()
+        else:
+            result.outputs = read_outputs(self.spec, self.source, self._resources, run.scope)
         return result
 
     def validate_inputs(
@@ -325,7 +331,7 @@ class Workflow:
     async def run_as_node(
         self, params: Mapping[str, Any], scope: Scope, resources: Resources, /
     ) -> ActionResult:
-        """Run as a node of another workflow; the value has the outputs, or the changes to the state.
+        """Run as a node of another workflow; the value has the outputs, or what its nodes put into the state.
 
         It is a run of its own within the run of the other workflow, and is resumed with it.
         """
@@ -336,11 +342,7 @@ class Workflow:
             raise WaitingForAnswer(*result.waiting)
         if result.stop is not None:
             raise UnfinishedError(result.stop.detail, reason=result.stop.reason, usage=result.usage)
-        if self.spec.outputs:
-            return ActionResult(result.outputs, result.usage)
-        state = result.state.items()
-        changes = {key: value for key, value in state if key not in params or params[key] != value}
-        return ActionResult(changes, result.usage)
+        return ActionResult(result.outputs, result.usage)
 
     @keyword_hints()
     async def resume(
