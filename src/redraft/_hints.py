@@ -13,14 +13,6 @@ if TYPE_CHECKING:
 _TAKES_ANY_KEYWORD = 0x08  # the flags of `inspect`, whose import would cost more than this module
 _IS_ASYNC = 0x80
 
-REMOVED = {
-    "choose": "Checks choose among candidates, and the judge scores those that no check distinguishes.",
-    "share_lessons": "With PostgreSQL, lessons are records in the database; Lessons(path=...) keeps files.",
-    "spool": "Leave it out: what an agent has not stored when its process ends is lost.",
-    "fleet": "Leave it out: one process evaluates many cases at once; concurrency=... says how many.",
-}
-"""Options of earlier versions, each with what replaced it."""
-
 _SETTING = "It is a setting of the model: model_settings={%r: ...}."
 _OF_AGENT = "It is a setting of the model: Agent(..., model_settings={%r: ...})."
 _OF_WRAPPED = tuple((name, "The agent that is wrapped has its own.") for name in ("agent", "graph"))
@@ -75,7 +67,7 @@ GUESSES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "response_format": _OUTPUT_TYPE,
     "result_type": _OUTPUT_TYPE,
 }
-"""What people try, each with a parameter and the hint where a function takes it; "" names the parameter."""
+"""Hints for keywords that users try, by a parameter that the function has; "" suggests that parameter."""
 
 _BEST = "history.best_version"
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
@@ -114,14 +106,14 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "completion_tokens": "output_tokens",
     },
 }
-"""What people look for in results, each with where it is; the names themselves do not work."""
+"""Attributes that users try, by class, each with the attribute that exists."""
 
 
 def keyword_hints(**options: str) -> Callable[[C], C]:
-    """Decorate a public function or class: the `TypeError` of an unknown keyword argument gets a hint.
+    """Decorate a public function or class, so that the `TypeError` of an unknown keyword has a hint.
 
-    `options` maps a parameter to the dotted name of the class of its values. An option of that class which is
-    passed to the function itself is a `TypeError` that says so.
+    `options` maps a parameter to the dotted name of its class. The hint for a keyword of that class says in
+    which parameter to pass it.
     """
 
     def decorate(public: C) -> C:
@@ -136,7 +128,7 @@ def keyword_hints(**options: str) -> Callable[[C], C]:
 
 
 def attribute_hints(public: C) -> C:
-    """Decorate a class: the `AttributeError` of a missing attribute says which one was probably meant."""
+    """Decorate a class, so that the `AttributeError` of a missing attribute names the one probably meant."""
     kind: Any = public
     instead = ATTRIBUTES[kind.__name__]
 
@@ -174,34 +166,34 @@ def _hinting(call: FunctionType, name: str, options: Mapping[str, str]) -> Any:
 def _hint(
     error: TypeError, call: FunctionType, keywords: Mapping[str, Any], options: Mapping[str, str]
 ) -> str | None:
-    """Return the unknown keyword with a hint, or None if that isn't what the error is about."""
-    started = error.__traceback__ and error.__traceback__.tb_next  # then the error is from within
+    """The unknown keyword with a hint; None if the error has another cause."""
+    started = error.__traceback__ and error.__traceback__.tb_next  # then the function itself raised it
     if started or call.__code__.co_flags & _TAKES_ANY_KEYWORD:
         return None
-    known = _parameters(call)
-    unknown = next((name for name in keywords if name not in known), None)
+    parameters = _parameters(call)
+    unknown = next((name for name in keywords if name not in parameters), None)
     if unknown is None:
         return None
     for parameter, text in GUESSES.get(unknown, ()):
-        if parameter in known:
+        if parameter in parameters:
             return f"{unknown!r}. {text or f'Did you mean {parameter!r}?'}"
     from pkgutil import resolve_name  # noqa: PLC0415 (only an error needs it)
 
     for parameter, kind in options.items():
-        taker = resolve_name(kind)
-        if unknown in _parameters(taker.__init__.__wrapped__):
-            return f"{unknown!r}. Pass it as {parameter}={taker.__name__}({unknown}=...)."
-    return f"{unknown!r}. {REMOVED.get(unknown) or meant(unknown, known)}"
+        options_class = resolve_name(kind)
+        if unknown in _parameters(options_class.__init__.__wrapped__):
+            return f"{unknown!r}. Pass it as {parameter}={options_class.__name__}({unknown}=...)."
+    return f"{unknown!r}. {meant(unknown, parameters)}"
 
 
-def meant(unknown: str, known: Sequence[str]) -> str:
-    """Return the keyword that was probably meant, as a sentence, or else all that are known."""
+def meant(unknown: str, names: Sequence[str]) -> str:
+    """Name the keyword that was probably meant, or else all keywords, in a sentence."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
-    close = get_close_matches(unknown, known, 1) or [name for name in known if unknown in name.split("_")]
+    close = get_close_matches(unknown, names, 1) or [name for name in names if unknown in name.split("_")]
     if close:
         return f"Did you mean {close[0]!r}?"
-    return f"Expected one of {', '.join(map(repr, known))}." if known else "It takes none."
+    return f"Expected one of {', '.join(map(repr, names))}." if names else "It takes none."
 
 
 def _parameters(call: FunctionType) -> list[str]:

@@ -16,23 +16,19 @@ def lazily(
     *,
     unlisted: Mapping[str, Sequence[str]] | None = None,
     features: Sequence[str] = (),
-    removed: Mapping[str, str] | None = None,
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
-    """Return the `__all__`, `__getattr__` and `__dir__` of a package that loads its modules on first use.
+    """Make the `__all__`, `__getattr__` and `__dir__` of a package that loads its modules on first use.
 
-    `places` maps modules to their public names; a module outside the package starts with a dot. `unlisted`
-    has more names to import, which `__all__` leaves out. A missing name that one of the package's `features`
-    has in its `__all__` raises an `ImportError` that says where it is. `removed` maps names of earlier
-    versions to what to do instead, for the `ImportError` that they raise.
+    `places` maps modules to their public names; a module outside the package starts with a dot. The names in
+    `unlisted` can be imported, too, but are not in `__all__`. For a missing name that is in the `__all__` of
+    one of the `features`, the `ImportError` says where to import it from.
     """
     listed = sorted(name for names in places.values() for name in names)
     place_of = {
-        name: place for part in (places, unlisted or {}) for place, names in part.items() for name in names
+        name: place for place, names in (*places.items(), *(unlisted or {}).items()) for name in names
     }
 
     def load(name: str) -> object:
-        if removed and name in removed:
-            raise ImportError(f"{name!r} was removed from {package!r}: {removed[name]}.", name=package)
         if name not in place_of:
             raise _missing(package, name, features)
         value = getattr(import_module(f".{place_of[name]}", package), name)
