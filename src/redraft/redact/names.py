@@ -348,7 +348,6 @@ _NO_LAST = frozenset(
 
 # --- patterns, in ASCII letters and the syntax of RE2 ---
 
-_CAPITAL = r"[A-Z]"
 _W = r"(?:(?:[OD]'|Mc|Mac|al-|El-|Al-)?[A-Z][a-z]+(?:['-][A-Z]?[a-z]+)*)"
 _NEXT = (
     r"(?:[ ](?:(?:van|von|vom|de|der|den|del|della|di|da|dos|du|la|le|el|al|bin|ibn|ter|ten|zu)[ ])*"

@@ -193,7 +193,6 @@ _EMAIL = (
 _TLD = (
     r"(?:com|net|org|edu|gov|info|biz|name|mail|email|app|dev|cloud|shop|online|site|io|ai|co|me|[a-z]{2})\b"
 )
-_AT = r"(?:[ ]?[(\[{<](?i:at|a|@)[)\]}>][ ]?|[ ](?:at|AT)[ ])"
 _DOT = r"(?:[ ]?[(\[{<](?i:dot|\.)[)\]}>][ ]?|[ ](?i:dot|punkt|punto|point|ponto|punt)[ ]|\.)"
 _SAID_DOT = r"(?:[ ]?[(\[{<](?i:dot|\.)[)\]}>][ ]?|[ ](?i:dot|punkt|punto|point|ponto|punt)[ ])"
 _SPELLED_EMAIL = (
