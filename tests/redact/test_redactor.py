@@ -235,7 +235,7 @@ def test_ordinary_words_are_not_machine_names(monkeypatch):
 
 def test_known_values_add_to_those_of_the_environment(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", VALUE)
-    redactor = redactor_of_environment(known=["correct horse"])
+    redactor = redactor_of_environment(secrets=["correct horse"])
     monkeypatch.delenv("SERVICE_TOKEN")
     found = redactor.redact(f"{VALUE} correct horse")
     assert found.text == "[withheld: known secret] [withheld: known secret]"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redraft._texts import as_text
 from redraft.events import VersionEvaluated
 from redraft.redact.kinds import Category
-from redraft.redact.known import secrets_of
+from redraft.redact.literals import secrets_of
 from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff

@@ -1,4 +1,4 @@
-"""Secret-like names and the values beside them: in settings, code, JSON, YAML, shell, SQL and prose."""
+"""Secret-like names and their values: in settings, code, JSON, YAML, shell, SQL and prose."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ _KINDS = {
 
 @lru_cache(maxsize=4096)
 def strength_of(name: str) -> Strength:
-    """Return how strongly the name of a variable, key, flag, field or header suggests a secret."""
-    # Anything longer is not a name.
+    """How strongly the name of a variable, key, flag, field or header suggests a secret."""
+    # A longer text is not a name.
     words = [word.lower() for word in _SPLIT.findall(name)] if len(name) <= _LONGEST_LABEL else []
     while words and (words[-1].isdigit() or words[-1] in ("value", "plain", "raw", "string", "here", "data")):
         words.pop()
@@ -131,7 +131,7 @@ def strength_of(name: str) -> Strength:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of secret that a name means."""
+    """Kind of secret that a name stands for."""
     strength = strength_of(name)
     if strength is Strength.TOKEN and "key" in name.lower():
         return Kind.API_KEY
@@ -141,7 +141,7 @@ def kind_of(name: str) -> Kind:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether an environment variable's name suggests a secret: `OPENAI_API_KEY`, `DB_PASS`."""
+    """Whether an environment variable's name suggests a secret: `OPENAI_API_KEY`, `DB_PASS`."""
     strength = strength_of(name)
     return strength > Strength.WEAK or (strength is Strength.WEAK and name.isupper())
 
@@ -183,31 +183,31 @@ def find_names(view: View) -> Iterator[tuple[int, int]]:
             continue
         before = text[max(done, first - _LONGEST_NAME) : first]
         start = first - len(before) + len(before.rstrip(_IN_NAME))
-        behind = text[last : last + _LONGEST_NAME]
-        end = last + len(behind) - len(behind.lstrip(_IN_NAME))
+        after = text[last : last + _LONGEST_NAME]
+        end = last + len(after) - len(after.lstrip(_IN_NAME))
         done = start + len(text[start:end].rstrip(".-$"))
         if not _is_in_blob(text, start, done):
             yield start, done
 
 
 def _is_in_blob(text: str, start: int, end: int) -> bool:
-    """Return whether a name is part of random text, which contains any three letters if it is long enough."""
+    """Whether a name is part of random text, which contains any three letters if it is long enough."""
     if (
         text[start - 1 : start] not in _IN_BLOB
         and text[end : end + 1] not in _IN_BLOB
         and end - start < _LONG_NAME
     ):
         return False
-    before, behind = text[max(0, start - _LONG_NAME) : start], text[end : end + _LONG_NAME]
+    before, after = text[max(0, start - _LONG_NAME) : start], text[end : end + _LONG_NAME]
     blob = (
         before[len(before.rstrip(_OF_BLOB)) :]
         + text[start:end]
-        + behind[: len(behind) - len(behind.lstrip(_OF_BLOB))]
+        + after[: len(after) - len(after.lstrip(_OF_BLOB))]
     )
     return len(blob) > _LONG_NAME and looks_random(blob)
 
 
-# --- the value beside a name ---
+# --- the value of a name ---
 
 _LONGEST_VALUE = 4096
 _SHORTEST_VALUE = 3
@@ -245,7 +245,7 @@ _ASIDE = (
     r"|at)[ \t][^\n:=\"'`]{1,40}"
     r"|[a-z]{2,15}(?:[ \t][a-z]{2,15})?|#?\d{1,3})[ \t]?[:=][ \t]{0,3}"
 )
-_BESIDE = (
+_APPOSITION = (
     r"[\"'`*]{0,2}(?:,[ \t]|[ \t]\(|\[|:?[ \t]{0,3}\n[ \t]{0,8})(?i:which (?:is|was) |i\.?e\.? |namely )?"
 )
 _COMMA = r"[\"']\]?,[ \t\n]{0,20}[\"']"
@@ -278,7 +278,7 @@ _STOP_WORDS = word_set(
 
 
 class Value(NamedTuple):
-    """The text after a name, and how it is written there."""
+    """The text after a name, and how it is written."""
 
     start: int
     end: int
@@ -291,7 +291,7 @@ class Value(NamedTuple):
 
 
 def find_assigned(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Yield the secret values beside secret-like names; `names` are the spans of `find_names`."""
+    """Yield the secret values of secret-like names; `names` are the spans of `find_names`."""
     done = 0
     for name_start, name_end in names:
         name = view.text[name_start:name_end]
@@ -303,13 +303,13 @@ def find_assigned(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Find
             continue
         for value in _values(view, name_start, name_end):
             if is_secret_value(value, strength) or (is_key and is_long_hex(value.text)):
-                done = _whole(view, value)
+                done = _full_end(view, value)
                 yield Finding(value.start, done, kind_of(name))
                 break
 
 
-def _whole(view: View, value: Value) -> int:
-    """Return the end of a value that may be longer than the part that was matched."""
+def _full_end(view: View, value: Value) -> int:
+    """End of a value that may be longer than the part that was matched."""
     if value.quoted or len(value.text) < _LONGEST_BARE:
         return value.end
     return match_at(_BARE_REST, view.data, value.end).end()
@@ -345,19 +345,19 @@ def _values(view: View, start: int, end: int) -> Iterator[Value]:
         (_PROSE, is_noun, False),
         (_ASIDE, is_noun, False),
         (_NEXT_WORD, is_noun, False),
-        (_BESIDE, is_noun, False),
+        (_APPOSITION, is_noun, False),
         (_FROM, is_noun, False),
     ):
         if applies and (match := match_bounded(pattern, data, end)):
             # A quote at the end of the match opens the value.
             value = _value_at(view, match.end() - (text[match.end() - 1] in _QUOTES), assigned=is_assigned)
-            # Everything in a list is quoted, as is what a message names.
-            is_listed = pattern in (_COMMA, _BESIDE) or text[start - 1 : start] in _QUOTES
+            # Everything in a list is quoted, as are names in a message.
+            is_listed = pattern in (_COMMA, _APPOSITION) or text[start - 1 : start] in _QUOTES
             yield value._replace(quoted=value.quoted and (is_assigned or not is_listed))
 
 
 def _is_setter(text: str, start: int) -> bool:
-    """Return whether a name is the first argument of a setter: `setenv("TOKEN", "...")`."""
+    """Whether a name is the first argument of a setter: `setenv("TOKEN", "...")`."""
     return (
         text[max(0, start - _SETTER) : start]
         .rstrip("\"'( ")
@@ -367,12 +367,12 @@ def _is_setter(text: str, start: int) -> bool:
 
 
 def _is_phrase_in_quotes(text: str, start: int, end: int) -> bool:
-    """Return whether a name ends a quoted text without beginning it: `"read a secret": "..."`."""
+    """Whether a name ends a quoted text without beginning it: `"read a secret": "..."`."""
     return text[end : end + 1] in _QUOTES and text[start - 1 : start] == " "
 
 
 def _is_tight(text: str, start: int, end: int, value: Value) -> bool:
-    """Return whether even a plain word is a value here: `X=word`, or `x: word` alone on its line."""
+    """Whether even a plain word is a value here: `X=word`, or `x: word` alone on its line."""
     before = text[max(0, start - 2) : start]
     if text[end : value.start] == "=":
         return not before.endswith(("(", ", "))
@@ -408,15 +408,15 @@ def _bare(view: View, start: int, *, assigned: bool) -> Value:
         return Value(start, start, "", quoted=False, assigned=assigned)
     value = view.text[start : match.end()]
     for cut in _CUTS:
-        head, found, tail = value.partition(cut)
-        if found and (cut not in "&," or not tail or "=" in tail or ":" in tail):
+        head, is_cut, tail = value.partition(cut)
+        if is_cut and (cut not in "&," or not tail or "=" in tail or ":" in tail):
             value = head
     value = value.rstrip(_VALUE_TRAILING)
     return Value(start, start + len(value), value, quoted=False, assigned=assigned)
 
 
 def is_secret_value(value: Value, strength: Strength) -> bool:
-    """Return whether a value after a name of this strength is a secret, rather than a word or code."""
+    """Whether a value after a name of this strength is a secret, rather than a word or code."""
     text = value.text.strip()
     is_other = is_placeholder(text) or is_path(text) or is_url(text) or (not value.quoted and is_code(text))
     if len(text) < _SHORTEST_VALUE or is_other:
@@ -461,5 +461,5 @@ def _is_token(text: str, value: Value) -> bool:
         return False
     if value.assigned:
         return looks_made_up(text) or len(text) >= _LONG_TOKEN
-    # A short hash after such a name is more often a commit's than a token.
+    # A short hash after such a name is more often a commit than a token.
     return looks_made_up(text) and (len(text) >= _LONG_HASH or not is_identifier(text))

@@ -42,21 +42,21 @@ class _Word:
         self._is_latin = self.stem.isascii()
         self._is_spaced = plain[0] not in _UNSPACED
         self._is_korean = _is_hangul(written[0])
-        self._is_title = english in _TITLES_BEHIND
+        self._is_title = english in _TITLES_AFTER
 
     def stands_at(self, text: str, start: int, end: int) -> bool:
-        before, behind = text[start - 1 : start], text[end : end + 1]
+        before, after = text[start - 1 : start], text[end : end + 1]
         if self._is_latin:  # it may be part of a name in code, or of random text
             is_exact = end - start >= _LONG or _key(text[start:end]) in self.spellings
             is_surname = text[start].isupper() and _AFTER_NAME.search(text[max(0, start - _NEAR) : start])
-            is_part = _IN_LATIN.match(before) or _BEHIND_LATIN.match(text, end)
-            return is_exact and not is_part and (not is_surname or behind in _SETS)
+            is_part = _IN_LATIN.match(before) or _AFTER_LATIN.match(text, end)
+            return is_exact and not is_part and (not is_surname or after in _SETS)
         if self._is_korean:
-            is_word = not _is_hangul(behind) or behind in _PARTICLES
+            is_word = not _is_hangul(after) or after in _PARTICLES
             return is_word and (self._is_title or not _is_hangul(before))
         if not self._is_spaced:
-            return end - start > 1 or not self._is_title or folded(behind) != IDEOGRAPH
-        return not _is_letter(behind) and _PREFIXES.fullmatch(_word_before(text, start)) is not None
+            return end - start > 1 or not self._is_title or folded(after) != IDEOGRAPH
+        return not _is_letter(after) and _PREFIXES.fullmatch(_word_before(text, start)) is not None
 
 
 _POINTS = re.compile(f"[{POINTS}]")
@@ -64,10 +64,10 @@ _LONG = 6
 """Letters from which a word in the Latin script is also recognised without its accents."""
 _UNSPACED = ("\x81", "\x82", "\u0e01")
 """Letters of scripts that put no spaces between words."""
-_TITLES_BEHIND = ("\x83", "\x84")
+_TITLES_AFTER = ("\x83", "\x84")
 _PARTICLES = tuple("은는이가을를의에께도와과로만까부")
 _IN_LATIN = re.compile(r"[\w.+/=@$\\%~-]")
-_BEHIND_LATIN = re.compile(r"[\w+/@\\%~-]|\.\w|\(\)")
+_AFTER_LATIN = re.compile(r"[\w+/@\\%~-]|\.\w|\(\)")
 _AFTER_NAME = re.compile(r"[A-Z]\w+\.? $")
 _NEAR = 24
 _SETS = (":", "=")
@@ -75,7 +75,7 @@ _PREFIXES = re.compile(
     "|[\u05d1\u05d4\u05d5\u05db\u05dc\u05de\u05e9]{1,2}|\u0648?(?:\u0627\u0644|\u0628\u0627\u0644"
     "|\u0644\u0644|\u0628|\u0644)?"
 )
-"""What Hebrew and Arabic write together with the word behind it: and, the, in, to."""
+"""What Hebrew and Arabic write together with the word after it: and, the, in, to."""
 
 
 @cache
@@ -115,8 +115,8 @@ def _key(text: str) -> str:
 def _spaced(text: str, start: int, end: int, english: str) -> str:
     """Return English with spaces where it would run into a word beside it."""
     before = " " if text[start - 1 : start].isalnum() else ""
-    behind = text[end : end + 1]
-    return before + english + (" " if behind.isalnum() or behind == "@" else "")
+    after = text[end : end + 1]
+    return before + english + (" " if after.isalnum() or after == "@" else "")
 
 
 def _word_before(text: str, end: int) -> str:

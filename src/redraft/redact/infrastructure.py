@@ -74,7 +74,7 @@ def _addresses(view: View) -> Iterator[Finding]:
             yield Finding(start, end, Kind.ADDRESS)
 
 
-def _is_own(value: str, before: str, behind: str) -> bool:
+def _is_own(value: str, before: str, after: str) -> bool:
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
@@ -89,8 +89,8 @@ def _is_own(value: str, before: str, behind: str) -> bool:
     return (
         not address.is_global
         or bool(_PUBLIC_BEFORE.search(before))
-        or re.match(r":\d{2}|/\d", behind + "0") is not None
-        or (before.endswith("[") and behind.startswith("]"))
+        or re.match(r":\d{2}|/\d", after + "0") is not None
+        or (before.endswith("[") and after.startswith("]"))
     )
 
 
@@ -116,12 +116,12 @@ def _hosts(view: View) -> Iterator[Finding]:
             yield Finding(start, end, Kind.HOST)
 
 
-def _is_host(name: str, before: str, behind: str) -> bool:
+def _is_host(name: str, before: str, after: str) -> bool:
     """Return whether a name is a host's; its ending may also be that of an attribute."""
-    if before.endswith(("//", "@")) or re.match(r":\d|/", behind):
+    if before.endswith(("//", "@")) or re.match(r":\d|/", after):
         return True
     first = name.split(".", maxsplit=1)[0]
-    return "-" in first or (any(char.isdigit() for char in first) and not behind.startswith((" =", "=")))
+    return "-" in first or (any(char.isdigit() for char in first) and not after.startswith((" =", "=")))
 
 
 # --- the patterns, in the syntax of RE2 ---

@@ -14,7 +14,7 @@ KANA = "\x82"
 OTHER = "\xbf"
 """Any other character outside of Latin-1."""
 POINTS = "\u0300-\u036f\u05b0-\u05bd\u05bf\u05c1\u05c2\u064b-\u0652\u0670\u093c"
-"""Accents, points and vowels that stand on their own behind a letter, as a class of a pattern."""
+"""Accents, points and vowels that stand on their own after a letter, as a class of a pattern."""
 # These bytes are control characters, which `canonical` removes.
 
 

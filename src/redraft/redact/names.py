@@ -103,11 +103,11 @@ class NamesInRecord:
         if word in self._words or (word.isupper() and word.capitalize() in self._words):
             return True
         if word in self._small:  # in the name of a file or variable
-            behind = view.plain[end : end + 2]
+            after = view.plain[end : end + 2]
             is_joined = view.plain[start - 1 : start] in _JOINS or (
-                behind[:1] in _JOINS and behind[1:].isalnum()
+                after[:1] in _JOINS and after[1:].isalnum()
             )
-            return is_joined and (start > 0 or behind != "")
+            return is_joined and (start > 0 or after != "")
         if not self._stems or is_latin(view.text[start]):
             return False
         return any(word[: len(word) - size] in self._stems for size in range(4))
@@ -183,7 +183,7 @@ def is_thing(word: str) -> bool:
 
 
 def _labelled(view: View, start: int, end: int, *, is_thing_too: bool) -> Iterator[Finding]:
-    """Yield a name behind a label or title that leaves no doubt, unless it is a placeholder."""
+    """Yield a name after a label or title that leaves no doubt, unless it is a placeholder."""
     name = view.plain[start:end]
     if name[0] in _CASELESS_LETTERS:
         yield from _name(view, start, end, surely=True)
@@ -208,7 +208,7 @@ def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False)
         start += len(word) + 1
         before = plain
     name = text[start:end]
-    # A letter behind a single word is not a surname: `Appendix A`.
+    # A letter after a single word is not a surname: `Appendix A`.
     is_full = (
         sum(len(word.strip(".")) > 1 for word in name.split(" ")) > 1 or _INITIALS.match(name) is not None
     )
@@ -410,13 +410,13 @@ _SIGNED = (
     rf"(?:^|[\n.!?>\"'*][ ]?){_SIGN_OFF}(?:[,.!]{{1,3}}[ ]?|[ ]?\r?\n|[ ]-{{1,2}}[ ])(?:[ ]|\r?\n|--|-[ ])*"
     rf"({_ONE})[ ]?(?:[,.(|\r\n\"'<*]|\z)|(?:^|\n){_SIGN_OFF}[ ]({FULL})[ ]?(?:\n|\z)"
 )
-# The same in scripts without capitals, where a sentence may go on behind these words.
+# The same in scripts without capitals, where a sentence may go on after these words.
 _CASELESS_LETTER = r"[\x80-\x84]"
 _GREETED_CASELESS = rf"\b{_GREETING}[ ]?({_OTHERS})[ ]?(?:[,!:\n\x83\x84]|\z)"
 _SIGNED_CASELESS = (
     rf"(?:\b{_SIGN_OFF}|\x83)[ ,.!]{{0,3}}\r?\n[ -]{{0,4}}({_OTHERS})[ ]?(?:[,.(|\r\n<*\x83]|\z)"
 )
-# A name before `\x83` or `\x84`: a suffix or title that is written behind it.
+# A name before `\x83` or `\x84`: a suffix or title that is written after it.
 _BEFORE_TITLE = r"((?:[\x81\x82]{1,8}|\x80+(?:[ ]\x80+)?))[ ]{0,2}[\x83\x84]"
 _ADDRESSED = rf"(?:^|\n)([\x81]{{2,4}}),?[ ]?Dear\b|\bDear,[ ]?({_OTHERS})[ ]?[,!.:\n]"
 _SPOKEN_OF = (
@@ -530,7 +530,7 @@ _PERSON_FIELD = (
     r"|salesperson|cashier|driver|accountant|policy[ _-]?holder|spoke[ _-]?(?:to|with))\b)"
 )
 _IN_FIELD_OF_PERSON = _PERSON_FIELD + _VALUE
-# Capitalised words behind such a field that are not names.
+# Capitalised words after such a field that are not names.
 _NO_NAMES = word_set(
     "access account agent api approval care center centre class code control data desk error experience "
     "feedback group guide hello id identity interface journey key library list manager management manual "
@@ -584,7 +584,7 @@ _SURNAMES_TOO = word_set(
     "temple "
     "turner walker wall weaver west white winter wood woods worth york young"
 )
-"""Words that are surnames as well, behind a word that is nothing else."""
+"""Words that are surnames as well, after a word that is nothing else."""
 _ENDS_OF_PLACES = word_set(
     "city town county island islands valley bay beach river falls airport university college hospital street "
     "avenue bridge tower park province"

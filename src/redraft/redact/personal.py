@@ -66,7 +66,7 @@ def _logins(view: View) -> Iterator[Finding]:
         value = text[start:end].strip()
         if text[end : end + 1] == "(" and "." not in value and " " not in value:  # `uid = getuid()`
             continue
-        # A sentence may go on behind it.
+        # A sentence may go on after it.
         if named := _FULL_NAME.match(value):
             value = named.group()
         elif text[:start].lower().endswith(("uid=", "accountname=", "nickname=")):
@@ -103,18 +103,18 @@ def _places(view: View) -> Iterator[Finding]:
 
 
 def _handles(view: View) -> Iterator[Finding]:
-    """Yield a person's name on a network: behind a word that says so, or with a given name in it."""
+    """Yield a person's name on a network: after a word that says so, or with a given name in it."""
     text = view.plain
     for start, end in spans(_HANDLE, view.data):
         handle = text[start + 1 : end].lower()
         before = text[max(0, start - _NEAR) : start].rpartition("\n")[2]
-        behind = text[end : end + _NEAR].partition("\n")[0]
-        is_said = _SAYS_HANDLE.search(before) or _HANDLE_SAID.match(behind)
+        after = text[end : end + _NEAR].partition("\n")[0]
+        is_said = _SAYS_HANDLE.search(before) or _HANDLE_SAID.match(after)
         has_name = any(is_given_name(part) for part in _PARTS.split(handle)) and _PARTS.search(handle)
         if (
             (is_said or has_name)
             and not all(map(is_thing, _PARTS.split(handle)))
-            and behind[:1] not in ("/", "(")
+            and after[:1] not in ("/", "(")
         ):
             yield Finding(start, end, Kind.USER)
     for start, end in spans(_CALLED, view.data):
@@ -251,7 +251,7 @@ _DAY = (
     rf"|\d{{1,2}}(?:st|nd|rd|th|er|\.)?[ ]{_OF}(?:[A-Za-z]{{3,12}}|\x80{{2,12}})\.?,?[ ]{_OF}\d{{4}}"
     rf"|{_MONTH}[ ]\d{{1,2}}(?:st|nd|rd|th)?(?:,?[ ]\d{{4}})?|\d{{1,2}}(?:st|nd|rd|th)?[ ]{_OF}{_MONTH}"
     rf"|\d{{1,2}}\.?[ ]{_OF}[A-Z][a-z]{{2,9}}\b"
-    # with a character for year, month and day behind each, perhaps behind the name of an era
+    # with a character for year, month and day after each, perhaps after the name of an era
     r"|[\x81]{0,2}\d{1,4}[\x80\x81][ ]?\d{1,2}[\x80\x81](?:[ ]?\d{1,2}[\x80\x81]?)?|\d{6}(?:\d\d)?\b)"
 )
 _BIRTHDAY = (
@@ -400,7 +400,7 @@ _NO_ENTRY = word_set(
     "ca authority root encrypt g1 g2 g3 r3 x1 x3 e1 tls ssl ev ov dv validation sha2 ecc rsa signing "
     "domain admins users"
 )
-# The number of a person's record, behind the word that says so.
+# The number of a person's record, after the word that says so.
 _ON_FILE = (
     r"(?i:\b(?:patient|medical|health|chart|hospital|mrn|member(?:ship)?|subscriber|policy(?:holder)?"
     r"|insured|insurance|claim|case|docket|employee|personnel|staff|payroll|worker|customer|client|account"
@@ -425,7 +425,7 @@ _FEWEST_ON_FILE = 5
 _NUMBERS_SAID = re.compile(
     r"(?i)(?:number|num|no|nr|nummer|id|identifier|ref|reference|code|#|mrn)\W*(?:is|was)?\W*$"
 )
-# Nouns that need no `number` behind them: `claim 2210394`, but not `file 2210394`.
+# Nouns that need no `number` after them: `claim 2210394`, but not `file 2210394`.
 _ALWAYS_ON_FILE = re.compile(
     r"(?i)(?:mrn|policy|claim|member(?:ship)?|patient|subscriber|insured|insurance|badge|account|acct"
     r"|employee|personnel|customer|student|licen[cs]e|docket|pension|permit|prescription"

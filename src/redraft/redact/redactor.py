@@ -13,10 +13,10 @@ from redraft.redact.canonical import WITHHELD, canonical, unescaped
 from redraft.redact.data import cached, redact_object, redact_plain
 from redraft.redact.infrastructure import find_infrastructure
 from redraft.redact.kinds import Category, Finding, Kind, Redacted, mark
-from redraft.redact.known import (
+from redraft.redact.literals import (
     MIN_LENGTH,
     AllowedTerms,
-    Known,
+    KnownSecrets,
     MachineNames,
     machine_names_of,
     secrets_of,
@@ -36,13 +36,13 @@ T = TypeVar("T")
 EVERY_CATEGORY = tuple(Category)
 
 _ROUNDS = 8
-"""How often a text is redacted again, since withholding one thing may reveal another."""
+"""Most times that a text is redacted again: a mark may reveal another finding."""
 
 
 def redact(text: str, *, allow: Iterable[str] = ()) -> Redacted:
-    """Return a text without secrets, personal data and internal names, and how many of each kind were found.
+    """Withhold secrets, personal data and internal names in a text, and count them by kind.
 
-    The secrets in this process's environment are known. The terms in `allow`, and those of the setting
+    Secrets in this process's environment are withheld, too. The terms in `allow`, and those of the setting
     `redact_allow`, are left as they are unless they are secrets. Redacting the result again changes nothing.
     Takes one to five milliseconds per kilobyte. Raises `ConfigError` for a term without a letter or digit.
     """
@@ -52,19 +52,19 @@ def redact(text: str, *, allow: Iterable[str] = ()) -> Redacted:
 def redactor_of_environment(
     *,
     environment: Mapping[str, str] | None = None,
-    known: Iterable[str] = (),
+    secrets: Iterable[str] = (),
     also: Collection[Category] = (Category.PERSONAL,),
     allow: Iterable[str] = (),
 ) -> Redactor:
-    """Return a redactor that knows the environment's secrets and the names of this machine and its user.
+    """A redactor for the environment's secrets and the names of this machine and its user.
 
-    Secrets are the values of variables with secret-like names and the passwords inside addresses; `known` are
-    further ones. `environment` stands in for the process's own. The terms in `allow`, and those of the
-    setting `redact_allow`, are not withheld.
+    Secrets are the values of variables with secret-like names, the passwords inside URLs, and `secrets`.
+    `environment` replaces the process's own. The terms in `allow`, and those of the setting `redact_allow`,
+    are not withheld.
     """
     variables = os.environ if environment is None else environment
     return Redactor(
-        [*secrets_of(variables), *known],
+        [*secrets_of(variables), *secrets],
         also=also,
         machine_names=machine_names_of(variables),
         allow=[*_checked(allow), *terms_of_project()],
@@ -72,9 +72,9 @@ def redactor_of_environment(
 
 
 def terms_of_project() -> tuple[str, ...]:
-    """Return the terms that the setting `redact_allow` has in this folder; none if the settings are invalid.
+    """The terms of the setting `redact_allow` in this folder; none if the settings are invalid.
 
-    A mistake in `redraft.toml` is reported by whatever uses a setting. Its message is redacted, too, as are
+    A mistake in `redraft.toml` is reported when a setting is used. Its message is redacted, too, and so are
     the log lines of a run during which the file is edited.
     """
     try:
@@ -91,93 +91,93 @@ def _checked(allow: Iterable[str]) -> tuple[str, ...]:
 
 @keyword_hints()
 class Redactor:
-    """Withholds secrets, and the categories that `also` names.
+    """Withholds secrets, and the categories in `also`.
 
-    `known` are values that are secret whatever they look like, at least 8 characters long (a shorter one
-    would be found in ordinary words). They are also found in Base64, hexadecimal, escapes and across line
-    breaks. `machine_names` are names of this machine, each with its kind. The terms in `allow` are not
-    withheld, except as secrets; they are found as whole words, in any case. Safe to share between threads.
+    `secrets` are withheld whatever they look like, also in Base64, hexadecimal, escapes and across line
+    breaks; values of fewer than 8 characters are ignored, since they occur in ordinary words.
+    `machine_names` are names of this machine, each with its kind. The terms in `allow` are not withheld,
+    except as secrets; they match as whole words, in any case. Safe to share between threads.
 
-    A person's name that is recognised once is withheld wherever it stands in the same record: a text, or all
-    texts of an object. Where a record is redacted piece by piece, the pieces share a set of `names`, which
-    grows: those recognised in a later piece are withheld in an earlier one only if that is redacted again.
+    A person's name that is recognised once is withheld in the whole record: a text, or all texts of an
+    object. Where a record is redacted piece by piece, the pieces share a set of `names`, which grows: a name
+    recognised in a later piece is withheld in an earlier one only if that is redacted again.
 
     Raises `ConfigError` for a term without a letter or digit.
     """
 
     def __init__(
         self,
-        known: Iterable[str] = (),
+        secrets: Iterable[str] = (),
         *,
         also: Collection[Category] = (),
         machine_names: Mapping[str, Kind] | None = None,
         allow: Iterable[str] = (),
     ) -> None:
-        self._known = Known({value: Kind.KNOWN for value in known if len(value) >= MIN_LENGTH})
+        self._secrets = KnownSecrets({value: Kind.KNOWN for value in secrets if len(value) >= MIN_LENGTH})
         self._machine_names = MachineNames(machine_names or {})
         self._also = frozenset(also)
         self._allowed = AllowedTerms(_checked(allow))
 
     def redact(self, text: str, names: set[str] | None = None) -> Redacted:
-        """Return a text with a mark in place of each finding; the rest is unchanged.
+        """Replace each finding in a text by a mark; the rest is unchanged.
 
         Redacting the result again changes nothing. Takes time in proportion to the length.
         """
         counts: Counter[str] = Counter()
         names = set() if names is None else names
         for _ in range(_ROUNDS):
-            found = self._found(text, names)
-            if not found:
+            findings = self._find(text, names)
+            if not findings:
                 return Redacted(text, dict(counts))
-            counts.update(str(one.kind) for one in found)
-            text = _marked(text, found)
-        if not self._found(text, names):
+            counts.update(str(finding.kind) for finding in findings)
+            text = _marked(text, findings)
+        if not self._find(text, names):
             return Redacted(text, dict(counts))
         counts[str(Kind.UNCLEAN)] += 1
         return Redacted(mark(Kind.UNCLEAN), dict(counts))
 
     def is_clean(self, text: str) -> bool:
-        """Return whether a text has no findings."""
-        return not self._found(text, set())
+        """Whether a text has no findings."""
+        return not self._find(text, set())
 
     def findings(self, text: str) -> list[Finding]:
-        """Return what would be withheld in a text, from left to right."""
-        return self._found(text, set())
+        """The spans that would be withheld in a text, from left to right."""
+        return self._find(text, set())
 
     def redact_json(self, value: Any, names: set[str] | None = None) -> Any:
-        """Return plain JSON data of the same shape with all its texts redacted, keys included.
+        """Redact all texts in plain JSON data, keys included, and withhold all values under secret-like keys.
 
-        Withholds whatever is under a secret-like key.
+        The shape stays the same.
         """
         return redact_record(value, self._text, redact_plain, names)
 
     def redact_object(self, value: T, *, spared: tuple[type, ...] = ()) -> T:
-        """Return a dataclass with all its texts redacted, except inside `spared` classes.
+        """Redact all texts of a dataclass, except inside `spared` classes.
 
         Models in it become plain data: the result is for display.
         """
-        return redact_record(value, self._text, lambda one, redact: redact_object(one, redact, spared))
+        return redact_record(value, self._text, lambda data, redact: redact_object(data, redact, spared))
 
     def _text(self, text: str, names: set[str]) -> str:
         return self.redact(text, names).text
 
-    def _found(self, text: str, names: set[str]) -> list[Finding]:
-        """Return the findings from left to right, without overlaps; adds the names among them to `names`."""
+    def _find(self, text: str, names: set[str]) -> list[Finding]:
+        """The findings from left to right, without overlaps; adds the names among them to `names`."""
         view = canonical(text)
         layers = (view, *unescaped(view))
-        found = [one for layer in layers for one in _in_text(layer, self._found_in(layer))]
-        names |= {text[one.start : one.end] for one in found if one.kind is Kind.NAME}
+        findings = [finding for layer in layers for finding in _in_text(layer, self._find_in(layer))]
+        names |= {text[finding.start : finding.end] for finding in findings if finding.kind is Kind.NAME}
         if names:
             named = _finder(frozenset(names))
             for layer in layers:
-                found += _in_text(layer, self._allowed.spare(layer, named.find(layer)))
-        return _merged(found)
+                findings += _in_text(layer, self._allowed.spare(layer, named.find(layer)))
+        return _merged(findings)
 
-    def _found_in(self, view: View) -> Iterator[Finding]:
-        yield from find_secrets(view, self._known)
-        yield from self._allowed.spare(view, self._names_in(view))
+    def _find_in(self, view: View) -> Iterator[Finding]:
+        yield from find_secrets(view, self._secrets)
+        yield from self._allowed.spare(view, self._find_names_in(view))
 
-    def _names_in(self, view: View) -> Iterator[Finding]:
+    def _find_names_in(self, view: View) -> Iterator[Finding]:
         """Yield personal data and internal names."""
         yield from self._machine_names.find(view)
         if Category.PERSONAL in self._also:
@@ -192,10 +192,10 @@ def redact_record(
     walk: Callable[[Any, Callable[[str], str]], Any] = redact_plain,
     names: set[str] | None = None,
 ) -> Any:
-    """Return a value with all its texts redacted by `redact`, which adds the names that it finds to a set.
+    """Redact all texts of a value by `redact`, which adds the names that it recognises to a set.
 
-    `walk` applies a function to each text of a value. A name that any text shows to be a person's is withheld
-    in all of them.
+    `walk` applies a function to each text of a value. A name that is recognised in one text is withheld in
+    all of them.
     """
     names = set() if names is None else names
     clean = walk(value, cached(lambda text: redact(text, names)))
@@ -215,36 +215,36 @@ def _finder(names: frozenset[str]) -> NamesInRecord:
     return NamesInRecord(names)
 
 
-def _in_text(layer: View, found: Iterable[Finding]) -> list[Finding]:
-    """Return findings in a view as findings in its text, without those of nothing but marks and spaces."""
+def _in_text(layer: View, findings: Iterable[Finding]) -> list[Finding]:
+    """Map findings in a view to its original text; drops those that hold only marks and spaces."""
     return [
-        Finding(*layer.origin(one.start, one.end), one.kind)
-        for one in found
-        if layer.text[one.start : one.end].strip(WITHHELD + " \t\n\"'`")
+        Finding(*layer.origin(start, end), kind)
+        for start, end, kind in findings
+        if layer.text[start:end].strip(WITHHELD + " \t\n\"'`")
     ]
 
 
-def _merged(found: list[Finding]) -> list[Finding]:
-    """Return the findings in order; those that overlap become one, of the kind that was found first."""
+def _merged(findings: list[Finding]) -> list[Finding]:
+    """Sort findings, and merge those that overlap into one of the kind that comes first in the list."""
     merged: list[Finding] = []
-    rank = {one: place for place, one in reversed(list(enumerate(found)))}
+    rank = {finding: place for place, finding in reversed(list(enumerate(findings)))}
     best = 0
-    for one in sorted(set(found)):
-        if merged and one.start < merged[-1].end:
+    for finding in sorted(set(findings)):
+        if merged and finding.start < merged[-1].end:
             last = merged[-1]
-            kind = one.kind if rank[one] < best else last.kind
-            best = min(best, rank[one])
-            merged[-1] = Finding(last.start, max(last.end, one.end), kind)
+            kind = finding.kind if rank[finding] < best else last.kind
+            best = min(best, rank[finding])
+            merged[-1] = Finding(last.start, max(last.end, finding.end), kind)
         else:
-            merged.append(one)
-            best = rank[one]
+            merged.append(finding)
+            best = rank[finding]
     return merged
 
 
-def _marked(text: str, found: list[Finding]) -> str:
+def _marked(text: str, findings: list[Finding]) -> str:
     pieces: list[str] = []
     done = 0
-    for one in found:
-        pieces += [text[done : one.start], mark(one.kind)]
-        done = one.end
+    for start, end, kind in findings:
+        pieces += [text[done:start], mark(kind)]
+        done = end
     return "".join([*pieces, text[done:]])

@@ -1,4 +1,4 @@
-"""Secrets in a text: by their shape, in logins, beside a name, where one is likely, and inside encodings."""
+"""Secrets: by their shape, in logins, after a secret-like name, where they are likely, inside encodings."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from redraft.redact.canonical import View
-    from redraft.redact.known import Known
+    from redraft.redact.literals import KnownSecrets
 
 _LAYERS = 3
 
 
-def find_secrets(view: View, known: Known, *, layers: int = _LAYERS) -> Iterator[Finding]:
-    """Yield the secrets of a text: `known` values and what looks like one, also inside layers of encoding."""
-    yield from known.find(view)
+def find_secrets(view: View, known_secrets: KnownSecrets, *, layers: int = _LAYERS) -> Iterator[Finding]:
+    """Yield the known secrets of a text and all that looks like a secret, also inside layers of encoding."""
+    yield from known_secrets.find(view)
     yield from _tokens(view)
     yield from _logins(view)
     names = list(find_names(view))
@@ -42,12 +42,12 @@ def find_secrets(view: View, known: Known, *, layers: int = _LAYERS) -> Iterator
     yield from _random(view, names)
     yield from _likely(view)
     if layers:
-        yield from _encoded(view, lambda text: _holds_secret(text, known, layers - 1))
+        yield from _encoded(view, lambda text: _holds_secret(text, known_secrets, layers - 1))
 
 
-def _holds_secret(text: str, known: Known, layers: int) -> bool:
+def _holds_secret(text: str, known_secrets: KnownSecrets, layers: int) -> bool:
     view = canonical(text)
-    return any(one for layer in (view, *unescaped(view)) for one in find_secrets(layer, known, layers=layers))
+    return any(any(find_secrets(layer, known_secrets, layers=layers)) for layer in (view, *unescaped(view)))
 
 
 # --- tokens of a known shape ---
@@ -170,9 +170,9 @@ def _private_keys(view: View) -> Iterator[Finding]:
             continue
         while ends and ends[0] < end:
             ends.pop(0)
-        # One that is cut off ends where the lines no longer look like a key.
-        cut_off = match_at(_KEY_BODY, view.data[end : end + _LONGEST_KEY], 0)
-        done = ends[0] if ends else end + cut_off.end()
+        # A truncated key ends where the lines no longer look like a key.
+        body = match_at(_KEY_BODY, view.data[end : end + _LONGEST_KEY], 0)
+        done = ends[0] if ends else end + body.end()
         yield Finding(start, done, Kind.PRIVATE_KEY)
 
 
@@ -310,7 +310,7 @@ def _is_credential(text: str) -> bool:
 # --- random text, near a secret-like name or on its own ---
 
 _NEAR_BEFORE = 60
-_NEAR_BEHIND = 100
+_NEAR_AFTER = 100
 _LONGEST_TOKEN = 200
 # For patterns as simple as these two, Python's own engine is linear as well, and quicker to call.
 _TOKEN = re.compile(rb"[A-Za-z0-9+/_.~!@#$%^&*-]{8,}={0,2}")
@@ -345,7 +345,7 @@ _LONGEST_PREFIX = 40
 
 
 def _random(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Yield random-looking text near one of `names`, and where it can be nothing else."""
+    """Yield random-looking text near secret-like `names`, and elsewhere where it can only be a secret."""
     for start, end in _regions(view, names):
         for match in _TOKEN.finditer(view.data, start, end):
             first = match.start()
@@ -355,8 +355,8 @@ def _random(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     for match in _ALONE.finditer(view.data):
         start, end = match.span()
         text = view.text[start:end]
-        beside = view.text[max(0, start - 1) : start] + view.text[end : end + 1].replace(".", "")
-        is_joined = any(char in _JOINS for char in beside) or _is_data(view.text, start, end)
+        neighbours = view.text[max(0, start - 1) : start] + view.text[end : end + 1].replace(".", "")
+        is_joined = any(char in _JOINS for char in neighbours) or _is_data(view.text, start, end)
         if not is_joined and len(text) <= _LONGEST_ALONE and looks_random(text) and _is_mixed(text):
             yield Finding(start, end, Kind.SECRET)
         elif len(text) >= _KEY_LENGTH and (prefix := _prefix(view.text, start, end)):
@@ -369,7 +369,7 @@ def _random(view: View, names: Sequence[tuple[int, int]]) -> Iterator[Finding]:
 
 
 def _is_data(text: str, start: int, end: int) -> bool:
-    """Return whether this is Base64 data: behind its prefix, or a whole line among many."""
+    """Whether this is Base64 data: after its prefix, or a whole line among many."""
     is_line = (
         end - start >= _LINE_OF_DATA and text[start - 1 : start] in ("", "\n") and text[end : end + 1] == "\n"
     )
@@ -377,20 +377,20 @@ def _is_data(text: str, start: int, end: int) -> bool:
 
 
 def _prefix(text: str, start: int, end: int) -> str:
-    """Return the prefix that makes this a key, such as `acme_` or `acme-key-`; empty if it is none."""
+    """The prefix that makes this a key, such as `acme_` or `acme-key-`; empty if it is no key."""
     if text[start - 1 : start] not in ("_", "-") or text[end : end + 1] in tuple(_JOINS):
         return ""
-    found = _PREFIX.search(text[max(0, start - _LONGEST_PREFIX) : start])
-    is_key = found is not None and looks_random(text[start:end]) and _is_mixed(text[start:end])
-    return found[0] if found is not None and is_key else ""
+    match = _PREFIX.search(text[max(0, start - _LONGEST_PREFIX) : start])
+    is_key = match is not None and looks_random(text[start:end]) and _is_mixed(text[start:end])
+    return match[0] if match is not None and is_key else ""
 
 
 def _is_mixed(text: str) -> bool:
-    """Return whether letters of both cases and digits are mixed too well to be words."""
+    """Whether letters of both cases and digits are mixed too well to be words."""
     digits = sum(map(str.isdigit, text))
     if digits < _FEWEST_DIGITS or text.isupper() or text.islower():
         return False
-    # A long one has six letters of one case in a row by chance; a name made of words has few digits.
+    # A long key has six letters of one case in a row by chance; a name made of words has few digits.
     is_long = len(text) >= _KEY_LENGTH and digits >= _SHARE_OF_DIGITS * len(text)
     return (_LONG_WORD_IN if is_long else _WORD_IN).search(text) is None
 
@@ -402,7 +402,7 @@ def _regions(view: View, names: Sequence[tuple[int, int]]) -> Iterator[tuple[int
         if strength_of(text[start:end]) <= Strength.WEAK:
             continue
         first = max(done, start - _NEAR_BEFORE)
-        last = min(len(text), end + _NEAR_BEHIND)
+        last = min(len(text), end + _NEAR_AFTER)
         if (gap := text.rfind("\n\n", first, start)) >= 0:
             first = gap
         if (gap := text.find("\n\n", end, last)) >= 0:
@@ -410,14 +410,14 @@ def _regions(view: View, names: Sequence[tuple[int, int]]) -> Iterator[tuple[int
         # A token is never cut in two: half of one would look like a word, and the other half would stay.
         before = text[max(done, first - _LONGEST_TOKEN) : first]
         first -= len(before.rpartition(" ")[2].rpartition("\n")[2])
-        behind = text[last : last + _LONGEST_TOKEN]
-        last += len(behind.partition(" ")[0].partition("\n")[0])
+        after = text[last : last + _LONGEST_TOKEN]
+        last += len(after.partition(" ")[0].partition("\n")[0])
         if last > first:
             done = last
             yield first, last
 
 
-# --- where one is likely: behind a command, in a call, in what a person tells ---
+# --- where a secret is likely: after a command, in a call, in a person's message ---
 
 # Counted repetitions would multiply the engine's states; it is linear without them.
 _S = r"[ \t]+"
@@ -484,14 +484,14 @@ _PHRASE = (
     rf"(?i:\b(?:seed|recovery|mnemonic|backup|wallet)[ _-]?(?:phrase|words)?{_SEPARATOR}"
     r"((?:[a-z]{3,8}[ ,\n]+){11,23}[a-z]{3,8})\b)"
 )
-# No seed phrase has any of these words.
+# Words that occur in no seed phrase.
 _OF_SENTENCES = word_set(
     "the and that was with for from this are not you has have been which then when where"
 )
 
 
-# A second argument of a call: the name of what is called says what it is.
-_HANDED = r"(?:,[ \t\n]*(?:\w+[ ]?=[ ]?)?[brfu]?[\"'])([^\s\"'\\]{6,128})[\"']"
+# A second argument of a call: the function's name says what it is.
+_SECOND_ARGUMENT = r"(?:,[ \t\n]*(?:\w+[ ]?=[ ]?)?[brfu]?[\"'])([^\s\"'\\]{6,128})[\"']"
 _CALL = re.compile(r"([\w.$>:-]*\w)\([^()\n]*$")
 _OF_PASSWORDS = word_set(
     "auth login signin sign encrypt decrypt hmac jwt credential credentials session connect connection "
@@ -514,7 +514,7 @@ _HEX_KEY = re.compile(r"[0-9a-f]{20,}|[0-9A-F]{20,}")
 
 def _likely(view: View) -> Iterator[Finding]:
     """Yield made-up values where a secret is likely, lists of codes, and seed phrases."""
-    if not has_any((_LIKELY, _HANDED, _CODES, _SENT, _PHRASE), view.data):
+    if not has_any((_LIKELY, _SECOND_ARGUMENT, _CODES, _SENT, _PHRASE), view.data):
         return
     for start, end in spans(_LIKELY, view.data):
         text = view.text[start:end].rstrip(_TRAILING)
@@ -522,8 +522,8 @@ def _likely(view: View) -> Iterator[Finding]:
         is_phrase = is_wordy(text) and ("-" in text or "_" in text)  # retry-after-30
         if looks_made_up(text) and not is_other and not is_phrase:
             yield Finding(start, start + len(text), Kind.PASSWORD)
-    for start, end in spans(_HANDED, view.data):
-        if _is_handed_key(view.text, start, end):
+    for start, end in spans(_SECOND_ARGUMENT, view.data):
+        if _is_key_argument(view.text, start, end):
             yield Finding(start, end, Kind.API_KEY)
     for pattern in (_CODES, _SENT):
         for span in spans(pattern, view.data):
@@ -533,18 +533,18 @@ def _likely(view: View) -> Iterator[Finding]:
             yield Finding(start, end, Kind.SECRET)
 
 
-def _is_handed_key(text: str, start: int, end: int) -> bool:
-    """Return whether a quoted text is a key passed to a call: `Client("eu", "...")`."""
-    value, called = text[start:end], _CALL.search(text[max(0, start - _CALL_LENGTH) : start])
-    if called is None or is_placeholder(value) or is_path(value) or is_url(value) or is_requirement(value):
+def _is_key_argument(text: str, start: int, end: int) -> bool:
+    """Whether a quoted text is a key passed to a call: `Client("eu", "...")`."""
+    value, call = text[start:end], _CALL.search(text[max(0, start - _CALL_LENGTH) : start])
+    if call is None or is_placeholder(value) or is_path(value) or is_url(value) or is_requirement(value):
         return False
-    parts = [part.lower() for part in _PART.findall(called[1])]
+    parts = [part.lower() for part in _PART.findall(call[1])]
     if not parts or (parts[-1] not in _OF_KEYS and not _OF_NEITHER.isdisjoint(parts)):
         return False
     if looks_random(value):
         return True
     if _HEX_KEY.fullmatch(value):
-        is_made = re.split(r"[.>:]+", called[1])[-1][0].isupper()  # a class
+        is_made = re.split(r"[.>:]+", call[1])[-1][0].isupper()  # a class
         return is_made or not _OF_KEYS.isdisjoint(parts)
     is_phrase = is_wordy(value) and ("-" in value or "_" in value)
     is_made_up = looks_made_up(value) and not is_phrase and not is_code(value)
@@ -567,7 +567,7 @@ _READABLE = bytes([0, 9, 10, 13, 27, *range(32, 127)])
 
 
 def _encoded(view: View, holds_secret: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield what decodes to a text for which `holds_secret` is true."""
+    """Yield encoded texts for which `holds_secret` is true once they are decoded."""
     for start, end in spans(_BASE64, view.data):
         if any(holds_secret(text) for text in _from_base64(view.text[start:end])):
             yield Finding(start, end, Kind.ENCODED)

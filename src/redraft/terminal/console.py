@@ -14,7 +14,7 @@ from rich.text import Text
 
 from redraft._codec import to_json
 from redraft.redact.kinds import Category
-from redraft.redact.known import secrets_of
+from redraft.redact.literals import secrets_of
 from redraft.redact.log import logger
 from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible

@@ -1,4 +1,4 @@
-"""Nothing of a known value survives, in whatever form a text holds it."""
+"""A known secret is withheld in whatever form a text holds it."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from redraft.redact.known import secrets_of
+from redraft.redact.literals import secrets_of
 from redraft.redact.redactor import Redactor
 from support.redact_corpus import MIXED, Maker
 
@@ -63,13 +63,13 @@ def test_a_known_value_is_removed_completely(alphabet, form):
         redactor = Redactor([value])
         for pad in ("", "a", "ab"):
             hidden = form(value, pad)
-            found = redactor.redact(f"It said {hidden} and ended.")
-            assert found.counts, (value, hidden)
-            assert hidden not in found.text
-            assert found.text.startswith("It said ")
-            assert found.text.endswith(" and ended.")
-            assert redactor.redact(found.text).text == found.text
-            assert redactor.is_clean(found.text)
+            result = redactor.redact(f"It said {hidden} and ended.")
+            assert result.counts, (value, hidden)
+            assert hidden not in result.text
+            assert result.text.startswith("It said ")
+            assert result.text.endswith(" and ended.")
+            assert redactor.redact(result.text).text == result.text
+            assert redactor.is_clean(result.text)
 
 
 def test_short_and_common_values_are_ignored():
@@ -77,7 +77,7 @@ def test_short_and_common_values_are_ignored():
     assert Redactor(["cat", "localhost", "password", "withheld"]).redact(text).text == text
 
 
-def test_letters_beyond_latin_1_are_told_apart():
+def test_letters_beyond_latin_1_are_distinguished():
     text = "这是完全不同的文字内容"
     assert Redactor(["密码密码密码密码"]).redact(text).text == text
 

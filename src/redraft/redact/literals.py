@@ -1,4 +1,4 @@
-"""Known: secret values that were passed or are in the environment, names of this machine, allowed terms."""
+"""Literals: known secrets, names of this machine and its user, and allowed terms."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 # --- values, in every form that a text may hold them in ---
 
 MIN_LENGTH = 8
-"""Characters that a known value needs: a shorter one would be found in ordinary words."""
+"""Fewest characters of a known secret: a shorter value would match in ordinary words."""
 
-_SIXES = 6
-_BYTE = 8
+_BASE64_BITS = 6
+_BYTE_BITS = 8
 _BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
 _HEX = frozenset("0123456789abcdefABCDEF")
-_NEVER = frozenset({"changeme", "disabled", "enabled!", "required", "optional", "localhost", "postgres"})
-_Form = tuple[Kind, frozenset[str]]  # what it is, and the alphabet of its encoding
+_COMMON = frozenset({"changeme", "disabled", "enabled!", "required", "optional", "localhost", "postgres"})
+_Form = tuple[Kind, frozenset[str]]  # with the alphabet of the encoding
 _MARKS = " ".join(mark(kind) for kind in Kind)
 
 
 @dataclass(slots=True)
-class Known:
-    """Finds known values: as they are, in Base64 at any offset, in hexadecimal, across line breaks.
+class KnownSecrets:
+    """Finds known secrets: as they are, in Base64 at any offset, in hexadecimal, across line breaks.
 
     Percent, backslash and HTML escapes must be undone before. Values that are part of a mark, or common in
     any text (`localhost`), are ignored.
@@ -48,7 +48,7 @@ class Known:
     def __post_init__(self) -> None:
         for value, kind in self.values.items():
             plain = canonical(value).text
-            if plain in _MARKS or plain.lower() in _NEVER:
+            if plain in _MARKS or plain.lower() in _COMMON:
                 continue
             raw = value.encode("utf-8", "surrogatepass")
             # Undoing the escapes of single bytes gives one character per byte.
@@ -62,15 +62,15 @@ class Known:
         self._source = "|".join(_quoted(form) for form in longest_first)
 
     def find(self, view: View) -> Iterator[Finding]:
-        """Yield the known values of a text."""
+        """Yield the known secrets of a text."""
         if not self._forms:
             return
-        yield from self._in(view)
+        yield from self._matches(view)
         if "\n" in view.text and (flat := joined(view)) is not view:
-            for start, end, kind in self._in(flat):
+            for start, end, kind in self._matches(flat):
                 yield Finding(*flat.up(start, end), kind)
 
-    def _in(self, view: View) -> Iterator[Finding]:
+    def _matches(self, view: View) -> Iterator[Finding]:
         text, done = view.text, 0
         for start, end in spans(self._source, view.data):
             form = self._forms.get(text[start:end])
@@ -78,7 +78,7 @@ class Known:
             if form is None or end <= done:
                 continue
             kind, alphabet = form
-            # The characters beside the core of an encoding hold a few bits of the value as well.
+            # The characters next to the core of an encoding hold a few bits of the value as well.
             first, done = _widened(text, start, end, alphabet)
             yield Finding(first, done, kind)
 
@@ -100,8 +100,8 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
     """Yield the Base64 characters that depend on these bytes alone, for each offset in a longer text."""
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + raw).decode("ascii")
-        first = -(-offset * _BYTE // _SIXES)
-        last = (offset + len(raw)) * _BYTE // _SIXES
+        first = -(-offset * _BYTE_BITS // _BASE64_BITS)
+        last = (offset + len(raw)) * _BYTE_BITS // _BASE64_BITS
         core = encoded[first:last]
         yield core
         yield core.replace("+", "-").replace("/", "_")
@@ -109,7 +109,7 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
 
 # --- names of this machine and its user ---
 
-_ANYBODY = word_set(
+_GENERIC_NAMES = word_set(
     "root user admin administrator app ubuntu debian runner vscode node guest nobody git test dev build "
     "docker www-data daemon localhost server main host master worker laptop desktop home computer machine "
     "linux"
@@ -118,13 +118,13 @@ _MIN_NAME = 4
 
 
 class MachineNames:
-    """Finds names of this machine as whole words, in any case; ignores names that are ordinary words."""
+    """Finds names of this machine as whole words, in any case; ignores ordinary words."""
 
     def __init__(self, names: Mapping[str, Kind]) -> None:
         self._kinds = {
             name.lower(): kind
             for name, kind in names.items()
-            if len(name) >= _MIN_NAME and name.lower() not in _ANYBODY
+            if len(name) >= _MIN_NAME and name.lower() not in _GENERIC_NAMES
         }
         # Longest first: a home folder contains its user's name.
         longest_first = sorted(self._kinds, key=len, reverse=True)
@@ -150,34 +150,34 @@ class AllowedTerms:
         longest_first = "|".join(sorted(words, key=len, reverse=True))
         self._pattern = re.compile(rf"(?i)(?<!\w)(?:{longest_first})(?!\w)") if longest_first else None
 
-    def spare(self, view: View, found: Iterable[Finding]) -> Iterator[Finding]:
-        """Yield what remains to be withheld of findings.
+    def spare(self, view: View, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield the findings without the allowed terms.
 
-        Of a name, these are the words beside the terms in it. Anything else remains whole unless it consists
-        of terms: a domain may be allowed, an e-mail address with it is not.
+        Of a name, the words outside the terms remain. Any other finding remains whole unless it consists of
+        terms: a domain may be allowed, but not an e-mail address with this domain.
         """
         if self._pattern is None:
-            yield from found
+            yield from findings
             return
         terms: list[tuple[int, int]] | None = None
-        for one in found:
+        for finding in findings:
             if terms is None:
                 terms = [match.span() for match in self._pattern.finditer(view.text)]
-            if rest := _beside(terms, view.text, one):
-                yield from rest if one.kind is Kind.NAME else [one]
+            if rest := _outside(terms, view.text, finding):
+                yield from rest if finding.kind is Kind.NAME else [finding]
 
 
-def _beside(terms: list[tuple[int, int]], text: str, one: Finding) -> list[Finding]:
-    """Return the parts of a finding that are outside of all terms, without white space and punctuation."""
+def _outside(terms: list[tuple[int, int]], text: str, finding: Finding) -> list[Finding]:
+    """The parts of a finding outside of all terms, without white space and punctuation."""
     gaps: list[tuple[int, int]] = []
-    start = one.start
+    start = finding.start
     for first, last in terms:
-        if first < one.end and last > start:
+        if first < finding.end and last > start:
             gaps.append((start, first))
             start = last
-    gaps.append((start, one.end))
-    found = (_WORDS.search(text, begin, max(begin, end)) for begin, end in gaps)
-    return [Finding(*match.span(), one.kind) for match in found if match]
+    gaps.append((start, finding.end))
+    matches = (_WORDS.search(text, begin, max(begin, end)) for begin, end in gaps)
+    return [Finding(*match.span(), finding.kind) for match in matches if match]
 
 
 _WORDS = re.compile(r"\w(?:.*\w)?", re.DOTALL)
@@ -200,8 +200,8 @@ def secrets_of(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def machine_names_of(variables: Mapping[str, str]) -> dict[str, Kind]:
-    """Return the names of this machine and its user, each with its kind."""
-    import socket  # noqa: PLC0415 (only those who redact pay for it)
+    """Names of this machine and its user, each with its kind."""
+    import socket  # noqa: PLC0415 (slow to import)
 
     names: dict[str, Kind] = {}
     for name in (socket.gethostname(), variables.get("HOSTNAME", ""), variables.get("COMPUTERNAME", "")):
