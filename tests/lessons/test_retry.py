@@ -10,7 +10,7 @@ from redraft.loop.agent import Agent
 from redraft.loop.pattern import ReflectionPattern
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import FRESH_TEMPERATURE
-from redraft.types import NOTHING_USED, PlainTask, QualityCriterion, ReflectionEvaluation, TokenUsage
+from redraft.types import PlainTask, QualityCriterion, ReflectionEvaluation
 from support.learning_agents import REPLY, learning
 from support.lessons import FAILURE, lesson
 
@@ -238,68 +238,6 @@ def test_an_agent_retries_with_a_temperature():
     assert [one.temperature for one in model.requests] == [None, FRESH_TEMPERATURE]
 
 
-def scored(*values, usage=NOTHING_USED):
-    """Return a judge of one score after the other; the last ones succeed from 1.0 on."""
-    remaining = iter(values)
-
-    def judge(_):
-        score = next(remaining)
-        return ReflectionEvaluation(score, satisfactory=score == 1.0, issues=("why",), usage=usage)
-
-    return judge
-
-
-JUDGED = TokenUsage(10, 5, requests=1)
-RESAMPLED = {
-    "a sample succeeds": ((0.0, 1.0), NOTHING_USED, "--", []),
-    "feedback succeeds": ((0.0, 0.0, 0.0, 1.0), NOTHING_USED, "---f", [0]),
-    "equally good": ((0.0, 0.0, 0.0, 0.0, 0.0), NOTHING_USED, "---f-", [0, 3]),
-    "feedback does better": ((0.0, 0.0, 0.0, 0.5, 0.0), NOTHING_USED, "---ff", [0, 3, 4]),
-    "samples do better": ((0.0, 0.5, 0.0, 0.2, 0.0), NOTHING_USED, "---f-", [1, 3]),
-    "a judge decides": ((0.0, 0.0, 0.0, 0.0, 0.0), JUDGED, "-ffff", [0, 1, 2, 3, 4]),
-}
-
-
-@pytest.mark.parametrize(("values", "usage", "ways", "reflected"), RESAMPLED.values(), ids=RESAMPLED)
-def test_resampling_finds_out_whether_feedback_helps(values, usage, ways, reflected):
-    told, outputs = [], []
-
-    def fn(task, feedback, attempt):
-        told.append("f" if feedback else "-")
-        outputs.append(f"output {attempt}")
-        return outputs[-1]
-
-    lessons = Learning()
-    run_sync(
-        retry_with_lessons(
-            fn,
-            "It",
-            lessons=lessons,
-            max_retries=4,
-            succeeded=scored(*values, usage=usage),
-            on_escalate=lambda _: None,
-            resample=True,
-        )
-    )
-    assert "".join(told) == ways
-    assert [one.output for one in lessons.outcomes] == [outputs[number] for number in reflected]
-
-
-def test_a_lesson_is_approved_only_for_an_attempt_that_had_it():
-    lessons = Learning()
-    values = (0.0, 0.0, 0.0, 0.1, 0.1, 1.0)  # the lesson of the first three helps the fourth, and then
-    run_sync(
-        retry_with_lessons(
-            by_attempt, "It", lessons=lessons, max_retries=5, succeeded=scored(*values), resample=True
-        )
-    )
-    assert [one for one, _ in lessons.approved] == ["a/1", "a/2", "a/3"]
-    lessons = Learning()
-    values = (0.0, 0.0, 1.0)  # the third had no lesson
-    run_sync(retry_with_lessons(by_attempt, "It", lessons=lessons, succeeded=scored(*values), resample=True))
-    assert lessons.approved == []
-
-
 def scores(*values):
     remaining = iter(values)
     return lambda _: (next(remaining), "why")
@@ -415,7 +353,6 @@ def test_without_a_feedback_parameter_feedback_is_added_to_the_task():
 
 WRONG = {
     "negative": {"max_retries": -1},
-    "no flag": {"resample": "yes"},
     "no number": {"max_retries": True},
     "no lessons": {"lessons": "memory"},
     "no function": {"fn": "fn"},

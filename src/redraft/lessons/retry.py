@@ -14,7 +14,7 @@ from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._prompts import mistake_text
 from redraft._texts import as_text
-from redraft._validation import check_count, check_flag
+from redraft._validation import check_count
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, EscalationError, ModelError
 from redraft.evaluate.requirements import missed_requirements
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 MAX_RETRIES = 3
 """Default number of attempts after the first."""
-CALLS_WITH_FEEDBACK = 2
 
 T = TypeVar("T")
 
@@ -58,7 +57,6 @@ async def retry_with_lessons(
     max_retries: int = MAX_RETRIES,
     succeeded: Callable[[Any], Any] | None = None,
     on_escalate: Callable[[EscalationError], Any] | None = None,
-    resample: bool = False,
 ) -> T | Any:
     """Call `fn` with a task until it succeeds, reflecting on each failure.
 
@@ -75,49 +73,22 @@ async def retry_with_lessons(
     reflection fails, this is logged, and the next attempt gets the error alone. After `max_retries` retries,
     an `EscalationError` is raised, or passed to `on_escalate`, whose value is returned. A `ConfigError` is
     raised immediately, since no lesson can help.
-
-    Feedback does not help every model: small models solve more tasks by answering the same prompt again. With
-    `resample`, a task that checks judge is first retried twice without feedback, then once with feedback,
-    which also takes two calls, a reflection and an answer, and then in the way that did better. Of attempts
-    without feedback, only the best is reflected on, before the next attempt with feedback or at the end.
     """
     check_count("max_retries", max_retries, 0)
-    check_flag("resample", resample)
     if not isinstance(lessons, Reflects):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
         raise ConfigError(f"lessons must be Lessons, or have reflect_on and approve; got {lessons!r}.")
     call = _Call.of(fn, task)
     chain = _Chain(task if isinstance(task, PlainTask) else PlainTask(task), lessons)
     for number in range(1, max_retries + 2):
-        has_feedback = number > 1 and not (resample and is_resampled_next(chain.attempts))
-        if has_feedback:
-            await chain.reflect()
-        attempt = await _attempt(call, number, await chain.feedback() if has_feedback else "", succeeded)
-        if has_feedback:
-            await chain.approve_helpful(attempt)
+        attempt = await _attempt(call, number, await chain.feedback() if number > 1 else "", succeeded)
+        await chain.approve_helpful(attempt)
         if attempt.succeeded:
             return attempt.value
-        chain.add(attempt)
-    await chain.reflect()
+        await chain.add(attempt)
     error = chain.escalation()
     if on_escalate is not None:
         return await awaited(on_escalate)(error)
     raise error from chain.attempts[-1].error
-
-
-def is_resampled_next(attempts: Sequence[_Attempt]) -> bool:
-    """Whether the next attempt gets no feedback: until that is as expensive, then if it does better.
-
-    Retries without feedback come first, as many as a retry with feedback has calls, including its reflection.
-    They go on while both ways do equally well. Attempts with a judge always get feedback: its verdict is too
-    noisy to ask for answers until it accepts one.
-    """
-    if not all(attempt.is_checked for attempt in attempts):
-        return False
-    informed = [attempt for attempt in attempts if attempt.has_feedback]
-    uninformed = [attempt for attempt in attempts if not attempt.has_feedback]
-    if len(uninformed) <= CALLS_WITH_FEEDBACK:  # the first attempt is not a retry
-        return True
-    return bool(informed) and not best_of(informed).is_better_than(best_of(uninformed))
 
 
 @keyword_hints()
@@ -127,11 +98,9 @@ def retried_with_lessons(
     max_retries: int = MAX_RETRIES,
     succeeded: Callable[[Any], Any] | None = None,
     on_escalate: Callable[[EscalationError], Any] | None = None,
-    resample: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[[str | PlainTask], Awaitable[Any]]]:
     """Decorate a function of a task so that it is retried with lessons (see `retry_with_lessons`)."""
     check_count("max_retries", max_retries, 0)
-    check_flag("resample", resample)
 
     def decorate(fn: Callable[..., Any]) -> Callable[[str | PlainTask], Awaitable[Any]]:
         async def retried(task: str | PlainTask) -> Any:
@@ -142,7 +111,6 @@ def retried_with_lessons(
                 max_retries=max_retries,
                 succeeded=succeeded,
                 on_escalate=on_escalate,
-                resample=resample,
             )
 
         # Without the signature: callers only pass the task.
@@ -160,18 +128,12 @@ class _Attempt:
     value: Any = None
     verdict: ReflectionEvaluation | None = None
     error: Exception | None = None
-    has_feedback: bool = False
     lesson: Lesson | None = None
     """The lesson of a failed attempt."""
 
     @property
     def succeeded(self) -> bool:
         return self.verdict is not None and self.verdict.satisfactory
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether no model took part in the verdict."""
-        return self.verdict is None or self.verdict.usage.requests == 0
 
     @property
     def problem(self) -> str:
@@ -224,14 +186,6 @@ class _Attempt:
         return Outcome(task, "failed", output=output, error=self.problem, tools=task.tools, issues=issues)
 
 
-def best_of(attempts: Sequence[_Attempt]) -> _Attempt:
-    """The best attempt; of equal attempts, the earliest."""
-    best = attempts[0]
-    for attempt in attempts[1:]:
-        best = attempt if attempt.is_better_than(best) else best
-    return best
-
-
 async def _attempt(
     call: _Call, number: int, feedback: str, succeeded: Callable[[Any], Any] | None
 ) -> _Attempt:
@@ -240,9 +194,9 @@ async def _attempt(
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 (any error can teach something)
-        return _Attempt(error=error, has_feedback=bool(feedback))
+        return _Attempt(error=error)
     verdict = _own_verdict(value) if succeeded is None else evaluation_of(await awaited(succeeded)(value))
-    return _Attempt(value, verdict, has_feedback=bool(feedback))
+    return _Attempt(value, verdict)
 
 
 def _result_in(value: Any) -> ReflectionResult | None:
@@ -259,7 +213,7 @@ def _own_verdict(value: Any) -> ReflectionEvaluation:
     if result.error is not None:
         issues = (*issues, Issue(f"{type(result.error).__name__}: {result.error}"))
     score = score_of(result)
-    return ReflectionEvaluation(score, satisfactory=result.success, issues=issues, usage=best.usage)
+    return ReflectionEvaluation(score, satisfactory=result.success, issues=issues)
 
 
 @dataclass(slots=True)
@@ -271,33 +225,22 @@ class _Chain:
     attempts: list[_Attempt] = field(default_factory=list[_Attempt])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     approved: set[str] = field(default_factory=set[str])
-    considered: int = 0
-    """The number of attempts that `reflect` has considered."""
 
-    def add(self, attempt: _Attempt) -> None:
-        """Add a failed attempt."""
+    async def add(self, attempt: _Attempt) -> None:
+        """Add a failed attempt, and reflect on it."""
         self.outcomes.append(attempt.outcome(self.task.plain()))
-        self.attempts.append(attempt)
-
-    async def reflect(self) -> None:
-        """Reflect on the best of the attempts since the last reflection, if there are any."""
-        new = self.attempts[self.considered :]
-        if not new:
-            return
-        number = self.considered + new.index(best_of(new))
-        self.considered = len(self.attempts)
         try:
-            lesson = await self.lessons.reflect_on(self.outcomes[number])
+            lesson = await self.lessons.reflect_on(self.outcomes[-1])
         except Exception as error:  # noqa: BLE001 (the next attempt gets the error alone)
+            lesson = None
             logger.warning(
                 "Nothing was learned from attempt %d at %r: %s: %s",
-                number + 1,
+                len(self.outcomes),
                 self.task.description[:80],
                 type(error).__name__,
                 error,
             )
-            return
-        self.attempts[number] = replace(self.attempts[number], lesson=lesson)
+        self.attempts.append(replace(attempt, lesson=lesson))
 
     async def approve_helpful(self, attempt: _Attempt) -> None:
         """Approve the quarantined lessons of earlier attempts that did worse than this attempt."""
