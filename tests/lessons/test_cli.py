@@ -106,11 +106,9 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
 def test_a_list_says_which_files_are_not_in_use_and_why(seven):
     path = seven / "booking" / "2026-05-04-change-a-flight.md"
     path.write_text(f"<<<<<<< HEAD\n{path.read_text()}=======\nx\n>>>>>>> main\n")
-    (seven / "porter").write_text("not a folder")
     assert f"Not in use: {FLIGHT}, line 1: There are conflict markers of git" in redraft("lessons").stderr
     found = document(redraft("lessons", "--json"))
     assert (found["broken"], [one["id"] for one in found["problems"]]) == (1, [FLIGHT])
-    assert "porter: This is a file where an agent's folder should be" in redraft("lessons", "doctor").stdout
 
 
 def test_json_has_all_fields_of_a_lesson(seven):
@@ -134,7 +132,6 @@ def test_json_has_all_fields_of_a_lesson(seven):
         (("--status", "on"), "--status: unknown value 'on'"),
         (("--json", "show", "last"), "unexpected extra argument(s) (show last)"),
         (("search", " "), "QUERY is empty"),
-        (("search", "x", "--agent", "booking", "--all-agents"), "either --agent or --all-agents"),
         (("retire", "last", "-m", " "), "say why"),
         (("rate", API), "--helped"),
         (("supersede", API, "--by", API), "can't supersede itself"),
@@ -149,7 +146,6 @@ def test_json_has_all_fields_of_a_lesson(seven):
         (("export", "--to", "agents"), "--to: unknown value 'agents'; did you mean 'agents-md'?"),
         (("export", "--to", "skill", "--max-tokens", "0"), "max_tokens must be a whole number of at least 1"),
         (("export", "--to", "skill", "--file", "memory"), "'memory' is a folder"),
-        (("export", "--yes", "--force"), "There is no --force: an export always replaces the block."),
     ],
 )
 def test_invalid_arguments_are_explained(seven, words, says):

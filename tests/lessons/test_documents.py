@@ -187,7 +187,7 @@ def test_the_index_follows_documents(documents):
     kept, found, rebuilt = asyncio.run(main())
     other = f"{AGENT}/2026-03-01-another"
     assert found == [sorted([kept, other]), [other], []]
-    assert rebuilt.added == 1
+    assert rebuilt.lessons == 1
 
 
 # --- records ------------------------------------------------------------------------------------------------

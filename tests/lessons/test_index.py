@@ -19,7 +19,7 @@ from redraft.errors import ModelError, OutputError, StoreError
 from redraft.lessons import index as index_module
 from redraft.lessons import ranking
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.index import FILE, LessonIndex, Refreshed
+from redraft.lessons.index import FILE, Indexed, LessonIndex
 from redraft.lessons.lesson import Procedure
 from redraft.lessons.ranking import LessonQuery
 from redraft.models.embed import FunctionEmbedder, ScriptedEmbedder, unit_rows
@@ -217,7 +217,7 @@ def test_the_next_search_picks_up_changes_in_the_folders(tmp_path):
         os.utime(path.parent, ns=(1, 1))
         assert await index.search(asked) == await index.search(everyone) == []
         path.unlink()
-        assert (await index.refresh()).removed in (0, 1)
+        assert await index.refresh() == Indexed()
         assert await index.search(everyone) == []
 
     asyncio.run(main())
@@ -236,7 +236,7 @@ def test_a_file_edited_in_place_is_read_again(tmp_path):
     assert summaries(found) == ["API timeout handled!"]
 
 
-def test_a_refresh_counts_changes_and_names_broken_files(tmp_path, monkeypatch):
+def test_a_refresh_counts_lessons_and_names_broken_files(tmp_path, monkeypatch):
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
     one, other = file(tmp_path, lesson(), lesson(PARTIAL))
     folder = LessonFolder(tmp_path, AGENT)
@@ -244,16 +244,17 @@ def test_a_refresh_counts_changes_and_names_broken_files(tmp_path, monkeypatch):
     text = path.read_text("utf-8")
     (path.parent / "2026-01-01-broken.md").write_text(f"no lesson, password={SECRET}", "utf-8")
     first, again = run(tmp_path, refresh, refresh)
-    assert (first.added, first.changed, first.removed) == (2, 0, 0)
+    assert first.lessons == 2
     assert [each.id for each in first.broken] == [f"{AGENT}/2026-01-01-broken"]
     assert "before the first heading" in first.broken[0].problem
     assert SECRET not in first.broken[0].problem
-    assert again == Refreshed(broken=first.broken)
+    assert again == first
     folder.write(replace(one, why="edited"))
     folder.entry_of(other.id).path.write_text("spoilt", "utf-8")
     (path.parent / "2026-01-01-broken.md").write_text(text, "utf-8")
+    folder.add(lesson(DECISION))
     (changed,) = run(tmp_path, refresh)
-    assert (changed.added, changed.changed, changed.removed) == (1, 1, 1)
+    assert changed.lessons == 3
     assert [each.id for each in changed.broken] == [other.id]
 
 
@@ -349,7 +350,7 @@ def test_an_unusable_index_is_rebuilt(tmp_path, spoil, in_use):
 
     found, refreshed, again = asyncio.run(main())
     assert len(found) == len(again) == 3
-    assert refreshed == Refreshed()
+    assert refreshed == Indexed(40)
     assert len(list((tmp_path / ".index").glob("*.db"))) == 1
 
 

@@ -176,16 +176,11 @@ async def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A task, an error, a name.")],
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Show at most N lessons.")] = 5,
     agent: Agent = None,
-    all_agents: Annotated[
-        bool, typer.Option("--all-agents", help="Search all agents (the default).")
-    ] = False,
     task_type: TaskType = "",
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
     """Find lessons for a task. Lists active ones, best first, each with the reason."""
-    if agent is not None and all_agents:
-        raise ConfigError("Give either --agent or --all-agents, not both.")
     async with _library(path, agent) as library:
         result = await library.search(query, k=k, task_type=task_type)
         matches = _redacted(list(result))
@@ -545,17 +540,11 @@ async def export_lessons(
         typer.Option(metavar="N", help="Maximum number of tokens. Default: 1000, or 4000 for a skill."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
-    force: Annotated[bool, typer.Option("--force", hidden=True)] = False,
     agent: Agent = None,
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
     """Export the best lessons for coding agents. They go into a block; the rest of the file stays."""
-    if force:
-        raise ConfigError(
-            "There is no --force: an export always replaces the block. The diff shows what changes; --yes "
-            "writes without asking."
-        )
     check_choice("--to", to, tuple(FILES))
     into = ExportFile.read(cast("Form", to), file)
     async with _library(path, agent) as library:
@@ -640,10 +629,10 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
         rebuilt = await library.rebuild_index(lambda count: progress.say(f"{count:,} lessons embedded"))
     document = {
         "path": str(library.documents),
-        "lessons": rebuilt.index.added,
+        "lessons": rebuilt.lessons,
         "embedded": rebuilt.embedded,
         "embedder": rebuilt.embedder,
-        "broken": [{"id": document.id, "problem": document.problem} for document in rebuilt.index.broken],
+        "broken": [{"id": document.id, "problem": document.problem} for document in rebuilt.broken],
     }
     deliver(_rebuilt(rebuilt), document, as_json=as_json, soft_wrap=True)
 
@@ -937,11 +926,11 @@ def _due_table(reflections: Sequence[DueReflection]) -> RenderableType:
 
 
 def _rebuilt(rebuilt: Rebuilt) -> Text:
-    line = f"{rebuilt.index.added:,} lessons are in the index"
+    line = f"{rebuilt.lessons:,} lessons are in the index"
     line += (
         f", {rebuilt.embedded:,} newly embedded by {visible(rebuilt.embedder)}." if rebuilt.embedder else "."
     )
-    if broken := len(rebuilt.index.broken):
+    if broken := len(rebuilt.broken):
         line += f" {counted(broken, 'file')} can't be read: `redraft lessons doctor` says why."
     return Text(line)
 

@@ -102,10 +102,6 @@ class Documents(Protocol):
         """The agents with documents, each with the time of its last change (ns since 1970)."""
         ...
 
-    def misplaced(self) -> list[str]:
-        """The names of files in place of agents' folders."""
-        ...
-
     def state(self, agent: str) -> int:
         """A number that changes with each document added or removed; 0 if the agent has none."""
         ...
@@ -236,12 +232,6 @@ class LessonFiles:
             ]
             return {name: self.state(name) for name in sorted(names)}
         return {}
-
-    def misplaced(self) -> list[str]:
-        """The names of files without an extension in the folder of all agents."""
-        with reporting(self._root), suppress(FileNotFoundError), os.scandir(self._root) as entries:
-            return sorted(entry.name for entry in entries if "." not in entry.name and not _is_folder(entry))
-        return []
 
     def state(self, agent: str) -> int:
         """When files of an agent were last added, replaced or removed, in nanoseconds."""
@@ -493,10 +483,6 @@ class LessonRecords:
             agent = name.partition("/")[0]
             agents[agent] = max(agents.get(agent, 0), entry.changed_ns)
         return dict(sorted(agents.items()))
-
-    def misplaced(self) -> list[str]:
-        """Always empty: a record is never in a wrong place."""
-        return []
 
     def state(self, agent: str) -> int:
         """A number that differs between versions of the agent's documents."""

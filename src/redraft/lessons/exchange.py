@@ -455,12 +455,9 @@ def compared(items: Iterable[ImportItem], folder: LessonFolder, *, trusted: bool
             yield replace(item, what="already there", lesson=same, why=why)
 
 
-_OLD_DIGEST = re.compile(r":[0-9a-f]{12}$")
-
-
 def section_of(lesson: Lesson) -> str:
     """The file and the section that a lesson was imported from; empty for any other lesson."""
-    return _OLD_DIGEST.sub("", lesson.source) if "#" in lesson.source else ""
+    return lesson.source if "#" in lesson.source else ""
 
 
 def _keys(lesson: Lesson) -> list[str]:

@@ -150,19 +150,6 @@ class Impact:
         uses = [use for use in await self._uses(lesson) if since is None or use.at > since]
         return Obedience.of([use.obeyed for use in reversed(uses) if use.obeyed is not None])
 
-    async def recurring(self) -> dict[str, tuple[str, ...]]:
-        """The lessons whose failure keeps coming back, including retired lessons.
-
-        Keys are the ids of the lessons, values the runs that failed again, the latest first.
-        """
-        lessons: dict[str, tuple[str, ...]] = {}
-        for lesson, counters in (await self.all_counters()).items():
-            if counters.failed_again:
-                uses = [use for use in await self._uses(lesson) if use.obeyed is not None]
-                if Obedience.of([use.obeyed is True for use in reversed(uses)]).is_disobeyed:
-                    lessons[lesson] = tuple(use.run_id for use in uses if not use.obeyed)
-        return lessons
-
     async def groups(self) -> list[History]:
         """The scores of the latest runs by task type; the flag says whether a run had lessons."""
         groups: dict[str, list[tuple[bool, float]]] = {}
@@ -222,12 +209,8 @@ class Impact:
 
     async def _judged_at(self, lesson: str) -> datetime | None:
         """When a lesson was last judged; None if it never was."""
-        before = await self._store.get(VERDICT, lesson)
-        if before is None:
-            return None
-        # Records of earlier versions have no `at`.
-        at = before.data.get("at")
-        return before.updated_at if at is None else datetime.fromisoformat(at)
+        verdict = await self._store.get(VERDICT, lesson)
+        return None if verdict is None else datetime.fromisoformat(verdict.data["at"])
 
     async def _uses(self, lesson: str) -> list[Use]:
         """The runs with a lesson, the latest first, without ratings."""

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections import Counter
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from contextvars import Context
 from dataclasses import dataclass, fields
@@ -137,12 +136,10 @@ class Broken(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refreshed:
-    """The number of lessons added, changed and removed, and the documents that are not lessons."""
+class Indexed:
+    """The number of lessons in the index, and the documents that are not lessons."""
 
-    added: int = 0
-    changed: int = 0
-    removed: int = 0
+    lessons: int = 0
     broken: tuple[Broken, ...] = ()
 
 
@@ -213,11 +210,11 @@ class LessonIndex:
             await self._file.use(self._add_vectors, dict(zip(batch, vectors, strict=True)))
         return len(missing)
 
-    async def refresh(self) -> Refreshed:
-        """Index every document that has changed: the changes, and the broken documents."""
+    async def refresh(self) -> Indexed:
+        """Index every document that has changed."""
         return await self._file.use(self._refresh)
 
-    async def rebuild(self) -> Refreshed:
+    async def rebuild(self) -> Indexed:
         """Index every document again, and erase deleted lessons completely; the vectors of others stay.
 
         Raises `StoreError` if another process reads the index all the time.
@@ -261,25 +258,25 @@ class LessonIndex:
         with self._file.reading() as connection:
             yield connection
 
-    def _refresh(self) -> Refreshed:
+    def _refresh(self) -> Indexed:
         with self._file.writing() as connection:
             return self._index_all(connection)
 
-    def _rebuild(self) -> Refreshed:
+    def _rebuild(self) -> Indexed:
         with self._file.writing() as connection:
             connection.executescript(f"BEGIN IMMEDIATE; {EMPTIED} COMMIT;")
-            refreshed = self._index_all(connection)
+            indexed = self._index_all(connection)
             connection.execute("DELETE FROM vectors WHERE digest NOT IN (SELECT digest FROM lessons)")
             connection.execute("VACUUM")
-        return refreshed
+        return indexed
 
-    def _index_all(self, connection: Connection) -> Refreshed:
-        indexed = [folder for (folder,) in connection.execute("SELECT folder FROM agents")]
-        counts: Counter[str] = Counter()
-        for name in sorted({*self._documents.agents(), *indexed}):
-            counts += self._index_agent(connection, name)
-        broken = connection.execute("SELECT id, problem FROM documents WHERE problem != '' ORDER BY id")
-        return Refreshed(**counts, broken=tuple(Broken(*row) for row in broken))
+    def _index_all(self, connection: Connection) -> Indexed:
+        folders = [folder for (folder,) in connection.execute("SELECT folder FROM agents")]
+        for name in sorted({*self._documents.agents(), *folders}):
+            self._index_agent(connection, name)
+        documents = connection.execute("SELECT id, problem FROM documents ORDER BY id").fetchall()
+        broken = tuple(Broken(*row) for row in documents if row[1])
+        return Indexed(len(documents) - len(broken), broken)
 
     def _index(self, names: Iterable[str], edited: Collection[str] = ()) -> None:
         """Index the documents of some agents; `edited` are the ids of documents that only look unchanged."""
@@ -287,8 +284,8 @@ class LessonIndex:
             for name in names:
                 self._index_agent(connection, name, edited)
 
-    def _index_agent(self, connection: Connection, name: str, edited: Collection[str] = ()) -> Counter[str]:
-        """Index the documents of an agent, and count the lessons added, changed and removed.
+    def _index_agent(self, connection: Connection, name: str, edited: Collection[str] = ()) -> None:
+        """Index the documents of an agent.
 
         A document counts as unchanged while its modification time and size are the same, or its text is.
         """
@@ -313,13 +310,12 @@ class LessonIndex:
                 # Read before anything is written: from the first write on, other processes may have to wait.
                 read = list(self._read(name, changed, indexed))
             removed = [document for document in indexed.values() if document.id not in entries]
-            counts = _write(connection, agent, indexed, read, removed)
+            _write(connection, agent, indexed, read, removed)
             connection.execute(
                 "UPDATE agents SET state = ? WHERE agent = ? AND state != ?", (state, agent, state)
             )
             if not entries and not state:  # the folder itself is gone
                 connection.execute("DELETE FROM agents WHERE agent = ?", (agent,))
-        return counts
 
     def _entries(self, name: str) -> dict[str, Entry]:
         folder = LessonFolder(self._documents, name)
@@ -528,9 +524,8 @@ def _write(
     indexed: Mapping[str, _Document],
     read: Sequence[tuple[_Document, _Row | None]],
     removed: Sequence[_Document],
-) -> Counter[str]:
-    """Write the documents of an agent, and count the lessons added, changed and removed."""
-    counts: Counter[str] = Counter(removed=sum(not document.problem for document in removed))
+) -> None:
+    """Write the documents of an agent."""
     numbers = count(max((each.number for each in indexed.values()), default=agent << AGENT_BITS) + 1)
     is_changed = bool(removed)
     for document in removed:
@@ -552,14 +547,8 @@ def _write(
             marks = ", ".join("?" * len(row))
             connection.execute(f"INSERT INTO lessons VALUES ({marks})", (number, *row[:-1]))  # noqa: S608 (only marks)
             connection.execute("INSERT INTO words (rowid, searched) VALUES (?, ?)", (number, row.searched))
-        was_lesson = before is not None and not before.problem
-        if not document.problem:
-            counts["changed" if was_lesson else "added"] += 1
-        elif was_lesson:
-            counts["removed"] += 1
     if is_changed:
         connection.execute("UPDATE agents SET revision = randomblob(8) WHERE agent = ?", (agent,))
-    return counts
 
 
 def _delete(connection: Connection, number: int) -> None:

@@ -33,7 +33,7 @@ from redraft.lessons.facts import runs_behind
 from redraft.lessons.failure_history import labels_of, proposals_of_runs, runs_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import LessonIndex, LessonMatches, Refreshed
+from redraft.lessons.index import Broken, LessonIndex, LessonMatches
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
@@ -113,7 +113,10 @@ class AgentCount:
 class Rebuilt:
     """The result of rebuilding the index."""
 
-    index: Refreshed
+    lessons: int
+    """The number of lessons in the index."""
+    broken: tuple[Broken, ...]
+    """The documents that are not lessons."""
     embedded: int
     """The number of lessons that were embedded."""
     embedder: str
@@ -328,9 +331,6 @@ class LessonLibrary:
             except LessonFileError as error:
                 problems = [Problem(error.file, "broken", str(error))]
             by_lesson |= {(problem.id, problem.what): problem for problem in problems}
-        for name in await asyncio.to_thread(self.documents.misplaced):
-            why = f"{name}: This is a file where an agent's folder should be: move it away."
-            by_lesson[name, "broken"] = Problem(name, "broken", why)
         if await asyncio.to_thread(self.documents.agents):
             index = LessonIndex(self.documents, embedder_of(None, load_settings()))
             try:
@@ -470,11 +470,11 @@ class LessonLibrary:
         """Index all documents again and embed all lessons; `on_progress` gets the number embedded so far."""
         embedder = embedder_of(None, load_settings())
         index = LessonIndex(self.documents, embedder)
-        refreshed, embedded = await index.rebuild(), 0
+        indexed, embedded = await index.rebuild(), 0
         while step := await index.fill(EMBEDDED_PER_STEP):
             embedded += step
             on_progress(embedded)
-        return Rebuilt(refreshed, embedded, "" if embedder is None else embedder.name)
+        return Rebuilt(indexed.lessons, indexed.broken, embedded, "" if embedder is None else embedder.name)
 
     async def export(
         self, form: Form = "agents-md", *, max_tokens: int | None = None, outside: str = ""
