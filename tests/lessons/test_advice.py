@@ -20,9 +20,7 @@ from support.lessons import CONTENTS, FAILURE, PARTIAL, lesson
 
 RULES = [Rule(f"IF the API answers E40{number} THEN pass `next_cursor` on.") for number in range(10)]
 STEPS = ("Call http_get.", "Pass the cursor on.")
-PLAYBOOK = Playbook(
-    "Fetch", STEPS, "Cursors.", "success", "agent", date(2026, 3, 1), "web", id="agent/playbooks/x"
-)
+PLAYBOOK = Playbook("Fetch", STEPS, "Cursors.", "agent", date(2026, 3, 1), "web", id="agent/playbooks/x")
 
 
 def found(content=FAILURE, number=1):

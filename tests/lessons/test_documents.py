@@ -158,9 +158,7 @@ def test_lessons_rules_and_playbooks_are_the_same_in_both(documents):
     assert [rule.source for rule in rules.active()] == ["", first.id]
     assert [rule.source for rule in rules.drop(first.id)] == [first.id]
     playbooks = Playbooks(documents, AGENT, today=lambda: DAY)
-    filed = playbooks.add(
-        Playbook("Fetch", ("Ask.",), "The API says.", "success", AGENT, DAY, "web", lesson=first.id)
-    )
+    filed = playbooks.add(Playbook("Fetch", ("Ask.",), "The API says.", AGENT, DAY, "web", lesson=first.id))
     assert Playbooks(documents, AGENT, today=lambda: DAY).for_task("web") == [filed]
     assert playbooks.drop(first.id) == [filed]
     assert playbooks.active() == []

@@ -97,7 +97,7 @@ REPLAYED = [("failed", "E1", False), ("success", "", True), ("success", "E1", Tr
 def test_only_steps_that_worked_are_replayed(status, error, worked):
     made, model = written(replace(OUTCOME, status=status, error=error), reply_for(status, **SYSTEMIC))
     idea = "Pages by their numbers, which this API refuses."
-    steps = Replay(("Ask for page 1.", "Ask for page 2."), idea, "success")
+    steps = Replay(("Ask for page 1.", "Ask for page 2."), idea)
     assert made.replay == (steps if worked else None)
     assert ("steps_to_replay" in prompt(model)) is worked
 

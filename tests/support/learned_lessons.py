@@ -60,7 +60,7 @@ def rules_and_playbooks(path, of, agent=AGENT):
     Rules(path, agent).add("IF a reply has next_cursor THEN ask for the next page.", of.id)
     steps = ("Read the schema.", "Ask for one page.", "Ask again with next_cursor.")
     Playbooks(path, agent).add(
-        Playbook("Export orders", steps, "Page by page.", "success", agent, today, "export", lesson=of.id)
+        Playbook("Export orders", steps, "Page by page.", agent, today, "export", lesson=of.id)
     )
 
 

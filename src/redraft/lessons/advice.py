@@ -360,9 +360,8 @@ def _rules_advice(
 
 
 def _playbook_advice(playbook: Playbook) -> Advice:
-    ending = "worked" if playbook.outcome == "success" else "ended in a failure"
     lines = [
-        f"Steps of {playbook.day} that {ending}: {_indented(playbook.title)}",
+        f"Steps of {playbook.day} that worked: {_indented(playbook.title)}",
         f"Idea: {_indented(playbook.strategy)}",
         *(f"{number}. {_indented(step)}" for number, step in enumerate(playbook.steps, 1)),
     ]

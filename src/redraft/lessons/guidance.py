@@ -164,7 +164,6 @@ class Guidance:
                 title=lesson.name,
                 steps=quarantined.replay.steps,
                 strategy=quarantined.replay.strategy,
-                outcome=quarantined.replay.outcome,
                 agent=lesson.agent,
                 day=lesson.day,
                 task_type=lesson.task_type,
@@ -205,7 +204,7 @@ class Guidance:
         playbooks = await asyncio.to_thread(self._playbooks_of(lesson_id).drop, lesson_id)
         if not rules and not playbooks:
             return None
-        replays = [Replay(playbook.steps, playbook.strategy, playbook.outcome) for playbook in playbooks]
+        replays = [Replay(playbook.steps, playbook.strategy) for playbook in playbooks]
         return Quarantined(lesson_id, rules[0].text if rules else "", replays[0] if replays else None)
 
     def _rules_of(self, lesson_id: str) -> Rules:

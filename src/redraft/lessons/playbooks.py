@@ -1,4 +1,4 @@
-"""Playbooks: the steps of earlier tasks."""
+"""Playbooks: steps that worked in earlier tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.documents import PLAYBOOKS, documents_at, parsed
@@ -29,19 +29,17 @@ if TYPE_CHECKING:
 
     from redraft.lessons.documents import Documents, Entry
 
-Ending = Literal["success", "failure"]
-
 MOST_PLAYBOOKS = 100
 """Maximum active playbooks of an agent."""
-LIFE: dict[Ending, timedelta] = {"success": timedelta(weeks=4), "failure": timedelta(weeks=8)}
-"""How long a playbook stays active; failures are worth longer than successes."""
+PLAYBOOK_LIFE = timedelta(weeks=4)
+"""How long a playbook stays active."""
 REPLAYED = 3
 """Maximum playbooks that are recalled for a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Playbook:
-    """Steps to replay or, if they ended in a failure, to avoid.
+    """Steps to replay.
 
     Raises `ConfigError` without steps or strategy.
     """
@@ -51,7 +49,6 @@ class Playbook:
     steps: tuple[str, ...]
     strategy: str
     """The idea behind the steps."""
-    outcome: Ending
     agent: str
     day: date
     task_type: str = ""
@@ -68,19 +65,15 @@ class Playbook:
             raise ConfigError("A playbook needs steps, none of them empty.")
         if not self.strategy.strip():
             raise ConfigError("A playbook needs a strategy.")
-        if self.outcome not in ("success", "failure"):
-            raise ConfigError(
-                f"The outcome of a playbook must be 'success' or 'failure', got {self.outcome!r}."
-            )
 
 
 class Playbooks:
     """The playbooks of one agent, as documents in the folder `<agent>/playbooks`.
 
     `place` holds the documents of all agents: `Documents`, or the path of a folder such as `memory`. At most
-    a hundred playbooks are active, successes for four weeks and failures for eight; then they move to the
-    archive of their year. Writes are atomic, and many processes may write concurrently. `today` returns the
-    day. Raises `StoreError` if a document can't be read or written.
+    a hundred playbooks are active, for four weeks each; then they move to the archive of their year. Writes
+    are atomic, and many processes may write concurrently. `today` returns the day. Raises `StoreError` if a
+    document can't be read or written.
     """
 
     def __init__(
@@ -100,7 +93,7 @@ class Playbooks:
         clean = _checked(playbook)
         with self._documents.locked(self._folder):
             for existing in self._playbooks():
-                if _is_same(existing, clean):
+                if (existing.task_type, existing.steps) == (clean.task_type, clean.steps):
                     return existing
             stem = f"{clean.day}-{short_title(clean.title)}"
             name = self._documents.add(f"{self._folder}/{stem}", render_playbook(clean))
@@ -111,17 +104,10 @@ class Playbooks:
         """The unexpired playbooks, newest first."""
         return [playbook for playbook in self._playbooks() if not self._has_expired(playbook)]
 
-    def for_task(self, task_type: str, k: int = REPLAYED) -> list[Playbook]:
-        """At most `k` playbooks for a type of task, newest first; none without a type.
-
-        If there are playbooks of failures, at least one is included.
-        """
+    def for_task(self, task_type: str) -> list[Playbook]:
+        """At most three playbooks for a type of task, newest first; none without a type."""
         fitting = [playbook for playbook in self.active() if task_type and playbook.task_type == task_type]
-        chosen = fitting[:k]
-        failure = next((playbook for playbook in fitting if playbook.outcome == "failure"), None)
-        if chosen and failure is not None and failure not in chosen:
-            chosen[-1] = failure
-        return chosen
+        return fitting[:REPLAYED]
 
     def broken(self) -> list[LessonFileError]:
         """An error for each document that is not a playbook, or for the folder."""
@@ -207,7 +193,7 @@ class Playbooks:
         )
 
     def _has_expired(self, playbook: Playbook) -> bool:
-        return self._today() >= playbook.day + LIFE[playbook.outcome]
+        return self._today() >= playbook.day + PLAYBOOK_LIFE
 
 
 def _checked(playbook: Playbook) -> Playbook:
@@ -226,17 +212,9 @@ def _checked(playbook: Playbook) -> Playbook:
     return clean
 
 
-def _is_same(playbook: Playbook, other: Playbook) -> bool:
-    return (playbook.task_type, playbook.outcome, playbook.steps) == (
-        other.task_type,
-        other.outcome,
-        other.steps,
-    )
-
-
 _KEYS = ("task_type", "tools", "lesson", "source", "agent")
-_STEPS, _STRATEGY, _OUTCOME = "Steps", "Strategy", "Outcome"
-_HEADINGS = {heading.casefold() for heading in (_STEPS, _STRATEGY, _OUTCOME)}
+_STEPS, _STRATEGY = "Steps", "Strategy"
+_HEADINGS = {heading.casefold() for heading in (_STEPS, _STRATEGY)}
 _TITLE = re.compile(r"# Playbook: (\d{4}-\d{2}-\d{2}) - (.+)")
 _STEP = re.compile(r"\s*(?:\d+[.)]|[-*])(|\s.*)")
 
@@ -248,7 +226,6 @@ def render_playbook(playbook: Playbook) -> str:
         f"# Playbook: {playbook.day} - {one_line(playbook.agent)} - {one_line(playbook.title)}",
         section(_STEPS, steps, _HEADINGS),
         section(_STRATEGY, playbook.strategy, _HEADINGS),
-        section(_OUTCOME, playbook.outcome.capitalize(), _HEADINGS),
     ]
     front = {
         "task_type": playbook.task_type,
@@ -262,14 +239,14 @@ def render_playbook(playbook: Playbook) -> str:
 
 @lru_cache(512)  # the same few files are read before every run
 def parse_playbook(text: str, file: str, agent: str) -> Playbook:
-    """Parse the text of a playbook's file, which needs only the three headings.
+    """Parse the text of a playbook's file, which needs only the two headings.
 
     Raises `LessonFileError` with the line if the text is invalid.
     """
     lines = lines_of(text)
     front, start = front_of(lines, file, _problem)
     title, sections = sections_of(lines, start, file, _HEADINGS)
-    for heading in (_STEPS, _STRATEGY, _OUTCOME):
+    for heading in (_STEPS, _STRATEGY):
         if not sections.get(heading.casefold()):
             raise LessonFileError(f"There is nothing under '## {heading}'.", file=file, line=1)
     stem = file.rpartition("/")[2]
@@ -285,7 +262,6 @@ def parse_playbook(text: str, file: str, agent: str) -> Playbook:
             summary or stem[11:].replace("-", " "),
             steps,
             sections[_STRATEGY.casefold()],
-            _outcome(sections[_OUTCOME.casefold()], file),
             agent,
             date.fromisoformat(day),
             tools=tuple(front.get("tools", ())),
@@ -315,12 +291,3 @@ def _steps(text: str) -> tuple[str, ...]:
         elif line.strip():
             steps.append(line.strip())
     return tuple(filter(None, steps))
-
-
-def _outcome(text: str, file: str) -> Ending:
-    word = text.casefold()
-    if word.startswith("success"):
-        return "success"
-    if word.startswith("fail"):
-        return "failure"
-    raise LessonFileError(f"Expected Success or Failure under '## {_OUTCOME}', got {text[:40]!r}.", file=file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text
 from redraft._words import overlap, words_in, words_of
@@ -62,11 +62,10 @@ MOST_READ = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The steps taken, the idea behind them, and the outcome."""
+    """Steps that worked, and the idea behind them."""
 
     steps: tuple[str, ...]
     strategy: str
-    outcome: Literal["success", "failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +309,7 @@ class _Form:
             return None, ""
         if refusals := [why for text in (idea, *steps_to_replay) if (why := self.cleaner.refusal(text))]:
             return None, refusals[0]
-        return Replay(tuple(steps_to_replay), idea, "success"), ""
+        return Replay(tuple(steps_to_replay), idea), ""
 
     def reflection(self, answer: Answer[_Reply]) -> LessonReflection:
         """The reflection in a reply; raises `OutputError` if it is unusable and there are no facts."""
