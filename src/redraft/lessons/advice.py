@@ -338,8 +338,8 @@ def _keys(text: str) -> list[str]:
 
 def _fields(content: Content) -> dict[str, str]:
     """The helpful fields by label, without those that say nothing."""
-    texts = {label: str(getattr(content, name)) for name, label in _LABELS[content.kind].items()}
-    return {label: text for label, text in texts.items() if not is_empty(text)}
+    texts = content.texts
+    return {label: texts[name] for name, label in _LABELS[content.kind].items() if not is_empty(texts[name])}
 
 
 def _rules_advice(

@@ -631,7 +631,8 @@ def export(
 
 def _texts_of(lessons: Iterable[Lesson], rules: Mapping[str, Sequence[Rule]]) -> Iterator[str]:
     for lesson in lessons:
-        content = (str(getattr(lesson.content, name)) for name in _LABELS[lesson.kind])
+        texts = lesson.content.texts
+        content = (texts[name] for name in _LABELS[lesson.kind])
         yield "\n".join((lesson.name, lesson.task_type, *lesson.tools, *content))
     for permanent in rules.values():
         yield from (rule.text for rule in permanent)
@@ -667,8 +668,12 @@ def _lessons_in(lessons: Iterable[Lesson], cleaner: Cleaner) -> Iterator[_Candid
     for lesson in sorted(
         lessons, key=lambda lesson: (lesson.confidence, lesson.recency, lesson.id), reverse=True
     ):
-        fields = {label: str(getattr(lesson.content, name)) for name, label in _LABELS[lesson.kind].items()}
-        fields = {label: text for label, text in fields.items() if not is_empty(text)}
+        content = lesson.content.texts
+        fields = {
+            label: content[name]
+            for name, label in _LABELS[lesson.kind].items()
+            if not is_empty(content[name])
+        }
         if lesson.status != "active" or not fields:
             continue
         texts = [f"{label}: {_sentence(_inert(text, cleaner))}" for label, text in fields.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -237,8 +237,7 @@ def _title(criterion: str, text: str) -> str:
 
 def _is_about(lesson: Lesson, group: _Group, runs: set[str]) -> bool:
     """Whether a lesson is about a failure: it has most of its words, or its run failed in this way."""
-    content = " ".join(str(getattr(lesson.content, section.name)) for section in fields(lesson.content))
-    words = words_in(f"{content} {lesson.error} {lesson.title}")
+    words = words_in(" ".join((*lesson.content.texts.values(), lesson.error, lesson.title)))
     issue_words = group.words or _general_words(group.title)
     if len(issue_words & words) >= ABOUT * len(issue_words):
         return True
@@ -246,8 +245,8 @@ def _is_about(lesson: Lesson, group: _Group, runs: set[str]) -> bool:
 
 
 def _advice_in(lesson: Lesson) -> str:
-    texts = [getattr(lesson.content, name, "") for name in ("do_differently", "rule", "strategy")]
-    return "\n".join(filter(None, texts))
+    advice = ("do_differently", "rule", "strategy")
+    return "\n".join(text for name, text in lesson.content.texts.items() if name in advice)
 
 
 def _shared_numbers(samples: Sequence[Sample]) -> str:

@@ -11,7 +11,6 @@ from redraft._codec import from_record, to_record
 from redraft.errors import ConfigError, LessonFileError
 from redraft.lessons.documents import RULES
 from redraft.lessons.folder import LessonFolder, folder_name
-from redraft.lessons.lesson import headings_of
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules, key_of
 from redraft.lessons.writer import Replay
@@ -241,5 +240,4 @@ def _folder_of(lesson_id: str) -> str:
 
 def _says(lesson: Lesson, rule: Rule) -> bool:
     """Whether a field of a lesson contains just the rule."""
-    texts = (str(getattr(lesson.content, name)) for name in headings_of(type(lesson.content)))
-    return any(key_of(text) == key_of(rule.text) for text in texts)
+    return any(key_of(text) == key_of(rule.text) for text in lesson.content.texts.values())

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from contextvars import Context
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice
 from threading import Lock
@@ -489,9 +489,8 @@ def _row_of(lesson: Lesson, redactor: Redactor) -> _Row | None:
     """The row of a lesson; None if it is not in use, or contains what no lesson may contain."""
     if lesson.status not in SEARCHED or violation_in(lesson):
         return None
-    content = [str(getattr(lesson.content, field.name)) for field in fields(lesson.content)]
     texts = [lesson.task, lesson.summary, lesson.error, lesson.task_type]
-    texts += [*lesson.tools, *content, lesson.title]
+    texts += [*lesson.tools, *lesson.content.texts.values(), lesson.title]
     # Most lessons are clean: one pass over all texts is faster than one for each.
     if not redactor.is_clean("\n".join(texts)):
         names = set[str]()

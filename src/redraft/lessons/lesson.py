@@ -26,21 +26,25 @@ def _section(heading: str, hint: str) -> Any:
     return field(metadata={"heading": heading, "hint": hint})
 
 
-class _NonEmptyTexts:
-    """Require a non-empty text in every field."""
+class _Content:
+    """Content in fields of non-empty text."""
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for name in headings_of(type(self)):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
+        for name, text in self.texts.items():
+            if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
                 raise ConfigError(f"{type(self).__name__}.{name} must be a non-empty text.")
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each field, in order."""
+        return {name: getattr(self, name) for name in headings_of(type(self))}
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Failure(_NonEmptyTexts):
+class Failure(_Content):
     """What an agent learned from a task that failed."""
 
     kind: ClassVar[LessonKind] = "failure"
@@ -58,7 +62,7 @@ class Failure(_NonEmptyTexts):
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Partial(_NonEmptyTexts):
+class Partial(_Content):
     """What an agent learned from a task that succeeded in part."""
 
     kind: ClassVar[LessonKind] = "partial"
@@ -71,7 +75,7 @@ class Partial(_NonEmptyTexts):
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Procedure(_NonEmptyTexts):
+class Procedure(_Content):
     """What an agent learned from a success: how it was done, and why that worked."""
 
     kind: ClassVar[LessonKind] = "procedure"
@@ -81,7 +85,7 @@ class Procedure(_NonEmptyTexts):
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Decision(_NonEmptyTexts):
+class Decision(_Content):
     """A decision, its alternatives, and the reason for it."""
 
     kind: ClassVar[LessonKind] = "decision"
@@ -92,7 +96,7 @@ class Decision(_NonEmptyTexts):
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class CorrectedAnswer(_NonEmptyTexts):
+class CorrectedAnswer(_Content):
     """An answer corrected by a person: an example for similar tasks."""
 
     kind: ClassVar[LessonKind] = "correction"
@@ -103,7 +107,7 @@ class CorrectedAnswer(_NonEmptyTexts):
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
-class Fact(_NonEmptyTexts):
+class Fact(_Content):
     """A statement about the environment of tasks, with its evidence."""
 
     kind: ClassVar[LessonKind] = "fact"
@@ -239,8 +243,7 @@ NEAR_DUPLICATE = 0.8
 
 def words_of(content: Content) -> frozenset[str]:
     """The words of a lesson's content, without the evidence of a fact."""
-    names = [section.name for section in fields(content) if section.name != "evidence"]
-    return words_in(" ".join(str(getattr(content, name)) for name in names))
+    return words_in(" ".join(text for name, text in content.texts.items() if name != "evidence"))
 
 
 def advice_lines(content: Content) -> tuple[str, ...]:
@@ -275,8 +278,7 @@ def lesson_document(lesson: Lesson) -> dict[str, Any]:
 
 def violations(content: Content) -> dict[str, str]:
     """Violations of what a lesson may contain, by field."""
-    texts: dict[str, Any] = {section.name: getattr(content, section.name) for section in fields(content)}
-    by_field = {name: "; ".join(violations_of(text)) for name, text in texts.items()}
+    by_field = {name: "; ".join(violations_of(text)) for name, text in content.texts.items()}
     return {name: text for name, text in by_field.items() if text}
 
 
@@ -299,7 +301,7 @@ def checked_content(content: Content, cleaner: Cleaner | None = None) -> Content
 
     Raises `ConfigError` with the field and the reason for content that no lesson may contain.
     """
-    texts: dict[str, Any] = {section.name: getattr(content, section.name) for section in fields(content)}
+    texts: dict[str, Any] = content.texts
     cleaner = cleaner or Cleaner.of(*texts.values())
     for name, text in texts.items():
         texts[name] = cleaner.redact(text)
@@ -321,8 +323,7 @@ def checked_lesson(lesson: Lesson) -> Lesson:
     """Withhold the secrets in a lesson that a person wrote; raises as `checked_content` does."""
     names = ("task", "task_type", "error", "why", "disobeyed")
     texts: dict[str, Any] = {name: getattr(lesson, name) for name in (*names, "title", "summary")}
-    content = [getattr(lesson.content, section.name) for section in fields(lesson.content)]
-    cleaner = Cleaner.of(*texts.values(), *content, *lesson.tools)
+    cleaner = Cleaner.of(*texts.values(), *lesson.content.texts.values(), *lesson.tools)
     texts = {name: cleaner.redact(texts[name]) for name in names}
     texts |= {name: checked_title(getattr(lesson, name), cleaner) for name in ("title", "summary")}
     tools = tuple(map(cleaner.redact, lesson.tools))

@@ -220,8 +220,8 @@ def render(lesson: Lesson) -> str:
 def _body(lesson: Lesson) -> str:
     what = _TITLED.get(lesson.kind, "Reflection")
     parts = [f"# {what}: {lesson.day} - {one_line(lesson.agent)} - {one_line(lesson.summary)}"]
-    for name, heading in headings_of(type(lesson.content)).items():
-        parts.append(section(heading, getattr(lesson.content, name), _HEADINGS))
+    headings = headings_of(type(lesson.content))
+    parts += [section(headings[name], text, _HEADINGS) for name, text in lesson.content.texts.items()]
     return "\n\n".join(parts) + "\n"
 
 

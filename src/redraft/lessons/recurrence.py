@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redraft._words import folded, words_of
 from redraft.lessons.full_text import names_in, tokens_of
-from redraft.lessons.lesson import ADVICE_KINDS, headings_of
+from redraft.lessons.lesson import ADVICE_KINDS
 from redraft.lessons.ranking import LessonQuery, normalized
 from redraft.text.characters import without_invisible
 
@@ -64,8 +64,7 @@ def matching_lessons(mistake: Mistake, candidates: Iterable[LessonMatch]) -> lis
 
 def _match(mistake: Mistake, errors: Sequence[ErrorText], lesson: Lesson) -> tuple[int, str]:
     """The rank of a lesson for a mistake, and the reason for the match; empty if it does not match."""
-    content = [str(getattr(lesson.content, name)) for name in headings_of(type(lesson.content))]
-    lesson_text = ErrorText("\n".join([lesson.error, *content]))
+    lesson_text = ErrorText("\n".join([lesson.error, *lesson.content.texts.values()]))
     reasons: list[str] = []
     rank = 0
     if names := next((names for error in errors if (names := error.shared_names(lesson_text))), ()):

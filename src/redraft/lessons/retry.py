@@ -397,9 +397,9 @@ def feedback_on(attempts: Sequence[_Attempt]) -> str:
 
 def _lesson_lines(content: Content) -> list[str]:
     lines: list[str] = []
-    for name, heading in headings_of(type(content)).items():
-        text = getattr(content, name)
+    headings = headings_of(type(content))
+    for name, text in content.texts.items():
         if name != "what_happened" and not is_empty(text):  # shown as the problem and the output
-            label = heading if heading.endswith("?") else f"{heading}:"
+            label = headings[name] if headings[name].endswith("?") else f"{headings[name]}:"
             lines.append(f"{label} {without_middle(text, _MOST_FIELD)}")
     return lines
