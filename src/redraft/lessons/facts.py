@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from redraft._texts import shortened
 from redraft._words import words_in
@@ -50,7 +50,7 @@ class FactFinding:
 
 def is_lack(statement: str) -> bool:
     """Whether a statement only says that something does not exist."""
-    return all(_LACK.fullmatch(clause) or _ABSENT.fullmatch(clause) for clause in statement.split(_BETWEEN))
+    return all(map(_LACK.fullmatch, statement.split(_BETWEEN)))
 
 
 def fact_line(fact: Fact) -> str:
@@ -339,15 +339,16 @@ def _sources(outcome: Outcome) -> list[str]:
 
 # --- statements --------------------------------------------------------------------------------------------
 
-_WHOLE = re.compile(r"(?:an? \w+ with|has only) the (?P<what>\w+) (?P<names>.+)")
-_PART = re.compile(r"has the (?P<what>\w+) (?P<names>.+)")
-_LACK = re.compile(r"has no (?P<what>\w+) (?P<names>.+)")
+_LISTED = re.compile(
+    r"(?P<lead>(?:an? \w+ with the|has only the|has the|has no) (?P<what>\w+)) (?P<names>.+)"
+)
 _ADDED = re.compile(r"(?P<lead>the \w+ in place of|needs the \w+|no two rows have the same) (?P<names>.+)")
 _ONLY = re.compile(r"(?P<lead>there are only|one of|not among the \w+) .+")
 _BOUND = re.compile(
     r"(?P<lead>at most|at least|between|below|above|in the format|version|takes at most|in|an?) .+"
 )
 _ABSENT = re.compile(r"there is no \w+ of this name")
+_LACK = re.compile(rf"has no \w+ .+|{_ABSENT.pattern}")
 _BETWEEN = "; "
 
 
@@ -369,21 +370,41 @@ def _with_clause(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
         return [new], clauses
     absent = [clause for clause in clauses if _ABSENT.fullmatch(clause)]
     clauses = [clause for clause in clauses if clause not in absent]
-    if match := _WHOLE.fullmatch(new):
-        clauses, wrong = _with_whole(clauses, new, match["what"], _names(match["names"]))
-    elif match := _PART.fullmatch(new):
-        clauses, wrong = _with_part(clauses, match["what"], _names(match["names"]))
-    elif match := _LACK.fullmatch(new):
-        clauses, wrong = _with_lack(clauses, match["what"], _names(match["names"]))
+    if (names := _NameList.of(new)) is not None:
+        clauses, wrong = _with_names(clauses, names)
     elif match := _ADDED.fullmatch(new):
-        clauses, wrong = _with_added(clauses, match["lead"], _names(match["names"])), []
+        clauses, wrong = _with_added(clauses, match["lead"], match["names"].split(", ")), []
     else:
         clauses, wrong = _with_value(clauses, new)
     return clauses, [*absent, *wrong]
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(", ") if name.strip()]
+class _NameList(NamedTuple):
+    """A clause that lists names, such as `has the columns mb, fee_c in cents`."""
+
+    lead: str
+    what: str
+    """The things that it lists, without a plural ending."""
+    names: list[str]
+
+    @classmethod
+    def of(cls, clause: str) -> _NameList | None:
+        match = _LISTED.fullmatch(clause)
+        if match is None:
+            return None
+        what = match["what"].removesuffix("s").removesuffix("e")
+        return cls(match["lead"], what, match["names"].split(", "))
+
+    @property
+    def is_lack(self) -> bool:
+        return self.lead.startswith("has no ")
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.lead.startswith(("has no ", "has the "))
+
+    def with_names(self, names: Iterable[str]) -> str:
+        return f"{self.lead} {', '.join(list(names)[:MOST_NAMES])}"
 
 
 def _bare(name: str) -> str:
@@ -391,77 +412,42 @@ def _bare(name: str) -> str:
     return name.split(" ", 1)[0].casefold()
 
 
-def _joined(names: Iterable[str]) -> str:
-    return ", ".join(list(names)[:MOST_NAMES])
-
-
-def _same(what: str, other: str) -> bool:
-    return what.removesuffix("s").removesuffix("e") == other.removesuffix("s").removesuffix("e")
-
-
-def _with_whole(clauses: list[str], new: str, what: str, names: list[str]) -> tuple[list[str], list[str]]:
-    remaining, wrong = list[str](), list[str]()
-    present = {_bare(name) for name in names}
-    noted = dict[str, str]()
+def _with_names(clauses: list[str], new: _NameList) -> tuple[list[str], list[str]]:
+    """Add a list of names to clauses, merged with lists of the same things."""
+    remaining, wrong, names, is_merged = list[str](), list[str](), new.names, False
+    listed = {_bare(name) for name in names}
     for clause in clauses:
-        match = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
-        if match and _same(match["what"], what):
-            noted |= {_bare(name): name for name in _names(match["names"])}
-            if not {_bare(name) for name in _names(match["names"])} <= present:
-                wrong.append(clause)
-        elif (lack := _LACK.fullmatch(clause)) and _same(lack["what"], what):
-            still = [name for name in _names(lack["names"]) if _bare(name) not in present]
-            wrong += [] if len(still) == len(_names(lack["names"])) else [clause]
-            remaining += [f"has no {lack['what']} {_joined(still)}"] if still else []
-        else:
+        old = _NameList.of(clause)
+        if old is None or old.what != new.what:
             remaining.append(clause)
-    # A type or unit from an earlier message is kept.
-    full = [noted.get(_bare(name), name) if " " not in name else name for name in names]
-    return [f"{new.removesuffix(', '.join(names))}{_joined(full)}", *remaining], wrong
-
-
-def _with_part(clauses: list[str], what: str, names: list[str]) -> tuple[list[str], list[str]]:
-    remaining, wrong, is_added = list[str](), list[str](), False
-    present = {_bare(name) for name in names}
-    for clause in clauses:
-        match = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
-        if match and _same(match["what"], what):
-            old = _names(match["names"])
-            more = [name for name in names if _bare(name) not in {_bare(each) for each in old}]
-            remaining.append(f"{clause.removesuffix(match['names'])}{_joined([*old, *more])}")
-            is_added = True
-        elif (lack := _LACK.fullmatch(clause)) and _same(lack["what"], what):
-            still = [name for name in _names(lack["names"]) if _bare(name) not in present]
-            wrong += [] if len(still) == len(_names(lack["names"])) else [clause]
-            remaining += [f"has no {lack['what']} {_joined(still)}"] if still else []
+        elif old.is_lack != new.is_lack:  # a name either exists or not
+            still = [name for name in old.names if _bare(name) not in listed]
+            wrong += [clause] if len(still) < len(old.names) else []
+            remaining += [old.with_names(still)] if still else []
+        elif new.is_lack:
+            names = list(dict.fromkeys((*old.names, *names)))[-MOST_NAMES:]
+        elif new.is_complete:
+            wrong += [] if listed.issuperset(map(_bare, old.names)) else [clause]
+            # A type or unit from an earlier message is kept.
+            noted = {_bare(name): name for name in old.names}
+            names = [name if " " in name else noted.get(_bare(name), name) for name in names]
         else:
-            remaining.append(clause)
-    return (remaining if is_added else [f"has the {what} {_joined(names)}", *remaining]), wrong
-
-
-def _with_lack(clauses: list[str], what: str, names: list[str]) -> tuple[list[str], list[str]]:
-    remaining, wrong, absent = list[str](), list[str](), list(names)
-    gone = {_bare(name) for name in names}
-    for clause in clauses:
-        match = _WHOLE.fullmatch(clause) or _PART.fullmatch(clause)
-        if match and _same(match["what"], what):
-            still = [name for name in _names(match["names"]) if _bare(name) not in gone]
-            wrong += [] if len(still) == len(_names(match["names"])) else [clause]
-            remaining += [f"{clause.removesuffix(match['names'])}{_joined(still)}"] if still else []
-        elif (lack := _LACK.fullmatch(clause)) and _same(lack["what"], what):
-            absent = list(dict.fromkeys((*_names(lack["names"]), *names)))
-        else:
-            remaining.append(clause)
-    return [*remaining, f"has no {what} {_joined(absent[-MOST_NAMES:])}"], wrong
+            more = [name for name in names if _bare(name) not in set(map(_bare, old.names))]
+            remaining.append(old.with_names([*old.names, *more]))
+            is_merged = True
+    if is_merged:
+        return remaining, wrong
+    clause = new.with_names(names)
+    return [*remaining, clause] if new.is_lack else [clause, *remaining], wrong
 
 
 def _with_added(clauses: list[str], lead: str, names: list[str]) -> list[str]:
     for place, clause in enumerate(clauses):
         match = _ADDED.fullmatch(clause)
         if match and match["lead"] == lead:
-            every = dict.fromkeys((*_names(match["names"]), *names))
-            return [*clauses[:place], f"{lead} {_joined(every)}", *clauses[place + 1 :]]
-    return [*clauses, f"{lead} {_joined(names)}"]
+            every = list(dict.fromkeys((*match["names"].split(", "), *names)))[:MOST_NAMES]
+            return [*clauses[:place], f"{lead} {', '.join(every)}", *clauses[place + 1 :]]
+    return [*clauses, f"{lead} {', '.join(names[:MOST_NAMES])}"]
 
 
 def _with_value(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
