@@ -123,7 +123,7 @@ def test_full_text_matches_come_after_similar_lessons(monkeypatch):
     embedder = FunctionEmbedder(embed, "two")
     monkeypatch.setattr("redraft.lessons.library.embedder_of", lambda given, settings: embedder)
     rebuilt = done(lambda library: library.rebuild_index(lambda count: None))
-    assert (rebuilt.index.added, rebuilt.embedded, rebuilt.embedder) == (
+    assert (rebuilt.lessons, rebuilt.embedded, rebuilt.embedder) == (
         7,
         5,
         embedder.name,
