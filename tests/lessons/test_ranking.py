@@ -192,15 +192,3 @@ def test_the_threshold_is_what_stands_out_among_the_lessons(matches, threshold):
 def test_the_range_of_the_threshold_can_be_another():
     assert threshold_of([0.9] * 20, most=0.55) == pytest.approx(0.55)
     assert threshold_of([0.0] * 20, least=0.05) == pytest.approx(0.05)
-
-
-def test_a_near_miss_is_just_below_the_threshold():
-    ranking = Ranking(has_names=False, embedded=True)
-    candidates = [
-        Candidate(1, 1, similarity=0.3),
-        Candidate(2, 1, similarity=0.21),
-        Candidate(3, 1, similarity=0.19),
-        Candidate(4, 1, True, similarity=0.25),
-        Candidate(5, 1, text=0.0),
-    ]
-    assert [one.number for one in candidates if ranking.is_near_miss(one)] == [2]

@@ -182,11 +182,7 @@ async def search(
 ) -> None:
     """Find lessons for a task. Lists active ones, best first, each with the reason."""
     async with _library(path, agent) as library:
-        result = await library.search(query, k=k, task_type=task_type)
-        matches = _redacted(list(result))
-    if not as_json and result.near_misses:
-        more = "more lesson" if matches else "lesson"
-        CalmConsole(stderr=True).say(f"Not quite similar enough: {counted(result.near_misses, more)}.")
+        matches = _redacted(await library.search(query, k=k, task_type=task_type))
     if not matches and not as_json:
         CalmConsole(stderr=True).say("No active lesson matches.")
         return
@@ -196,7 +192,7 @@ async def search(
     ]
     deliver(
         _search_results(matches),
-        {"query": query, "found": documents, "near_misses": result.near_misses},
+        {"query": query, "found": documents},
         as_json=as_json,
     )
 

@@ -121,13 +121,6 @@ class LessonMatch:
         return bool(self.lesson.disobeyed)
 
 
-class LessonMatches(list[LessonMatch]):
-    """The lessons that match a query, best first."""
-
-    near_misses: int = 0
-    """The number of other lessons that are almost similar enough."""
-
-
 class Broken(NamedTuple):
     """A document that is not a lesson, with the problem."""
 
@@ -178,7 +171,7 @@ class LessonIndex:
         effects: Mapping[str, float] = MappingProxyType({}),
         *,
         by_words: bool = False,
-    ) -> LessonMatches:
+    ) -> list[LessonMatch]:
         """The `k` most relevant lessons, best first, or fewer if no more are relevant.
 
         `effects` (-1..1) say how often each lesson, by id, helped rather than hurt. With `by_words`, nothing
@@ -353,13 +346,13 @@ class LessonIndex:
 
     def _search(
         self, query: LessonQuery, vector: Sequence[float] | None, effects: Mapping[str, float]
-    ) -> LessonMatches:
+    ) -> list[LessonMatch]:
         """Rank the lessons, and read the documents of the best.
 
         Starts again if one of these has been edited in place.
         """
         folder = None if query.agent is None else folder_name(query.agent)
-        matches = LessonMatches()
+        matches: list[LessonMatch] = []
         for _ in range(ATTEMPTS):
             with self._followed(folder) as connection:
                 connection.execute("BEGIN")  # a consistent state
@@ -370,10 +363,9 @@ class LessonIndex:
                 search = Search(connection, query, vector, lessons_of, effects, by_meaning=by_meaning)
                 best = list(search.best())
             lessons = {each.id: self._lesson(each) for each in best}
-            matches = LessonMatches(
+            matches = [
                 LessonMatch(lesson, each.score, each.reason) for each in best if (lesson := lessons[each.id])
-            )
-            matches.near_misses = search.near_misses
+            ]
             if len(matches) == len(best):
                 break
             edited = {lesson_id for lesson_id, lesson in lessons.items() if lesson is None}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redraft._hints import keyword_hints
-from redraft._texts import counted, shortened
+from redraft._texts import shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.evaluate.requirements import requirements_of
@@ -25,7 +25,7 @@ from redraft.lessons.facts import FactFinding, file_findings, findings_in
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.guidance import Guidance, digest_of
 from redraft.lessons.impact import Impact, ScoredRun
-from redraft.lessons.index import Backlog, LessonIndex, LessonMatch, LessonMatches
+from redraft.lessons.index import Backlog, LessonIndex, LessonMatch
 from redraft.lessons.lesson import (
     ADVICE_KINDS,
     Content,
@@ -214,11 +214,6 @@ class Lessons:
             if replaced := sum(candidate.lesson.check in self.checked for candidate in candidates):
                 candidates = await self.search(task, k - len(lessons) + replaced, kinds=ADVICE_KINDS)
             lessons += [candidate for candidate in candidates if candidate.lesson.check not in self.checked]
-            if candidates.near_misses and lessons:
-                near = f"{counted(candidates.near_misses, 'other lesson')} nearly similar enough"
-                lessons[-1] = replace(lessons[-1], reason=f"{lessons[-1].reason}; {near}")
-            elif candidates.near_misses:
-                logger.info("No lesson fits the task; %d are nearly similar enough.", candidates.near_misses)
         if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in {
             match.lesson.id for match in lessons
         }:
@@ -247,11 +242,10 @@ class Lessons:
         *,
         error: str = "",
         kinds: Collection[LessonKind] | None = None,
-    ) -> LessonMatches:
+    ) -> list[LessonMatch]:
         """The `k` active lessons that are most relevant to a task, with scores and reasons.
 
-        `kinds` limits the search to some kinds of lessons. `near_misses` of the result counts the lessons
-        that are almost similar enough.
+        `kinds` limits the search to some kinds of lessons.
         """
         task = _as_task(task)
         agent = None if self.semantic else self.agent

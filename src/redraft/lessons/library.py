@@ -7,7 +7,6 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ from redraft.lessons.facts import runs_behind
 from redraft.lessons.failure_history import labels_of, proposals_of_runs, runs_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import Broken, LessonIndex, LessonMatches
+from redraft.lessons.index import Broken, LessonIndex
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
@@ -295,32 +294,22 @@ class LessonLibrary:
         days = [str(entry.day) for entry in entries if not entry.archived]
         return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
-    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> LessonMatches:
-        """The active lessons that are relevant to a task, best first; full-text matches come last.
-
-        `near_misses` of the result counts other lessons that are almost similar enough.
-        """
+    async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[LessonMatch]:
+        """The active lessons that are relevant to a task, best first; full-text matches come last."""
         if not query.strip():
             raise ConfigError("QUERY is empty; say what to search for.")
-        result = LessonMatches()
         if not await asyncio.to_thread(self.folders):  # so that no index is created
-            return result
+            return []
         lesson_query = LessonQuery(query, task_type, agent=self.agent, k=k)
         embedder = embedder_of(None, load_settings())
-        indexes = [LessonIndex(self.documents, embedder)]
-        indexes += [LessonIndex(self.documents)] if embedder is not None else []
-        matches: dict[str, LessonMatch] = {}
         counters = await self._counters()
         effects = {lesson_id: each.effect for lesson_id, each in counters.items() if each.effect}
-        for index in indexes:
-            if len(matches) < k:
-                lessons = await index.search(lesson_query, effects)
-                result.near_misses = max(result.near_misses, lessons.near_misses)
-                for match in lessons:
-                    by_words = index is not indexes[0]
-                    matches.setdefault(match.lesson.id, replace(match, score=0.0) if by_words else match)
-        result.extend(islice(matches.values(), k))
-        return result
+        matches = await LessonIndex(self.documents, embedder).search(lesson_query, effects)
+        if embedder is not None and len(matches) < k:
+            known = {match.lesson.id for match in matches}
+            by_words = await LessonIndex(self.documents).search(lesson_query, effects)
+            matches += [replace(match, score=0.0) for match in by_words if match.lesson.id not in known]
+        return matches[:k]
 
     async def problems(self) -> list[Problem]:
         """Broken files, near-duplicates, and lessons not in use; of the archive, only broken files."""

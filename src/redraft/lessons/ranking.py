@@ -184,7 +184,6 @@ class Search:
         by_meaning: bool,
     ) -> None:
         has_names = any(not name.isdecimal() for name in names_in(query.text))
-        self.near_misses = 0
         self._ranking = Ranking(has_names=has_names, embedded=vector is not None)
         self._connection = connection
         self._query = query
@@ -229,7 +228,7 @@ class Search:
             self._ranking = replace(self._ranking, threshold=threshold)
 
     def best(self) -> Iterator[BestLesson]:
-        """Yield the `k` most relevant lessons, best first, without near-duplicates; count near misses."""
+        """Yield the `k` most relevant lessons, best first, without near-duplicates."""
         best: list[Candidate] = []
         for most in (NEAREST, FLOOD):
             ranked = self._ordered(most)
@@ -258,8 +257,7 @@ class Search:
     def _ordered(self, most: int) -> Iterator[Candidate]:
         """Order the lessons with the same type, tools or requirements, and `most` of the nearest others.
 
-        Lessons of a lower rank are scored only if there are not enough of a higher rank. Counts the near
-        misses.
+        Lessons of a lower rank are scored only if there are not enough of a higher rank.
         """
         nearest = {
             *(number for _, number in nlargest(most, _by_value(self._similarities))),
@@ -271,10 +269,8 @@ class Search:
             rank += SAME_TOOL if number in self._tools else 0.0
             ranks[rank + (SAME_REQUIREMENT if number in self._required else 0.0)].append(number)
             nearest.discard(number)
-        others = self._candidates(nearest)
-        self.near_misses = sum(map(self._ranking.is_near_miss, others))
-        groups = (self._candidates(ranks[rank]) for rank in sorted(ranks, reverse=True))
-        return chain.from_iterable(map(self._ranking.ordered, chain(groups, [others])))
+        groups = [*(ranks[rank] for rank in sorted(ranks, reverse=True)), nearest]
+        return chain.from_iterable(map(self._ranking.ordered, map(self._candidates, groups)))
 
     def _candidates(self, numbers: Iterable[int]) -> list[Candidate]:
         latest = int((self._query.now or datetime.now(UTC)).timestamp() * 1000)
@@ -380,8 +376,6 @@ STANDS_OUT = 1.2
 Similarities have a longer tail than a normal distribution. On recorded reflections, with 5, 10 and 30 lessons
 of which none fits, 0.8 to 1 lesson on average passes; the table in `benchmarks/findings.md` has the curve.
 """
-NEAR_MISS = 0.1
-"""How far below the threshold a lesson counts as a near miss."""
 NAME_BOOST = 0.3
 """Maximum that full text adds to a similarity if the question has names. Equal weights do worse."""
 SAME_TYPE, SAME_TOOL, SAME_REQUIREMENT = 8.0, 4.0, 2.0
@@ -461,14 +455,6 @@ class Ranking:
             self._match(candidate)
             + PROVEN * candidate.effect
             + CONFIDENT * (candidate.confidence - CONFIDENCE)
-        )
-
-    def is_near_miss(self, candidate: Candidate) -> bool:
-        """Whether the score of a lesson is just below the threshold."""
-        return (
-            candidate.similarity is not None
-            and not self._is_relevant(candidate)
-            and self.score(candidate) >= self.threshold - NEAR_MISS
         )
 
     def _match(self, candidate: Candidate) -> float:
