@@ -57,16 +57,14 @@ __all__ = [
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image for a model: its bytes, or a `url` that the provider fetches.
-
-    `digest` is the SHA-256 of the bytes: images with the same are equal. Records hold everything but the
-    bytes, which a store keeps once.
-    """
+    """An image for a model: its bytes, or a `url` that the provider fetches."""
 
     media_type: str = ""
     digest: str = ""
+    """SHA-256 of the bytes; images with the same digest are equal."""
     url: str = ""
     data: bytes = field(default=b"", repr=False, compare=False, metadata={"recorded": False})
+    """The bytes. Records leave them out; a store holds them once per digest."""
 
 
 @keyword_hints()
@@ -89,7 +87,7 @@ class ImageMessage(Message):
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class PlainTask:
-    """What an agent is asked, as plain data; `redraft.Task` adds who answers, and how."""
+    """A task as plain data; `redraft.Task` adds the agent that answers it, and its options."""
 
     description: str
     expected_output: str = ""
@@ -103,10 +101,10 @@ class PlainTask:
     messages: tuple[Message | ImageMessage, ...] = ()
     """The conversation before the task."""
     images: tuple[Image, ...] = ()
-    """Those that belong to the description."""
+    """The images of the description."""
 
     def plain(self) -> PlainTask:
-        """Return the task as plain data: what a run gets and what its record keeps."""
+        """The task as a run receives and records it."""
         return self
 
     @property
@@ -118,41 +116,48 @@ class PlainTask:
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One piece of advice for a run: its text, where it comes from, why it was chosen, its tokens.
-
-    A note (`is_note`) is about this very task and brings its own formatting: it is placed right before the
-    task, which then gets a heading. Of all others, `kind` decides how they are presented: `rule` as the
-    agent's own rules, `requirement` as what the answer must also meet, after the task, `fact` in a list of
-    data after the task, `quoted` as data in one fence before it, and the rest as information.
-    """
+    """One piece of advice for a run."""
 
     text: str
     source: str
+    """Where it comes from."""
     reason: str = ""
+    """Why it was chosen."""
     tokens: int = 0
     is_note: bool = False
+    """Whether it is a note on this very task.
+
+    A note brings its own formatting. It is placed right before the task, which then gets a heading.
+    """
     kind: Literal["information", "rule", "requirement", "quoted", "fact"] = "information"
+    """How advice other than a note is presented.
+
+    `rule`: as the agent's own rules. `requirement`: after the task, as another requirement of the answer.
+    `fact`: in a list of data after the task. `quoted`: as data, in one fence before the task.
+    """
     after: str = ""
-    """What had failed when it was given, such as "version 1"; empty for advice from the start."""
+    """The failure that it answers, such as "version 1"; empty for advice from the start."""
 
 
 def images_in(messages: Iterable[Message]) -> tuple[Image, ...]:
-    """Return the images of messages, in order."""
-    return tuple(chain.from_iterable(one.images for one in messages if isinstance(one, ImageMessage)))
+    """The images of messages, in order."""
+    return tuple(
+        chain.from_iterable(message.images for message in messages if isinstance(message, ImageMessage))
+    )
 
 
 def with_images(content: str, images: tuple[Image, ...]) -> Message:
-    """Return a user message with images, if there are any."""
+    """Build a user message, with images if there are any."""
     return ImageMessage("user", content, images) if images else Message("user", content)
 
 
 VERSION = "version "
-"""How `Advice.after` begins if a version had failed."""
+"""Prefix of `Advice.after` for a version that failed."""
 COUNTS = ("words", "characters", "lines", "bullets")
 NOT_JUDGED = "Not judged: "
-"""How an issue begins that says why a criterion has no score."""
+"""Prefix of an issue that says why a criterion has no score."""
 NOT_MET = "Not met."
-"""What a writer learns of a failure of which only the criterion's description is shown."""
+"""The issue that the writer sees where only the description of the failed criterion is shown."""
 Shown: TypeAlias = bool | Literal["description"]
 EVALUATORS = (
     "llm",
@@ -164,43 +169,21 @@ EVALUATORS = (
     "command",
     "generated_tests",
 )
-REMOVED_EVALUATORS = {
-    "examples": "list the examples as the 'calls' of a 'command', or use 'generated_tests', which takes "
-    "them from the task."
-}
-"""Evaluators of earlier versions, each with what to write instead."""
 ORIGINS = ("given", "generated")
 ENOUGH = 0.5
-"""The share of a generated criterion from which an output is not replaced by one that passes more."""
+"""The score of a generated criterion from which a version is not replaced by a later one that passes more."""
 
 MOST_WEIGHT = 1_000_000
-"""The highest weight of a criterion: sums of weights have to stay finite."""
+"""The highest weight of a criterion, so that sums of weights are finite."""
 
 DEFAULT_CRITERION_THRESHOLD = 0.7
-"""From which score (0..1) a criterion is met that does not say so itself."""
+"""The score (0..1) from which a criterion without a `threshold` is met."""
 
 
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class QualityCriterion:
-    """One criterion to judge an output by, and how to judge it.
-
-    `weight` (0..1,000,000) is its share of the overall score; `threshold` (0..1) is the lowest score with
-    which an output is satisfactory. `evaluator` is one of `llm`, `regex`, `words`, `characters`, `lines`,
-    `bullets`, `function`, `schema`, `compare`, `command`, `generated_tests`, and `evaluator_config` holds
-    that evaluator's options. With `gate=True`, a criterion that needs no model must be met before the judge
-    is called; if it fails, the criteria left to the judge score None.
-
-    `origin` says who decided what is right: `given` by the user, or `generated` by a model, like tests that
-    it wrote itself. Such a criterion may be wrong, so given criteria come first, and it decides only between
-    outputs that are equal by them: a later one that passes all generated criteria replaces an earlier one
-    that passed less than half. Its `threshold` is always 0.5, it does not count in the overall score if
-    another criterion does, and it can't be a gate. `generated_tests` are always of generated origin.
-
-    `shown` decides what the writer may know. True: the name and the description from the first draft on, and
-    whatever is found wrong, with the values that a failed check expected. `"description"`: of a failure only
-    that the criterion is not met. False: nothing at all, neither the criterion nor that it failed. What else
-    is in `evaluator_config` never reaches a writer. The result names every issue in all three cases.
+    """A criterion to judge an output by, and how to judge it.
 
     Raises `ConfigError` for an empty name, an unknown evaluator, a number out of range or a value of the
     wrong type.
@@ -209,12 +192,38 @@ class QualityCriterion:
     name: str
     description: str = ""
     weight: float = 1.0
+    """Its weight (0..1,000,000) in the overall score."""
     threshold: float = DEFAULT_CRITERION_THRESHOLD
+    """The lowest score (0..1) with which an output is satisfactory."""
     evaluator: str = "llm"
+    """Decides who judges it, and how.
+
+    `llm`, `regex`, `words`, `characters`, `lines`, `bullets`, `function`, `schema`, `compare`, `command` or
+    `generated_tests`.
+    """
     evaluator_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options of the evaluator."""
     gate: bool = False
+    """Whether it must be met before the judge is called; only for criteria that need no model.
+
+    If a gate fails, the criteria left to the judge score None.
+    """
     origin: Literal["given", "generated"] = "given"
+    """Who decided what is right: the user (`given`), or a model, as in tests that it wrote (`generated`).
+
+    A generated criterion may be wrong, so it decides only between outputs that are equal by the given
+    criteria: a later output that passes all generated criteria replaces an earlier one that passed less than
+    half. Its `threshold` is always 0.5, it does not count in the overall score if another criterion does, and
+    it can't be a gate. `generated_tests` are always of generated origin.
+    """
     shown: Shown = True
+    """What the writer may know of it.
+
+    True: the name and the description from the first draft on, and every failure, with the values that the
+    check expected. `"description"`: the same, but of a failure only that the criterion is not met. False:
+    nothing. The rest of `evaluator_config` never reaches a writer. The result names every issue in all three
+    cases.
+    """
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
@@ -229,10 +238,8 @@ class QualityCriterion:
             if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
                 raise ConfigError(f"Criterion {self.name!r}: {field_name} must be {expected}, got {value!r}.")
         if self.evaluator not in EVALUATORS:
-            raise ConfigError(
-                f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; "
-                f"{REMOVED_EVALUATORS.get(self.evaluator) or nearest(self.evaluator, EVALUATORS)}"
-            )
+            hint = nearest(self.evaluator, EVALUATORS)
+            raise ConfigError(f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; {hint}")
         if not is_number(self.weight) or not 0 <= self.weight <= MOST_WEIGHT:
             expected = f"a number in 0..{MOST_WEIGHT:,}"
             raise ConfigError(f"Criterion {self.name!r}: weight must be {expected}, got {self.weight!r}.")
@@ -252,7 +259,7 @@ class QualityCriterion:
 
 
 Criterion: TypeAlias = "QualityCriterion | str | Pattern[str] | Callable[..., Any] | Mapping[str, Any]"
-"""What a criterion may be written as; a class is a `Callable`, a mapping is a JSON Schema."""
+"""The forms in which a criterion may be written; a class is a `Callable`, a mapping is a JSON Schema."""
 
 _NOT_GIVEN = cast("Any", object())
 
@@ -261,16 +268,16 @@ _NOT_GIVEN = cast("Any", object())
 @keyword_hints()
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What model calls used: tokens, requests and cost. Two usages add up with `+`."""
+    """Tokens, requests and cost of model calls. Usages add up with `+`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     """The part of `input_tokens` that the provider served from its prompt cache."""
     requests: int = 0
-    """The calls that were answered."""
+    """Calls that were answered."""
     failed_requests: int = 0
-    """The calls that were not answered."""
+    """Calls that were not answered."""
     cost_usd: float | None = _NOT_GIVEN
     """US dollars; None means unknown, and an unknown part makes the sum unknown.
 
@@ -284,7 +291,7 @@ class TokenUsage:
 
     @property
     def total_tokens(self) -> int:
-        """Input and output tokens together."""
+        """Input plus output tokens."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
@@ -308,17 +315,15 @@ NOTHING_USED = TokenUsage()
 """The usage of a step that called no model."""
 
 NOT_REPORTED = TokenUsage(cost_usd=None)
-"""The usage of a function that does not report any."""
+"""The usage of a function that does not report its usage."""
 
 
 @keyword_hints()
 class Issue(str):
-    """One problem in an output: its message, and where it was found.
+    """A problem in an output: its message, and its place.
 
-    An issue is a `str`, so lists of issues can be joined, searched and printed. `criterion` is the name of
-    the criterion that found it, `path` a JSON pointer into a structured output, `line` a 1-based line of a
-    text. `number` is the one by which a judge knows the issue again in later versions of a run. An issue
-    equals a plain string with its message, and another issue with the same message and place.
+    An issue is a `str`, so lists of issues can be joined, searched and printed. It equals a plain string with
+    its message, and another issue with the same message and place.
     """
 
     __slots__ = ("_criterion", "_line", "_number", "_path")
@@ -351,22 +356,22 @@ class Issue(str):
 
     @property
     def criterion(self) -> str | None:
-        """The name of the criterion that found it."""
+        """The name of the criterion that is not met."""
         return self._criterion
 
     @property
     def path(self) -> str | None:
-        """The JSON pointer to the value that is wrong."""
+        """The JSON pointer to the wrong value in a structured output."""
         return self._path
 
     @property
     def line(self) -> int | None:
-        """The 1-based line that is wrong."""
+        """The 1-based number of the wrong line of a text."""
         return self._line
 
     @property
     def number(self) -> int | None:
-        """The number by which a judge, or the tests that a model wrote, know it again; else None."""
+        """Identifies an issue of a judge, or of generated tests, across the versions of a run; else None."""
         return self._number
 
     def __eq__(self, other: object) -> bool:
@@ -430,8 +435,8 @@ class FrozenList(tuple[ItemT, ...]):
         return super().__hash__()
 
     def __getitem__(self, index: Any) -> Any:
-        found = cast("Any", super().__getitem__(index))
-        return FrozenList(found) if isinstance(index, slice) else found
+        item = cast("Any", super().__getitem__(index))
+        return FrozenList(item) if isinstance(index, slice) else item
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, list):
@@ -460,11 +465,11 @@ class FrozenList(tuple[ItemT, ...]):
 
 
 NO_ITEMS: FrozenList[Any] = FrozenList()
-"""The empty list that all evaluations and versions share."""
+"""The empty list, shared by all evaluations and versions."""
 
 
 def frozen_list(values: Iterable[Any]) -> FrozenList[Any]:
-    """A frozen list of the items; a single text is one item."""
+    """Freeze a list; a single string is one item."""
     if type(values) is FrozenList:
         return cast("FrozenList[Any]", values)
     if not values:
@@ -473,7 +478,7 @@ def frozen_list(values: Iterable[Any]) -> FrozenList[Any]:
 
 
 ISSUE_FIELDS = ("message", "criterion", "path", "line", "number")
-"""The fields of an issue as an object, in order."""
+"""The keys of an issue in JSON, in order."""
 
 
 def _issue_to_fields(value: object) -> object:
@@ -487,30 +492,30 @@ def _issue_from_fields(fields: dict[str, Any]) -> Issue:
 
 
 SAME_ISSUE = 0.6
-"""The Jaccard similarity of their words from which two messages name the same issue."""
+"""Jaccard similarity of words from which two messages name the same issue."""
 
 
-def same_issue(one: Issue, other: Issue) -> bool:
-    """Return whether two issues of different versions are the same one.
+def same_issue(issue: Issue, other: Issue) -> bool:
+    """Whether two versions have the same issue.
 
-    A judge's issues are known by their numbers, those of a check by criterion and path; within these, and
-    for issues without a criterion, such as those of plain functions, similar words decide.
+    Numbers identify the issues of a judge; criterion and path, those of a check. Otherwise, as for issues of
+    plain functions, similar words decide.
     """
-    if one.number is not None and other.number is not None:
-        return (one.criterion, one.number) == (other.criterion, other.number)
-    if one.message == other.message:
+    if issue.number is not None and other.number is not None:
+        return (issue.criterion, issue.number) == (other.criterion, other.number)
+    if issue.message == other.message:
         return True
-    is_checked = one.criterion is not None and other.criterion is not None
-    if is_checked and (one.criterion, one.path) != (other.criterion, other.path):
+    is_checked = issue.criterion is not None and other.criterion is not None
+    if is_checked and (issue.criterion, issue.path) != (other.criterion, other.path):
         return False
-    if is_checked and one.path is not None:
+    if is_checked and issue.path is not None:
         return True
-    return similar_words(one.message, other.message)
+    return similar_words(issue.message, other.message)
 
 
-def similar_words(one: str, other: str) -> bool:
-    """Return whether two messages share most of their words."""
-    words, others = words_in(one), words_in(other)
+def similar_words(message: str, other: str) -> bool:
+    """Whether two messages share most of their words."""
+    words, others = words_in(message), words_in(other)
     return bool(words or others) and overlap(words, others) >= SAME_ISSUE
 
 
@@ -520,14 +525,14 @@ def similar_words(one: str, other: str) -> bool:
 class ReflectionEvaluation:
     """The judgement of one output: how good it is, what is wrong, what to do about it.
 
-    Scores are in 0..1; None means that something could not be judged, which is not the same as bad. Issues
-    may be plain strings.
+    Scores are in 0..1; None means "could not be judged", which is not the same as bad. Issues may be plain
+    strings.
     """
 
     overall_score: float | None
     """A verdict only if every criterion was judged (`is_fully_judged`)."""
     criteria_scores: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
-    """By the names of the criteria; a criterion that does not apply to this output is absent."""
+    """Scores by the names of the criteria. A criterion that does not apply to this output is absent."""
     satisfactory: bool = False
     issues: tuple[Issue, ...] = NO_ITEMS
     suggestions: tuple[str, ...] = NO_ITEMS
@@ -537,7 +542,7 @@ class ReflectionEvaluation:
     """The margin of error of the overall score, if the judge was asked more than once.
 
     It is the standard error of the samples, times the pattern's `judge_margin`. A gain counts only if it
-    exceeds the margins of both versions together, `sqrt(one**2 + other**2)`.
+    exceeds the margins of both versions combined, `hypot(spread, earlier_spread)`.
     """
     samples: tuple[Mapping[str, float], ...] = ()
     """The scores of each judgement by criterion, if the judge was asked more than once."""
@@ -553,13 +558,13 @@ class ReflectionEvaluation:
     gates_passed: bool | None = True
     """False if a criterion with `gate=True` failed; None if none failed, but one could not be judged.
 
-    That does not count as passed. Without an overall score, it is never True.
+    None does not count as passed. Without an overall score, the value is never True.
     """
     failed_gates: tuple[str, ...] = ()
-    """The names of the gates that are not passed, because of which no model was asked."""
+    """The names of the gates that kept the judge from being asked."""
     usage: TokenUsage = NOTHING_USED
     memo: Any = None
-    """JSON data that the evaluator wants to find again."""
+    """JSON data of the evaluator, for later calls."""
     generated: tuple[str, ...] = ()
     """The names of the criteria of generated origin."""
     meets_given: bool = True
@@ -589,30 +594,30 @@ class ReflectionEvaluation:
 
     @property
     def failing(self) -> tuple[Issue, ...]:
-        """The issues of what is not met, each message once; remarks on criteria that are met are left out."""
+        """The issues of unmet criteria, each message once, without remarks on criteria that are met."""
         unjudged = [issue for issue in self.issues if issue.startswith(NOT_JUDGED)]
         if self.satisfactory:
-            found = unjudged
+            failing = unjudged
         else:
             met = self.judged.difference(self.judged if self.unmet is None else self.unmet)
             # The score may fall short although each criterion is met: then every issue may be the reason.
-            found = [issue for issue in self.issues if issue.criterion not in met]
-            found = found if len(found) > len(unjudged) else self.issues
+            failing = [issue for issue in self.issues if issue.criterion not in met]
+            failing = failing if len(failing) > len(unjudged) else self.issues
         by_text: dict[tuple[str, str | None, int | None], Issue] = {}
-        for issue in found:
+        for issue in failing:
             by_text.setdefault((str(issue), issue.path, issue.line), issue)
         return tuple(by_text.values())
 
     @property
     def reasons_unjudged(self) -> tuple[str, ...]:
-        """Why something could not be judged, each reason once."""
-        found = [one.removeprefix(NOT_JUDGED) for one in self.issues if one.startswith(NOT_JUDGED)]
-        return tuple(dict.fromkeys(found))
+        """Why criteria could not be judged, each reason once."""
+        reasons = [issue.removeprefix(NOT_JUDGED) for issue in self.issues if issue.startswith(NOT_JUDGED)]
+        return tuple(dict.fromkeys(reasons))
 
     def for_writer(self) -> ReflectionEvaluation:
-        """Return what the writer may know of this evaluation, by the `shown` of its criteria.
+        """The part of the evaluation that the writer may know, by the `shown` of its criteria.
 
-        That something could not be judged is left out: no revision would change that.
+        Reasons why a criterion could not be judged are left out: no revision would change them.
         """
         if self.shown is None and self.is_fully_judged:
             return self
@@ -670,7 +675,7 @@ class ReflectionEvaluation:
 
     @property
     def leaves_nothing_to_revise(self) -> bool:
-        """Whether something could not be judged, and nothing that could be is known to be wrong."""
+        """Whether some criteria could not be judged, and all others are met."""
         if self.overall_score is None:
             return not self.unmet
         return self.unmet == () and not self.is_fully_judged
@@ -682,9 +687,9 @@ class ReflectionEvaluation:
 
     @property
     def comparable_score(self) -> float | None:
-        """The overall score if it can be compared with those of other runs, else None.
+        """The overall score if other runs can be compared with it, else None.
 
-        It can if every criterion was judged, or if a failed gate made judging the rest needless.
+        They can if every criterion was judged, or if a failed gate made the rest irrelevant.
         """
         return self.overall_score if self.is_conclusive else None
 
@@ -694,11 +699,11 @@ class ReflectionEvaluation:
         if not self.generated:
             return None
         scores = [self.criteria_scores.get(name) for name in self.generated]
-        known = [score for score in scores if score is not None]
-        return min(known) if len(known) == len(scores) else None
+        judged = [score for score in scores if score is not None]
+        return min(judged) if len(judged) == len(scores) else None
 
     def by_given(self) -> ReflectionEvaluation:
-        """Return the evaluation by the given criteria alone, without a score if there are none."""
+        """The evaluation by the given criteria alone, without a score if there are none."""
         scores = {name: score for name, score in self.criteria_scores.items() if name not in self.generated}
         return ReflectionEvaluation(
             self.overall_score if scores else None,
@@ -709,7 +714,7 @@ class ReflectionEvaluation:
         )
 
     def is_level_with(self, other: ReflectionEvaluation) -> bool:
-        """Return whether nothing but their scores tells two outputs apart."""
+        """Whether two outputs differ in nothing but their scores."""
         return (
             not (self.generated or other.generated)
             and self.satisfactory == other.satisfactory
@@ -720,7 +725,7 @@ class ReflectionEvaluation:
         )
 
     def outranks(self, other: ReflectionEvaluation) -> bool:
-        """Return whether this output is certainly better than an earlier one judged by `other`.
+        """Whether this output is certainly better than an earlier one, with the evaluation `other`.
 
         Satisfactory comes before not satisfactory, an output with a score before one without, fully judged
         before partly judged, gates passed before not passed, and fewer unjudged criteria before more. Scores
@@ -729,26 +734,26 @@ class ReflectionEvaluation:
         for an output that passes all against one that passed less than half.
         """
         if self.generated or other.generated:
-            one, two = self.by_given(), other.by_given()
-            if one.outranks(two) or two.outranks(one):
-                return one.outranks(two)
-            mine, its = self.generated_score, other.generated_score
-            return mine == 1 and its is not None and its < ENOUGH
-        for mine, its in (
+            ours, theirs = self.by_given(), other.by_given()
+            if ours.outranks(theirs) or theirs.outranks(ours):
+                return ours.outranks(theirs)
+            score, earlier_score = self.generated_score, other.generated_score
+            return score == 1 and earlier_score is not None and earlier_score < ENOUGH
+        for value, earlier_value in (
             (self.satisfactory, other.satisfactory),
             (self.overall_score is not None, other.overall_score is not None),
             (self.is_fully_judged, other.is_fully_judged),
             (bool(self.gates_passed), bool(other.gates_passed)),
         ):
-            if mine is not its:
-                return mine
+            if value is not earlier_value:
+                return value
         if self.overall_score is None or other.overall_score is None:
             return False
         if not self.is_fully_judged:
-            missing, others = self.unjudged, other.unjudged
-            if len(missing) != len(others):
-                return len(missing) < len(others)
-            if set(missing) != set(others):
+            missing, earlier_missing = self.unjudged, other.unjudged
+            if len(missing) != len(earlier_missing):
+                return len(missing) < len(earlier_missing)
+            if set(missing) != set(earlier_missing):
                 return False
         gain = self.overall_score - other.overall_score
         return gain > 0 and gain > hypot(self.spread, other.spread)
@@ -756,15 +761,16 @@ class ReflectionEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """A reflection in the middle of a run: what triggered it, when, and what it said."""
+    """A reflection in the middle of a run."""
 
     trigger: str
+    """Why it took place."""
     text: str
-    """What went into the conversation; empty if the reflecting model failed."""
+    """The text that went into the conversation; empty if the reflecting model failed."""
     iteration: int
     """The 1-based version that was being made."""
     step: int = 0
-    """The steps that the model had taken in the conversation; 0 between two versions."""
+    """The number of steps that the model had taken in the conversation; 0 between two versions."""
     usage: TokenUsage = NOTHING_USED
     problem: str = ""
     """Why the reflecting model failed."""
@@ -772,15 +778,15 @@ class Reflection:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What was said and done on the way to one output, so that a revision can go on from there."""
+    """The conversation that led to an output, so that a revision can continue it."""
 
     messages: list[Any] = field(default_factory=list[Any])
-    """Those of the agent's framework, as JSON data, from the first prompt on.
+    """The messages of the agent's framework, as JSON data, from the first prompt on.
 
-    A revision's include those of the version it revised.
+    The messages of a revision include those of the version it revised.
     """
     reflections: tuple[Reflection, ...] = ()
-    """Those made on the way to this output alone."""
+    """The reflections on the way to this output alone."""
 
 
 Output: TypeAlias = Any
@@ -790,10 +796,9 @@ Output: TypeAlias = Any
 @keyword_hints()
 @dataclass(slots=True)
 class Draft(Generic[OutputT]):
-    """An output as a generator or reviser returns it, with what it knows about it.
+    """An output as a generator or reviser returns it, with its usage and how it was made.
 
-    A function may return the plain output instead; one that knows what its model calls used returns
-    `Draft(text, usage=...)`.
+    A function may return the plain output instead, or `Draft(text, usage=...)` to report its usage.
     """
 
     output: OutputT
@@ -802,27 +807,27 @@ class Draft(Generic[OutputT]):
     """What was changed."""
     strategy: str = "draft"
     notes: tuple[str, ...] = ()
-    """What a reader should know about how it was made, such as an edit that did not apply."""
+    """Remarks for a reader on how it was made, such as an edit that did not apply."""
     conversation: Conversation | None = None
     """How an agent that uses tools arrived at it."""
     memo: Any = None
-    """JSON data that the generator or reviser wants to find again in the version."""
+    """JSON data of the generator or reviser, stored with the version."""
     evaluation: ReflectionEvaluation | None = None
-    """Its judgement, if choosing it from several candidates took one."""
+    """Its evaluation, if it was judged when it was chosen from several candidates."""
     choice: Choice | None = None
     """Why it was chosen from several candidates."""
     model: str = ""
-    """The name of the model that wrote it, if that is known."""
+    """The name of the model that wrote it, if reported."""
     advice: tuple[Advice, ...] = ()
-    """The advice on what had failed that its writer was given."""
+    """The advice on earlier failures in its prompt."""
 
     def usage_by_role(self, role: str) -> Mapping[str, TokenUsage]:
-        """Return its usage as that of `role`, with what the choice and the other candidates used."""
+        """The usage of `role` for this draft, and that of the choice and the other candidates."""
         used = {} if self.choice is None else dict(self.choice.usage)
         return used | {role: used.get(role, NOTHING_USED) + self.usage}
 
     def converted(self, convert: Callable[[Any], Any]) -> Draft:
-        """Return the draft with its output converted, and those of the rejected candidates."""
+        """The draft with its output and those of the rejected candidates converted."""
         choice = None if self.choice is None else self.choice.converted(convert)
         return replace(self, output=convert(self.output), choice=choice)
 
@@ -833,34 +838,34 @@ LengthClass: TypeAlias = Literal["short", "long"]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way in which a version was to be revised: a revision strategy, or `revise` for a function of yours.
-
-    `failure` says whether checks alone had found it wrong or a judge, and `length` how long its output was.
-    `reason` says what the choice stands on, if earlier revisions decided it.
-    """
+    """The way to revise a version, and the situation in which it was chosen."""
 
     name: str
+    """A revision strategy, or `revise` for a function of the user's."""
     failure: FailureKind
+    """Whether only checks had failed, or a judge was not satisfied."""
     length: LengthClass
+    """The length of the output to revise."""
     reason: str = ""
+    """The evidence for the choice, if earlier revisions decided it."""
 
 
 @dataclass(slots=True)
 class Choice:
-    """Why a draft was chosen from several candidates, and the others."""
+    """Why a draft was chosen from several candidates, and the rejected ones."""
 
     detail: str
     """The reason, in a sentence."""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Maps names such as `chosen` or `scores` to JSON data."""
     rejected: tuple[ReflectionVersion, ...] = ()
-    """The candidates that were not chosen, judged as far as choosing took."""
+    """The candidates that were not chosen, judged as far as the choice required."""
     usage: Mapping[str, TokenUsage] = field(default_factory=dict[str, "TokenUsage"])
-    """What they and the choice used, by role; the usage of the chosen draft is its own."""
+    """The usage of the rejected candidates and of the choice, by role; the chosen draft has its own."""
 
     def converted(self, convert: Callable[[Any], Any]) -> Choice:
-        """Return the choice with the outputs of the rejected candidates converted."""
-        return replace(self, rejected=tuple(one.converted(convert) for one in self.rejected))
+        """The choice with the outputs of the rejected candidates converted."""
+        return replace(self, rejected=tuple(version.converted(convert) for version in self.rejected))
 
 
 @attribute_hints
@@ -875,15 +880,15 @@ class ReflectionVersion(Generic[OutputT]):
     improvements_applied: tuple[str, ...] = NO_ITEMS
     timestamp: datetime = field(default_factory=partial(datetime.now, UTC))
     token_usage: TokenUsage = NOT_REPORTED
-    """What making and judging it used."""
+    """The usage of making and judging it."""
     strategy: str = "draft"
     """How it was made: `draft`, `given`, `fresh`, `revise`, or a revision strategy."""
     base: int | None = None
     """The iteration that it was revised from."""
     repeats: int | None = None
-    """The earlier iteration with the very same output, whose evaluation it shares."""
+    """The earlier iteration with exactly the same output, whose evaluation it shares."""
     gain: float | None = None
-    """By how much its score beat the best earlier version judged by the same criteria.
+    """Its score minus that of the best earlier version judged by the same criteria.
 
     A gate newly passed counts as 1, a gate that was lost as -1, and a comparison as 0.5, 0 or -0.5. None if
     there is no such version, and for a repeat.
@@ -893,14 +898,14 @@ class ReflectionVersion(Generic[OutputT]):
     accepted: bool = False
     """Whether a callback accepted it."""
     conversation: Conversation | None = None
-    """That of its `Draft`, as are `memo`, `choice` and `model`."""
+    """Copied from its `Draft`, like `memo`, `choice` and `model`."""
     memo: Any = None
     choice: Choice | None = None
     candidate: int | None = None
     """The 1-based number of a rejected candidate; its iteration is that of the chosen draft."""
     model: str = ""
     way: Way | None = None
-    """How it was to be revised, if a model had the choice among several ways."""
+    """The way chosen for revising it, if a model could revise in several ways."""
 
     def __post_init__(self) -> None:
         if self.improvements_applied is not NO_ITEMS:
@@ -917,20 +922,20 @@ class ReflectionVersion(Generic[OutputT]):
         return () if self.choice is None else self.choice.rejected
 
     def converted(self, convert: Callable[[Any], Any]) -> ReflectionVersion:
-        """Return the version with its output converted, and those of the rejected candidates."""
+        """The version with its output and those of the rejected candidates converted."""
         choice = None if self.choice is None else self.choice.converted(convert)
         return replace(self, output=convert(self.output), choice=choice)
 
     def for_writer(self) -> ReflectionVersion:
-        """Return what the writer may know of this version."""
-        shown = self.evaluation.for_writer()
-        if shown is self.evaluation:
+        """The part of the version that the writer may know."""
+        evaluation = self.evaluation.for_writer()
+        if evaluation is self.evaluation:
             return self
-        return replace(self, evaluation=shown, choice=None if self.evaluation.shown else self.choice)
+        return replace(self, evaluation=evaluation, choice=None if self.evaluation.shown else self.choice)
 
 
 def replaces(version: ReflectionVersion, best: ReflectionVersion) -> bool:
-    """Return whether a version is better than the best one before it."""
+    """Whether a version is better than the best version before it."""
     preferred = version.evaluation.preferred
     if preferred is None:
         return version.evaluation.outranks(best.evaluation)
@@ -938,7 +943,7 @@ def replaces(version: ReflectionVersion, best: ReflectionVersion) -> bool:
 
 
 def highest(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:
-    """Return the best version: the one that replaced those before it, and was replaced by none after it."""
+    """Best version; ties keep the earliest."""
     best = versions[0]
     for version in versions[1:]:
         if replaces(version, best):
@@ -956,7 +961,7 @@ class ConvergenceReason(StrEnum):
     - `token_budget`, `cost_budget`, `time_budget`: a budget is spent, or too little of it is left for the
       next call.
     - `user_accepted`, `user_stopped`: a callback, or a rule given as `until`, decided.
-    - `unjudged`: something could not be judged, and nothing that could be is known to be wrong.
+    - `unjudged`: some criteria could not be judged, and all others are met.
     - `error`, `cancelled`: a step failed for good, or the run was cancelled.
     """
 
@@ -991,7 +996,7 @@ class Stop:
     detail: str = ""
     """A sentence that explains the reason."""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What decided it: names such as `score` or `plateau_iterations`, and JSON data."""
+    """The values that decided it: names such as `score` or `plateau_iterations`, and JSON data."""
 
 
 @dataclass(slots=True)
@@ -1035,18 +1040,18 @@ class ReflectionResult(Generic[OutputT]):
     usage_by_role: Mapping[str, TokenUsage] = field(default_factory=dict[str, "TokenUsage"])
     """Splits `token_usage` into `generation`, `evaluation`, `revision` and `reflection`."""
     diagnostics: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Maps names to sentences: what a reader should know about this run."""
+    """Remarks on this run: names and sentences."""
     advice: tuple[Advice, ...] = ()
     error: BaseException | None = None
     """The exception that ended the run, if any."""
     reflections: tuple[Reflection, ...] = ()
-    """Those in the middle of the run."""
+    """The reflections in the middle of the run."""
     task: PlainTask | None = None
-    """What was asked; None in a result that does not come from a run."""
+    """None in a result that does not come from a run."""
     stop: Stop | None = None
     """Explains the `convergence_reason`; None in a result that does not come from a run."""
     criteria: tuple[QualityCriterion, ...] = ()
-    """Those that judged it, where this process knows them."""
+    """The criteria that judged the output, if available in this process."""
 
     def __repr__(self) -> str:
         best = self.history.best_version
@@ -1056,8 +1061,8 @@ class ReflectionResult(Generic[OutputT]):
         return f"<{type(self).__name__} {reason}: version {best.iteration} of {versions}, score {score}>"
 
     def _repr_html_(self) -> str:
-        """Return the result as HTML, which notebooks show."""
-        # By name: what displays a run stands far above these types.
+        """The result as HTML, for notebooks."""
+        # By name, because `loop` is a higher layer.
         return import_module("redraft.loop.display").result_html(self)
 
     def summary(self) -> str:
@@ -1104,20 +1109,20 @@ REASONS = {
 def version_line(version: ReflectionVersion, *, is_best: bool = False) -> str:
     """Render a version on one line: its score, how it was made, and what failed."""
     mark = "*" if is_best else " "
-    same = f", same as version {version.repeats}" if version.repeats else ""
+    repeated = f", same as version {version.repeats}" if version.repeats else ""
     unasked = version.evaluation.unasked
     missing = [name for name in version.evaluation.unjudged if name not in unasked]
-    blind = f", not judged: {', '.join(map(in_prose, missing))}" if missing else ""
+    unjudged = f", not judged: {', '.join(map(in_prose, missing))}" if missing else ""
     reasons = _first(version.evaluation.reasons_unjudged)
     if reasons:
-        blind += f" ({_without_stop(reasons)})" if missing else f", not judged: {reasons}"
+        unjudged += f" ({_without_stop(reasons)})" if missing else f", not judged: {reasons}"
     if unasked:
-        blind += f", {', '.join(map(in_prose, unasked))} {why_unasked(version.evaluation)}"
+        unjudged += f", {', '.join(map(in_prose, unasked))} {why_unasked(version.evaluation)}"
     score = render_score(version.evaluation.overall_score)
     failed = failures(version.evaluation, with_unjudged=False)
     how = "not chosen" if version.candidate else version.strategy
     preferred = f", {words}" if (words := preference(version)) else ""
-    return f"{mark} version {version.name}  {score}  {how}{same}{preferred}{blind}{failed}"
+    return f"{mark} version {version.name}  {score}  {how}{repeated}{preferred}{unjudged}{failed}"
 
 
 def why_unasked(evaluation: ReflectionEvaluation) -> str:
@@ -1127,7 +1132,7 @@ def why_unasked(evaluation: ReflectionEvaluation) -> str:
 
 
 def in_prose(name: str) -> str:
-    """Name of a criterion within a sentence, quoted if it has spaces; a pattern keeps its backslashes."""
+    """Quote the name of a criterion within a sentence if it has spaces; a pattern keeps its backslashes."""
     return repr(name).replace("\\\\", "\\") if " " in name else name
 
 
@@ -1145,13 +1150,13 @@ PREFERRED = {
 
 
 def joined(messages: Iterable[object]) -> str:
-    """Return messages on one line, with semicolons in place of the full stops between them."""
+    """Join messages on one line, with semicolons in place of the full stops between them."""
     *lines, last = [" ".join(str(message).split()) for message in messages] or [""]
     return "; ".join([*map(_without_stop, lines), last])
 
 
 def _without_stop(line: str) -> str:
-    """A line without its full stop; the three dots of a shortened line stay."""
+    """Remove the full stop, but not the three dots of a shortened line."""
     return line if line.endswith("...") else line.removesuffix(".")
 
 
@@ -1177,16 +1182,16 @@ def _first(messages: Sequence[str], most: int = 3, length: int = 100) -> str:
 
 
 def render_score(score: float | None) -> str:
-    """Render a score with two decimals, and an unknown one as a dash."""
+    """Render a score with two decimals; an unknown score is a dash."""
     return "  - " if score is None else f"{score:.2f}"
 
 
 def render_usage(usage: TokenUsage) -> str:
-    """Tokens, calls and cost in prose, such as `1,234 tokens in 2 calls, cost unknown`.
+    """Render tokens, calls and cost, such as `1,234 tokens in 2 calls, cost unknown`.
 
-    Functions of the user that report nothing have used an unknown amount, not none.
+    Usage that was not reported is unknown, not zero.
     """
-    if usage == NOTHING_REPORTED:
+    if usage == NOT_REPORTED:
         return "tokens and cost not reported"
     cost = "cost unknown" if usage.cost_usd is None else render_usd(usage.cost_usd)
     failed = f" ({usage.failed_requests} failed)" if usage.failed_requests else ""
@@ -1199,5 +1204,4 @@ def render_usd(dollars: float) -> str:
     return f"${dollars:.4f}" if dollars == 0 or dollars >= SMALLEST_USD else f"<${SMALLEST_USD}"
 
 
-NOTHING_REPORTED = TokenUsage(cost_usd=None)
 SMALLEST_USD = 0.0001
