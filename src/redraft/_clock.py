@@ -1,13 +1,13 @@
-"""Clock: stored times, as they count for a clock that may have been wrong."""
+"""Stored times that a wrong clock may have written."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 SKEW = timedelta(minutes=1)
-"""How far the clocks of two machines, or of one before and after a correction, ordinarily differ."""
+"""The ordinary difference of two machines' clocks, or of a clock before and after a correction."""
 
 
 def is_future(moment: datetime, now: datetime) -> bool:
-    """Whether only a wrong clock can have written a stored time, which then counts as `now`."""
+    """Whether a stored time is so late that a wrong clock wrote it. It then counts as `now`."""
     return moment - now > SKEW

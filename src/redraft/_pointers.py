@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901): the names of places in JSON data."""
+"""JSON pointers (RFC 6901)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """Render a path of keys and positions as a pointer; the whole value is the empty text."""
+    """Render a path of keys and positions as a pointer; the whole value is the empty string."""
     return "".join([f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path])
 
 

@@ -1,4 +1,4 @@
-"""Check arguments, and suggest the nearest known name."""
+"""Check arguments, and suggest the nearest name."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START = 3
-"""How many first letters must agree, for `codegen` to suggest `code_generation`."""
+"""How many first letters must agree: `codegen` suggests `code_generation`."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an error message: the known name probably meant, and all known names."""
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Hint for an error message: the name that was probably meant, and all names."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
-    names = list(known)
+    names = list(choices)
     close = (
         get_close_matches(name, names, 1)
         or get_close_matches(name.lower(), names, 1)
-        or [one for one in names if len(name) >= START and one.startswith(name.lower()[:START])]
+        or [other for other in names if len(name) >= START and other.startswith(name.lower()[:START])]
     )
     if not names:
         return "none are defined."
@@ -34,12 +34,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Return whether a value is a finite number, of the size of a float; a bool is not one."""
+    """Whether a value is a finite number within the range of a float; a bool is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
 MOST = 10**12
-"""The highest count: databases hold it, and sums of a million such counts, too."""
+"""The highest count: databases hold it, and also the sum of a million such counts."""
 
 
 def check_count(name: str, value: Any, least: int) -> None:
@@ -53,15 +53,15 @@ def check_count(name: str, value: Any, least: int) -> None:
 MOST_CANDIDATES = 6
 
 
-def only(found: Sequence[T], wanted: str, things: str, name: Callable[[T], str]) -> T | None:
-    """Return the only match, or None if nothing matches; raises a `ConfigError` that lists several."""
-    if len(found) > 1:
-        names = ", ".join(name(one) for one in found[:MOST_CANDIDATES])
-        more = f" and {len(found) - MOST_CANDIDATES} more" if len(found) > MOST_CANDIDATES else ""
+def only(matches: Sequence[T], query: str, things: str, name: Callable[[T], str]) -> T | None:
+    """The only match, or None if nothing matches; raises a `ConfigError` that lists several matches."""
+    if len(matches) > 1:
+        names = ", ".join(map(name, matches[:MOST_CANDIDATES]))
+        more = f" and {len(matches) - MOST_CANDIDATES} more" if len(matches) > MOST_CANDIDATES else ""
         raise ConfigError(
-            f"Several {things} match {wanted!r}: {names}{more}. Give more characters of the one you mean."
+            f"Several {things} match {query!r}: {names}{more}. Give more characters of the one you mean."
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def check_share(name: str, value: Any) -> None:
@@ -83,7 +83,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Require True or False, since a text such as "no" would count as True; raises `ConfigError`."""
+    """Require True or False, because a string such as "no" is true; raises `ConfigError`."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name} must be True or False, got {value!r}.")
 
@@ -95,12 +95,12 @@ def check_function(name: str, value: Any) -> None:
 
 
 def check_model(name: str, value: Any) -> None:
-    """Require None, the name of a model, a `ChatModel`, or a list of such; raises `ConfigError`."""
+    """Require None, the name of a model, a `ChatModel`, or a list of these; raises `ConfigError`."""
     if value is None or (isinstance(value, str) and value.strip()):
         return
     if isinstance(value, list | tuple) and value and None not in value:
-        for one in cast("list[object]", value):
-            check_model(name, one)
+        for model in cast("list[object]", value):
+            check_model(name, model)
         return
     if not callable(cast("object", value)) or isinstance(value, type):
         raise ConfigError(
@@ -120,11 +120,11 @@ _FOREIGN = {
         "For a client of a provider: the name of the model; or a function that uses it, with @reflected.",
     ),
 }
-"""Objects of other libraries, by the beginning of their class's module, and what takes them."""
+"""How to use objects of other libraries, by the beginning of their class's module."""
 
 
 def _hint_for(value: object) -> str:
-    """What takes an object of another library, as a sentence after a space; "" for any other object."""
+    """How to use an object of another library, as a sentence after a space; "" for any other object."""
     for kind in type(value).__mro__:
         for module, hint in _FOREIGN.items():
             if f"{kind.__module__}.".startswith(f"{module}."):
@@ -145,7 +145,7 @@ def check_list(name: str, value: Any) -> None:
 
 
 def checked_price(where: str, price: Any) -> tuple[float, float]:
-    """Return US dollars for a million input and a million output tokens; raises `ConfigError` for others."""
+    """Check a price: US dollars for a million input and a million output tokens; raises `ConfigError`."""
     amounts: tuple[Any, ...] = tuple(cast("list[Any]", price)) if isinstance(price, list | tuple) else ()
     if len(amounts) != 2 or not all(is_number(usd) and usd >= 0 for usd in amounts):  # noqa: PLR2004 (input and output)
         raise ConfigError(

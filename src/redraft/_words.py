@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 # Accents of Latin, Greek and Cyrillic letters, vowel points of Hebrew and Arabic, the long stroke of Arabic,
-# joiners and soft hyphens: not every writer puts them. Marks of Indian and other scripts are letters.
+# joiners and soft hyphens, which many writers omit. Marks of Indian and other scripts are letters.
 _OPTIONAL = re.compile(
     "[\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640"
     "\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u200b-\u200d\u2060\ufeff]+"
@@ -30,9 +30,9 @@ _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
 def folded(text: str) -> str:
-    """A text regardless of case, width, accents, vowel points and invisible characters.
+    """Normalize case, width, accents, vowel points and invisible characters.
 
-    Letters that no accent distinguishes stay: a Japanese or an Indian text keeps its marks.
+    Marks that are part of a letter stay, as in Japanese and Indian scripts.
     """
     if text.isascii():
         return text.lower()
@@ -44,8 +44,8 @@ def folded(text: str) -> str:
 def words_of(text: str) -> list[str]:
     """The words of a text in order, folded.
 
-    In scripts without spaces between words, and in Korean, every two characters that follow one another count
-    as a word, and so does a single character.
+    In scripts without spaces between words, and in Korean, each pair of adjacent characters counts as a word,
+    and so does a single character.
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
@@ -81,7 +81,7 @@ def words_in(text: str) -> frozenset[str]:
 
 
 def overlap(words: frozenset[str], others: frozenset[str]) -> float:
-    """The share (0..1) of all their words that two texts have in common."""
+    """Jaccard similarity (0..1) of two sets of words."""
     return len(words & others) / len(words | others) if words or others else 1.0
 
 

@@ -77,7 +77,7 @@ class RedraftError(Exception):
     """The base class of all exceptions that Redraft raises."""
 
     usage: TokenUsage | None = None
-    """What was spent before the failure, if known."""
+    """The usage before the failure, if reported."""
 
 
 class ConfigError(RedraftError):
@@ -85,7 +85,7 @@ class ConfigError(RedraftError):
 
 
 class MissingExtraError(ConfigError):
-    """An optional dependency is missing; the message has the command to install it."""
+    """An optional dependency is missing; the message contains the command that installs it."""
 
     def __init__(self, what: str, extra: str) -> None:
         command = f"pip install 'redraft[{extra}]' (in a clone: pip install '.[{extra}]')"
@@ -145,8 +145,8 @@ class OutputError(RedraftError):
 class UnfinishedError(OutputError):
     """An agent reached no answer, or a call was not finished.
 
-    `conversation` is what was said until then. `reason` names the run's budget that was spent, if that is
-    why. `partial` is what was finished before: of a `map`, the list of its results.
+    `conversation` is the conversation until then. `reason` names the budget of the run, if a spent budget is
+    the cause. `partial` holds the results so far: for a `map`, a list.
     """
 
     partial: Any = None
@@ -165,20 +165,20 @@ class UnfinishedError(OutputError):
 
 
 def over_budget(error: BaseException) -> bool:
-    """Return whether an error means that a budget of the run was spent."""
+    """Whether a spent budget of the run is the cause of an error."""
     return isinstance(error, UnfinishedError) and error.reason is not None
 
 
 def unusable_reply(message: str, used: TokenUsage) -> ModelError:
-    """Return the error of a call whose reply can't be used; its usage leaves out the failed request."""
+    """Make the error of a call whose reply can't be used; its usage leaves out the failed request."""
     from dataclasses import replace  # noqa: PLC0415 (only an error needs it)
 
-    spent = replace(used, requests=max(0, used.requests - 1))  # who retries counts the failed request
+    spent = replace(used, requests=max(0, used.requests - 1))  # the retry counts the failed request
     return ModelError(message, retryable=True, unusable_reply=True, usage=spent)
 
 
 def is_unusable_reply(error: BaseException) -> bool:
-    """Return whether a model answered a call, but with a reply that is empty or can't be read."""
+    """Whether a model answered a call, but with a reply that is empty or can't be read."""
     return isinstance(error, ModelError) and error.unusable_reply
 
 
@@ -196,7 +196,7 @@ class RejectedOutputError(OutputError):
 class EnsembleError(RedraftError):
     """Tasks of an ensemble failed.
 
-    `result` is the `EnsembleResult` of the others; `errors` maps each failed task to what it raised.
+    `result` is the `EnsembleResult` of the other tasks; `errors` maps each failed task to its exception.
     """
 
     def __init__(
@@ -208,10 +208,10 @@ class EnsembleError(RedraftError):
 
 
 class EscalationError(RedraftError):
-    """All attempts at a task failed; somebody else has to take over.
+    """All attempts at a task failed; escalate to a person.
 
-    `outcomes` says how each attempt ended, and `lessons` what was learned from each, with None if nothing
-    was. The cause is the last attempt's exception, if it raised one.
+    `outcomes` and `lessons` have an item for each attempt: how it ended, and the lesson learned, or None. The
+    cause is the exception of the last attempt, if it raised one.
     """
 
     def __init__(self, message: str, *, outcomes: Sequence[Any] = (), lessons: Sequence[Any] = ()) -> None:
@@ -233,7 +233,7 @@ class ReflectionFailedError(RedraftError):
 
 
 class ReflectionDueError(RedraftError):
-    """Earlier `runs` failed, at least in part, and await a reflection; the next run was not started."""
+    """Earlier `runs` failed, at least in part, and are due for a reflection; the next run was not started."""
 
     def __init__(self, message: str, *, runs: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -261,11 +261,11 @@ class ChangedRunError(StoreError):
 
 
 class ClaimLostError(ChangedRunError):
-    """Another worker has taken over the run, so this one may not write into it any more."""
+    """Another worker has taken over the run, so this worker may no longer write to it."""
 
 
 class LessonFileError(StoreError):
-    """A lesson's file has a mistake, at this `file` and `line` (1-based, if known)."""
+    """A lesson's file has a mistake, at this `file` and `line` (1-based, or None)."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         place = file if line is None else f"{file}, line {line}"
@@ -275,7 +275,7 @@ class LessonFileError(StoreError):
 
 
 class SandboxError(RedraftError):
-    """Untrusted code was stopped or refused, at this `line` of it (1-based, if known)."""
+    """Untrusted code was stopped or refused, at this `line` of it (1-based, or None)."""
 
     def __init__(self, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -299,10 +299,10 @@ class ScriptError(SandboxError):
 
 
 class SpecFileError(RedraftError):
-    """A workflow or an agent has a mistake, at this file, line and key (where known).
+    """A workflow or an agent has a mistake, at this `file`, `line` and `key` (each may be None).
 
-    If several were found at once, this is the first of `problems`, each of which has a place of its own. One
-    that is defined in Python has no file and no line.
+    If it has several mistakes, this is the first of `problems`. A workflow or an agent that is defined in
+    Python has no file and no line.
     """
 
     def __init__(
@@ -316,28 +316,30 @@ class SpecFileError(RedraftError):
 
     @property
     def problems(self) -> tuple[Self, ...]:
-        """All mistakes that were found with this one, file by file, each in its order."""
+        """This mistake and the others of the same check, by file and line."""
         return self._problems or (self,)
 
     @classmethod
     def of(cls, problems: Sequence[Self]) -> Self:
-        """Return one error for one or more mistakes; its message has a line for each."""
-        unlike = {str(one): one for one in problems}.values()
-        files = list(dict.fromkeys(one.file for one in unlike))
-        first, *others = ordered = sorted(unlike, key=lambda one: (files.index(one.file), one.line or 0))
+        """Combine mistakes into one error, whose message has a line for each."""
+        distinct = {str(problem): problem for problem in problems}.values()
+        files = list(dict.fromkeys(problem.file for problem in distinct))
+        first, *others = ordered = sorted(
+            distinct, key=lambda error: (files.index(error.file), error.line or 0)
+        )
         if not others:
             return first
-        whole = copy(first)  # with its place
-        whole.args = ("\n".join(map(str, ordered)),)
-        whole._problems = tuple(ordered)  # noqa: SLF001 (the same class)
-        return whole
+        combined = copy(first)  # with its file, line and key
+        combined.args = ("\n".join(map(str, ordered)),)
+        combined._problems = tuple(ordered)  # noqa: SLF001 (the same class)
+        return combined
 
 
 class WorkflowError(SpecFileError):
-    """A workflow has a mistake, at this file, line, node and key (where known).
+    """A workflow has a mistake, at this `file`, `line`, `node` and `key` (each may be None).
 
-    `retryable` means that the file itself is not at fault: code or a template failed on the values of a
-    run, and may not fail on those of another.
+    `retryable` means that the file itself is valid: code or a template failed on the values of a run, and may
+    work in another.
     """
 
     def __init__(
@@ -356,7 +358,7 @@ class WorkflowError(SpecFileError):
 
 
 class AgentFileError(SpecFileError):
-    """An agent that runs in cycles has a mistake, at this file, line, stage, substage and key."""
+    """An agent that runs in cycles has a mistake, at this `file`, `line`, `stage`, `substage` and `key`."""
 
     def __init__(
         self,
