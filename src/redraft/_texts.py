@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from redraft.types import Output
 
 SHOWN = 80
-"""The most characters of a value within a message."""
+"""The maximum length of a value within a message, in characters."""
 
 SHORT_TEXT = 1500
-"""Characters up to which rewriting a text costs no more than editing it."""
+"""The length, in characters, up to which rewriting a text costs no more than editing it."""
 
 
 def as_text(output: Output, indent: int | None = 2) -> str:
-    """Render an output as text: a string as it is, anything else as JSON, or failing that its `repr`.
+    """Render an output as text: a string unchanged, other values as JSON, or else as `repr`.
 
     `indent=None` renders a single line, in a tenth of the time.
     """
@@ -55,19 +55,19 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def without_addresses(text: str) -> str:
-    """Return a text without the addresses of objects in memory, which differ from run to run."""
+    """Remove memory addresses, which differ from run to run."""
     return _ADDRESS.sub("", text)
 
 
 def is_short(output: Output) -> bool:
-    """Say whether writing an output anew costs no more than editing it."""
+    """Whether writing an output anew costs no more than editing it."""
     return len(as_text(output)) <= SHORT_TEXT
 
 
 def json_data(output: Output) -> Any:
-    """Return an output as JSON data: as a model wrote it, else with its models and times as they are written.
+    """Convert an output to JSON data: the JSON that a model wrote, or else its serialisation.
 
-    Raises `ValueError` for what has no JSON form.
+    Raises `ValueError` for a value without a JSON form.
     """
     if (source := source_of(output)) is not None:
         return source
@@ -84,7 +84,7 @@ def _json_or_text(value: object) -> Any:
 
 
 _sources: ContextVar[dict[int, tuple[Any, Any]] | None] = ContextVar("sources", default=None)
-"""Outputs of the run and their sources, by the `id` of the output, which stays valid with it."""
+"""Outputs of the run with their sources, by the `id` of the output. The output keeps its `id` valid."""
 
 
 @contextmanager
@@ -100,8 +100,7 @@ def remembering_sources() -> Generator[None]:
 def remember_source(output: Output, source: Any) -> None:
     """Remember the JSON data that an output was validated from.
 
-    An output need not have a form in JSON from which its class would validate it again: with aliases,
-    serialisers or validators that change a value, its dump is something else.
+    With aliases, serialisers or validators that change a value, the class could not validate its own dump.
     """
     sources = _sources.get()
     if sources is not None and not isinstance(output, _SCALARS):
@@ -109,10 +108,10 @@ def remember_source(output: Output, source: Any) -> None:
 
 
 def source_of(output: Output) -> Any:
-    """Return the JSON data that an output was validated from; None if that is not remembered."""
+    """The JSON data that an output was validated from, if remembered."""
     sources = _sources.get()
-    found = None if sources is None else sources.get(id(output))
-    return None if found is None else found[1]
+    remembered = None if sources is None else sources.get(id(output))
+    return None if remembered is None else remembered[1]
 
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -131,31 +130,31 @@ def ago(at: datetime, now: datetime | None = None, zone: tzinfo | None = None) -
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text as one line of at most `most` characters."""
+    """Shorten a text to one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def short_repr(value: Any, most: int = SHOWN) -> str:
-    """Return the `repr` of a value in at most `most` characters, to fit into a message."""
+    """The `repr` of a value in at most `most` characters, for a message."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def type_name(kind: Any) -> str:
-    """Name of a type as it is written, such as `list[Order]`."""
+    """Name of a type as in source code, such as `list[Order]`."""
     base = getattr(get_origin(kind) or kind, "__name__", None) or short_repr(kind)
     inner = ", ".join(map(type_name, get_args(kind)))
     return f"{base}[{inner}]" if inner else base
 
 
 def key_of(output: Output) -> object:
-    """Return what only identical outputs share; the number 1 and the text "1" are different."""
+    """Key for comparing outputs; the number 1 and the text "1" differ."""
     return output if isinstance(output, str) else (output.__class__, as_text(output, indent=None))
 
 
 def copy_of(output: Output) -> Output:
-    """Copy an output, so that a function that changes it does not change the history."""
+    """Copy an output, so that changes to it do not reach the history."""
     if output.__class__ in _IMMUTABLE or isinstance(output, _SCALARS):
         return output
     try:
@@ -172,7 +171,7 @@ _IMMUTABLE = frozenset({str, int, float, bool, NoneType})
 
 
 def _copied(value: Any) -> Any:
-    """Copy JSON data, five times as fast as `deepcopy`, which keeps track of all that it has seen."""
+    """Copy JSON data five times as fast as `deepcopy`, which tracks every object that it has seen."""
     kind = value.__class__
     if kind is dict:
         return {key: item if item.__class__ in _IMMUTABLE else _copied(item) for key, item in value.items()}
@@ -182,10 +181,10 @@ def _copied(value: Any) -> Any:
 
 
 def snapshot(value: Any) -> Any:
-    """Copy what a run hands to somebody else's code, so that a change there does not rewrite its history.
+    """Copy a value that a run passes to the user's code, so that changes there do not reach the history.
 
-    Versions, evaluations, drafts, attempts and results are copied with all that can be changed in them;
-    anything else is returned as it is.
+    Versions, evaluations, drafts, conversations and results are copied with everything mutable in them; other
+    values are returned as they are.
     """
     kind = cast("type[Any]", type(value))
     copy = _SNAPSHOTS.get(kind)
@@ -196,46 +195,47 @@ T = TypeVar("T")
 D = TypeVar("D", Draft[Any], ReflectionVersion[Any])
 
 
-def _replaced(one: T, **changes: Any) -> T:
-    """Do what `dataclasses.replace` does, but don't check and convert again what is right.
-
-    For an evaluation that takes a fifth of the time.
-    """
-    copy, put = object.__new__(type(one)), object.__setattr__
-    names: tuple[str, ...] = cast("Any", one).__slots__
+def _replaced(value: T, **changes: Any) -> T:
+    """Do what `dataclasses.replace` does without checks and conversions, in a fifth of the time."""
+    copy, put = object.__new__(type(value)), object.__setattr__
+    names: tuple[str, ...] = cast("Any", value).__slots__
     for name in names:
-        put(copy, name, getattr(one, name))
-    for name, value in changes.items():
-        put(copy, name, value)
+        put(copy, name, getattr(value, name))
+    for name, changed in changes.items():
+        put(copy, name, changed)
     return copy
 
 
-def _evaluation(one: ReflectionEvaluation) -> ReflectionEvaluation:
-    return _replaced(one, criteria_scores=dict(one.criteria_scores), memo=copy_of(one.memo))
-
-
-def _draft(one: D) -> D:
+def _evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
     return _replaced(
-        one,
-        output=copy_of(one.output),
-        evaluation=snapshot(one.evaluation),
-        conversation=snapshot(one.conversation),
-        memo=copy_of(one.memo),
-        choice=snapshot(one.choice),
+        evaluation, criteria_scores=dict(evaluation.criteria_scores), memo=copy_of(evaluation.memo)
     )
 
 
-def _choice(one: Choice) -> Choice:
-    rejected = tuple(map(_draft, one.rejected))
-    return _replaced(one, numbers=copy_of(dict(one.numbers)), rejected=rejected, usage=dict(one.usage))
+def _draft(draft: D) -> D:
+    return _replaced(
+        draft,
+        output=copy_of(draft.output),
+        evaluation=snapshot(draft.evaluation),
+        conversation=snapshot(draft.conversation),
+        memo=copy_of(draft.memo),
+        choice=snapshot(draft.choice),
+    )
 
 
-def _conversation(one: Conversation) -> Conversation:
-    return _replaced(one, messages=copy_of(one.messages))
+def _choice(choice: Choice) -> Choice:
+    rejected = tuple(map(_draft, choice.rejected))
+    return _replaced(
+        choice, numbers=copy_of(dict(choice.numbers)), rejected=rejected, usage=dict(choice.usage)
+    )
 
 
-def _result(one: ReflectionResult) -> ReflectionResult:
-    history = one.history
+def _conversation(conversation: Conversation) -> Conversation:
+    return _replaced(conversation, messages=copy_of(conversation.messages))
+
+
+def _result(result: ReflectionResult) -> ReflectionResult:
+    history = result.history
     copies = {id(version): _draft(version) for version in history.versions}
     best, final = (
         copies.get(id(version)) or _draft(version)
@@ -243,13 +243,13 @@ def _result(one: ReflectionResult) -> ReflectionResult:
     )
     versions = tuple(copies[id(version)] for version in history.versions)
     return _replaced(
-        one,
+        result,
         best_output=best.output,
         final_output=final.output,
         final_evaluation=final.evaluation,
         history=_replaced(history, versions=versions, best_version=best, final_version=final),
-        usage_by_role=dict(one.usage_by_role),
-        diagnostics=dict(one.diagnostics),
+        usage_by_role=dict(result.usage_by_role),
+        diagnostics=dict(result.diagnostics),
     )
 
 
@@ -268,12 +268,12 @@ BYTES_PER_TOKEN = 3.6  # the mean of o200k and the Qwen tokenizers on English pr
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text, rather too many than too few where it is not ASCII."""
+    """Estimate the tokens of a text; for text that is not ASCII, the estimate errs on the high side."""
     return 0 if not text else max(1, round(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN))
 
 
 def compared(number: float, sign: str, bound: float) -> str:
-    """Render `0.92 >= 0.80`, with as many digits as it takes to tell different numbers apart."""
+    """Render `0.92 >= 0.80`, with enough digits to distinguish different numbers."""
     for digits in range(2, 6):
         left, right = f"{number:.{digits}f}", f"{bound:.{digits}f}"
         if left != right or number == bound:
@@ -282,7 +282,7 @@ def compared(number: float, sign: str, bound: float) -> str:
 
 
 def scored(version: ReflectionVersion) -> str:
-    """Render a version's score, and which criteria it does not cover."""
+    """Render a version's score, and the criteria that it does not cover."""
     score, missing = version.evaluation.overall_score, version.evaluation.unjudged
     if score is None:
         return "not judged"
@@ -290,13 +290,13 @@ def scored(version: ReflectionVersion) -> str:
 
 
 def has_no_criteria(version: ReflectionVersion) -> bool:
-    """Return whether a version passed because there were no criteria to judge it by."""
+    """Whether a version passed because there were no criteria to judge it by."""
     evaluation = version.evaluation
     return evaluation.satisfactory and evaluation.overall_score is None and not evaluation.criteria_scores
 
 
 def verdict_of(evaluation: ReflectionEvaluation) -> str:
-    """Return what a judgement says of a version, to go on a sentence such as "version 2, which "."""
+    """Complete a sentence such as "version 2, which " with the verdict."""
     if evaluation.satisfactory:
         return "meets the criteria"
     return "was not fully judged" if evaluation.leaves_nothing_to_revise else "does not meet the criteria"
@@ -309,7 +309,7 @@ def listed(things: Sequence[str], conjunction: str = "and") -> str:
 
 
 def listed_names(names: Iterable[str]) -> str:
-    """Join the names of criteria as in a sentence; one that is a sentence itself is quoted."""
+    """Join the names of criteria as in a sentence; names with spaces are quoted."""
     return listed([in_prose(name) for name in names])
 
 
@@ -322,7 +322,7 @@ def sized(size: int) -> str:
 
 
 def limits_in_words(least: int | None, most: int | None) -> str:
-    """Return the limits of a number, of which one may be missing: `at most 5`, `exactly 5`, `1 to 5`."""
+    """Render limits, of which one may be missing: `at most 5`, `exactly 5`, `1 to 5`."""
     if least is None or most is None:
         return f"at most {most}" if least is None else f"at least {least}"
     return f"exactly {most}" if least == most else f"{least} to {most}"

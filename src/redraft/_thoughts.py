@@ -14,7 +14,7 @@ _TAGS = {
     "[think]": "[/think]",
     "◁think▷": "◁/think▷",
 }
-"""The tags around the reasoning of a model, in small letters."""
+"""The tags around the reasoning of a model, in lower case."""
 _OPENING_TAG = re.compile(rf"\s*({'|'.join(map(re.escape, _TAGS))})", re.IGNORECASE)
 _CLOSING_TAG = re.compile("|".join(map(re.escape, _TAGS.values())), re.IGNORECASE)
 _FIRST = frozenset(tag[0] for tag in _TAGS)
@@ -26,11 +26,11 @@ _BLANK_LINES = re.compile(r"\s*\n")
 
 
 def without_thoughts(text: str) -> str:
-    """Remove the reasoning with which a reply begins, and the blank lines after it.
+    """Remove the reasoning at the start of a reply, and the blank lines after it.
 
-    Reasoning is a block such as `<think>...</think>`, which ends at its first closing tag; a block that is
-    never closed leaves nothing. Where the server's chat template has opened the block, the reply holds only
-    the closing tag, and everything before it is reasoning. Tags in code, in quotation marks and within a
+    Reasoning is a block such as `<think>...</think>`, which ends at its first closing tag; if it is never
+    closed, the whole reply is reasoning. If the server's chat template has opened the block, the reply has
+    only the closing tag, and everything before it is reasoning. Tags in code, in quotation marks and within a
     sentence belong to the text.
     """
     start = 0
@@ -58,7 +58,9 @@ def without_blank_start(text: str) -> str:
 def _end_of_unopened(text: str) -> int:
     """Position after the first closing tag of a block that the reply does not open; 0 if there is none."""
     lowered = text.lower()
-    if not ("think" in lowered or "thought" in lowered or "reasoning" in lowered):  # in most texts, and fast
+    if not (
+        "think" in lowered or "thought" in lowered or "reasoning" in lowered
+    ):  # a fast way out for most texts
         return 0
     for tag in _CLOSING_TAG.finditer(text):
         before = text[: tag.start()]
@@ -75,10 +77,10 @@ def _end_of_unopened(text: str) -> int:
 class ThoughtFilter:
     """Passes on the text of a stream without the reasoning at its start.
 
-    The pieces that are passed on add up to `without_thoughts` of the text. The exception is a closing tag
-    without an opening tag, which comes after its reasoning: nothing more is passed on then, and `unopened`
-    says so. With `held`, the text is held back until that tag, or until the end. With `reasoned`, which may
-    be set at any time before the text, blank lines at the start are removed, too.
+    The pieces that are passed on add up to `without_thoughts` of the text, unless a closing tag comes without
+    an opening tag, after its reasoning: then nothing more is passed on, and `unopened` is true. With `held`,
+    the text is held back until that tag, or until the end. With `reasoned`, which may be set at any time
+    before the text, blank lines at the start are removed, too.
     """
 
     def __init__(self, pass_on: Callable[[str], None], *, held: bool = False) -> None:
@@ -105,12 +107,12 @@ class ThoughtFilter:
                 self._pass_on(piece)
 
     def finish(self) -> None:
-        """Pass on what is held back, since the text has ended."""
+        """Pass on the rest at the end of the text."""
         if not self._is_passing:
             self._begin(is_end=True)
 
     def _begin(self, *, is_end: bool) -> None:
-        """Start to pass on as soon as it is certain where the text begins."""
+        """Start to pass on the text as soon as its start is certain."""
         text = "".join(self._pieces)
         self._had_opening = _OPENING_TAG.match(text) is not None
         rest = without_thoughts(text)

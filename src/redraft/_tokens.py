@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 ROLES: dict[str, Literal["draft", "revision"]] = {"generate": "draft", "revise": "revision"}
-"""What the steps of a run that write a version write."""
+"""The steps of a run that write a version, with the role of their text."""
 
 
 class UsageTally(Protocol):
-    """Counts the usage of calls that broke off; `estimated_tokens` are those that no provider reported."""
+    """Counts the usage of calls that broke off."""
 
     estimated_tokens: int
+    """Tokens not reported by the provider."""
 
     def add(self, role: ModelRole, usage: TokenUsage) -> None: ...
 
@@ -35,8 +36,8 @@ class UsageTally(Protocol):
 class VersionText:
     """The text of one version, as its model calls write it.
 
-    Each call is an attempt with a number of its own: a retry, or the second call of a revision whose first
-    reply could not be used.
+    Each call is an attempt with its own number: a retry, for example, or the second call of a revision after
+    an unusable reply.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class VersionText:
         self.has_text = False
         self.tally = tally
         self.streams = True
-        """Whether models are asked to stream: not after a stream that broke off, since it may do so again."""
+        """Whether models are asked to stream. False once a stream broke off, since it may do so again."""
         self._emit = emit
         self._run_id = run_id
         self._version = version
@@ -59,7 +60,7 @@ class VersionText:
         self._attempts = attempts
 
     def candidate(self) -> VersionText:
-        """Return the text of one of several drafts for this version, which are written at once."""
+        """The text of one of several drafts for this version, which are written in parallel."""
         return VersionText(self._emit, self._run_id, self._version, self._role, self._attempts, self.tally)
 
     def tell(self, draft: Draft[Any]) -> None:
@@ -84,8 +85,8 @@ class VersionText:
 class ReplyText:
     """The text of one model call; a listener for `StreamingModel.stream`.
 
-    `pay` is called if the call is cancelled on the way, with what it used: as the provider said, or else
-    estimated from the text that had come.
+    `pay` is called with the usage of the call if it is cancelled on the way: the reported usage, or an
+    estimate from the text so far.
     """
 
     def __init__(self, version: VersionText, attempt: int) -> None:
@@ -97,7 +98,7 @@ class ReplyText:
         self._is_open = True
 
     def __call__(self, text: str, usage: TokenUsage | None = None, /) -> None:
-        """Take the next piece of the reply, and what the call has used so far."""
+        """Take the next piece of the reply, and the usage of the call so far."""
         if self._is_open:  # a thread may go on for a token after its call was cancelled
             self._usage = usage or self._usage
             self.send(text)
@@ -116,9 +117,9 @@ class ReplyText:
     async def follow(
         self, stream: Callable[[TextListener], Awaitable[R]], role: ModelRole, input_tokens: int
     ) -> R:
-        """Make a call in a stream; if it breaks off, its error or its run has the usage.
+        """Make a call in a stream; if it breaks off, its usage is added to its error or to its run.
 
-        `input_tokens` is an estimate, for a provider that does not say.
+        `input_tokens` is an estimate for providers that report no usage.
         """
         try:
             return await stream(self)
@@ -134,24 +135,28 @@ class ReplyText:
             self._is_open = False
 
     def finish(self, reply: str) -> None:
-        """Emit what has not been emitted of a reply: all of it, if it was not streamed."""
+        """Emit the rest of a reply: all of it, if it was not streamed."""
         sent = "".join(self._pieces)
-        if not reply.startswith(sent):  # the model's stream had another text than its reply
+        if not reply.startswith(sent):  # the stream differed from the reply
             self._version.begin().send(reply)
         else:
             self.send(reply[len(sent) :])
 
     def _used(self, input_tokens: int) -> TokenUsage | None:
-        """Return what a call that broke off has used; None if nothing came of it.
+        """Usage of a call that broke off; None if nothing was reported or written.
 
-        What the provider has not said is estimated; its cost is unknown, unless the model is free.
+        Tokens that the provider has not reported are estimated; the cost is then unknown, unless the model is
+        free.
         """
-        said, written = self._usage or NOTHING_USED, estimate_tokens("".join(self._pieces))
-        if not said.total_tokens and not written:
+        reported, written = self._usage or NOTHING_USED, estimate_tokens("".join(self._pieces))
+        if not reported.total_tokens and not written:
             return None
-        given = said.input_tokens or input_tokens
-        used = replace(said, input_tokens=given, output_tokens=max(said.output_tokens, written))
-        estimated = used.total_tokens - said.total_tokens
+        used = replace(
+            reported,
+            input_tokens=reported.input_tokens or input_tokens,
+            output_tokens=max(reported.output_tokens, written),
+        )
+        estimated = used.total_tokens - reported.total_tokens
         self._version.tally.estimated_tokens += estimated
-        is_free = said.total_tokens > 0 and said.cost_usd == 0
+        is_free = reported.total_tokens > 0 and reported.cost_usd == 0
         return replace(used, cost_usd=None) if estimated and not is_free else used

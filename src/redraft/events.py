@@ -35,8 +35,9 @@ class RunStarted:
 class StepStarted:
     """A step started: `generate`, `evaluate`, `revise`, a callback's name, or a step within another.
 
-    The latter are `model 3` (the third request of an agent's run), `tool NAME ID` and `reflect TRIGGER STEP`;
-    with candidates `draft 2`, `check 2` and `judge 2` (the second one), and `compare 1 with 2`.
+    Steps within another are `model 3` (the third request of an agent's run), `tool NAME ID` and `reflect
+    TRIGGER STEP`; with candidates `draft 2`, `check 2` and `judge 2` (of the second candidate), and `compare
+    1 with 2`.
     """
 
     run_id: str
@@ -68,7 +69,7 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class VersionEvaluated:
-    """A version was judged and added to the history; `is_best` if it is the best so far."""
+    """A version was judged and added to the history; `is_best` marks the best version so far."""
 
     run_id: str
     version: ReflectionVersion
@@ -91,19 +92,20 @@ class Reflected:
 class TokenEvent:
     """A model wrote the next piece of a version's text, a token or more.
 
-    `version` is the 1-based number that the version will have. `attempt` counts the model calls made for it,
-    from 1: after a failure, or if a reply could not be used, the text begins anew under the next number. The
-    texts of one attempt, joined, are the model's raw reply, which is JSON for a typed output, and edits for a
-    revision by edits.
-
     Only a stream has these events; they are neither sent to `on_event` nor stored.
     """
 
     run_id: str
     text: str
     version: int
+    """The 1-based number that the version will have."""
     role: Literal["draft", "revision"]
     attempt: int = 1
+    """The 1-based number of the model call for this version.
+
+    After a failure, or an unusable reply, the text begins anew under the next number. The texts of one
+    attempt, joined, are the model's raw reply: JSON for a typed output, edits for a revision by edits.
+    """
     schema_version: int = 1
 
 
@@ -119,6 +121,6 @@ class RunFinished:
 Event: TypeAlias = (
     RunStarted | StepStarted | StepFinished | StepFailed | VersionEvaluated | Reflected | RunFinished
 )
-"""What an `on_event` listener gets: the events of a run, in their order."""
+"""The events of a run for an `on_event` listener, in this order."""
 Listener: TypeAlias = Callable[[Event], None]
-"""A function that is called with each event, and returns at once."""
+"""A function that is called with each event, and returns immediately."""

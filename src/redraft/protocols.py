@@ -1,4 +1,4 @@
-"""The protocols to implement, mostly one `__call__`, and what their calls take and return."""
+"""The protocols to implement, most of them a single `__call__`, with their arguments and results."""
 
 from __future__ import annotations
 
@@ -87,25 +87,25 @@ class Reviser(Protocol):
 
 
 class Stopper(Protocol):
-    """Return why the run should stop now, or None. Pure: the same versions always get the same answer."""
+    """Decide whether to stop: the reason, or None. Pure: the same versions always get the same answer."""
 
     def __call__(self, versions: Sequence[ReflectionVersion], /) -> Stop | ConvergenceReason | None: ...
 
 
 @runtime_checkable
 class AgentPattern(Protocol):
-    """How an agent gets from a query to its answer; `ReflectionPattern` implements it."""
+    """A way for an agent to answer a query; `ReflectionPattern` implements it."""
 
     __slots__ = ()  # so that a pattern with slots has no `__dict__`
 
     async def execute(self, agent: Any, query: str | PlainTask, /) -> ReflectionResult:
-        """Have `agent` answer a query; return the best answer, why the run stopped and what it cost."""
+        """Have `agent` answer a query: the best answer, why the run stopped, and its cost."""
         ...
 
 
 @runtime_checkable
 class AgentLike(Protocol):
-    """What a `ReflectionPattern` needs of an agent; `Agent` implements it."""
+    """An agent, as a `ReflectionPattern` sees it; `Agent` implements it."""
 
     @property
     def model(self) -> ChatModel | None:
@@ -119,11 +119,11 @@ class AgentLike(Protocol):
 
     @property
     def pattern(self) -> AgentPattern:
-        """The pattern of runs that are not given another."""
+        """The default pattern of runs."""
         ...
 
     async def run(self, query: str | PlainTask, *, pattern: Any = None) -> ReflectionResult:
-        """Answer `query`, by another `pattern` than the agent's own if one is given."""
+        """Answer `query`; `pattern` overrides the agent's own."""
         ...
 
 
@@ -137,31 +137,31 @@ class ChatModel(Protocol):
 
 
 ModelChoice: TypeAlias = str | ChatModel | Sequence[str | ChatModel]
-"""A model or its name; several are tried in order while those before them are down or over their limit."""
+"""A model or its name; in a list, each is called while those before it are down or over their limit."""
 
 
 class TextListener(Protocol):
-    """Take the next piece of a reply; `usage` is what the call has used so far, if the provider says it."""
+    """Take the next piece of a reply; `usage` is the usage of the call so far, if the provider reports it."""
 
     def __call__(self, text: str, usage: TokenUsage | None = None, /) -> None: ...
 
 
 @runtime_checkable
 class StreamingModel(ChatModel, Protocol):
-    """A chat model that can pass on its reply while it is written."""
+    """A chat model that can stream its reply."""
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:
         """Answer one request as a call does, after passing each piece of the text to `on_text`.
 
-        `on_text` returns at once. It is called in the thread of the event loop.
+        `on_text` returns immediately. It is called in the thread of the event loop.
         """
         ...
 
 
 class Embedder(Protocol):
-    """Embed texts as vectors of unit length, one row for each text; similar meanings give near vectors.
+    """Embed texts as vectors of unit length, a row for each text; similar meanings give near vectors.
 
-    A row may be None: the text is in a language that the embedder does not know, so that its words decide.
+    None in place of a row means that the embedder does not know the text's language; its words decide then.
     Raises `ModelError` if a provider fails, and `OutputError` for rows that cannot be used.
     """
 
@@ -172,7 +172,7 @@ class Advisor(Protocol):
     """Give advice before a run, and learn from its result."""
 
     async def recall(self, task: PlainTask, /) -> list[Advice]:
-        """Return advice on a task, which goes into the prompt of each draft, or an empty list."""
+        """Advice on a task, for the prompt of each draft; may be empty."""
         ...
 
     async def observe(self, result: ReflectionResult, /) -> None:
@@ -182,10 +182,10 @@ class Advisor(Protocol):
 
 @runtime_checkable
 class LearningAdvisor(Advisor, Protocol):
-    """An advisor that needs a model to learn, and uses the agent's if it has none of its own."""
+    """An advisor that needs a model to learn: its own, or else the agent's."""
 
     def with_model(self, model: ChatModel, /) -> Advisor:
-        """Return an advisor that learns with `model`, or itself if it has a model."""
+        """The advisor with `model` to learn, or itself if it has a model."""
         ...
 
 
@@ -194,24 +194,24 @@ class CriteriaAdvisor(Advisor, Protocol):
     """An advisor whose advice on a run depends on the criteria that judge it."""
 
     def with_criteria(self, criteria: Sequence[QualityCriterion], /) -> Advisor:
-        """Return an advisor for a run that these criteria judge."""
+        """The advisor for a run that these criteria judge."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What has just failed in a run, as far as its writer may know it."""
+    """A failure in a run that has just happened, as far as the writer may know it."""
 
     errors: tuple[str, ...]
-    """What went wrong, in the words of checks, a judge or a tool."""
+    """The messages of checks, a judge or a tool."""
     criteria: tuple[str, ...] = ()
     """The names of the criteria that were not met."""
     requirements: tuple[str, ...] = ()
-    """What these criteria ask for, in words."""
+    """The requirements of these criteria, as sentences."""
     tool: str = ""
-    """The tool that failed, if it was a tool."""
+    """The tool that failed; empty if a version failed."""
     stated: tuple[str, ...] = ()
-    """What the prompt or the conversation says already."""
+    """Sentences that the prompt or the conversation already contains."""
 
 
 @runtime_checkable
@@ -219,32 +219,29 @@ class MistakeAdvisor(Advisor, Protocol):
     """An advisor that also gives advice when something has failed in a run."""
 
     async def advise_on(self, task: PlainTask, mistake: Mistake, /) -> list[Advice]:
-        """Return advice on a mistake, which goes into the next prompt, or an empty list."""
+        """Advice on a mistake, for the next prompt; may be empty."""
         ...
 
 
 @runtime_checkable
 class FailureObserver(Advisor, Protocol):
-    """An advisor that also learns from runs that raised before they had a result.
-
-    `advice` is what the run was given by all advisors.
-    """
+    """An advisor that also learns from runs that raised before they had a result."""
 
     async def observe_failure(
         self, task: PlainTask, run_id: str, error: Exception, advice: Sequence[Advice], /
     ) -> None:
-        """Learn from a run that raised `error` before it had a result."""
+        """Learn from a run that raised `error` before it had a result; `advice` is that of all advisors."""
         ...
 
 
 class Step(Protocol):
     """Carry out one effect of a run, such as a model call.
 
-    `name` identifies the effect and `returns` is the type of its result, by which the result is stored as
-    JSON. Delivery is at least once. A journal is a step, which records effects and replays them.
+    `name` identifies the effect, and `returns` is the type by which its result is stored as JSON. Delivery is
+    at least once. A journal is a step: it records effects and replays them.
 
-    A step that wraps another passes on all its arguments and names the wrapped step, so that a journal
-    inside it is found: decorate a function with `functools.wraps(inner)`, or give an object the attribute
+    A step that wraps another passes on all its arguments and refers to the wrapped step, so that Redraft can
+    find a journal inside: decorate a function with `functools.wraps(inner)`, or give an object the attribute
     `__wrapped__`.
     """
 
@@ -254,9 +251,9 @@ class Step(Protocol):
 
 
 class Allowance(Protocol):
-    """What the current step may still use of its run's budget.
+    """The part of the run's budget that is left for the current step.
 
-    Anything beyond it raises `UnfinishedError` with the reason, before anything is spent.
+    A call that does not fit raises `UnfinishedError` with the reason, before anything is spent.
     """
 
     @property
@@ -274,18 +271,18 @@ class Allowance(Protocol):
         *,
         is_sent: bool = False,
     ) -> ModelCall:
-        """Return a context in which to make a call of `model` with about `input_tokens` tokens.
+        """Open a context in which to call `model` with about `input_tokens` tokens.
 
-        `is_sent` says that the request has the limit `max_tokens` already, so a lower one does not help.
+        With `is_sent`, the request already has the limit `max_tokens`, which cannot be lowered any more.
         """
         ...
 
     async def reported(self, kind: str, fn: Callable[[], Awaitable[R]], /, *, is_revision: bool = False) -> R:
-        """Call a function whose result reports its `usage`, if the dearest call of its kind would fit."""
+        """Call a function whose result reports its `usage`, if the costliest call of its kind would fit."""
         ...
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
-        """Await a free check, or one of several drafts, and cancel it when the time is spent."""
+        """Await a free check, or one of several drafts, and cancel it at the deadline."""
         ...
 
 
@@ -299,21 +296,21 @@ class ModelCall(Protocol):
     ) -> None: ...
 
     async def carry_out(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start the call if it fits into the budget, and cancel it when the time is spent."""
+        """Start the call if it fits into the budget, and cancel it at the deadline."""
         ...
 
     @property
     def reply_limit(self) -> int | None:
-        """The limit on the reply's tokens to send with the call, once it has started."""
+        """The limit on the tokens of the reply, to send with the call once it has started."""
         ...
 
     @property
     def room(self) -> int | None:
-        """The tokens of a reply that would fit now; None if the budget bounds only time."""
+        """The tokens of a reply that fit now; None if the budget bounds only time."""
         ...
 
     def check(self) -> None:
-        """Raise `UnfinishedError` if the call does not fit now, where it can't wait for others to end."""
+        """Raise `UnfinishedError` if the call does not fit now, for a call that can't wait for others."""
         ...
 
     async def limited(self, send: Callable[[int | None], Awaitable[R]], /) -> R:
@@ -321,17 +318,17 @@ class ModelCall(Protocol):
         ...
 
     def counted(self, usage: TokenUsage, text: str, /, *, cut_off: bool = False) -> TokenUsage:
-        """Return what the call used, with estimates for what the provider did not report of the reply."""
+        """The usage of the call, estimated where the provider did not report that of the reply."""
         ...
 
     def used(self, usage: TokenUsage, /) -> None:
-        """Report what the call used, also if its reply comes from a recording."""
+        """Report the usage of the call, even if its reply was replayed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a generator or reviser is asked to do now."""
+    """The current task of a generator or reviser."""
 
     number: int = 1
     """The 1-based version that the attempt will become."""
@@ -346,39 +343,39 @@ class Attempt:
     strategy: str = "hybrid"
     """The revision strategy to use."""
     temperature: float | None = None
-    """A request that a model may ignore."""
+    """The temperature to ask for, which a model may ignore."""
     failed: ReflectionVersion | None = None
     """The last version that made things worse; its changes should not be tried again."""
     max_tokens: int | None = None
-    """Limits what this attempt may generate."""
+    """Limits the tokens of this attempt's output."""
     base: int | None = None
     """The iteration that `previous` comes from."""
     candidate: int = 1
     """Its 1-based number among the attempts at the same version, which run in parallel."""
     way: Way | None = None
-    """The way that was chosen among several, which is its `strategy`, too."""
+    """The way of revising that was chosen among several; `strategy` has its name."""
     advice: tuple[Advice, ...] = ()
-    """Advice on what failed before."""
+    """Advice on earlier failures."""
 
 
 FIRST_ATTEMPT = Attempt()
 
 FRESH_TEMPERATURE = 0.7
-"""The temperature of a fresh start: high enough for another answer, too low to hurt its quality."""
+"""The temperature of a fresh start: high enough for a different answer, too low to hurt its quality."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """A read-only view of a run: its task and advice, the versions so far, and the current attempt.
 
-    A writer's view of the run, and every attempt, leave out what a criterion's `shown` hides from the writer,
-    and why something could not be judged.
+    A writer's view of the run, and every attempt, leave out whatever a criterion's `shown` hides from the
+    writer, and the reasons why criteria could not be judged.
     """
 
     task: PlainTask
     run_id: str
     iteration: int = 1
-    """The 1-based number of the version that is made or judged."""
+    """The 1-based number of the version that is being made or judged."""
     versions: tuple[ReflectionVersion, ...] = ()
     """The versions before it."""
     advice: tuple[Advice, ...] = ()
@@ -386,14 +383,14 @@ class RunContext:
     free_only: bool = False
     """Whether an evaluator must not call a model: the budget is spent, or a gate was not passed."""
     rubric: str = ""
-    """What the criteria ask for, as far as a writer may know: a part of the `prompt`.
+    """The requirements of the criteria, as far as a writer may know them: a part of the `prompt`.
 
-    The same in all calls of a run, and empty if no criteria are known.
+    The same in all calls of a run, and empty if the run has no criteria.
     """
     rivals: Sequence[ReflectionEvaluation] = ()
-    """The judgements of other candidates for the same version; grows while they are judged."""
+    """The evaluations of other candidates for the same version; grows while they are judged."""
     state: Any = field(default=None, repr=False, compare=False)
-    """The state of the run, for the project's own verbs."""
+    """The state of the run; internal."""
     conversation: Conversation | None = None
     """The conversation that led to the output under judgement, if its writer uses tools."""
 
@@ -403,15 +400,15 @@ class RunContext:
         return prompt_of(self.task, self.advice, self.rubric)
 
     def for_writer(self) -> RunContext:
-        """Return what the writer may know of the run."""
+        """The part of the run that the writer may know."""
         return replace(self, versions=tuple(version.for_writer() for version in self.versions))
 
 
 class ReflectionDecision(StrEnum):
     """What happens after an evaluation.
 
-    `AUTO` leaves it to the convergence rules. `CONTINUE` goes on even if a rule says stop, but never past
-    the maximum or a budget. `STOP` ends the run with its best version; `ACCEPT` ends it with this one.
+    `AUTO`: the convergence rules decide. `CONTINUE`: go on even if a rule says stop, but never past the
+    maximum or a budget. `STOP`: end the run with its best version. `ACCEPT`: end it with this version.
     """
 
     AUTO = "auto"
@@ -423,7 +420,7 @@ class ReflectionDecision(StrEnum):
 class ReflectionCallbacks:
     """Watch and steer a run: override the methods that you need.
 
-    If a callback raises, that is logged, and the run goes on without it.
+    An exception of a callback is logged, and the run goes on.
     """
 
     async def on_generation(self, output: Output, iteration: int) -> None:
@@ -431,7 +428,7 @@ class ReflectionCallbacks:
 
     async def on_reflection(
         self,
-        evaluation: ReflectionEvaluation,  # noqa: ARG002 (for those who override it)
+        evaluation: ReflectionEvaluation,  # noqa: ARG002 (for overrides)
         iteration: int,  # noqa: ARG002
     ) -> ReflectionDecision:
         """Called after each evaluation; returns what to do next."""
@@ -450,7 +447,7 @@ class ChatRequest:
 
     messages: tuple[Message, ...]
     schema: Mapping[str, Any] | None = None
-    """A JSON Schema (an object at the top) for the reply, whose `parsed` is then the decoded value."""
+    """A JSON Schema for the reply, with an object at the top; the reply has the decoded value as `parsed`."""
     temperature: float | None = None
     """Sent only if it is not None, since newer models refuse sampling parameters."""
     max_tokens: int | None = None
@@ -458,11 +455,11 @@ class ChatRequest:
     logprobs: int = 0
     """How many alternatives of each token to ask for, 0 to 20."""
     role: ModelRole = "generation"
-    """What the call is for; `reflection` covers those on a run and in the middle of it."""
+    """The purpose of the call; a `reflection` is about a run, during the run or after it."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Other settings of the agent's `model_settings`, named as in Pydantic AI's `ModelSettings`."""
     schema_in_prompt: bool = False
-    """Whether the messages describe the schema, so that a server without schemas gets them as they are."""
+    """Whether the messages already describe the schema, for a server that does not support schemas."""
 
 
 @keyword_hints()
