@@ -16,12 +16,12 @@ def path(tmp_path):
 
 def test_a_lock_excludes_until_released(path):
     one, other = FileLock(path, 0.1), FileLock(path, 5)
-    with one.held(), one.held():
+    with one, one:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         entered = threading.Event()
 
         def enter():
-            with other.held():
+            with other:
                 entered.set()
 
         thread = threading.Thread(target=enter)
@@ -35,15 +35,15 @@ def test_a_lock_excludes_until_released(path):
 
 def test_giving_up_leaves_no_lock_behind(path):
     one, other = FileLock(path, 0.1), FileLock(path, 0.1)
-    with one.held():
+    with one:
         for _ in range(3):
             started = time.monotonic()
-            with pytest.raises(TimeoutError), other.held():
+            with pytest.raises(TimeoutError), other:
                 pass
             assert 0.05 < time.monotonic() - started < 30
-    with other.held():  # those that gave up are before it in the queue, and give the lock back
+    with other:  # those that gave up are before it in the queue, and give the lock back
         pass
-    with one.held():
+    with one:
         pass
     one.close()
     other.close()
@@ -55,9 +55,9 @@ def test_giving_up_leaves_no_lock_behind(path):
 
 def test_closing_while_held_releases_the_lock(path):
     one, other = FileLock(path, 0.1), FileLock(path, 0.1)
-    with one.held():
+    with one:
         one.close()
-        with other.held():
+        with other:
             pass
     other.close()
 
@@ -66,7 +66,7 @@ def test_a_child_does_not_hold_the_lock_of_its_parent(path):
     lock = FileLock(path, 1)
     child_hears, parent_says = os.pipe()
     parent_hears, child_says = os.pipe()
-    with lock.held():
+    with lock:
         child = os.fork()
         if child == 0:
             os.close(parent_says)

@@ -1,4 +1,4 @@
-"""Files and folders that people edit, too: atomic writes, and locks."""
+"""Files and folders that people may edit, too: atomic writes, and locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCK_WAIT = 10.0
 
 
 def create_file(path: Path, data: bytes) -> None:
-    """Create a file atomically; raises `FileExistsError`, and otherwise `OSError`."""
+    """Create a file atomically; raises `FileExistsError` or another `OSError`."""
     temporary = _temporary(path)
     try:
         _write(temporary, data)
@@ -51,7 +51,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def reporting(path: Path | str) -> Generator[None]:
-    """Turn an `OSError` about a path into a `StoreError` that names it and says what to do."""
+    """Turn an `OSError` into a `StoreError` that names the path and the remedy."""
     try:
         yield
     except FileExistsError:  # part of the search for a free name
@@ -61,7 +61,7 @@ def reporting(path: Path | str) -> Generator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder unless it exists; raises `OSError`, as `NotADirectoryError` where there is a file."""
+    """Make a folder unless it exists; raises `OSError`, which is a `NotADirectoryError` if it is a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -72,7 +72,7 @@ def make_folder(folder: Path) -> None:
 def locked(folder: Path) -> Generator[None]:
     """Lock a folder, created if need be, against other processes and threads; not reentrant.
 
-    The lock is on the folder itself, since a lock file would end up in git. Raises `StoreError` if another
+    The lock is on the folder itself, because a lock file would end up in git. Raises `StoreError` if another
     process holds it for longer than `LOCK_WAIT` seconds.
     """
     with reporting(folder):
@@ -98,7 +98,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 TEMPORARY = ".*.*-*.tmp"
-"""Matches the name under which a file is written until it is whole."""
+"""Matches the name of a file that is being written."""
 
 
 def _temporary(path: Path) -> Path:

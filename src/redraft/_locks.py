@@ -11,15 +11,14 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
 
 def flock(file: int, wait: float | None = None) -> None:
     """Lock an open file or folder against other processes, until it is closed.
 
-    Waits for as long as it takes, or at most `wait` seconds (0: not at all) in a fair queue. Raises
-    `TimeoutError` after that: close the file then, since the place in the queue is kept until it is granted.
+    Waits without limit, or at most `wait` seconds (0: not at all), in a fair queue; then raises
+    `TimeoutError`. Close the file after that: its place in the queue remains until the lock is granted.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,10 +30,11 @@ def flock(file: int, wait: float | None = None) -> None:
 
 
 class FileLock:
-    """An exclusive lock on a file of its own, between processes and between threads with a lock each.
+    """An exclusive lock on a dedicated file, between processes, and between threads with a `FileLock` each.
 
-    The file is made with mode 0600 when it is first needed, and stays. The kernel serves those who wait in
-    turn; `wait` is how many seconds to wait for others. One thread may hold it several times over.
+    A reentrant context manager, which raises `TimeoutError` after `wait` seconds, and `OSError` if the file
+    can't be used. The file is made with mode 0600 on first use, and is never removed. The kernel serves
+    waiters in order.
     """
 
     def __init__(self, path: Path, wait: float) -> None:
@@ -42,10 +42,6 @@ class FileLock:
         self._wait = wait
         self._depth = 0
         self._file: int | None = None
-
-    def held(self) -> AbstractContextManager[None]:
-        """Hold the lock. Raises `TimeoutError`, and `OSError` if its file can't be used."""
-        return self
 
     def __enter__(self) -> None:
         if self._depth == 0:
@@ -58,7 +54,7 @@ class FileLock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the file, which gives the lock back."""
+        """Close the file, which releases the lock."""
         if self._file is not None:
             _close(self._file)
             self._file = None
@@ -79,7 +75,7 @@ class _Waiter:
     """A thread that waits for a lock: `flock` has no timeout, and polling never gets a turn."""
 
     def __init__(self, file: int) -> None:
-        self._file = os.dup(file)  # of its own, since the caller closes the other when it gives up
+        self._file = os.dup(file)  # because the caller closes its file when it gives up
         _files.add(self._file)
         self._deciding = Lock()
         self._granted = Event()
@@ -87,7 +83,7 @@ class _Waiter:
         Thread(target=self._queue, name="redraft-lock", daemon=True).start()
 
     def is_granted(self, within: float) -> bool:
-        """Return whether the lock was granted in time; otherwise it is given back as soon as it is."""
+        """Whether the lock was granted in time. If not, it is released as soon as it is granted."""
         self._granted.wait(within)
         with self._deciding:
             self._has_given_up = not self._granted.is_set()
@@ -120,10 +116,10 @@ os.register_at_fork(after_in_child=_close_all)
 
 
 def check_regular(path: Path) -> bool:
-    """Raise `OSError` for anything but a regular file; return whether there is a file.
+    """Whether a file exists; raises `OSError` if it is not a regular file.
 
-    A device or a pipe must not be opened, locked, replaced or given another mode: opening a pipe can block
-    for ever, and root would change the mode of `/dev/null` for the whole machine.
+    A device or a pipe must not be opened, locked, replaced or given another mode: opening a pipe can hang,
+    and root would change the mode of `/dev/null` for the whole machine.
     """
     try:
         mode = path.stat().st_mode
@@ -148,7 +144,7 @@ _REMEDIES = {
 
 
 def remedy(error: OSError) -> str:
-    """What a person can do about an error of the file system; empty if that is unknown."""
+    """Advice for a person on an error of the file system; empty for an unusual error."""
     return _REMEDIES.get(error.errno or 0, "")
 
 

@@ -666,7 +666,7 @@ class _IndexFile:
         make_folder(self._folder)
         lock = FileLock(self._folder / "lock", WAIT)
         try:
-            with lock.held():
+            with lock:
                 yield
         finally:
             lock.close()

@@ -594,7 +594,7 @@ class SqliteFile:
         if self._connection is None:
             check_regular(self._path)  # before a lock file is made in the same folder
             make_folder(self._path.parent)
-        return self._lock.held()
+        return self._lock
 
     def connection(self) -> sqlite3.Connection:
         """The connection; opens the database and migrates its schema if necessary."""
