@@ -1,4 +1,4 @@
-"""Adapt plain functions to verbs: which arguments they take, and how they are called."""
+"""Adapt plain functions to generators, evaluators and revisers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ R = TypeVar("R")
 def generator(fn: Callable[..., Any]) -> Generator:
     """Adapt a callable that takes a prompt.
 
-    It gets the critique of an earlier attempt in its parameter `feedback`, `attempt` or `run`. If it has none
-    of these, the critique is appended to the prompt.
+    It gets the critique of an earlier attempt in its parameter `feedback`, `attempt` or `run`. Without such a
+    parameter, the critique is appended to the prompt.
     """
     call, sees_run = _caller(fn, "generate", 1)
 
@@ -69,13 +69,13 @@ def reviser(fn: Callable[..., Any]) -> Reviser:
 
 
 async def _within_budget(kind: str, fn: Callable[[], Awaitable[R]], *, is_revision: bool = False) -> R:
-    """Call a function of the user, if a call as dear as its dearest fits into the step's budget."""
+    """Call the user's function, if the step's budget has room for its costliest call so far."""
     budget = step_context.get().budget
     return await (fn() if budget is None else budget.reported(kind, fn, is_revision=is_revision))
 
 
 def regenerating(generate: Generator) -> Reviser:
-    """Return a reviser that calls the generator again, with the critique."""
+    """Make a reviser that calls the generator again, with the critique."""
 
     async def revise(_output: Any, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         return await generate(run.prompt, run)
@@ -90,12 +90,11 @@ def evaluator(
     *,
     is_check: bool = False,
 ) -> Evaluator:
-    """Adapt a callable that takes an output and returns a verdict; a check is free, so no budget holds it up.
+    """Adapt a callable that takes an output and returns a verdict. A check is free: no budget applies to it.
 
     `score_max` is its highest score, if that is not 1. A verdict that can't be read (prose, NaN, 7) becomes
-    an evaluation with a score of None and an issue that says what came back. Returning None raises
-    `TypeError`, since it almost always means a forgotten `return`. A failed `assert` is a failed check, with
-    its text as the reason.
+    an evaluation with a score of None and an issue that quotes it. None raises `TypeError`, because it almost
+    always means a forgotten `return`. A failed `assert` is a failed check, with its message as the reason.
     """
     call, _ = _caller(fn, "evaluate", 1)
 
@@ -119,7 +118,7 @@ def evaluator(
 
 
 def _reason_of(error: AssertionError) -> str:
-    """The text of a failed assertion, or its source if that is a single line."""
+    """The message of a failed assertion, or else its source if that is a single line."""
     line = traceback.extract_tb(error.__traceback__)[-1].line or ""
     if not line.startswith("assert ") or line.endswith(("(", "[", "{", ",", "\\")):
         line = "assertion failed"
@@ -127,7 +126,7 @@ def _reason_of(error: AssertionError) -> str:
 
 
 def sees_run(fn: Callable[..., Any]) -> bool:
-    """Return whether an evaluation function also takes the run, so that its verdict may depend on it."""
+    """Whether an evaluation function also takes the run, so that its verdict may depend on it."""
     return signature_of(fn, "evaluate", 1).sees_run
 
 
@@ -144,12 +143,12 @@ class Signature:
 
     @property
     def sees_run(self) -> bool:
-        """Whether the callable learns anything of the run."""
+        """Whether the callable takes anything of the run."""
         return bool(self.positional or self.keywords)
 
 
 def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
-    """Return an async function of the run and `arity` arguments, and whether `fn` sees the run."""
+    """Make an async function of the run and `arity` arguments; also say whether `fn` sees the run."""
     signature = signature_of(fn, verb, arity)
     call = fn if signature.is_async else partial(_in_thread, fn)
 
@@ -167,7 +166,7 @@ def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[...
     return filled, True
 
 
-# Closures made for each run share their code and so their parameters: inspecting one is enough, unless the
+# Closures made for each run share their code and so their parameters: one inspection is enough, unless the
 # annotations differ. The key is the code's id, since hashing code is slow; the value holds the code, so that
 # the id is not reused. The size is bounded because code made at run time would pile up.
 _signatures: dict[tuple[int, int], tuple[CodeType, dict[str, Any], Signature]] = {}
@@ -177,20 +176,20 @@ SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, ev
 
 
 def signature_of(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
-    """Return how to call `fn` with `arity` positional arguments; raises `ConfigError` if it can't be."""
+    """How to call `fn` with `arity` positional arguments; raises `ConfigError` if that is impossible."""
     if not isinstance(fn, FunctionType) or (fn.__dict__ and _overrides_signature(fn)):
         return _inspect(fn, verb, arity)
     key = id(fn.__code__), arity
-    known = _signatures.get(key)
-    if known is None or (known[1] is not fn.__annotations__ and known[1] != fn.__annotations__):
+    cached = _signatures.get(key)
+    if cached is None or (cached[1] is not fn.__annotations__ and cached[1] != fn.__annotations__):
         if len(_signatures) >= REMEMBERED:
             _signatures.clear()
-        known = _signatures[key] = fn.__code__, fn.__annotations__, _inspect(fn, verb, arity)
-    return known[2]
+        cached = _signatures[key] = fn.__code__, fn.__annotations__, _inspect(fn, verb, arity)
+    return cached[2]
 
 
 def _overrides_signature(fn: Callable[..., Any]) -> bool:
-    """Return whether a function has another signature than its code, as decorated functions do."""
+    """Whether a function has another signature than its code, as decorated functions do."""
     return hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__")
 
 
@@ -229,7 +228,7 @@ def _inspect(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
 
 
 def parameters_by_name(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Parameters of a function; none if it has no signature, as some functions written in C."""
+    """Parameters of a function; empty if it has no signature, like some functions written in C."""
     try:
         return inspect.signature(fn).parameters
     except (TypeError, ValueError):
@@ -237,7 +236,7 @@ def parameters_by_name(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter
 
 
 def kind_of(parameter: inspect.Parameter) -> str | None:
-    """Return what fills a parameter: `run` (by name or annotation), `feedback`, `attempt` or None."""
+    """The value that fills a parameter: `run` (by name or annotation), `feedback`, `attempt` or None."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         is_context = re.search(r"\bRunContext\b", annotation) is not None
@@ -249,7 +248,7 @@ def kind_of(parameter: inspect.Parameter) -> str | None:
 
 
 def value_of(kind: str, run: RunContext) -> Any:
-    """Return the value for a parameter of this kind: `run`, `feedback` or `attempt`."""
+    """The argument for a parameter of this kind: `run`, `feedback` or `attempt`."""
     if kind == "run":
         return replace(
             run,
@@ -272,13 +271,13 @@ def _copy_of_attempt(attempt: Attempt) -> Attempt:
 
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an async version of `fn`; a sync function runs in a thread."""
+    """Make an async version of `fn`; a sync function runs in a thread."""
     return fn if is_async(fn) else partial(_in_thread, fn)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
     """Whether a call of `fn` returns a coroutine, judging by its definition."""
-    # Look at the function that will run: the one in a partial, or the `__call__` of an object.
+    # Look at the function that will run: that of a partial, or the `__call__` of an object.
     target: Any = fn.func if isinstance(fn, partial) else fn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (anything callable)
     if inspect.isclass(target):  # calling a class makes an instance, even if its `__call__` is async
         return False
@@ -290,7 +289,7 @@ def is_async(fn: Callable[..., Any]) -> bool:
 def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     try:
         return fn(*args, **kwargs)
-    except StopIteration as error:  # a future can't hold it: its awaiter would wait forever
+    except StopIteration as error:  # a future can't hold it, so the caller would wait forever
         raise RuntimeError(f"{fn!r} raised StopIteration") from error
 
 
@@ -306,7 +305,7 @@ async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
 async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a function in a daemon thread, which can be abandoned if it hangs.
 
-    The threads of the event loop's executor can't: they are joined before the loop closes.
+    Threads of the event loop's executor cannot: they are joined before the loop closes.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[Any] = loop.create_future()
@@ -325,7 +324,7 @@ async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
             result = context.run(_called, fn, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 (raised again where the call is awaited)
             failure = error
-        # If the loop has been closed, nobody is waiting any more.
+        # If the loop has been closed, the caller has gone.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, failure)
 
@@ -334,43 +333,40 @@ async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
 
 
 def importable_name(thing: object, module: str | None = None) -> str:
-    """Return the name by which another process can import `thing`, `package.module:name`; else "".
+    """Name by which another process can import `thing`, `package.module:name`; else "".
 
-    A function knows its module and name; of anything else, `module` is the one to look through. What a script
-    defines has no such name: to import the script would be to run it again.
+    A function has its module and name; any other object is looked up in `module`. Objects of the main script
+    have no such name: importing the script would run it again.
     """
     if module is None:
         module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
         if not isinstance(module, str) or module not in sys.modules or "<" in name:
             return ""
-        found: object = sys.modules[module]
+        value: object = sys.modules[module]
         for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is not thing:
+            value = getattr(value, part, None)
+        if value is not thing:
             return ""
     else:
-        known = vars(sys.modules[module]) if module in sys.modules else {}
-        name = next((name for name, value in known.items() if value is thing), "")
+        namespace = vars(sys.modules[module]) if module in sys.modules else {}
+        name = next((name for name, value in namespace.items() if value is thing), "")
     return f"{module}:{name}" if name and module != "__main__" else ""
 
 
 def functions_in(path: Path) -> dict[str, Callable[..., Any]]:
-    """Return the public functions that a Python file defines, by name.
-
-    Raises `ConfigError`, with the reason, if it can't be loaded.
-    """
+    """Load the public functions of a Python file, by name; raises `ConfigError` if it can't be loaded."""
     unique = sha256(str(path.absolute()).encode()).hexdigest()[:8]  # each folder may have a functions.py
-    found = spec_from_file_location(f"redraft_{path.stem}_{unique}", path)
-    if found is None or found.loader is None:
+    spec = spec_from_file_location(f"redraft_{path.stem}_{unique}", path)
+    if spec is None or spec.loader is None:
         raise ConfigError(f"{str(path)!r} is not a Python file; expected PATH.py.")
-    module = module_from_spec(found)
-    sys.modules[found.name] = module  # where dataclasses look up their module
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up their module
     try:
-        found.loader.exec_module(module)
-    except Exception as error:  # whatever the user's own file raises
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's file may raise anything
         raise ConfigError(f"{str(path)!r} can't be loaded: {type(error).__name__}: {error}") from error
     return {
         name: function
         for name, function in vars(module).items()
-        if not name.startswith("_") and inspect.isfunction(function) and function.__module__ == found.name
+        if not name.startswith("_") and inspect.isfunction(function) and function.__module__ == spec.name
     }

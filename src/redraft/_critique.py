@@ -1,4 +1,4 @@
-"""Render the critique of an output for the writer who is to improve it."""
+"""Render the critique of an output for its next revision."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from redraft.types import Issue, Output, ReflectionEvaluation, ReflectionVersion
 
 ASKED = "asked to mend: "
-"""The start of an improvement that names a problem to fix rather than a change that was made."""
+"""Prefix of an improvement that names a problem to fix, not a change that was made."""
 SHOWN_ISSUES = 5
 STRONG = 0.7
 """The score (0..1) from which a criterion counts as a strength; it is the threshold of most criteria."""
 
 
 def render_feedback(attempt: Attempt) -> str:
-    """Render what an attempt should do better; empty for a first draft."""
+    """Render the critique for an attempt; empty for a first draft."""
     if attempt.evaluation is None:
         return ""
     parts = [render_critique(attempt.evaluation, attempt.previous)]
@@ -35,10 +35,10 @@ def render_feedback(attempt: Attempt) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def render_failure(failed: ReflectionVersion, known: Sequence[Issue] = ()) -> str:
-    """Render a change that made things worse and the issues it led to, without those that are `known`."""
+def render_failure(failed: ReflectionVersion, earlier: Sequence[Issue] = ()) -> str:
+    """Render a change that made things worse and the issues it led to, without `earlier` issues."""
     changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
-    new = [issue for issue in failed.evaluation.issues if issue not in known]
+    new = [issue for issue in failed.evaluation.issues if issue not in earlier]
     issues = "\n".join(f"- {render_issue(issue)}" for issue in new[:SHOWN_ISSUES])
     text = "An earlier attempt to fix this made it worse, so do something else."
     if changes:
@@ -55,10 +55,10 @@ def render_retry(prompt: str, attempt: Attempt) -> str:
 
 
 def render_critique(evaluation: ReflectionEvaluation, output: Output = "") -> str:
-    """Render the evaluation of an output as lists of issues, suggestions and strengths, without empty ones.
+    """Render the evaluation of an output as lists of issues, suggestions and strengths, without empty lists.
 
-    Strengths are named only where there is much to lose, in a long output: a small model that hears what is
-    right about a short one tends to return it unchanged.
+    Strengths are named only for a long output, where there is much to lose: a small model that reads the
+    strengths of a short output tends to return it unchanged.
     """
     parts: list[str] = []
     if evaluation.issues:
@@ -87,7 +87,7 @@ def render_issue(issue: Issue) -> str:
 
 
 def _strengths(evaluation: ReflectionEvaluation) -> list[str]:
-    """Return the criteria that are met, and about which nothing was said."""
+    """The criteria that are met, without those that have issues."""
     named = {issue.criterion for issue in evaluation.issues}
     return [
         name
@@ -97,7 +97,7 @@ def _strengths(evaluation: ReflectionEvaluation) -> list[str]:
 
 
 def _lowest(evaluation: ReflectionEvaluation) -> list[tuple[str, float]]:
-    """Return the lowest scores, without those of criteria that are known to be met."""
+    """The lowest scores, without criteria that are met."""
     unmet = evaluation.unmet
     judged = [
         (name, score)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 _requests: list[StopRequest] = []
-"""The requests of all agents and workers that run in the event loop: a signal reaches each of them."""
+"""The requests of all agents and workers in the event loop; a signal reaches each of them."""
 _previous_handlers: dict[signal.Signals, Any] = {}
 
 
@@ -36,18 +36,18 @@ class StopRequest:
             return
         loop = asyncio.get_running_loop()
         if not _requests:
-            for one in STOPPING:
-                _previous_handlers[one] = signal.getsignal(one)
-                loop.add_signal_handler(one, _escalate_all)
+            for number in STOPPING:
+                _previous_handlers[number] = signal.getsignal(number)
+                loop.add_signal_handler(number, _escalate_all)
         _requests.append(self)
         try:
             yield
         finally:
             _requests.remove(self)
             if not _requests:
-                for one, handler in _previous_handlers.items():
-                    loop.remove_signal_handler(one)
-                    signal.signal(one, handler)
+                for number, handler in _previous_handlers.items():
+                    loop.remove_signal_handler(number)
+                    signal.signal(number, handler)
 
 
 def _escalate_all() -> None:

@@ -1,4 +1,4 @@
-"""What a step is: carrying out an effect, what is known inside it, retries, and model calls as steps."""
+"""Steps: the context of an effect, retries, gates, and model calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OnFailure: TypeAlias = "Callable[[Exception, float | None], float | None]"
-"""Called after a failure with the seconds to wait, None after the last; returns them, or None to give up."""
+"""Called after a failure with the seconds to wait (None after the last); returns them, or None to give up."""
 
 OBSERVE = "observe"
 """The name of the steps in which advisors observe a run that has ended."""
@@ -48,7 +48,7 @@ async def direct(
 
 
 class StepContext(NamedTuple):
-    """What the code inside an effect has of the step that carries it out."""
+    """The step under way, for the code inside its effect."""
 
     step: Step = direct
     """The step for effects inside the effect, such as the model and tool calls of a journalled step.
@@ -57,11 +57,11 @@ class StepContext(NamedTuple):
     and are identified by name, so within one outer step the same name must mean the same effect.
     """
     budget: Allowance | None = None
-    """What the step may still use, if its run has a budget; consulted before each model call."""
+    """The budget left for the step, if its run has one; consulted before each model call."""
     text: VersionText | None = None
-    """The text of the version that the step writes, for a listener; without one, models don't stream."""
+    """The text of the version that the step writes, for a listener; without it, models don't stream."""
     calls: list[TokenUsage] | None = None
-    """The usage of the model calls of one of several parts of the step, which may end before it."""
+    """Usage of one concurrent part of the step, which may finish before the step."""
 
 
 NO_STEP = StepContext()
@@ -115,7 +115,7 @@ class CallGate(Protocol):
     ) -> R:
         """Wait until `call` may be sent, call `send` with the limit on the reply, and return the reply.
 
-        The limit is the one of the call, or a lower one. `usage` returns the usage of a reply.
+        The limit is that of the call, or lower. `usage` returns the usage of a reply.
         """
         ...
 
@@ -125,19 +125,19 @@ class BlockedError(ModelError):
 
 
 call_gate: ContextVar[CallGate | None] = ContextVar("call_gate", default=None)
-"""The gate that calls of models pass, if there is one; replies from a journal pass none."""
+"""The gate for model calls, if any; replies from a journal do not pass it."""
 
 
 async def gated(
     call: OutgoingCall, send: Callable[[int | None], Awaitable[R]], usage: Callable[[R], TokenUsage]
 ) -> R:
-    """Send a call by way of the gate, if there is one."""
+    """Send a call through the gate, if any."""
     gate = call_gate.get()
     return await (send(call.max_tokens) if gate is None else gate(call, send, usage))
 
 
 def name_of_model(model: ChatModel) -> str:
-    """Return the `name` of a model, or else that of its class."""
+    """The `name` of a model, or else the name of its class."""
     name: object = getattr(model, "name", None)
     return name if isinstance(name, str) else type(model).__name__
 
@@ -147,18 +147,22 @@ def name_of_model(model: ChatModel) -> str:
 class Retry:
     """How often to retry a failed step, and how long to wait before each retry.
 
-    `attempts` counts all tries (1: no retries). The wait before retry n (0-based) is uniform between half and
-    all of `first_wait * 2**n` seconds, up to `longest_wait`, so that clients which failed together do not
-    retry together. A provider's Retry-After is honoured; if it is longer than `longest_wait`, the step fails.
+    The wait before retry n (0-based) is uniform between half and all of `first_wait * 2**n` seconds, up to
+    `longest_wait`, so that clients which failed together do not retry together. A provider's Retry-After is
+    honoured; if it is longer than `longest_wait`, the step fails.
 
     Rate limits (status 429) do not count as attempts. They are retried until `patience` seconds have been
     spent waiting, unless `attempts` is 1. With a `patience` of 0, or waits of 0, they are ordinary failures.
     """
 
     attempts: int = 3
+    """The number of tries, the first included; 1 means no retries."""
     first_wait: float = 0.5
+    """Seconds before the first retry."""
     longest_wait: float = 60.0
+    """The most seconds before a retry."""
     patience: float = 60.0
+    """The most seconds to wait for rate limits, in total."""
 
     def __post_init__(self) -> None:
         check_count("Retry: attempts", self.attempts, 1)
@@ -168,7 +172,7 @@ class Retry:
                 raise ConfigError(f"Retry: {name} must be at least 0 seconds, got {wait!r}.")
 
     def wait_before(self, attempt: int, error: BaseException, waited: float = 0.0) -> float | None:
-        """Return the seconds to wait before the next try, or None to give up.
+        """Seconds to wait before the next try, or None to give up.
 
         `attempt` is the 1-based number of this failure among those of its kind (rate limits, or all others).
         `waited` is the number of seconds spent waiting for rate limits so far.
@@ -182,12 +186,12 @@ class Retry:
         return wait if attempt < self.attempts else None
 
     def backoff(self, attempt: int, error: BaseException) -> float:
-        """Return the seconds to wait after the 1-based failure `attempt`, and no less than a Retry-After."""
+        """Seconds to wait after the 1-based failure `attempt`, at least the Retry-After."""
         wait = min(self.first_wait * 2 ** (attempt - 1), self.longest_wait)
         return max(wait * random.uniform(0.5, 1.0), _retry_after(error))  # noqa: S311 (spreads load, guards no secret)
 
     def waits_out(self, error: BaseException) -> bool:
-        """Return whether an error is a rate limit to wait out, which does not count as an attempt."""
+        """Whether an error is a rate limit to wait out, which does not count as an attempt."""
         return self.patience > 0 and isinstance(error, ModelError) and error.status == RATE_LIMIT
 
     def beyond_limit(self, error: BaseException, waited: float = 0.0) -> str:
@@ -212,8 +216,8 @@ class Retry:
         """Call `attempt(*args)`, again after temporary failures; raises its last error.
 
         `on_failure(error, wait)` is called after every failure, with a `wait` of None after the last, and
-        returns the seconds to wait, or None to give up. If the Retry-After of a `ModelError` exceeds the
-        limit, the error that is raised says so.
+        returns the seconds to wait, or None to give up. If a Retry-After exceeds the limit, the error says
+        so.
         """
         attempts, rate_limits, waited = 0, 0, 0.0
         while True:
@@ -236,7 +240,7 @@ RATE_LIMIT = 429
 LEAST_WAIT = 0.001
 """The shortest remaining patience, in seconds, that is worth another try."""
 MOST_TRIES = 20
-"""The most tries after rate limits, however short the waits; nine take a minute by default."""
+"""The most tries after rate limits, even if the waits are short; nine take a minute by default."""
 
 
 def _retry_after(error: BaseException) -> float:
@@ -244,14 +248,14 @@ def _retry_after(error: BaseException) -> float:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether a step that raised this error may succeed if it is tried again."""
+    """Whether an error is temporary, so that a retry may succeed."""
     return isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(error, ModelError) and error.retryable
     )
 
 
 def _with_sentence(error: ModelError, sentence: str) -> ModelError:
-    """Return an error with a sentence added to its message, if there is one that it does not have."""
+    """Add a sentence to the message of an error, unless the message has it."""
     if not sentence or sentence in str(error):
         return error
     return ModelError(
@@ -266,9 +270,9 @@ def _with_sentence(error: ModelError, sentence: str) -> ModelError:
 async def answer(model: ChatModel, request: ChatRequest, *, is_step: bool = True) -> ChatReply:
     """Call a model within the budget of the step under way, as a step inside it unless `is_step` is false.
 
-    Raises what the model raises, and `ConfigError` if it is not async or does not return a `ChatReply`. The
-    step's name is a hash of the request, so that each of several concurrent calls finds its own reply again
-    on replay.
+    Raises the model's errors, and `ConfigError` if it is not async or does not return a `ChatReply`. The name
+    of the step is a hash of the request, so that on replay each of several concurrent calls gets its own
+    reply.
     """
     context = step_context.get()
     text = None if context.text is None else context.text.of_call(request.role)
@@ -316,7 +320,7 @@ def _name_of(request: ChatRequest) -> str:
 
 
 IMAGE_TOKENS = 1_000
-"""What an image is taken to cost; providers count 85 to 2,500 tokens, by its size."""
+"""The estimate for an image; providers count 85 to 2,500 tokens, by its size."""
 
 
 def _input_tokens(request: ChatRequest) -> int:
@@ -330,18 +334,19 @@ async def _send(request: ChatRequest, model: ChatModel, text: ReplyText | None) 
     if text is None or not text.streams or not isinstance(model, StreamingModel):
         return await call_model(model, request)
 
-    async def followed(request: ChatRequest) -> ChatReply:
+    async def send(request: ChatRequest) -> ChatReply:
         return await text.follow(partial(_sent, request, model), request.role, _input_tokens(request))
 
-    return await _through_gate(model, request, followed)
+    return await _through_gate(model, request, send)
 
 
 async def call_model(
     model: ChatModel, request: ChatRequest, on_text: TextListener | None = None, *, waits_out: bool = True
 ) -> ChatReply:
-    """Call a model by way of the gate, in a stream if there is a listener and the model can; no step.
+    """Call a model through the gate, in a stream if it can and there is a listener; not as a step.
 
-    A model with a true attribute `gates_calls` calls others, each by way of the gate, and passes none itself.
+    A model with a true attribute `gates_calls` sends the calls of other models through the gate, and does not
+    pass it itself.
     """
     listener = on_text if isinstance(model, StreamingModel) else None
     send = partial(_sent, model=model, on_text=listener)
@@ -370,7 +375,7 @@ async def _through_gate(
 
 
 def estimated_usage(usage: TokenUsage, input_tokens: int, text: str) -> TokenUsage:
-    """Usage of a call, estimated from its input and the text of its reply if the provider reported none."""
+    """Usage of a call; estimated from its input and the text of its reply if the provider reported none."""
     if usage.total_tokens:
         return usage
     return replace(
@@ -399,7 +404,7 @@ async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | 
 
 
 def _answered(reply: ChatReply, model: ChatModel) -> ChatReply:
-    """Return a reply without reasoning at its start; raises `ModelError` if nothing else is in it.
+    """Remove reasoning at the start of a reply; raises `ModelError` if nothing else is in it.
 
     Raises `ConfigError` for a text or a usage that can't be used.
     """

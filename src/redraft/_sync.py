@@ -19,8 +19,8 @@ POLL_SECONDS = 0.2
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its result.
 
-    If an event loop is already running, as in Jupyter, the coroutine runs in a loop of its own in another
-    thread. Changes to context variables are kept, as if it had been awaited.
+    If an event loop is already running, as in Jupyter, the coroutine runs in its own loop in another thread.
+    Changes to context variables remain in effect, as if it had been awaited.
     """
     context = copy_context()
     try:
@@ -52,7 +52,7 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
             _wait_for(running)
             return running.result()
         except (KeyboardInterrupt, asyncio.CancelledError):
-            # Only this thread was interrupted; pass it on to the one that runs the coroutine.
+            # Only this thread was interrupted: cancel the coroutine in the other thread.
             loop, task = started.result()
             if not running.done():
                 loop.call_soon_threadsafe(task.cancel)
@@ -62,7 +62,7 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
 def _wait_for(running: Future[Any]) -> None:
     """Block until `running` is done; raises `CancelledError` if the current task is cancelled meanwhile.
 
-    On Ctrl-C, `asyncio.run` cancels its task, which does not notice while it blocks.
+    On Ctrl-C, `asyncio.run` cancels its task, which cannot notice while it blocks.
     """
     waiting = asyncio.current_task()  # None in a callback, which cannot be cancelled
     before = waiting.cancelling() if waiting else 0  # above 0 in the cleanup of a cancelled task

@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 logger = logging.getLogger("redraft")
-"""That of `redact.log`, on which the kernel does not build: no secret is in the names of tasks."""
+"""The logger of `redact.log`, which the kernel does not import. Names of tasks contain no secrets."""
 PATIENCE = 10.0
-"""Seconds that cancelled tasks have to clean up."""
+"""Seconds in which cancelled tasks can clean up."""
 LAST_PATIENCE = 1.0
-"""Seconds that tasks have after the second cancellation."""
+"""Seconds after the second cancellation."""
 
 
 async def end_tasks(
     tasks: Iterable[asyncio.Future[Any] | None], within: float = PATIENCE
 ) -> set[asyncio.Future[Any]]:
-    """Cancel tasks and wait until they have ended, at most for about `within` seconds.
+    """Cancel tasks and wait until they have ended, for at most about `within` seconds.
 
     Tasks that have not ended by then are cancelled once more, because a library may have swallowed the first
-    cancellation: before Python 3.12, `asyncio.wait_for` does so if what it waits for ends at that moment. A
-    warning names those that still go on, and they are returned. Their results are left to the caller.
+    cancellation: before Python 3.12, `asyncio.wait_for` does so if its awaitable ends at that moment. Tasks
+    that still run are logged and returned. The caller handles their results.
     """
     left = {task for task in tasks if task is not None and not task.done()}
     for patience in (within, LAST_PATIENCE):

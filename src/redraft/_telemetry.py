@@ -1,4 +1,4 @@
-"""Where telemetry is plugged in: `redraft.telemetry.instrument` sets `current`; else nothing is wrapped."""
+"""The hook for telemetry: `redraft.telemetry.instrument` sets `current`; without it, nothing is wrapped."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Telemetry(Protocol):
         operation_id: str,
         work: Callable[[], Awaitable[R]],
         /,
-        asked: str = "",
+        parent: str = "",
     ) -> R:
         """Carry out `work`, report it, and return its result; `name` is that of the agent, task or file.
 
-        `asked` is the recorded position from which it was asked for, if that was in another process.
+        `parent` is the recorded position of its caller, if that was in another process.
         """
         ...
 
     async def step(
         self, step: Step, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> R:
-        """Carry out an effect by `step`, and report it: as replayed if `step` does not call `fn`."""
+        """Carry out an effect with `step`, and report it: as replayed if `step` does not call `fn`."""
         ...
 
     def count(self, metric: str, amount: float, attributes: Mapping[str, str], /) -> None:
@@ -45,11 +45,11 @@ class Telemetry(Protocol):
         ...
 
     def position(self) -> str:
-        """Return the current place in a trace, a W3C `traceparent`, to be recorded; "" outside of one."""
+        """The current position in a trace, as a W3C `traceparent` to record; "" outside of a trace."""
         ...
 
     def replayed(self, position: str, /) -> None:
-        """Report that what is under way was carried out before, at a recorded position ("" if unknown)."""
+        """Report that the current operation is a replay of a recorded position ("" if unknown)."""
         ...
 
 
@@ -59,14 +59,14 @@ Gauges: TypeAlias = "Mapping[str, Sequence[tuple[float, Mapping[str, str]]]]"
 """Values of gauges with their attributes, by the name of the metric."""
 
 gauges: Gauges = {}
-"""What the gauges of this process showed when they were last measured."""
+"""The latest values of the gauges of this process."""
 
 
 async def traced(
-    kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], asked: str = ""
+    kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], parent: str = ""
 ) -> R:
     """Carry out an operation, and report it if there is telemetry."""
-    return await (work() if current is None else current.operation(kind, name, operation_id, work, asked))
+    return await (work() if current is None else current.operation(kind, name, operation_id, work, parent))
 
 
 def count(metric: str, amount: float = 1, /, **attributes: str) -> None:
@@ -76,5 +76,5 @@ def count(metric: str, amount: float = 1, /, **attributes: str) -> None:
 
 
 def current_position() -> str:
-    """Return the current place in a trace, as `Telemetry.position` does; "" without telemetry."""
+    """The current position in a trace, as `Telemetry.position` returns it; "" without telemetry."""
     return "" if current is None else current.position()

@@ -66,7 +66,7 @@ SCORE_LABEL = "gen_ai.evaluation.score.label"
 EXPLANATION = "gen_ai.evaluation.explanation"
 ERROR_TYPE = "error.type"
 
-# What the conventions have no name for.
+# Attributes that the conventions do not name.
 STEP = "redraft.step"
 VERSION = "redraft.version"
 VERSIONS = "redraft.versions"
@@ -95,18 +95,18 @@ NAMES: dict[Operation, tuple[str, str]] = {
     "learn_note": ("learn_note", "learn_note"),
     "settle_trial": ("settle_trial", "settle_trial"),
 }
-"""Of each operation, its `gen_ai.operation.name` and how the name of its span begins."""
+"""The `gen_ai.operation.name` of each operation, and the prefix of its span's name."""
 
 ABOUT_NOTES: frozenset[Operation] = frozenset({"choose_note", "learn_note", "settle_trial"})
 
 PROPAGATOR, PARENT = TraceContextTextMapPropagator(), "traceparent"
 
 LONGEST = 20_000
-"""The most characters of a text that a span holds."""
+"""The maximum length of a text in a span, in characters."""
 
 
 class Metric(NamedTuple):
-    """An instrument; a counter's name is that of what it counts, and a unit in braces is only for people."""
+    """An instrument. The unit in braces is an annotation for people."""
 
     kind: Literal["counter", "histogram", "gauge"]
     unit: str
@@ -153,7 +153,7 @@ METRICS = {
     "redraft.budget_spent_usd": Metric("gauge", "{USD}", "US dollars spent today."),
     "redraft.budget_left_usd": Metric("gauge", "{USD}", "US dollars that new calls may still cost today."),
 }
-"""All metrics by name; those from `redraft.ended_jobs` on are reported by the workers of a fleet."""
+"""All metrics by name; the workers of a fleet report those from `redraft.ended_jobs` on."""
 
 
 def instrument(
@@ -166,12 +166,12 @@ def instrument(
     """Report what this process runs to OpenTelemetry, from now on: runs, ensembles, workflows, cycles, jobs.
 
     Spans go to `tracer_provider`, metrics to `meter_provider`, and the `gen_ai.evaluation.result` events to
-    `logger_provider`: by default to the global ones. With `content`, spans also hold prompts, outputs,
-    arguments of tools and issues, each redacted and cut after 20,000 characters; without, no text of a task
-    or a model. Calling it again replaces what the call before it set. Raises `MissingExtraError` on import if
-    the API of OpenTelemetry is not installed.
+    `logger_provider`; the defaults are the global providers. With `content`, spans also hold prompts,
+    outputs, arguments of tools and issues, each redacted and cut after 20,000 characters; without, no text of
+    a task or a model. A second call replaces the settings of the first. Raises `MissingExtraError` on import
+    if the API of OpenTelemetry is not installed.
     """
-    if not isinstance(content, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (what callers pass is theirs)
+    if not isinstance(content, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f"instrument: content must be True or False, got {content!r}.")
     _telemetry.current = _OpenTelemetry(
         content,
@@ -182,26 +182,28 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """Stop reporting; what is already under way is still reported to its end."""
+    """Stop reporting; operations under way are still reported to their end."""
     _telemetry.current = None
 
 
 @contextmanager
 def reporting_metrics(meter_provider: MeterProvider) -> Generator[None]:
-    """Report metrics to this provider, too, meanwhile; only metrics if `instrument` was not called."""
-    before = _telemetry.current
-    there = before
-    if not isinstance(there, _OpenTelemetry):
-        there = _OpenTelemetry(content=False, tracer=NoOpTracer(), logger=NoOpLogger("redraft"), recorders=())
-    _telemetry.current = replace(there, recorders=(*there.recorders, _recorders(meter_provider)))
+    """Report metrics to this provider, too, within the block; nothing else if `instrument` was not called."""
+    outside = _telemetry.current
+    current = outside
+    if not isinstance(current, _OpenTelemetry):
+        current = _OpenTelemetry(
+            content=False, tracer=NoOpTracer(), logger=NoOpLogger("redraft"), recorders=()
+        )
+    _telemetry.current = replace(current, recorders=(*current.recorders, _recorders(meter_provider)))
     try:
         yield
     finally:
-        _telemetry.current = before
+        _telemetry.current = outside
 
 
 def _recorders(provider: MeterProvider | None) -> dict[str, Callable[..., None]]:
-    """Create all instruments; return what records a value, for each counter and histogram."""
+    """Create all instruments; return the functions that record values, of counters and histograms."""
     meter = metrics.get_meter("redraft", meter_provider=provider, schema_url=SCHEMA_URL)
     recorders: dict[str, Callable[..., None]] = {}
     for name, (kind, unit, description, buckets) in METRICS.items():
@@ -222,16 +224,16 @@ def _observed(name: str, _options: metrics.CallbackOptions) -> list[metrics.Obse
 
 @dataclass(eq=False)
 class _Scope:
-    """An operation under way: its span, the spans of its drafts, and the traces to which it is linked.
-
-    `known` is the judgement by which a draft was chosen among candidates.
-    """
+    """An operation under way."""
 
     span: Span
     name: str
     drafts: dict[str, Span] = field(default_factory=dict[str, Span])
-    known: ReflectionEvaluation | None = None
+    """The spans of its drafts, by candidate."""
+    reported: ReflectionEvaluation | None = None
+    """The evaluation by which a draft was chosen among candidates."""
     linked: set[int] = field(default_factory=set[int])
+    """The traces to which it is linked."""
 
 
 _scope: ContextVar[_Scope | None] = ContextVar("redraft_telemetry_scope", default=None)
@@ -255,17 +257,17 @@ class _OpenTelemetry:
         operation_id: str,
         work: Callable[[], Awaitable[R]],
         /,
-        asked: str = "",
+        parent: str = "",
     ) -> R:
-        operation, begin = NAMES[kind]
+        operation, prefix = NAMES[kind]
         attributes: dict[str, AttributeValue] = {OPERATION_NAME: operation}
         if name:
             attributes[AGENT_NAME] = name
         if operation_id:
             attributes[CONVERSATION_ID] = operation_id
-        there = _place_of(asked)
-        links = [Link(there)] if there.is_valid else []
-        with self._span(f"{begin} {name}".rstrip(), attributes, links) as span:
+        context = _span_context(parent)
+        links = [Link(context)] if context.is_valid else []
+        with self._span(f"{prefix} {name}".rstrip(), attributes, links) as span:
             outside = _scope.set(_Scope(span, name))
             try:
                 result = await work()
@@ -293,7 +295,7 @@ class _OpenTelemetry:
             return await fn(*args)
 
         title, attributes = _described(name)
-        run = next((one for one in args if isinstance(one, RunContext)), None)
+        run = next((argument for argument in args if isinstance(argument, RunContext)), None)
         if run is not None:
             attributes[VERSION] = run.attempt.number
         with self._step_span(title, attributes) as span:
@@ -301,7 +303,7 @@ class _OpenTelemetry:
             try:
                 result = await step(name, returns, carried_out, *args)
             except BaseException as error:
-                # What a store raises says nothing about the effect, nor does a cancellation.
+                # An error of the store says nothing about the effect, nor does a cancellation.
                 if is_replayed and isinstance(error, Exception) and not isinstance(error, StoreError):
                     span.set_attributes({REPLAYED: True})
                 _fail(span, error)
@@ -323,20 +325,20 @@ class _OpenTelemetry:
         return carrier.get(PARENT, "")
 
     def replayed(self, position: str, /) -> None:
-        there = _place_of(position)
-        if not there.is_valid:
+        recorded = _span_context(position)
+        if not recorded.is_valid:
             return
-        trace.get_current_span().add_link(there)
+        trace.get_current_span().add_link(recorded)
         scope = _scope.get()
-        if scope is not None and there.trace_id not in scope.linked:
-            scope.linked.add(there.trace_id)
-            scope.span.add_link(there)
+        if scope is not None and recorded.trace_id not in scope.linked:
+            scope.linked.add(recorded.trace_id)
+            scope.span.add_link(recorded)
 
     def _step_span(self, name: str, attributes: dict[str, AttributeValue]) -> AbstractContextManager[Span]:
-        """Open the span of a step; for a tool call, Pydantic AI's own, if it is instrumented and has one."""
+        """Open the span of a step; for a tool call, use that of Pydantic AI, if it is instrumented."""
         outer = trace.get_current_span()
-        known: Mapping[str, object] = getattr(outer, "attributes", None) or {}
-        if TOOL_CALL_ID in attributes and known.get(TOOL_CALL_ID) == attributes[TOOL_CALL_ID]:
+        outer_attributes: Mapping[str, object] = getattr(outer, "attributes", None) or {}
+        if TOOL_CALL_ID in attributes and outer_attributes.get(TOOL_CALL_ID) == attributes[TOOL_CALL_ID]:
             return nullcontext(outer)
         return self._span(name, attributes)
 
@@ -353,7 +355,7 @@ class _OpenTelemetry:
         )
 
     def _describe(self, span: Span, name: str, result: object) -> None:
-        """Add how an operation ended, and what it used in all, earlier processes included."""
+        """Add how an operation ended, and its total usage, earlier processes included."""
         usage = getattr(result, "usage", None)
         if isinstance(result, ReflectionResult):
             result = cast("ReflectionResult[Any]", result)
@@ -386,7 +388,7 @@ class _OpenTelemetry:
     def _report(
         self, span: Span, name: str, args: tuple[Any, ...], result: Any, seconds: float | None
     ) -> None:
-        """Add what came out of a step; `seconds` is None if it was replayed."""
+        """Add the result of a step; `seconds` is None if it was replayed."""
         if self.content:
             self._add_content(span, name, args, result)
         if isinstance(result, Draft):
@@ -400,7 +402,7 @@ class _OpenTelemetry:
         if draft.model:
             span.set_attribute(RESPONSE_MODEL, draft.model)
         if (scope := _scope.get()) is not None:
-            scope.drafts[_candidate(name)], scope.known = span, draft.evaluation
+            scope.drafts[_candidate(name)], scope.reported = span, draft.evaluation
         if not is_replayed and not _candidate(name):  # the usage of candidates is in that of their choice
             chosen = () if draft.choice is None else draft.choice.usage.values()
             _add_usage(span, sum(chosen, start=draft.usage))
@@ -408,7 +410,7 @@ class _OpenTelemetry:
     def _report_judgement(
         self, span: Span, name: str, evaluation: ReflectionEvaluation, seconds: float | None
     ) -> None:
-        """Add the overall score to a judgement's span, and each score as an event to that of its draft."""
+        """Add the overall score to the judgement's span, and each score as an event to its draft's span."""
         overall: dict[str, AttributeValue] = {
             EVALUATION_NAME: "overall",
             SCORE_LABEL: "pass" if evaluation.satisfactory else "fail",
@@ -416,7 +418,7 @@ class _OpenTelemetry:
         }
         span.set_attributes(overall)
         scope = _scope.get()
-        if seconds is None or scope is None or evaluation is scope.known:
+        if seconds is None or scope is None or evaluation is scope.reported:
             return
         if not _candidate(name):
             _add_usage(span, evaluation.usage)
@@ -435,9 +437,11 @@ class _OpenTelemetry:
     ) -> None:
         if SCORE_VALUE not in attributes:
             attributes[ERROR_TYPE] = "not_judged"
-        issues = [str(one) for one in evaluation.issues if criterion is None or one.criterion == criterion]
+        issues = [
+            str(issue) for issue in evaluation.issues if criterion is None or issue.criterion == criterion
+        ]
         if self.content and issues:
-            attributes[EXPLANATION] = _shown("\n".join(issues))
+            attributes[EXPLANATION] = _redacted("\n".join(issues))
         record = LogRecord(
             context=draft,
             event_name=EVALUATION_EVENT,
@@ -447,36 +451,36 @@ class _OpenTelemetry:
         self.logger.emit(record)
 
     def _add_content(self, span: Span, name: str, args: tuple[Any, ...], result: Any) -> None:
-        """Add what went into a step and what came out of it."""
+        """Add the input and the output of a step."""
         if isinstance(result, Draft):
             if name == "generate" and args:
                 span.set_attribute(INPUT_MESSAGES, _message("user", args[0]))
             span.set_attribute(OUTPUT_MESSAGES, _message("assistant", cast("Draft[Any]", result).output))
         elif name.startswith("tool "):
-            span.set_attribute(TOOL_ARGUMENTS, _shown(as_text(args[0] if args else {})))
+            span.set_attribute(TOOL_ARGUMENTS, _redacted(as_text(args[0] if args else {})))
             if (value := getattr(result, "value", None)) is not None:
-                span.set_attribute(TOOL_RESULT, _shown(as_text(value)))
+                span.set_attribute(TOOL_RESULT, _redacted(as_text(value)))
 
 
 def _describe_note(span: Span, result: object) -> None:
-    """Add which note was chosen, written or rolled back, and what writing it used."""
+    """Add the note that was chosen, written or rolled back, and the usage of writing it."""
     if isinstance(usage := getattr(result, "usage", None), TokenUsage):
         _add_usage(span, usage)
     if getattr(result, "problem", ""):
         span.set_status(StatusCode.ERROR)
         return
-    found = {NOTE: "version", ARM: "arm", EFFECT: "effect"}
-    values = {name: getattr(result, attribute, None) for name, attribute in found.items()}
+    names = {NOTE: "version", ARM: "arm", EFFECT: "effect"}
+    values = {name: getattr(result, attribute, None) for name, attribute in names.items()}
     span.set_attributes({name: value for name, value in values.items() if value is not None})
 
 
-def _place_of(position: str) -> SpanContext:
-    """Return the span of a recorded position; an invalid one for a text that is none."""
+def _span_context(position: str) -> SpanContext:
+    """The span of a recorded position; invalid if the text is not a position."""
     return trace.get_current_span(PROPAGATOR.extract({PARENT: position}, Context())).get_span_context()
 
 
 def _described(name: str) -> tuple[str, dict[str, AttributeValue]]:
-    """Return the name of a step's span, and its first attributes."""
+    """The name of a step's span, and its first attributes."""
     kind, _, rest = name.partition(" ")
     if kind != "tool":
         return name, {STEP: name}
@@ -491,7 +495,7 @@ def _described(name: str) -> tuple[str, dict[str, AttributeValue]]:
 
 
 def _candidate(name: str) -> str:
-    """Return the number of the candidate that a step drafts or judges; "" if it is no candidate's."""
+    """The number of the candidate that a step drafts or judges; "" without candidates."""
     return name.partition(" ")[2]
 
 
@@ -518,10 +522,10 @@ def _score(score: float | None) -> dict[str, AttributeValue]:
 
 
 def _message(role: str, value: object) -> str:
-    """Return a text as the messages of the conventions."""
-    text = _shown(value if isinstance(value, str) else as_text(value))
+    """Render a text as the messages of the conventions."""
+    text = _redacted(value if isinstance(value, str) else as_text(value))
     return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
 
 
-def _shown(text: str) -> str:
-    return redact(text[: 2 * LONGEST]).text[:LONGEST]  # a secret at the cut is found whole
+def _redacted(text: str) -> str:
+    return redact(text[: 2 * LONGEST]).text[:LONGEST]  # a secret at the cut must be complete to be found
