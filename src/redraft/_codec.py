@@ -51,21 +51,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TAG = "$is"
-"""The key under which a record names the class of a value; a mapping that has this key itself is wrapped."""
+"""The key under which a record names the class of a value; a mapping that already has this key is wrapped."""
 
 
 def to_json(value: Any) -> Any:
-    """Return `value` as JSON data to be read: data classes and models as objects, times in ISO 8601.
+    """Convert a value to JSON data for reading: data classes and models as objects, times in ISO 8601.
 
-    An exception becomes its type and message, and anything else without a JSON form its `repr`.
+    An exception becomes its type and message; any other value without a JSON form, its `repr`.
     """
     return _encoded(value, READ)
 
 
 def plain_data(value: Any, what: str) -> Any:
-    """Return a copy of `value` as plain JSON data: models and dataclasses as objects, times in ISO 8601.
+    """Copy a value as plain JSON data: models and data classes as objects, times in ISO 8601.
 
-    Raises `ConfigError`, whose message begins with `what`, for anything else, NaN and infinities included.
+    Raises `ConfigError`, whose message begins with `what`, for other values, NaN and infinities included.
     """
     try:
         data = to_jsonable_python(value)
@@ -76,19 +76,19 @@ def plain_data(value: Any, what: str) -> Any:
 
 
 def to_record(value: Any) -> Any:
-    """Return `value` as JSON data from which `from_record` restores it, equal and of the same class.
+    """Convert a value to JSON data from which `from_record` restores it, equal and of the same class.
 
     A value for which that is impossible becomes a marker: `unrestorable_in` names it, and `from_record`
     refuses to restore it.
 
-    Fields that have their defaults are left out, since a record is written at every step of a run. So the
+    Fields with their defaults are left out, because a record is written at every step of a run. So the
     meaning of a default in Redraft's own classes must never change.
     """
     return recorded(value)[0]
 
 
 def recorded(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return `value` as `to_record` does, and a description of each part that can't be restored."""
+    """Convert a value as `to_record` does; also describe each part that can't be restored."""
     kind = value.__class__
     if kind in _PLAIN:
         return value, ()
@@ -105,7 +105,7 @@ def recorded(value: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def unrestorable_in(data: Any, path: str = "") -> Iterator[str]:
-    """Describe each value in a record that can't be restored: its place as a JSON pointer, and why."""
+    """Describe each value in a record that can't be restored: its JSON pointer, and the reason."""
     if isinstance(data, list):
         for index, item in enumerate(cast("list[Any]", data)):
             yield from unrestorable_in(item, f"{path}/{index}")
@@ -130,9 +130,9 @@ class _Mode(NamedTuple):
 
     purpose: Literal["reading", "restoring"]
     names: Literal["no class", "every class"] = "no class"
-    """Of which values without a form in JSON the class is recorded; fields with a type do without it."""
+    """Whether to record the class of a value without a JSON form, which the type of a field may tell."""
     failing: Literal["raise", "mark"] = "raise"
-    """What happens with a value that can't be restored."""
+    """How to treat a value that can't be restored."""
 
     @property
     def is_record(self) -> bool:
@@ -141,7 +141,7 @@ class _Mode(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the record names every class that JSON has not got."""
+        """Whether the record names every class that JSON does not have."""
         return self.names == "every class"
 
 
@@ -149,7 +149,7 @@ READ, TYPED, EXACT = _Mode("reading"), _Mode("restoring"), _Mode("restoring", "e
 TYPED_OR_MARKED, EXACT_OR_MARKED = TYPED._replace(failing="mark"), EXACT._replace(failing="mark")
 
 UNRESTORABLE = "unrestorable"
-"""The tag of a marker: a value of which a record has only the `repr`, and the reason."""
+"""The tag of a marker, which has only a readable form of the value, and the reason."""
 
 _PLAIN = frozenset({str, int, bool, NoneType})
 
@@ -168,7 +168,6 @@ def _is_own(kind: type[Any]) -> bool:
 
 @lru_cache(512)
 def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
-    """Return the encoder of a class in a mode."""
     if _is_own(kind):  # before `str`, of which an issue is a subclass
         encode = _object_encoder(kind, mode)
         return _tagging(_name_of(kind), encode) if mode.is_exact else encode
@@ -198,7 +197,7 @@ def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
 
 
 def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
-    """Return an encoder that names the class of a value unless JSON has it."""
+    """Make an encoder that names the class of a value unless JSON has it."""
     exact = mode._replace(names="every class")
     if kind in _PLAIN:
         return _unchanged
@@ -210,8 +209,8 @@ def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
         return partial(_encode_mapping, exact)
     name = _name_of(kind)
     if (builtin := _BUILTINS.get(name)) is not None:
-        take_apart = builtin[0]
-        encode = _tagging(name, lambda value: _encoded(take_apart(value), exact))
+        parts_of = builtin[0]
+        encode = _tagging(name, lambda value: _encoded(parts_of(value), exact))
     elif reason := why_unrestorable(kind):
         encode = partial(_refuse, reason)
     elif is_record(kind):
@@ -223,7 +222,7 @@ def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
 
 
 def why_unrestorable(kind: type[Any]) -> str:
-    """Say why the store can't restore values of a class; empty if it can, as far as the class tells."""
+    """Explain why the store can't restore values of a class; empty if the class is no obstacle."""
     name = _name_of(kind)
     if kind in (*_PLAIN, float, list, dict) or name in _BUILTINS or _is_own(kind):
         return ""
@@ -242,12 +241,12 @@ def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _marker(value: Any, reason: str) -> dict[str, Any]:
-    shown: Any = f"<{value.__class__.__qualname__}>"
-    for show in (to_json, repr):
-        with suppress(Exception):  # whatever a class of the user's raises
-            shown = show(value)
+    readable: Any = f"<{value.__class__.__qualname__}>"
+    for render in (to_json, repr):
+        with suppress(Exception):  # a user's class may raise anything
+            readable = render(value)
             break
-    return {TAG: UNRESTORABLE, "value": shown, "reason": reason}
+    return {TAG: UNRESTORABLE, "value": readable, "reason": reason}
 
 
 def _refuse(reason: str, _value: Any) -> Any:
@@ -263,7 +262,7 @@ def _name_of(kind: type[Any]) -> str:
 
 
 def _object_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
-    """Return the encoder of one of Redraft's own classes, whose fields restore the types of their values."""
+    """Make the encoder of one of Redraft's own classes, whose fields restore the types of their values."""
     typed = mode._replace(names="no class")
     untyped = mode._replace(names="every class") if mode.is_record else mode
     if issubclass(kind, Issue):
@@ -370,7 +369,7 @@ def _rebuilt(kind: type[Any], plain: Any) -> Any:
 
 
 def _encode_state(name: str, state_of: Callable[[Any], dict[str, Any]], mode: _Mode, value: Any) -> Any:
-    """Encode the attributes of a model or data class; validating again might change or refuse them."""
+    """Encode the attributes of a model or data class. Another validation might change or reject them."""
     parts = {
         part: {key: _encoded(item, mode) for key, item in cast("dict[str, Any]", items).items()}
         if isinstance(items, dict)
@@ -407,10 +406,7 @@ def _state_of_model(value: Any) -> dict[str, Any]:
 
 
 def _with_state(kind: type[Any], parts: dict[str, Any]) -> Any:
-    """Return an instance with the attributes that `_encode_state` encoded.
-
-    Raises `ValueError` if the class has other fields by now.
-    """
+    """Restore an instance from its state; raises `ValueError` if its class has other fields now."""
     state, value = parts["fields"], object.__new__(kind)
     names: Iterable[str] = kind.model_fields if _is_model(kind) else [field.name for field in fields(kind)]
     if not set(state) <= set(names) or (_is_model(kind) and set(names) - set(state)):
@@ -431,7 +427,7 @@ def _with_state(kind: type[Any], parts: dict[str, Any]) -> Any:
 
 
 def _zone_of(value: Any) -> Any:
-    """Return the time zone of a time as JSON data: a name, an offset in seconds, or None."""
+    """The time zone of a time as JSON data: a name, an offset in seconds, or None."""
     if value.tzinfo is None:
         return None
     if (key := getattr(value.tzinfo, "key", None)) is not None:
@@ -519,20 +515,19 @@ _BUILTINS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
         lambda kind, parts: kind(parts[0] and vars(builtins)[parts[0]], parts[1]),
     ),
 }
-"""How to take a value of the standard library apart, and how to rebuild it."""
+"""Functions that split a value of the standard library into parts, and rebuild it."""
 
 
 def from_json(kind: type[T], data: object) -> T:
-    """Return `data` as a `kind`; raises `pydantic.ValidationError` if it does not fit."""
+    """Validate data as a `kind`; raises `pydantic.ValidationError`."""
     return _adapter(kind).validate_python(data)
 
 
 def from_record(kind: type[T], data: object) -> T:
-    """Return the `kind` that `to_record` encoded, including users' models and data classes.
+    """Restore a value that `to_record` encoded, including users' models and data classes.
 
-    Raises `DamagedRecordError` if the data does not fit, and `StoreError` if the program does not have one of
-    the classes. Nothing is imported: a class that a record names is only looked up, so a record cannot load
-    code.
+    Raises `DamagedRecordError` if the data does not fit, and `StoreError` if a class is not loaded. Nothing
+    is imported: a class that a record names is only looked up, so a record cannot load code.
     """
     with _reading(kind):
         return from_json(kind, _restore(data))
@@ -558,7 +553,7 @@ def _reading(kind: type[Any]) -> Generator[None]:
 
 
 def without_tags(data: Any) -> Any:
-    """Return a record as data to be read, without looking up any class."""
+    """Convert a record to data for reading, without looking up any class."""
     if isinstance(data, list):
         return [without_tags(item) for item in cast("list[Any]", data)]
     if not isinstance(data, dict):
@@ -615,31 +610,31 @@ def _restore(data: object) -> object:
 
 
 def _rebuilt_builtin(name: str, parts: Any) -> Any:
-    module, _, kind = name.partition(":")  # only names of the table, all of the standard library
+    module, _, kind = name.partition(":")  # a name of the table, so of the standard library
     return _BUILTINS[name][1](getattr(import_module(module), kind), parts)
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether a class is a pydantic model or a data class, and no enumeration of data objects."""
+    """Whether a class is a pydantic model or a data class; an enumeration of data objects is not."""
     return (hasattr(kind, "model_validate") or is_dataclass(kind)) and not issubclass(kind, Enum)
 
 
 def _class_named(name: str) -> type[Any]:
-    found = _class_if_loaded(name)
-    if found is None:
+    kind = _class_if_loaded(name)
+    if kind is None:
         raise StoreError(
             f"A record contains the class {name!r}, which is not loaded here; import its module first."
         )
-    return found
+    return kind
 
 
 def _class_if_loaded(name: str) -> type[Any] | None:
-    """Return the class of a name if it is loaded, and one whose values are restored."""
+    """The class of a name, if it is loaded and its values can be restored."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    kind: Any = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) and (_is_own(found) or _is_restorable(found)) else None
+        kind = getattr(kind, part, None)
+    return kind if isinstance(kind, type) and (_is_own(kind) or _is_restorable(kind)) else None
 
 
 @lru_cache
@@ -650,14 +645,14 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 MISTAKES = (TypeError, AttributeError, NameError)
-"""What a bug in a function raises; trying again does not help."""
+"""Errors that mean a bug in a function, so that a retry does not help."""
 
 CRITERION_FUNCTION_NOTE = "The function of the criterion "
-"""The beginning of the note on an exception that a criterion's function raised."""
+"""Prefix of the note on an exception that a criterion's function raised."""
 
 
 def is_from_criterion_function(error: BaseException) -> bool:
-    """Return whether an error was raised by a criterion's function."""
+    """Whether a criterion's function raised an error."""
     return any(note.startswith(CRITERION_FUNCTION_NOTE) for note in getattr(error, "__notes__", ()))
 
 
@@ -666,9 +661,9 @@ class RecordedError(RedraftError):
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's message, preceded by the name of its class unless that is one of Redraft's.
+    """The message of an error, preceded by the name of its class unless it is one of Redraft's.
 
-    The messages of others may be a single word, like that of a `KeyError`.
+    Messages of other errors may be a single word, like that of a `KeyError`.
     """
     if isinstance(error, RedraftError) and not isinstance(error, RecordedError):
         return str(error)
@@ -676,7 +671,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def failure_to_json(error: Exception) -> dict[str, Any]:
-    """Return an exception as JSON data: its type, message and usage, and what a retry needs to know."""
+    """Convert an exception to JSON data: its type, message, usage, and the attributes that a retry needs."""
     data = to_json(error)
     if isinstance(error, RedraftError) and error.usage is not None:
         data["usage"] = to_json(error.usage)
@@ -701,9 +696,9 @@ _ANY = cast("type[Any]", Any)
 
 
 def failure_from_json(data: dict[str, Any]) -> Exception:
-    """Return the exception that `failure_to_json` encoded.
+    """Restore an exception that `failure_to_json` encoded.
 
-    It has the same class if that is one of Python's or Redraft's. Any other becomes a subclass of
+    Exceptions of Python and of Redraft have the same class again. Any other becomes a subclass of
     `RecordedError` with the same name and message.
     """
     name, message = data["type"], data["message"]

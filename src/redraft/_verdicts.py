@@ -1,4 +1,4 @@
-"""Read what functions return: outputs as drafts, verdicts as evaluations."""
+"""Normalise the results of functions: outputs to drafts, verdicts to evaluations."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
 
 
 def draft_of(value: Any, source: str = "generate") -> Draft:
-    """Wrap what a generator or reviser returned in a `Draft`, normalised.
+    """Normalise the result of a generator or reviser to a `Draft`.
 
-    Raises `OutputError` for what is not an output, and for a draft with a field that can't be used.
+    Raises `OutputError` for a value that is not an output, and for a draft with an invalid field.
     """
     if isinstance(value, Draft):
         draft = cast("Draft", value)
@@ -66,18 +66,18 @@ def _check_output(value: Any, source: str) -> None:
 def evaluation_of(
     value: Any, threshold: float = DEFAULT_THRESHOLD, score_max: float | None = None
 ) -> ReflectionEvaluation:
-    """Turn a verdict into a `ReflectionEvaluation` of its own, normalised.
+    """Normalise a verdict to a new `ReflectionEvaluation`.
 
     A verdict is a bool, a number in 0..1, a pair of either and a reason, a `ReflectionEvaluation`, or a
     mapping with `valid` (or `pass`, `passed`) or `score` and, optionally, `reason`, `errors` (or `issues`)
     and `suggestions`. Scalars of NumPy count as Python's. Since models write mappings, the case of the keys
-    does not matter, `valid` may be a text ("true"), and so may `score` if it says its scale ("0.4", "85/100",
-    "85 %"). Numbers above 1 need a `score_max`, here or in the mapping. Raises `OutputError` for anything
-    else, including NaN and numbers out of range.
+    does not matter, `valid` may be a string ("true"), and so may `score` if its scale is clear ("0.4",
+    "85/100", "85 %"). Numbers above 1 need a `score_max`, here or in the mapping. Raises `OutputError` for
+    other values, including NaN and numbers out of range.
     """
     verdict, reason = value, None
     if isinstance(value, tuple):
-        pair: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType] (whatever it holds)
+        pair: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType] (items of any type)
         if len(pair) == 2:  # noqa: PLR2004 (a pair)
             verdict, reason = pair
     verdict = plain_scalar(verdict)
@@ -97,22 +97,22 @@ def evaluation_of(
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
     if reason and not satisfactory:
         reasons = reason if isinstance(reason, str | list | tuple) else str(reason)
-        evaluation.issues = _issues(reasons)  # set here, since __post_init__ would convert it again
+        evaluation.issues = _issues(reasons)  # set here, because __post_init__ would convert it again
     return evaluation
 
 
 def plain_scalar(value: Any) -> Any:
-    """Convert a scalar of NumPy, or an array of one element without dimensions, to Python's own type."""
+    """Convert a scalar of NumPy, or an array without dimensions, to the type of Python."""
     if getattr(value, "shape", None) == () and hasattr(value, "dtype") and hasattr(value, "item"):
         return value.item()
     return value
 
 
 def normalised_evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
-    """Copy an evaluation that somebody's code made, with every field of its declared type.
+    """Copy an evaluation made by user code, with every field of its declared type.
 
-    None stands for a default, a single text for a list of one, and texts for issues. Raises `OutputError` for
-    any other value that can't be used; it names the field.
+    None becomes the default, a single string a list, and strings become issues. Raises `OutputError`, which
+    names the field, for any other invalid value.
     """
     fields = _normalised(evaluation, _EVALUATION_FIELDS, "the evaluation")
     copy = replace(evaluation, **fields)
@@ -122,18 +122,18 @@ def normalised_evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluat
 
 
 def _normalised(value: Any, readers: Mapping[str, Callable[[Any], Any]], owner: str) -> dict[str, Any]:
-    """Return the fields of a data class as `readers` read them."""
+    """Normalise the fields of a data class with `readers`."""
     fields: dict[str, Any] = {}
     for name, read in readers.items():
-        given = getattr(value, name)
+        raw = getattr(value, name)
         try:
-            fields[name] = read(plain_scalar(given))
+            fields[name] = read(plain_scalar(raw))
         except (TypeError, ValueError) as error:
-            raise OutputError(f"{name} of {owner} is {short_repr(given)}; expected {error}") from None
+            raise OutputError(f"{name} of {owner} is {short_repr(raw)}; expected {error}") from None
     return fields
 
 
-# Readers of single fields: each returns the value to store, or raises ValueError with what it expected.
+# Readers of single fields: each returns the value to store, or raises an error that says what it expected.
 
 
 def _share(value: Any) -> float:
@@ -207,12 +207,12 @@ def _samples(value: Any) -> tuple[dict[str, float], ...]:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Return a text, or the texts in a list, as a tuple; objects are read for the text in them."""
+    """Convert a string, or a list of strings, to a tuple; an object stands for the text in it."""
     return tuple(text for item in _items(value, "a list of texts") if (text := message_of(item)))
 
 
 def _items(value: Any, expected: str) -> Iterable[Any]:
-    """Return the items of a list; a single text or object is the only one."""
+    """The items of a list; a single string or object is the only item."""
     if value is None or value == "":
         return ()
     if isinstance(value, str | Mapping):
@@ -227,7 +227,6 @@ def _names(value: Any) -> tuple[str, ...] | None:
 
 
 def _issues(value: Any) -> tuple[Issue, ...]:
-    """Return issues; objects and texts become issues."""
     return tuple(issue for item in _items(value, "a list of issues or texts") if (issue := _issue(item)))
 
 
@@ -250,11 +249,11 @@ def _issue(item: Any) -> Issue:
 
 
 MESSAGES = ("message", "description", "text", "issue", "problem", "error", "comment", "detail", "reason")
-"""The keys under which objects say what is wrong, or what to do."""
+"""The usual keys of the message in an object."""
 
 
 def message_of(item: Any) -> str:
-    """Return the text in an item of a list: the item itself, or what an object says under a usual key."""
+    """The text of an item of a list: the item itself, or the message in an object."""
     if not isinstance(item, Mapping):
         return "" if item is None else str(item)
     fields = fields_of(cast("Any", item))
@@ -266,16 +265,16 @@ def message_of(item: Any) -> str:
 
 _KEY_PARTS = re.compile(r"[\W_]+")
 ZERO_WIDTH: dict[int, None] = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
-"""Characters without a width, as a table that `str.translate` removes them by."""
+"""Characters without a width, as a table for `str.translate` that removes them."""
 
 
 def key_name(key: Any) -> str:
-    """Return a key in lower case, with underscores for everything but letters and digits."""
+    """Normalise a key to lower case, with underscores for everything but letters and digits."""
     return _KEY_PARTS.sub("_", str(key).translate(ZERO_WIDTH).casefold()).strip("_")
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields of an object in a model's reply, by `key_name`; none for anything else."""
+    """The fields of an object in a model's reply, by `key_name`; empty for any other value."""
     if not isinstance(value, Mapping):
         return {}
     return {key_name(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
@@ -388,14 +387,13 @@ def _evaluation_of_mapping(
     if score is None and not decisions:
         raise OutputError(f"the verdict {short_repr(value)} has neither 'valid' nor 'score'")
     valid: bool | None = None
-    for name, given in decisions.items():
-        decision = _BOOLS.get(given.strip().lower(), given) if isinstance(given, str) else given
+    for name, raw in decisions.items():
+        decision = _BOOLS.get(raw.strip().lower(), raw) if isinstance(raw, str) else raw
         if not isinstance(decision, bool):
-            raise OutputError(f"the verdict's {name!r} is {short_repr(given)}; expected true or false")
+            raise OutputError(f"the verdict's {name!r} is {short_repr(raw)}; expected true or false")
         if valid is not None and valid is not decision:
-            raise OutputError(
-                f"the verdict {short_repr(value)} contradicts itself in {listed_keys(decisions)}"
-            )
+            keys = " and ".join(map(repr, decisions))
+            raise OutputError(f"the verdict {short_repr(value)} contradicts itself in {keys}")
         valid = decision
     if isinstance(score, bool):
         if valid is not None and valid is not score:
@@ -415,13 +413,8 @@ def _evaluation_of_mapping(
 
 
 DECISIONS = ("valid", "pass", "passed", "satisfactory")
-"""The keys under which a mapping says whether an output is good enough."""
+"""The keys in a mapping for whether an output is good enough."""
 REASONS = ("reason", "comment", "explanation", "feedback")
-
-
-def listed_keys(keys: Iterable[str]) -> str:
-    """Join keys for a message."""
-    return " and ".join(map(repr, keys))
 
 
 def _score_of(value: Any, score_max: float | None) -> float:
@@ -434,32 +427,32 @@ def _score_of(value: Any, score_max: float | None) -> float:
 
 
 def share_of(value: Any, score_max: float | None = None) -> float | None:
-    """Scale a score to 0..1; return None if it is not a score or its scale is unknown.
+    """Scale a score to 0..1; None if it is not a score or its scale is unknown.
 
-    A score is a number in 0..`score_max` (1 if not declared), or a text: such a number, a fraction ("9/10")
+    A score is a number in 0..`score_max` (1 if not declared), or a string: such a number, a fraction ("9/10")
     or a percentage ("90 %").
     """
     if isinstance(value, str):
-        found = _SCORE.fullmatch(value.strip())
-        return None if found is None else _share_in(found, score_max)
+        match = _SCORE.fullmatch(value.strip())
+        return None if match is None else _share_in(match, score_max)
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
         return None
     return _within(value, score_max or 1.0)
 
 
 def leading_share_of(text: str) -> float | None:
-    """Return the score at the start of a line of prose ("0.85 (good)", "9/10, mostly clear"), or None.
+    """The score at the start of a line of prose ("0.85 (good)", "9/10, mostly clear"), or None.
 
     Another number may follow only in brackets.
     """
-    found = _SCORE.match(text)
-    if found is None or _REMARK.fullmatch(text, found.end()) is None:
+    match = _SCORE.match(text)
+    if match is None or _REMARK.fullmatch(text, match.end()) is None:
         return None
-    return _share_in(found, None)
+    return _share_in(match, None)
 
 
-def _share_in(found: re.Match[str], score_max: float | None) -> float | None:
-    number, percent, most = found.groups()
+def _share_in(match: re.Match[str], score_max: float | None) -> float | None:
+    number, percent, most = match.groups()
     scale = 100.0 if percent else float(most) if most else (score_max or 1.0)
     return _within(float(number), scale)
 

@@ -1,4 +1,4 @@
-"""Commands and scripts for the sandbox: what to run, within which limits, and how it ended."""
+"""Commands and scripts for the sandbox, their limits and their outcomes."""
 
 from __future__ import annotations
 
@@ -18,50 +18,47 @@ OUTPUT_LIMIT = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to run in the jail: either `argv`, a program with its arguments, or `python` source text.
-
-    `files` maps relative names to the texts that are put into the working folder. `python` is run by this
-    interpreter with `inputs` (JSON) as the global `inputs`; what it assigns to the global `result` comes back
-    as JSON. `memory` limits, in bytes, the address space of each process, and what all of them hold together
-    besides the scratch folder.
-
-    `timeout` is wall time in seconds from the moment that the jail is ready; with `begins`, from the moment
-    that stdout has that text. Seconds in which the program only waited for a processor are added to it, up to
-    `patience`.
-
-    `output_limit` is how many bytes it may write to stdout, and to stderr. The beginning and the end are
-    kept, up to `output_kept` bytes.
-    """
+    """A command to run in the jail: either `argv` or `python`."""
 
     argv: tuple[str, ...] = ()
+    """A program with its arguments."""
     python: str = ""
+    """Source text, run by this interpreter. The value of its global `result` is returned as JSON."""
     inputs: Any = None
+    """JSON data, the global `inputs` of the `python` source."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The texts of files in the working folder, by relative names."""
     timeout: float = 10.0
+    """Wall time in seconds, from the moment that the jail is ready, or that stdout has the text `begins`."""
     memory: int = 1 << 30
+    """Bytes: limits the address space of each process, and the memory of all, without the scratch folder."""
     patience: float = 0.0
+    """The most seconds added to `timeout` for time in which the program only waited for a processor."""
     begins: str = ""
     output_limit: int = OUTPUT_LIMIT
+    """The most bytes that it may write to stdout, and to stderr."""
     output_kept: int = 256 * 1024
+    """The most bytes of each in the outcome: their beginning and their end."""
     readable: Sequence[str] = ()
+    """More paths that it can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """How a command in the jail ended.
-
-    `completed` says whether the program ran to its end; an exit code of 0 alone does not prove that, since
-    a draft may call `exit(0)`. `result` is the JSON value that `python` source assigned. `stopped` names the
-    limit that ended it (`timeout`, `memory`, `output`, `forbidden`), or is `killed` if something else sent it
-    SIGKILL, as the kernel does when the machine runs out of memory.
-    """
+    """How a command in the jail ended."""
 
     exit_code: int | None
     completed: bool
+    """Whether the program ran to its end. An exit code of 0 is no proof: a draft may call `exit(0)`."""
     stdout: str = ""
     stderr: str = ""
     result: Any = None
+    """The JSON value that the `python` source assigned to `result`."""
     stopped: str | None = None
+    """The limit that ended it: `timeout`, `memory`, `output` or `forbidden`.
+
+    `killed` means that another process, or the kernel of a machine without memory, sent it SIGKILL.
+    """
     seconds: float = 0.0
 
 
@@ -76,17 +73,16 @@ LEAST_MEMORY_MB, MOST_MEMORY_MB = 32, 1024
 
 @dataclass(frozen=True, slots=True)
 class ScriptLimits:
-    """The limits of one run of a script; raises `ConfigError` for values out of range.
-
-    `seconds` is wall time from the script's first line on. `memory_mb` (32 to 1024) is the memory of the
-    script itself, without its interpreter. `output_chars` is how much it may print, `result_chars` how long
-    its result may be as JSON.
-    """
+    """The limits of one run of a script; raises `ConfigError` for values out of range."""
 
     seconds: float = 2.0
+    """Wall time, from the first line of the script on."""
     memory_mb: int = 64
+    """The memory (32 to 1024) of the script, without its interpreter."""
     output_chars: int = 64 * 1024
+    """The maximum length of the text that it prints."""
     result_chars: int = 1 << 20
+    """The maximum length of its result as JSON."""
 
     def __post_init__(self) -> None:
         for name, value in self.to_json().items():
@@ -100,28 +96,29 @@ class ScriptLimits:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the limits as JSON data for the process that runs the script."""
+        """Convert the limits to JSON data for the process that runs the script."""
         return asdict(self)
 
 
 MOST_SOURCE = 256 * 1024
-"""The most characters of source in a script."""
+"""The maximum length of a script, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Untrusted code to run: `source` in `language` (`python`, `lua`, `prolog`).
-
-    `names` maps names to JSON data; the code sees them as variables (in Prolog as facts). `sandbox` matters
-    to Python only: `inline` runs a subset of the language in a warm interpreter, `process` the whole language
-    in a jailed child process. Raises `ConfigError` for source longer than `MOST_SOURCE`.
-    """
+    """Untrusted code to run; raises `ConfigError` for source longer than `MOST_SOURCE`."""
 
     language: str
+    """`python`, `lua` or `prolog`."""
     source: str
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """JSON data by name; the code sees them as variables (in Prolog as facts)."""
     limits: ScriptLimits = field(default_factory=ScriptLimits)
     sandbox: Literal["inline", "process"] = "inline"
+    """For Python only: `inline` runs a subset of the language in a warm interpreter.
+
+    `process` runs the whole language in a jailed child process.
+    """
 
     def __post_init__(self) -> None:
         if len(self.source) > MOST_SOURCE:
@@ -132,10 +129,12 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class ScriptOutcome:
-    """What a script returned, as JSON data, and what it printed."""
+    """The result of a script."""
 
     value: Any
+    """JSON data."""
     printed: str = ""
+    """The text that it printed."""
 
 
 class ScriptRunner(Protocol):
@@ -146,19 +145,19 @@ class ScriptRunner(Protocol):
 
 MOST_FILES = 1000
 MOST_FILE_BYTES, MOST_FILES_BYTES = 16 << 20, 32 << 20
-"""Bytes of one file of a command, and of all together; half of the scratch folder stays free."""
+"""Bytes of one file of a command, and of all its files; half of the scratch folder remains free."""
 
 _MOST_NAME, _MOST_PATH = 255, 1000  # bytes, the limits of common file systems
 
 
 def stays_inside(name: str) -> bool:
-    """Return whether a file name is relative and cannot lead out of its folder."""
+    """Whether a file name is relative and cannot lead out of its folder."""
     path = PurePosixPath(name)
     return bool(path.name) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def problem_of_files(files: Mapping[str, str]) -> str | None:
-    """Return why these files cannot be put into the scratch folder, or None if they can."""
+    """Explain why these files cannot be put into the scratch folder; None if they can."""
     if len(files) > MOST_FILES:
         return f"A command may have at most {MOST_FILES:,} files, got {len(files):,}."
     paths: dict[PurePosixPath, str] = {}
@@ -166,7 +165,7 @@ def problem_of_files(files: Mapping[str, str]) -> str | None:
     for name, text in files.items():
         if problem := _problem_of_name(name):
             return problem
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (it may come from a file)
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
             return f"The file {name!r} must be text, got {text!r}."
         size = len(text.encode(errors="surrogatepass"))
         total += size
@@ -203,5 +202,5 @@ def _problem_of_name(name: object) -> str | None:
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program, or None; programs next to this interpreter come before PATH."""
+    """Path of a program, or None; programs next to this interpreter come before PATH."""
     return shutil.which(name, path=f"{sys.prefix}/bin") or shutil.which(name)
