@@ -70,15 +70,6 @@ AFTER_COMMANDS = {
     "Read more": "docs/start.md, docs/commands.md",
 }
 """The last lines of the help."""
-REMOVED = {
-    "optimize": "tune texts with GEPA over an Evaluation, as examples/tune_with_gepa.py does",
-    "eval export": "write the rows with a few lines of Python, as examples/training_pairs.py does",
-    "eval --fleet": "leave it out: one process evaluates many cases at once, --concurrency says how many",
-    "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
-    "cycle feedback --approve": "praise needs only -m TEXT; to decide on a plan: `redraft approve AGENT`",
-    "calibrate --wording": "change the criteria, which makes them another judge; docs/evaluate.md",
-}
-"""The commands and options that earlier versions had, and what to do instead."""
 COMMANDS = {name: module for name, (module, _) in FIRST.items()} | {
     name: module for group in MORE.values() for name, module in group.items()
 }
@@ -115,11 +106,6 @@ class Commands(TyperGroup):
         self, ctx: _click.Context, args: list[str]
     ) -> tuple[str | None, _click.Command | None, list[str]]:
         """Return the command that the arguments name, and the rest of them; an unknown one gets a hint."""
-        options = [arg.partition("=")[0] for arg in args if arg.startswith("-")]
-        for removed, instead in REMOVED.items():
-            command, *more = removed.split()
-            if args[0] == command and set(more) <= {*args[1:2], *options}:
-                ctx.fail(f"There is no `redraft {removed}`: {instead}.")
         if args[0] not in COMMANDS:
             close = get_close_matches(args[0], ["help", *COMMANDS], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -103,11 +103,6 @@ class Settings:
     )
 
 
-REMOVED = {
-    "smtp_url": "agents notify people through one webhook: see 'Notifications' in docs/cycles.md.",
-}
-"""What replaces the settings of earlier versions."""
-
 TABLES = ("models", "prices", "hook")
 """The settings that are tables of `redraft.toml`, and have no variable."""
 
@@ -187,8 +182,6 @@ def _from_file(path: Path) -> dict[str, Any]:
             name: joined_names(model) for name, model in cast("dict[str, object]", aliases).items()
         }
     for key, value in values.items():
-        if key in REMOVED:
-            raise ConfigError(f"{path.name}: the setting {key!r} no longer exists; {REMOVED[key]}")
         if key not in known:
             from redraft._validation import nearest  # noqa: PLC0415 (only an error needs it)
 
