@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; what a coding agent calls is answered without loading the other commands."""
+    """Run the command line. Hooks of coding agents are answered without loading the other commands."""
     match sys.argv[1:]:
         case ["hook", "start" | "before" | "stop" | "end" as command, *words] if not {"-h", "--help"} & {
             *words
@@ -15,7 +15,7 @@ def main() -> None:
 
             sys.exit(answer(command, words))
         case _:
-            from redraft.main import main  # noqa: PLC0415 (likewise)
+            from redraft.main import main  # noqa: PLC0415 (only when called)
 
             main()
 

@@ -1,4 +1,4 @@
-"""HTTP: send a request and read its reply within bounds."""
+"""HTTP: send a request, and read its reply within bounds."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ MAX_BYTES = 10_000_000
 MAX_REDIRECTS = 5
 ERROR_BYTES = 2_000
 CHARSETS = frozenset({"utf-8", "us-ascii", "ascii", "iso-8859-1", "iso-8859-15", "windows-1252", "utf-16"})
-"""An allow-list, because some of Python's codecs hang on hostile bytes."""
+"""An allow-list, because some of Python's codecs hang on malicious input."""
 GZIP = zlib.MAX_WBITS | 16
 LARGEST_PORT = 65_535
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _METHOD = re.compile(r"(?!CONNECT$)[A-Za-z]+", re.IGNORECASE)
-_OF_THE_CONNECTION = frozenset(
+_CONNECTION_HEADERS = frozenset(
     {"connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer"}
     | {"transfer-encoding", "upgrade"}
 )
 """Headers that follow from the URL and the body, or change how a request is read."""
-_KEPT_ELSEWHERE = frozenset(
+_HARMLESS_HEADERS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
     | {"idempotency-key", "webhook-id", "webhook-signature", "webhook-timestamp"}
 )
-"""Headers that may be sent to another origin. Any other may be a credential, whatever its name."""
+"""Headers that may be sent to another origin. Any other header may be a credential."""
 _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 SEE_OTHER = 303
 FIRST_ERROR_STATUS = 400
@@ -52,33 +52,33 @@ FIRST_ERROR_STATUS = 400
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """An HTTP request; `body` is sent as JSON, bytes as they are, and None sends no body.
-
-    With `is_read=False`, only the status of the reply matters.
-    """
+    """An HTTP request."""
 
     url: str
     method: str = "GET"
     headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     body: Any = None
+    """Sent as JSON, or unchanged if it is bytes; None sends no body."""
     seconds: float = 10.0
+    """The time limit for the complete reply."""
     is_read: bool = True
+    """Whether to read the reply; otherwise only its status matters."""
 
 
 def require_http(what: str) -> None:
-    """Raise `MissingExtraError` unless requests can be sent; `what` is what needs that."""
+    """Raise `MissingExtraError` unless requests can be sent; `what` names the feature that sends them."""
     if find_spec("httpx2") is None:
         raise MissingExtraError(what, "http")
 
 
 async def fetch(request: HttpRequest) -> Any:
-    """Send a request; return the JSON data of the reply if it is JSON, else its text, None if it is empty.
+    """Send a request; return the reply as JSON data if it is JSON, else as text, and None if it is empty.
 
     Raises `OutputError` for a status of 400 and above, more than 10 MB, invalid JSON or text, and a redirect
     to another host; `TimeoutError` when the complete reply has not arrived within `seconds`,
-    `ConnectionError` when there was no connection, and `ConfigError` for a URL, method or header that can't
-    be sent, and for an address that the setting `http_addresses` refuses. A redirect to another port or
-    scheme gets no header that may be a credential.
+    `ConnectionError` when there was no connection, and `ConfigError` for an invalid URL, method or header,
+    and for an address that the setting `http_addresses` refuses. Headers that may be credentials are not sent
+    on a redirect to another port or scheme.
     """
     require_http("An HTTP request")
     import httpx2  # noqa: PLC0415 (0.2 s, on first use)
@@ -88,7 +88,7 @@ async def fetch(request: HttpRequest) -> Any:
         content = json.dumps(bounded_json(content, "The body")).encode()
     if not _METHOD.fullmatch(request.method):
         raise ConfigError(f"The method {request.method!r:.50} can't be sent; expected one such as 'GET'.")
-    where = _shown_request(request.method, _parsed_url(request.url))
+    where = _request_line(request.method, _parsed_url(request.url))
     headers = _headers(request.headers, content)
     only_public = load_settings().http_addresses == PUBLIC_ADDRESSES
     certificates = await to_thread(_certificates)
@@ -110,7 +110,7 @@ async def _follow(client: httpx2.AsyncClient, request: httpx2.Request, *, is_rea
     """Follow redirects and return the data of the final reply."""
     first = request.url
     for _ in range(MAX_REDIRECTS + 1):
-        where = _shown_request(request.method, request.url)
+        where = _request_line(request.method, request.url)
         response = await client.send(request, stream=True)
         try:
             if response.next_request is None:
@@ -118,13 +118,13 @@ async def _follow(client: httpx2.AsyncClient, request: httpx2.Request, *, is_rea
             request = _redirected(request, response, response.next_request, where)
         finally:
             await response.aclose()
-    raise OutputError(f"{_shown_request(request.method, first)}: more than {MAX_REDIRECTS} redirects.")
+    raise OutputError(f"{_request_line(request.method, first)}: more than {MAX_REDIRECTS} redirects.")
 
 
 def _public_transport(certificates: ssl.SSLContext) -> httpx2.AsyncBaseTransport:
-    """Return a transport that connects to public addresses only, directly.
+    """Make a transport that connects to public addresses only, without a proxy.
 
-    A host is resolved once for a request, so that it can't have another address when the connection is made.
+    A host is resolved only once for a request, so that its address cannot change before the connection.
     """
     import httpx2  # noqa: PLC0415 (as above)
 
@@ -145,12 +145,12 @@ def _public_transport(certificates: ssl.SSLContext) -> httpx2.AsyncBaseTransport
 
 
 async def _public_address(host: str, port: int) -> str:
-    """Return an address of a host; raises `ConfigError` if any is not public."""
+    """An address of a host; raises `ConfigError` if any of its addresses is not public."""
     try:
-        found = await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConnectionError(f"The host {host!r} can't be resolved: {error}") from error
-    addresses = [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    addresses = [ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
     for address in addresses:
         if not _is_public(address):
             raise ConfigError(
@@ -161,7 +161,7 @@ async def _public_address(host: str, port: int) -> str:
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is one of the internet, also where it stands for one of IPv4."""
+    """Whether an address is public; an IPv6 address that embeds an IPv4 address counts as that address."""
     if isinstance(address, IPv4Address):
         return address.is_global and not address.is_multicast
     inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
@@ -175,14 +175,15 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
 def _redirected(
     request: httpx2.Request, response: httpx2.Response, following: httpx2.Request, where: str
 ) -> httpx2.Request:
-    here, there = request.url, following.url
-    is_same_origin = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
-    if here.host != there.host or not (is_same_origin or there.scheme == "https"):
+    url, target = request.url, following.url
+    is_same_origin = (url.scheme, url.host, url.port) == (target.scheme, target.host, target.port)
+    if url.host != target.host or not (is_same_origin or target.scheme == "https"):
         raise OutputError(
-            f"{where}: redirected to {_shown_url(there)!r}; only redirects on the same host are followed."
+            f"{where}: redirected to {_without_query(target)!r}; only redirects on the same host are "
+            "followed."
         )
     try:
-        _check_url(there)
+        _check_url(target)
     except ConfigError as error:
         raise OutputError(f"{where}: the redirect can't be followed: {error}") from error
     if following.method != request.method and response.status_code != SEE_OTHER:
@@ -191,7 +192,7 @@ def _redirected(
             f"{following.method}; give the URL that it redirects to."
         )
     if not is_same_origin:
-        for name in set(following.headers) - _KEPT_ELSEWHERE:
+        for name in set(following.headers) - _HARMLESS_HEADERS:
             del following.headers[name]
     return following
 
@@ -217,7 +218,7 @@ async def _data(response: httpx2.Response, where: str, *, is_read: bool) -> Any:
 
 
 async def _body(response: httpx2.Response, where: str, limit: int, *, truncate: bool = False) -> bytes:
-    """Return the bytes of a body, decompressed no further than `limit`."""
+    """Read a body, decompressed up to `limit` bytes."""
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
         raise OutputError(f"{where}: the reply is encoded with {encoding!r}; expected 'gzip'.")
@@ -246,13 +247,13 @@ def _decoded(body: bytes, response: httpx2.Response, where: str) -> str:
 
 
 def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, str]:
-    """Return headers by their lower-case names; errors never show a value, which may be a key."""
+    """Check headers, and lower their names. Errors never show a value, which may be a key."""
     headers = {"accept": "application/json, text/*;q=0.8"}
     if content is not None:
         headers["content-type"] = "application/json"
     for name, value in requested.items():
         text = as_text(value).strip()
-        if name.strip().lower() in _OF_THE_CONNECTION:
+        if name.strip().lower() in _CONNECTION_HEADERS:
             raise ConfigError(f"The header {name!r} can't be set: it follows from the URL and the body.")
         if not _HEADER_NAME.fullmatch(name):
             raise ConfigError(
@@ -266,7 +267,7 @@ def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, s
 
 
 def is_web_address(text: str) -> bool:
-    """Return whether a text may be the URL of a request: HTTP or HTTPS, with a host."""
+    """Whether a text may be the URL of a request: HTTP or HTTPS, with a host."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -275,7 +276,7 @@ def is_web_address(text: str) -> bool:
 
 
 def host_of(url: str) -> tuple[str, int | None]:
-    """Return the host of a URL in lower case, and its port; raises `ConfigError` for an invalid URL."""
+    """The host of a URL in lower case, and its port; raises `ConfigError` for an invalid URL."""
     require_http("An HTTP request")
     parsed = _parsed_url(url)
     return parsed.host.lower(), parsed.port or {"http": 80, "https": 443}[parsed.scheme]
@@ -290,31 +291,31 @@ def _parsed_url(url: Any) -> httpx2.URL:
         raise ConfigError(f"Invalid URL {shortened(visible(str(url)), 80)!r}: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(
-            f"A URL must begin with 'http://' or 'https://' and a host, got {_shown_url(parsed)!r}."
+            f"A URL must begin with 'http://' or 'https://' and a host, got {_without_query(parsed)!r}."
         )
     _check_url(parsed)
     return parsed
 
 
 def _check_url(url: httpx2.URL) -> None:
-    """Raise `ConfigError` for a URL to which no connection can be made, or that holds credentials."""
+    """Raise `ConfigError` for a URL with credentials, or to which no connection can be made."""
     if url.userinfo:
         raise ConfigError(f"Put credentials in a header, not in the URL of {url.host!r}.")
     if url.port is not None and not 0 < url.port <= LARGEST_PORT:
         raise ConfigError(
-            f"The port of {_shown_url(url)!r:.200} must be in 1..{LARGEST_PORT}, got {url.port}."
+            f"The port of {_without_query(url)!r:.200} must be in 1..{LARGEST_PORT}, got {url.port}."
         )
     if "%" in url.host or not all(url.host.removesuffix(".").split(".")):
         raise ConfigError(f"The host {url.host!r:.100} is neither a name nor an address.")
 
 
-def _shown_url(url: httpx2.URL) -> str:
-    """Return a URL without its query, which may hold a key."""
+def _without_query(url: httpx2.URL) -> str:
+    """Remove the query of a URL, which may contain a key."""
     return str(url.copy_with(query=None, fragment=None, userinfo=b""))
 
 
-def _shown_request(method: str, url: httpx2.URL) -> str:
-    return f"{method} {_shown_url(url)}"
+def _request_line(method: str, url: httpx2.URL) -> str:
+    return f"{method} {_without_query(url)}"
 
 
 @lru_cache(maxsize=1)  # reading the certificates takes a third of a second

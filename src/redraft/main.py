@@ -32,7 +32,7 @@ FIRST = {
     "eval": ("redraft.evals.cli", "Evaluate agents on your own cases."),
     "ui": ("redraft.dashboard", "Open the dashboard in a browser."),
 }
-"""The commands that a newcomer needs: the module of each, and its line in the help."""
+"""The commands that a newcomer needs, with their modules and lines in the help."""
 MORE = {
     "Criteria and runs": {
         "criteria": "redraft.proposals.cli",
@@ -64,7 +64,7 @@ MORE = {
         "restore": "redraft.retention.cli",
     },
 }
-"""The module of every other command, by what it is for; the help has a line for each group."""
+"""The modules of the other commands, by group; the help has a line for each group."""
 AFTER_COMMANDS = {
     "Options": "--help, also after COMMAND; --version",
     "Read more": "docs/start.md, docs/commands.md",
@@ -79,7 +79,7 @@ class Commands(TyperGroup):
     """A group that loads the module of a command when it is called; `redraft --help` loads none."""
 
     def list_commands(self, ctx: _click.Context) -> list[str]:  # noqa: ARG002 (Typer passes it)
-        """Return the names of the commands, in the order of the help."""
+        """The names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def parse_args(self, ctx: _click.Context, args: list[str]) -> list[str]:
@@ -88,16 +88,16 @@ class Commands(TyperGroup):
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
 
-    def get_command(self, ctx: _click.Context, cmd_name: str) -> _click.Command | None:  # noqa: ARG002 (likewise)
-        """Return a command, loading its module; None for an unknown name."""
+    def get_command(self, ctx: _click.Context, cmd_name: str) -> _click.Command | None:  # noqa: ARG002 (as above)
+        """Load a command; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
-        if isinstance(found, typer.Typer):
-            group = found
+        implementation = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
+        if isinstance(implementation, typer.Typer):
+            group = implementation
         else:
             group = typer.Typer(rich_markup_mode=None, add_completion=False)
-            group.command()(found)
+            group.command()(implementation)
         command = get_command(group)
         command.name = cmd_name
         return command
@@ -105,7 +105,7 @@ class Commands(TyperGroup):
     def resolve_command(
         self, ctx: _click.Context, args: list[str]
     ) -> tuple[str | None, _click.Command | None, list[str]]:
-        """Return the command that the arguments name, and the rest of them; an unknown one gets a hint."""
+        """Find the command that the arguments name; an unknown command gets a hint."""
         if args[0] not in COMMANDS:
             close = get_close_matches(args[0], ["help", *COMMANDS], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -138,8 +138,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(is_wanted: bool) -> None:
-    if is_wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         typer.echo(f"redraft {version('redraft')}")
@@ -164,7 +164,7 @@ def main() -> None:
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] (true of real streams)
     try:
         app()
-    except OSError as error:  # the help itself cannot be written; a command reports its own errors
+    except OSError as error:  # the help cannot be written; commands report their own errors
         sys.exit(report_error(error, debug=False))
 
 

@@ -23,7 +23,7 @@ def _setting(variable: str, description: str, default: str | None = None, *, is_
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that apply unless an argument overrides them; their metadata describes the fields."""
+    """The settings that apply unless an argument overrides them; the metadata of a field describes it."""
 
     model: str | None = _setting(
         "REDRAFT_MODEL",
@@ -104,7 +104,7 @@ class Settings:
 
 
 TABLES = ("models", "prices", "hook")
-"""The settings that are tables of `redraft.toml`, and have no variable."""
+"""The settings that are tables of `redraft.toml`, without a variable."""
 
 
 def load_settings(folder: Path | None = None) -> Settings:
@@ -117,7 +117,7 @@ def load_settings(folder: Path | None = None) -> Settings:
 
 
 def settings_in(project: Path) -> Settings:
-    """Read the settings that apply in a project, given its folder; raises as `load_settings` does."""
+    """Read the settings that apply in the folder of a project; raises as `load_settings` does."""
     values: dict[str, Any] = _from_file(project / SETTINGS_FILE)
     for setting in fields(Settings):
         if (value := in_environment(setting.name, setting.metadata["variable"])) is not None:
@@ -134,7 +134,7 @@ def settings_in(project: Path) -> Settings:
 
 
 def in_environment(name: str, variable: str | None) -> str | None:
-    """Return a setting's value in the environment; an empty one counts only where it means something."""
+    """The value of a setting in the environment; an empty value counts only for some settings."""
     value = os.environ.get(variable) if variable else None
     return value if value or name in _MAY_BE_EMPTY else None
 
@@ -142,25 +142,25 @@ def in_environment(name: str, variable: str | None) -> str | None:
 _TERMS = "redact_allow"
 _MODEL_KEYS = frozenset({"model", "reflection_model"})
 _MAY_BE_EMPTY = ("home", "database_url", "long_term_storage")
-"""An empty home stores nothing; an empty URL is an error, rather than a reason to store things elsewhere."""
+"""An empty home stores nothing. An empty URL is an error: data must not end up in another place."""
 
 
 def without_password(url: str) -> str:
-    """Return a URL without anything that may be a password, to be shown."""
+    """Remove possible passwords from a URL, for display."""
     url = re.sub(r"(?<=://)([^:@/]*):.*@", r"\1@", url, flags=re.DOTALL)
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1...", url, flags=re.IGNORECASE)
 
 
 def project_folder(folder: Path | None = None) -> Path:
-    """Return the nearest folder with a `redraft.toml`, from `folder` upwards; if none has one, `folder`."""
+    """The nearest folder with a `redraft.toml`, from `folder` upwards; without such a file, `folder`."""
     start = (folder or Path.cwd()).resolve()
-    return next((one for one in (start, *start.parents) if (one / SETTINGS_FILE).is_file()), start)
+    return next((parent for parent in (start, *start.parents) if (parent / SETTINGS_FILE).is_file()), start)
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for what can be made again: `$XDG_CACHE_HOME/redraft`, or `~/.cache/redraft`.
+    """The user's cache folder, which may not exist: `$XDG_CACHE_HOME/redraft`, or `~/.cache/redraft`.
 
-    It may not exist. Raises `RuntimeError` for a user without a home.
+    Raises `RuntimeError` for a user without a home.
     """
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "redraft"
 
@@ -174,7 +174,7 @@ def _from_file(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}.") from error
-    known = {setting.name for setting in fields(Settings)}
+    names = {setting.name for setting in fields(Settings)}
     for key in _MODEL_KEYS & values.keys():
         values[key] = joined_names(values[key])
     if isinstance(aliases := values.get("models"), dict):
@@ -182,10 +182,10 @@ def _from_file(path: Path) -> dict[str, Any]:
             name: joined_names(model) for name, model in cast("dict[str, object]", aliases).items()
         }
     for key, value in values.items():
-        if key not in known:
+        if key not in names:
             from redraft._validation import nearest  # noqa: PLC0415 (only an error needs it)
 
-            raise ConfigError(f"{path.name}: unknown setting {key!r}; {nearest(key, sorted(known))}")
+            raise ConfigError(f"{path.name}: unknown setting {key!r}; {nearest(key, sorted(names))}")
         if key == _TERMS:
             values[key] = allowed_terms(value, f"{path.name}: {key}")
             continue
@@ -213,23 +213,23 @@ def _checked_prices(prices: dict[str, object], file: str) -> dict[str, tuple[flo
 
 
 def names_in(names: str) -> list[str]:
-    """Return the models in a text that names one, or several separated by commas."""
+    """Split a list of models, separated by commas; a path of a local model may contain commas."""
     is_path = names.startswith("local:") and names.endswith(".gguf") and names.count(":") == 1
-    return [names] if is_path else [one.strip() for one in names.split(",")]
+    return [names] if is_path else [name.strip() for name in names.split(",")]
 
 
-def allowed_terms(given: object, where: str) -> tuple[str, ...]:
-    """Return terms that redaction is to leave, from a list, or a text with commas between them.
+def allowed_terms(value: object, where: str) -> tuple[str, ...]:
+    """Read the terms that redaction must not withhold: a list, or a string with commas.
 
-    Raises `ConfigError`, which says `where` they are from, for anything else and for a term without a letter
+    Raises `ConfigError`, which says `where` they are from, for other values and for a term without a letter
     or digit.
     """
-    if isinstance(given, str):
-        given = [term for term in given.split(",") if term.strip()]
-    listed = cast("list[object]", list(given)) if isinstance(given, list | tuple) else [None]  # pyright: ignore[reportUnknownArgumentType] (from a file)
-    texts = [one for one in listed if isinstance(one, str)]
-    if len(texts) < len(listed):
-        raise ConfigError(f"{where} must be a list of terms, such as ['Acme Corp'], got {given!r}.")
+    if isinstance(value, str):
+        value = [term for term in value.split(",") if term.strip()]
+    items = cast("list[object]", list(value)) if isinstance(value, list | tuple) else [None]  # pyright: ignore[reportUnknownArgumentType] (from a file)
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) < len(items):
+        raise ConfigError(f"{where} must be a list of terms, such as ['Acme Corp'], got {value!r}.")
     terms = tuple(dict.fromkeys(" ".join(term.split()) for term in texts))
     for term in terms:
         if not any(map(str.isalnum, term)):
@@ -238,7 +238,7 @@ def allowed_terms(given: object, where: str) -> tuple[str, ...]:
 
 
 def joined_names(names: object) -> object:
-    """Return a list of models' names as a text, as files may have it; anything else as it is."""
-    if isinstance(names, list) and names and all(isinstance(one, str) for one in names):  # pyright: ignore[reportUnknownVariableType] (from a file)
+    """Join a list of models' names with commas; other values are returned as they are."""
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType] (from a file)
         return ", ".join(cast("list[str]", names))
     return cast("object", names)

@@ -1,4 +1,4 @@
-"""The effect of something on scores, with a confidence interval, and comparisons on the same cases."""
+"""Statistics: effects on scores with confidence intervals, paired comparisons, and agreement of raters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERVAL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How much scores with something differ from scores without: the mean, and its 95 % interval."""
+    """A mean difference of scores, or a mean, with its 95 % interval."""
 
     mean: float
     low: float
@@ -23,7 +23,7 @@ class Effect:
 
 
 def student(freedom: float, share: float = INTERVAL) -> float:
-    """Return Student's t at the upper bound of an interval, by the first terms of its expansion."""
+    """Student's t at the upper bound of an interval, by the first terms of its expansion."""
     z = NormalDist().inv_cdf((1 + share) / 2)
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
@@ -34,24 +34,25 @@ def standard_error(values: Sequence[float]) -> float:
     if count < 2:  # noqa: PLR2004 (a single value)
         return 0.0
     # `statistics.stdev` computes with fractions, which takes six times as long.
-    offsets = [value - values[0] for value in values]  # so that equal values have exactly 0
+    offsets = [value - values[0] for value in values]  # so that equal values give exactly 0
     mean = fmean(offsets)
     return (fsum((offset - mean) ** 2 for offset in offsets) / (count - 1) / count) ** 0.5
 
 
-def more_needed(count: int, mean: float, wanted: float) -> int | None:
-    """Estimate how many more it takes until a `mean` as large as now would differ significantly from zero.
+def more_needed(count: int, mean: float, detectable: float) -> int | None:
+    """Estimate how many more values it takes until such a `mean` would differ significantly from zero.
 
-    `wanted` is how large it would have to be now. None if it takes more than `MOST_NEEDED` times as many.
+    `detectable` is the smallest mean that is significant with `count` values. None if the total would exceed
+    `MOST_NEEDED` times `count`.
     """
-    if abs(mean) * MOST_NEEDED**0.5 <= wanted:
+    if abs(mean) * MOST_NEEDED**0.5 <= detectable:
         return None
-    more = max(0.0, count * ((wanted / mean) ** 2 - 1))
+    more = max(0.0, count * ((detectable / mean) ** 2 - 1))
     size = 10 ** max(0, len(str(round(more))) - 1)
     return ceil(more / size) * size
 
 
-# Cases that were tried by two sides, each perhaps several times.
+# Cases that two sides tried, each once or several times.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +61,18 @@ class PairedComparison:
 
     cases: int
     effect: Effect | None = None
-    """The mean over the cases of the difference, with its interval; None below `FEWEST_CASES`."""
+    """The mean difference over the cases, with its interval; None below `FEWEST_CASES`."""
     needed: int | None = None
-    """About how many cases it would take to find such a difference four times in five.
+    """The approximate number of cases to find such a difference with a probability of 0.8.
 
-    None if that is not known, or out of reach.
+    None if it is unknown, or too large.
     """
     detectable: float | None = None
-    """The difference that as many cases find four times in five; None if they are too few for any."""
+    """The difference that this number of cases finds with a probability of 0.8; None if there are too few."""
 
     @property
     def verdict(self) -> Literal["better", "worse", "not distinguishable", "unknown"]:
-        """What the interval says: it lies above zero, below it, or holds it."""
+        """The conclusion from the interval: it is above zero, below zero, or contains zero."""
         if self.effect is None:
             return "unknown"
         if self.effect.low > 0:
@@ -80,11 +81,11 @@ class PairedComparison:
 
 
 def rate_of(rates: Sequence[float]) -> Effect | None:
-    """Return the mean of the shares (0..1) of tries that passed, one share a case, with its 95 % interval.
+    """Mean of the shares (0..1) of tries that passed, a share for each case, with its 95 % interval.
 
     Agresti and Coull's interval (1998) with cases as its units: two that pass and two that don't are added.
     The spread is that between cases, so repeated tries narrow the interval only as far as they agree less
-    than cases do. Returns None for fewer than `FEWEST_CASES` cases.
+    than cases do. None for fewer than `FEWEST_CASES` cases.
     """
     if len(rates) < FEWEST_CASES:
         return None
@@ -94,7 +95,7 @@ def rate_of(rates: Sequence[float]) -> Effect | None:
 
 
 def mean_of_cases(means: Sequence[float]) -> Effect | None:
-    """Return the mean over cases with Student's 95 % interval; None for fewer than `FEWEST_CASES`."""
+    """Mean over cases with Student's 95 % interval; None for fewer than `FEWEST_CASES`."""
     if len(means) < FEWEST_CASES:
         return None
     mean, half = fmean(means), student(len(means) - 1) * standard_error(means)
@@ -102,29 +103,29 @@ def mean_of_cases(means: Sequence[float]) -> Effect | None:
 
 
 def compared_rates(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
-    """Compare the shares of tries that passed, ours and theirs, case by case.
+    """Compare the shares of tries that passed on two sides, case by case.
 
     Agresti and Min's interval (2005) with cases as its units: three cases are added, and each side alone
-    passes `ADDED` of them. So it is never of width 0, and a few cases that differ are not taken for many.
+    passes `ADDED` of them. So its width is never 0, and a few differing cases don't count as many.
     """
     if len(pairs) < FEWEST_CASES:
         return PairedComparison(len(pairs))
-    differences = [one - other for one, other in pairs]
+    differences = [ours - theirs for ours, theirs in pairs]
     centre, error = _with_added_cases(differences, passed=ADDED, lost=ADDED, of=4 * ADDED)
     half = student(len(pairs) - 1) * error
     effect = Effect(fmean(differences), max(-1.0, centre - half), min(1.0, centre + half))
     comparison = _comparison(len(pairs), effect, error)
     if comparison.needed is not None and comparison.verdict == "not distinguishable":
         comparison = replace(comparison, needed=max(comparison.needed, len(pairs) + 1))
-    detectable = _detectable_rate(len(pairs), fmean([one * one for one in differences]))
+    detectable = _detectable_rate(len(pairs), fmean([difference * difference for difference in differences]))
     return replace(comparison, detectable=detectable)
 
 
 def _detectable_rate(cases: int, differing: float) -> float | None:
-    """Return the least difference that `compared_rates` finds four times in five, in hundredths.
+    """The smallest difference, in steps of 0.01, that `compared_rates` finds with a probability of 0.8.
 
     None if there is none. `differing` is the share of cases in which the sides differ. A difference of d
-    takes a share of at least d: if the sides hardly differ, that doesn't mean that a small one was found.
+    takes a share of at least d: sides that hardly differ do not make a small difference detectable.
     """
     count, quantile = cases + 4 * ADDED, student(cases - 1)
 
@@ -142,16 +143,16 @@ def _detectable_rate(cases: int, differing: float) -> float | None:
 def _with_added_cases(
     of_cases: Sequence[float], *, passed: float, lost: float, of: float
 ) -> tuple[float, float]:
-    """Return the mean over cases and its standard error, with `of` cases more: `passed` 1, `lost` -1."""
+    """The mean over cases and its standard error, with `of` more cases: `passed` times 1, `lost` times -1."""
     count = len(of_cases) + of
     mean = (sum(of_cases) + passed - lost) / count
-    squares = (sum(one * one for one in of_cases) + passed + lost) / count
+    squares = (sum(value * value for value in of_cases) + passed + lost) / count
     return mean, ((squares - mean * mean) / count) ** 0.5
 
 
 def compared_means(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
-    """Compare means, ours and theirs, case by case, with Student's interval of the differences."""
-    differences = [one - other for one, other in pairs]
+    """Compare means of two sides, case by case, with Student's interval of the differences."""
+    differences = [ours - theirs for ours, theirs in pairs]
     effect = mean_of_cases(differences)
     if effect is None:
         return PairedComparison(len(pairs))
@@ -169,36 +170,34 @@ def _comparison(cases: int, effect: Effect, error: float) -> PairedComparison:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """One thing that a judge and a person rated: whether each of them says yes.
-
-    Ratings of one `group`, such as a task, are not independent of one another.
-    """
+    """The answers of a judge and of a person to the same yes-or-no question."""
 
     judge: bool
     person: bool
     group: str = ""
+    """Ratings of the same group, such as a task, are not independent of each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far a judge agrees with a person: a table of counts, and Cohen's kappa with its 95 % interval."""
+    """Agreement of a judge with a person: a table of counts, and Cohen's kappa with its 95 % interval."""
 
     both: int = 0
-    """The yes of both."""
+    """Yes of both."""
     judge_only: int = 0
-    """The yes of the judge alone."""
+    """Yes of the judge alone."""
     person_only: int = 0
-    """The yes of the person alone."""
+    """Yes of the person alone."""
     neither: int = 0
-    """The no of both."""
+    """No of both."""
     kappa: float | None = None
-    """0 for chance and 1 for full agreement; None where it is not defined.
+    """0 for chance and 1 for full agreement.
 
-    That is without ratings, or if both gave all of them the same answer.
+    None if it is undefined: without ratings, or if both always gave the same single answer.
     """
     low: float | None = None
     high: float | None = None
-    """Like `low`, None for ratings of fewer than `FEWEST_CASES` groups."""
+    """The interval; None for ratings of fewer than `FEWEST_CASES` groups."""
 
     @property
     def count(self) -> int:
@@ -207,7 +206,7 @@ class Agreement:
 
     @property
     def base_rate(self) -> float | None:
-        """The share of yes among the person's answers; None without ratings."""
+        """The share of the person's answers that are yes; None without ratings."""
         return (self.both + self.person_only) / self.count if self.count else None
 
     @property
@@ -224,33 +223,33 @@ class Agreement:
 
 
 def agreement_of(ratings: Sequence[Rating]) -> Agreement:
-    """Return Cohen's kappa (1960) of ratings, with an interval that counts groups, not ratings.
+    """Cohen's kappa (1960) of ratings, with an interval that counts groups, not ratings.
 
     The interval is that of the delta method with the sums of the groups, and Student's t. A part of a group
-    is added to each cell of the table first, so that full agreement on a few is not taken for certain.
+    is added to each cell of the table first, so that full agreement on a few ratings is not certainty.
     """
     cells = dict.fromkeys(((True, True), (True, False), (False, True), (False, False)), 0.0)
-    for one in ratings:
-        cells[one.judge, one.person] += 1
+    for rating in ratings:
+        cells[rating.judge, rating.person] += 1
     both, judge_only, person_only, neither = map(round, cells.values())
-    groups = {one.group for one in ratings}
+    groups = {rating.group for rating in ratings}
     kappa = _kappa(cells)
-    known = Agreement(both, judge_only, person_only, neither, kappa)
+    agreement = Agreement(both, judge_only, person_only, neither, kappa)
     if kappa is None or len(groups) < FEWEST_CASES:
-        return known
+        return agreement
     size = len(ratings) / len(groups)
     padded = {pair: count + PADDING * size for pair, count in cells.items()}
     centre, influence = _kappa(padded) or 0.0, _influences(padded)
     sums = dict.fromkeys(groups, 0.0)
-    for one in ratings:
-        sums[one.group] += influence[one.judge, one.person]
+    for rating in ratings:
+        sums[rating.group] += influence[rating.judge, rating.person]
     total = sum(padded.values())
-    squares = sum(one * one for one in sums.values())
-    squares += sum(PADDING * (size * one) ** 2 for one in influence.values())
+    squares = sum(value * value for value in sums.values())
+    squares += sum(PADDING * (size * value) ** 2 for value in influence.values())
     error = (squares * len(groups) / (len(groups) - 1)) ** 0.5 / total
     half = student(len(groups) - 1) * error
     low, high = max(-1.0, min(kappa, centre - half)), min(1.0, max(kappa, centre + half))
-    return replace(known, low=low, high=high)
+    return replace(agreement, low=low, high=high)
 
 
 def _kappa(cells: Mapping[tuple[bool, bool], float]) -> float | None:
@@ -259,7 +258,7 @@ def _kappa(cells: Mapping[tuple[bool, bool], float]) -> float | None:
 
 
 def _shares(cells: Mapping[tuple[bool, bool], float]) -> tuple[float, float, float, float]:
-    """Return the shares of agreement, of agreement by chance, and of each rater's yes."""
+    """The shares of agreement, of agreement by chance, and of yes by judge and person."""
     total = sum(cells.values())
     if not total:
         return 0.0, 1.0, 0.0, 0.0
@@ -269,25 +268,26 @@ def _shares(cells: Mapping[tuple[bool, bool], float]) -> tuple[float, float, flo
 
 
 def _influences(cells: Mapping[tuple[bool, bool], float]) -> dict[tuple[bool, bool], float]:
-    """Return how much one more rating in each cell would change kappa, times the number of ratings."""
+    """The change of kappa by one more rating in each cell, times the number of ratings."""
     observed, chance, judge, person = _shares(cells)
     return {
-        (ours, theirs): (
-            ((ours is theirs) - observed) * (1 - chance)
-            - (1 - observed) * ((ours - judge) * (2 * person - 1) + (theirs - person) * (2 * judge - 1))
+        (yes_judge, yes_person): (
+            ((yes_judge is yes_person) - observed) * (1 - chance)
+            - (1 - observed)
+            * ((yes_judge - judge) * (2 * person - 1) + (yes_person - person) * (2 * judge - 1))
         )
         / (1 - chance) ** 2
-        for ours, theirs in cells
+        for yes_judge, yes_person in cells
     }
 
 
 MOST_NEEDED = 100
-"""Times as many runs as there are that may be asked for; beyond that, the difference is as good as none."""
+"""The largest multiple of the present number of values to ask for; a smaller difference is negligible."""
 FEWEST_CASES = 5
-"""The cases that an interval takes; fewer say next to nothing about others."""
+"""The minimum number of cases for an interval; fewer say almost nothing about others."""
 PADDING = 0.5
 """The part of a group that is added to each cell of a table of two raters, for its interval."""
 ADDED = 0.75
-"""How many cases are added that one side alone passes; with 0.5, intervals of 20 cases miss too often."""
+"""The number of added cases that one side alone passes; with 0.5, intervals of 20 cases miss too often."""
 POWER = 0.8
-"""How often a difference that is there should be found."""
+"""The probability with which an existing difference should be found."""
