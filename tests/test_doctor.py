@@ -32,7 +32,7 @@ def test_doctor_lists_extras_models_and_the_jail(monkeypatch):
 def test_doctor_says_what_inline_python_needs(monkeypatch):
     monkeypatch.setattr("redraft.doctor._is_installed", lambda _distribution: False)
     rows = [" ".join(line.split()) for line in redraft("doctor").stdout.splitlines()]
-    assert "no python pip install 'redraft[python]'; a jailed process stands in" in rows
+    assert "no python pip install 'redraft[python]'; falls back to a jailed process" in rows
     assert "no lua pip install 'redraft[lua]'" in rows
 
 

@@ -1,4 +1,4 @@
-"""Approvals: questions to people, and their answers, which are stored once."""
+"""Approvals: questions to people, and their answers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from redraft.web.people import Person
 
 APPROVAL = "approval"
-"""The kind of the record of a question to a person; its `status` says whether it is answered."""
+"""The kind of a question's record; its `status` says whether it is answered."""
 ANSWER = "approval answer"
-"""The kind of the record of its answer, which is written once."""
+"""The kind of an answer's record, which is written once."""
 POLL = 1.0
-"""Seconds between two looks for an answer."""
+"""Polling interval for an answer, in seconds."""
 LAST = "last"
 
 
@@ -36,7 +36,7 @@ class Approval:
 
     id: str
     run_id: str
-    """The run that the answer resumes; the agent whose cycle waits."""
+    """The run that the answer resumes, or the agent whose cycle waits."""
     workflow: str
     """The name of the workflow or agent."""
     node: str
@@ -44,11 +44,11 @@ class Approval:
     message: str
     asked_at: datetime
     data: Any = None
-    """What the answer may change: the data of the node, or the parameters of the action."""
+    """The data of the node, or the parameters of the action, which the answer may change."""
     deadline: datetime | None = None
-    """When a workflow takes the default; a cycle has its deadline in its own record."""
+    """The time when a workflow takes the default. The deadline of a cycle is in the cycle's record."""
     default: Literal["approve", "reject"] | None = None
-    """The answer if no person answers in time; None fails the node."""
+    """The answer if no person answers in time; with None, the node fails."""
     status: Literal["waiting", "answered"] = "waiting"
 
     @property
@@ -64,25 +64,25 @@ class Approval:
         return HumanAnswer(self.default == "approve", self.data, at=datetime.now(UTC), timed_out=True)
 
     def stored(self) -> Record:
-        """Return the record for the store, always with the field that questions are searched by."""
+        """The record for the store, always with its `status`, for searches."""
         return Record(APPROVAL, self.id, to_record(self) | {"status": self.status})
 
 
 @dataclass(frozen=True, slots=True)
 class HumanAnswer:
-    """What a person decided, `by` whom and when; `value` is the data as approved, changed or not.
-
-    `proof` is the id of the token with which that person proved who it was, empty if nobody did. `timed_out`
-    says that nobody answered before the deadline: then the default is the answer.
-    """
+    """A person's answer to a question, or the default."""
 
     approved: bool
     value: Any = None
+    """The approved data, changed or not."""
     comment: str = ""
     by: str = ""
+    """The name of the person."""
     at: datetime | None = None
     timed_out: bool = False
+    """Whether it is the default, because no person answered before the deadline."""
     proof: str = ""
+    """The id of the token that proved the identity of the person; empty without proof."""
 
 
 @keyword_hints()
@@ -96,36 +96,42 @@ class Approvals:
         self._store = store or required_project_store("approvals")
 
     async def waiting(self, run_id: str | None = None) -> list[Approval]:
-        """Return the questions that can be answered, those of a run or all, the oldest first.
+        """Open questions, of a run or of all runs, oldest first.
 
-        One whose deadline has passed can't: the run takes its default, or fails, when it is resumed.
+        A question whose deadline has passed is not open: the run takes its default, or fails, when it is
+        resumed.
         """
-        found = await self._store.find(APPROVAL, where={"status": "waiting"})
-        asked = restored(found, lambda record: from_record(Approval, record.data)).values()
-        mine = [one for one in asked if run_id in (None, one.run_id) and not one.is_overdue]
-        # A process that ended while it stored an answer has left the question as it was.
-        runs = {one.id.rpartition(".")[0] for one in mine}
+        records = await self._store.find(APPROVAL, where={"status": "waiting"})
+        stored = restored(records, lambda record: from_record(Approval, record.data)).values()
+        questions = [
+            question for question in stored if run_id in (None, question.run_id) and not question.is_overdue
+        ]
+        # If a process ended while it stored an answer, the status of the question is still "waiting".
+        runs = {question.id.rpartition(".")[0] for question in questions}
         answered = {name for run in runs for name in await self.answers(run)}
-        return sorted((one for one in mine if one.id not in answered), key=lambda one: one.asked_at)
+        return sorted(
+            (question for question in questions if question.id not in answered),
+            key=lambda question: question.asked_at,
+        )
 
     async def answers(self, run_id: str) -> dict[str, HumanAnswer]:
         """The answers to the questions of a run, or of an agent's cycle, by the id of the question."""
-        found = await self._store.find(ANSWER, prefix=f"{run_id}.")
-        return restored(found, lambda record: from_record(HumanAnswer, record.data))
+        records = await self._store.find(ANSWER, prefix=f"{run_id}.")
+        return restored(records, lambda record: from_record(HumanAnswer, record.data))
 
     async def get(self, name: str) -> Approval | None:
-        """Return the open question with this id, id prefix or run id; None if there is none.
+        """The open question with this id, id prefix or run id; None if there is none.
 
-        A whole id also finds one that can no longer be answered. Raises `ConfigError` if there are several.
+        A whole id also finds a question that is no longer open. Raises `ConfigError` if there are several.
         """
         waiting = await self.waiting()
         if name == LAST:
             return waiting[-1] if waiting else None
-        exact = [one for one in waiting if name in (one.id, one.run_id)]
-        found = exact or [one for one in waiting if name and one.id.startswith(name)]
-        if not found and (record := await self._store.get(APPROVAL, name)) is not None:
+        exact = [question for question in waiting if name in (question.id, question.run_id)]
+        matches = exact or [question for question in waiting if name and question.id.startswith(name)]
+        if not matches and (record := await self._store.get(APPROVAL, name)) is not None:
             return from_record(Approval, record.data)
-        return only(found, name, "approvals", lambda one: one.id)
+        return only(matches, name, "approvals", lambda question: question.id)
 
     async def answer(
         self,
@@ -136,26 +142,26 @@ class Approvals:
         comment: str = "",
         by: str | Person = "",
     ) -> HumanAnswer:
-        """Answer a question; `value` replaces its data, and `by` is a name or a person who has proved it.
+        """Answer a question; `value` replaces its data, and `by` is a name, or a person with a token.
 
         Raises `ConfigError` if it has been answered, or its deadline has passed.
         """
         try:
-            before = await self.answer_to(approval)
+            earlier = await self.answer_to(approval)
         except OutputError as error:
             raise ConfigError(f"The question {approval.id!r} can no longer be answered. {error}") from error
         data = approval.data if value is ... else plain_data(value, "The value of the answer")
         name, proof = (by, "") if isinstance(by, str) else (by.name, by.token_id)
         answer = HumanAnswer(approved, data, comment, name, datetime.now(UTC), proof=proof)
-        stored = before or await self.put(approval, answer)
+        stored = earlier or await self.put(approval, answer)
         if stored != answer:
-            said = "approved" if stored.approved else "rejected"
+            decision = "approved" if stored.approved else "rejected"
             how = "when its deadline passed" if stored.timed_out else f"by {stored.by or 'somebody'}"
-            raise ConfigError(f"The question {approval.id!r} has already been answered: {said} {how}.")
+            raise ConfigError(f"The question {approval.id!r} has already been answered: {decision} {how}.")
         return answer
 
     async def answer_to(self, approval: Approval) -> HumanAnswer | None:
-        """Return the answer to a question, the default once its deadline has passed; None if there is none.
+        """The answer to a question, or its default once the deadline has passed; None before that.
 
         Raises `OutputError` if the deadline has passed, and there is neither an answer nor a default.
         """
@@ -169,26 +175,26 @@ class Approvals:
         return await self.put(approval, default)
 
     async def ask(self, approval: Approval) -> Approval:
-        """Store a question; return the one that is stored, which an earlier process may have asked."""
-        stored, _ = await self._store.put_if_absent(approval.stored())
-        asked = from_record(Approval, stored.data)
-        if asked.status == "waiting" and is_future(asked.asked_at, datetime.now(UTC)):
+        """Store a question, unless an earlier process has stored it; return the stored question."""
+        record, _ = await self._store.put_if_absent(approval.stored())
+        stored = from_record(Approval, record.data)
+        if stored.status == "waiting" and is_future(stored.asked_at, datetime.now(UTC)):
             # A wrong clock wrote it: its deadline counts from now.
             await self._store.put(approval.stored())
             return approval
-        return asked
+        return stored
 
     async def put(self, approval: Approval, answer: HumanAnswer) -> HumanAnswer:
-        """Store an answer; return the one that is stored, since the first one counts."""
+        """Store an answer, unless there is an earlier one; return the stored answer."""
         stored, _ = await self._store.put_if_absent(Record(ANSWER, approval.id, to_record(answer)))
         await self._store.put(replace(approval, status="answered").stored())
         return from_record(HumanAnswer, stored.data)
 
     async def wait(self, approvals: Iterable[Approval]) -> None:
-        """Return as soon as one of these questions has an answer, or its deadline has passed."""
-        asked = tuple(approvals)
+        """Wait until any of these questions has an answer, or its deadline has passed."""
+        questions = tuple(approvals)
         while True:
-            for approval in asked:
+            for approval in questions:
                 if approval.is_overdue or await self._store.get(ANSWER, approval.id) is not None:
                     return
             await asyncio.sleep(POLL)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from redraft.web.project import Project
 
 FEATURES = ("history", "workflow", "notes", "lessons", "cycles", "fleet", "evals")
-"""The features with pages: each has a module `web` with a `SLICE`."""
+"""The features with pages; each has a module `web` with a `SLICE`."""
 NAVIGATION = {
     "Runs": "/runs",
     "Tasks": "/tasks",
@@ -39,7 +39,7 @@ NAVIGATION = {
 
 
 token = command_group(
-    help="Manage tokens, with which people prove who made a decision. Only their hashes are stored."
+    help="Manage approver tokens, which prove who made a decision. Only their hashes are stored."
 )
 PersonName = Annotated[str, typer.Argument(metavar="NAME", help="The person's name.", show_default=False)]
 
@@ -49,12 +49,12 @@ PersonName = Annotated[str, typer.Argument(metavar="NAME", help="The person's na
 async def add(name: PersonName, as_json: options.Json = False) -> None:
     """Give a person a token, and print it once. They set it as REDRAFT_TOKEN."""
     async with _people() as people:
-        made = await people.add(name)
+        secret = await people.add(name)
     if as_json:
-        emit_json({"name": name, "token": made})
+        emit_json({"name": name, "token": secret})
         return
     CalmConsole(stderr=True).say(f"The token of {visible(name)}. It is shown only now; keep it secret:")
-    emit(made)
+    emit(secret)
 
 
 @token.command("list")
@@ -62,9 +62,9 @@ async def add(name: PersonName, as_json: options.Json = False) -> None:
 async def list_(as_json: options.Json = False) -> None:
     """List who has a token."""
     async with _people() as people:
-        found = await people.all()
-    rows = [{"name": one.name, "token": one.token_id, "since": one.since} for one in found]
-    if found or as_json:
+        owners = await people.all()
+    rows = [{"name": owner.name, "token": owner.token_id, "since": owner.since} for owner in owners]
+    if rows or as_json:
         deliver(PlainTable(rows, wrap=("name",)), {"people": rows}, as_json=as_json)
     else:
         CalmConsole().say("Nobody has a token yet. Create one with: redraft token add NAME")
@@ -94,14 +94,14 @@ async def _people() -> AsyncGenerator[People]:
 
 
 def dashboard(project: Project) -> Starlette:
-    """Return the pages of all features without the guard: for a test, or for an app that has its own."""
+    """The pages of all features without the guard, for a test or for an app with its own guard."""
     from redraft.web.app import app
 
     return app(project, slices(), NAVIGATION)
 
 
 def slices() -> list[Slice]:
-    """Import and return what each feature adds to the dashboard."""
+    """Import the part of the dashboard of each feature."""
     return [import_module(f"redraft.{feature}.web").SLICE for feature in FEATURES]
 
 

@@ -1,4 +1,4 @@
-"""`redraft doctor` and `redraft settings`: what is installed, works and is configured here."""
+"""`redraft doctor` and `redraft settings`: the installation, its health, and its configuration."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def doctor(
     deliver(findings_text(findings), findings.as_document(), as_json=as_json)
     if findings.probe_failed:
         raise typer.Exit(ExitCode.PROVIDER)
-    raise typer.Exit(ExitCode.MET if all(one.is_fine for one in findings.data) else ExitCode.NOT_MET)
+    raise typer.Exit(ExitCode.MET if all(check.is_fine for check in findings.data) else ExitCode.NOT_MET)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFinding:
-    """Whether the project's store at `place` answers, and why (not)."""
+    """Whether the project's store at `place` answers, and the reason if not."""
 
     place: str
     answers: bool
@@ -79,7 +79,7 @@ class StoreFinding:
 
 
 def store_finding() -> StoreFinding | None:
-    """Try the project's store by asking for a run; None if the settings store nothing."""
+    """Query the project's store for a run; None if storage is turned off."""
     place = project_place()
     if place is None:
         return None
@@ -94,7 +94,7 @@ def store_finding() -> StoreFinding | None:
 
 
 def data_findings(*, whole: bool) -> list[DataFinding]:
-    """Check what the project has stored; a store that can't be read is one finding."""
+    """Check the project's stored data; a store that can't be read is a finding, too."""
     try:
         return run_async(check_data(whole=whole))
     except (ConfigError, StoreError) as error:
@@ -102,35 +102,36 @@ def data_findings(*, whole: bool) -> list[DataFinding]:
 
 
 def _existing_part(path: Path) -> Path:
-    """Return a path, or the nearest folder above it that exists."""
+    """The path, or the nearest folder above it that exists."""
     return next(part for part in (path, *path.parents) if part.exists())
 
 
 @handles_errors
 def settings(as_json: options.Json = False) -> None:
     """Show the settings that apply in this folder."""
-    found = settings_in_force()
-    deliver(settings_table(found), {"settings": found}, as_json=as_json)
+    in_force = settings_in_force()
+    deliver(settings_table(in_force), {"settings": in_force}, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingInForce:
-    """A setting with its value; `source` is `environment`, the name of the file or `default`.
-
-    URLs are without their password.
-    """
+    """A setting with its value."""
 
     name: str
     value: Any
+    """URLs have no password."""
     source: str
+    """`environment`, the name of the file, or `default`."""
     variable: str | None
+    """Its environment variable."""
     says: str
+    """Its description."""
 
 
 def settings_in_force() -> list[SettingInForce]:
-    """Return all settings that apply in the working folder; raises `ConfigError` for mistakes in the file."""
+    """All settings that apply in the working folder; raises `ConfigError` for mistakes in the file."""
     loaded, defaults = load_settings(), Settings()
-    found: list[SettingInForce] = []
+    in_force: list[SettingInForce] = []
     for setting in fields(Settings):
         variable: str | None = setting.metadata["variable"]
         value: Any = getattr(loaded, setting.name)
@@ -140,35 +141,36 @@ def settings_in_force() -> list[SettingInForce]:
             source = "default" if value == getattr(defaults, setting.name) else SETTINGS_FILE
         if value and not setting.repr:
             value = without_password(value)
-        found.append(SettingInForce(setting.name, value, source, variable, setting.metadata["description"]))
-    return found
+        description = setting.metadata["description"]
+        in_force.append(SettingInForce(setting.name, value, source, variable, description))
+    return in_force
 
 
-def settings_table(found: Sequence[SettingInForce]) -> PlainTable:
+def settings_table(settings: Sequence[SettingInForce]) -> PlainTable:
     """Render settings as a table."""
     rows = [
         {
             "setting": setting.name,
-            "value": _shown(setting.value),
+            "value": _value_text(setting.value),
             "from": setting.source,
             "variable": setting.variable or "",
         }
-        for setting in found
+        for setting in settings
     ]
     return PlainTable(rows, wrap=("value",), fill="value")
 
 
-def _shown(value: Any) -> Text:
+def _value_text(value: Any) -> Text:
     if isinstance(value, dict):
-        table = to_json(cast("dict[str, Any]", value))  # as the file has it
+        table = to_json(cast("dict[str, Any]", value))  # as in the file
         return Text(", ".join(f"{name} = {entry}" for name, entry in table.items()) or "none")
     if isinstance(value, tuple):
         return Text(", ".join(cast("tuple[str, ...]", value)) or "none")
     return Text("none" if value is None else str(value))
 
 
-WITHOUT = {"python": "; a jailed process stands in"}
-"""What happens without an extra that is not needed."""
+WITHOUT = {"python": "; falls back to a jailed process"}
+"""What Redraft does without an optional extra."""
 
 EXTRAS = {
     "openai": ("pydantic-ai-slim", "openai"),
@@ -194,17 +196,18 @@ EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelFinding:
-    """Whether a model answers here, and why (not); `seconds` is how long a probe took."""
+    """Whether a model answers here, and the reason if not."""
 
     name: str
     answers: bool
     why: str
     seconds: float | None = None
+    """The duration of a probe."""
 
 
 @dataclass(frozen=True, slots=True)
 class JailFinding:
-    """Whether a use of the jail works here (`Python source` or `programs`), and why (not)."""
+    """Whether the jail works here for `Python source` or `programs`, and the reason if not."""
 
     name: str
     works: bool
@@ -213,7 +216,7 @@ class JailFinding:
 
 @dataclass(frozen=True, slots=True)
 class HookFinding:
-    """Whether a coding agent that calls `redraft hook` does so on all events, and what to do if not."""
+    """Whether a coding agent calls `redraft hook` on all events, and the remedy if not."""
 
     agent: str
     is_complete: bool
@@ -221,23 +224,23 @@ class HookFinding:
 
 
 def hook_findings() -> list[HookFinding]:
-    """Look at the configuration of each coding agent that calls `redraft hook` in this project."""
-    found: list[HookFinding] = []
+    """Check the configuration of each coding agent that calls `redraft hook` in this project."""
+    findings: list[HookFinding] = []
     for agent in AGENTS.values():
         try:
             missing = missing_events(agent, project_folder())
         except ConfigError as error:
-            found.append(HookFinding(agent.name, is_complete=False, why=str(error)))
+            findings.append(HookFinding(agent.name, is_complete=False, why=str(error)))
             continue
         if missing is not None:
             why = f"not on {', '.join(missing)}: redraft hook install {agent.name}" if missing else ""
-            found.append(HookFinding(agent.name, is_complete=not missing, why=why))
-    return found
+            findings.append(HookFinding(agent.name, is_complete=not missing, why=why))
+    return findings
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What an examination found; `keys` says only whether the variable of a provider's key is set."""
+    """The results of an examination."""
 
     redraft: str
     python: str
@@ -249,18 +252,19 @@ class Findings:
     data: list[DataFinding]
     settings: list[SettingInForce]
     keys: dict[str, bool]
+    """Whether the variables of providers' keys are set."""
     hooks: list[HookFinding]
     probe_failed: bool = False
 
     def as_document(self) -> dict[str, Any]:
-        """Return the findings as a mapping, for `--json`."""
+        """The findings as a mapping, for `--json`."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def examine(*, probe: bool, data: bool = False) -> Findings:
-    """Examine this installation and what is stored; `probe` loads each installed local model.
+    """Examine this installation and its stored data; `probe` loads each installed local model.
 
-    With `data`, all stored records are read, however many they are.
+    With `data`, all stored records are read, even if there are many.
     """
     settings = load_settings()
     models = [ModelFinding(model.name, model.answers, model.why) for model in known_models()]
@@ -281,7 +285,7 @@ def examine(*, probe: bool, data: bool = False) -> Findings:
         models=models,
         jail=asyncio.run(_jail_findings()),
         data=(stored := data_findings(whole=data)),
-        store=store_finding() if all(one.name != "schema" or one.is_fine for one in stored) else None,
+        store=store_finding() if all(check.is_fine or check.name != "schema" for check in stored) else None,
         settings=settings_in_force(),
         keys={key: bool(os.environ.get(key)) for keys in KEYS.values() for key in keys},
         hooks=hook_findings(),
@@ -338,28 +342,30 @@ def _is_installed(distribution: str) -> bool:
 INDENT = (0, 0, 0, 2)
 
 
-def findings_text(found: Findings) -> RenderableType:
-    """Render the findings, one section for each subject."""
+def findings_text(findings: Findings) -> RenderableType:
+    """Render the findings, with a section for each subject."""
     extras = [
         (name, is_installed, "" if is_installed else f"pip install 'redraft[{name}]'{WITHOUT.get(name, '')}")
-        for name, is_installed in found.extras.items()
+        for name, is_installed in findings.extras.items()
     ]
-    keys = [(name, is_set, "") for name, is_set in found.keys.items()]
-    store = found.store
-    data = [(one.name, one.is_fine, one.says) for one in found.data]
-    hooks = [(one.agent, one.is_complete, one.why) for one in found.hooks]
+    keys = [(name, is_set, "") for name, is_set in findings.keys.items()]
+    store = findings.store
+    models = [(model.name, model.answers, model.why) for model in findings.models]
+    jail = [(use.name, use.works, use.why) for use in findings.jail]
+    data = [(check.name, check.is_fine, check.says) for check in findings.data]
+    hooks = [(hook.agent, hook.is_complete, hook.why) for hook in findings.hooks]
     stored = ("nowhere", False, "the setting `home` is empty")
     if store is not None:
         stored = (store.place, store.answers, store.why)
     return Group(
-        Text(f"redraft {found.redraft}, Python {found.python}, {found.platform}"),
+        Text(f"redraft {findings.redraft}, Python {findings.python}, {findings.platform}"),
         *_section("Extras", _rows(extras)),
-        *_section("Models", _rows((model.name, model.answers, model.why) for model in found.models)),
-        *_section("Jail for untrusted code", _rows((jail.name, jail.works, jail.why) for jail in found.jail)),
+        *_section("Models", _rows(models)),
+        *_section("Jail for untrusted code", _rows(jail)),
         *_section("Where runs are stored", _rows([stored])),
         *(_section("What is stored", _rows(data)) if data else ()),
         *(_section("Coding agents that call redraft hook", _rows(hooks)) if hooks else ()),
-        *_section("Settings", settings_table(found.settings)),
+        *_section("Settings", settings_table(findings.settings)),
         *_section("Keys that are set", _rows(keys)),
     )
 
