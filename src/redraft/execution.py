@@ -127,20 +127,10 @@ class Script:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptOutcome:
-    """The result of a script."""
-
-    value: Any
-    """JSON data."""
-    printed: str = ""
-    """The text that it printed."""
-
-
 class ScriptRunner(Protocol):
-    """Run a script in a sandbox; workflows call it. Raises `SandboxError`."""
+    """Run a script in a sandbox; its result is JSON data. Raises `SandboxError`."""
 
-    async def __call__(self, script: Script, /) -> ScriptOutcome: ...
+    async def __call__(self, script: Script, /) -> Any: ...
 
 
 MOST_FILES = 1000

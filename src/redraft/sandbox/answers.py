@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Answer: TypeAlias = dict[str, Any]
-    """A dict with `value` (JSON text) and `printed`, see `success`; with `kind`, `message` and `line`, see
-    `failure`; or with `not_run`, the reason why the worker can't run this script or any other."""
+    """A dict with `value` (JSON text), see `success`; with `kind`, `message` and `line`, see `failure`; or
+    with `not_run`, the reason why the worker can't run this script or any other."""
 
 HEAD = struct.Struct("<I")
 """The header of each message between host and worker: its length in bytes."""
@@ -31,7 +31,7 @@ def success(value: Any, printed: str, limits: dict[str, Any]) -> Answer:
     if len(printed) > limits["output_chars"]:
         return too_much_output(limits)
     try:
-        return {"value": json_text(value, limits["result_chars"]), "printed": printed}
+        return {"value": json_text(value, limits["result_chars"])}
     except NotJsonError as error:
         return failure("script", f"returned a value that {error}")
 

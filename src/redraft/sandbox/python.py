@@ -90,16 +90,15 @@ def become_monty() -> NoReturn:
 
 
 class _Output:
-    """Collects the output of a script, and ends the script once the output is too long."""
+    """Counts the output of a script, and ends the script once the output is too long."""
 
     def __init__(self, limit: int) -> None:
-        self.text = ""
         self.overflowed = False
-        self._limit = limit
+        self._left = limit
 
     def add(self, _stream: str, text: str) -> None:
-        self.text += text
-        self.overflowed = len(self.text) > self._limit
+        self._left -= len(text)
+        self.overflowed = self._left < 0
         if self.overflowed:
             raise ValueError
 
@@ -161,7 +160,7 @@ def _inline_answer(session: MontySession, order: dict[str, Any], output: _Output
             "script",
             f"returned a value that is too large: {len(text):,} characters of JSON; the limit is {limit:,}",
         )
-    return {"value": text, "printed": output.text}
+    return {"value": text}
 
 
 _VALUE = "__value__"

@@ -25,7 +25,7 @@ from redraft.errors import (
     SandboxTimeoutError,
     ScriptError,
 )
-from redraft.execution import Command, ScriptOutcome
+from redraft.execution import Command
 from redraft.sandbox.answers import MAX_DEPTH, failure, out_of_memory, timed_out, too_much_output
 from redraft.sandbox.jail import PACKAGES, ProcessJail, bare_interpreter
 from redraft.sandbox.pool import DeadError, GarbledError, LateError, Pool
@@ -45,7 +45,7 @@ async def run_script(script: Script, *, allow_unsandboxed: bool = False) -> Any:
     `SandboxError` when the script hits a limit: for the time limit, at most half a second after it.
     """
     runner = script_runner(script.language, script.sandbox, allow_unsandboxed=allow_unsandboxed)
-    return (await runner(script)).value
+    return await runner(script)
 
 
 def script_runner(language: str, sandbox: str = "inline", *, allow_unsandboxed: bool = False) -> ScriptRunner:
@@ -166,7 +166,7 @@ class InlineRunner:
 
     language: str
 
-    async def __call__(self, script: Script, /) -> ScriptOutcome:
+    async def __call__(self, script: Script, /) -> Any:
         """Run one script; waiting for a free worker does not count as its time."""
         title, limits = LANGUAGES[self.language].title, script.limits
         for name in script.names:
@@ -187,7 +187,7 @@ class InlineRunner:
             )
         except DeadError as error:
             answer = _answer_of_dead(error, script)
-        return _outcome(title, answer)
+        return _value(title, answer)
 
 
 def _answer_of_dead(error: DeadError, script: Script) -> Answer:
@@ -222,7 +222,7 @@ class ProcessPython:
     replaces_inline: bool = False
     """Whether the script is for inline Python, which is not installed."""
 
-    async def __call__(self, script: Script, /) -> ScriptOutcome:
+    async def __call__(self, script: Script, /) -> Any:
         """Run one script in a fresh process; waiting for a free slot does not count as its time."""
         limits = script.limits
         command = Command(
@@ -242,7 +242,7 @@ class ProcessPython:
             raise SandboxForbiddenError(
                 f"{error} Inline Python needs no jail with an optional part: pip install 'redraft[python]'"
             ) from error
-        return _outcome("Python", _answer_of_process(outcome, limits.to_json()))
+        return _value("Python", _answer_of_process(outcome, limits.to_json()))
 
 
 def _answer_of_process(outcome: CommandOutcome, limits: dict[str, Any]) -> Answer:
@@ -258,7 +258,7 @@ def _answer_of_process(outcome: CommandOutcome, limits: dict[str, Any]) -> Answe
         return failure("script", f"ended before its last line (exit code {outcome.exit_code})")
     if len(outcome.stdout) > limits["output_chars"]:
         return too_much_output(limits)
-    return {**cast("dict[str, Any]", result), "printed": outcome.stdout}
+    return cast("dict[str, Any]", result)
 
 
 # --- the value or the error of an answer ---
@@ -271,8 +271,8 @@ _ERRORS = {
 }
 
 
-def _outcome(title: str, answer: Answer) -> ScriptOutcome:
-    """Decode an answer into the outcome of the script, or raise its `SandboxError`."""
+def _value(title: str, answer: Answer) -> Any:
+    """Decode the value of an answer, or raise its `SandboxError`."""
     if "value" in answer:
         try:
             value = json.loads(answer["value"])
@@ -282,7 +282,7 @@ def _outcome(title: str, answer: Answer) -> ScriptOutcome:
             raise ScriptError(
                 f"The {title} script returned a value that is too deep: the limit is {MAX_DEPTH} levels."
             )
-        return ScriptOutcome(value, answer["printed"])
+        return value
     line = answer.get("line")
     message = f"The {title} script{f', line {line},' if line else ''} {answer['message']}."
     raise _ERRORS.get(answer["kind"], ScriptError)(message, line=line)

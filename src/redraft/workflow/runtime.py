@@ -252,7 +252,7 @@ async def run_code(code: Code, scope: Scope, resources: Resources) -> ActionResu
     """Run code in its sandbox; raises `SandboxError`."""
     limits = resources.limits.of_scripts
     script = Script(code.language, str(code.run), scope.names_for_code(), limits, code.sandbox)
-    return ActionResult((await resources.code(code)(script)).value)
+    return ActionResult(await resources.code(code)(script))
 
 
 SCHEMA = "schema"
