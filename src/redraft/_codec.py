@@ -534,7 +534,7 @@ def from_record(kind: type[T], data: object) -> T:
 
 
 def read_only(kind: type[T], data: object) -> T:
-    """Return the `kind` of a record to be read: outputs of users' classes are plain data.
+    """Convert a record to a `kind` for reading: outputs of users' classes are plain data.
 
     Raises `DamagedRecordError` if the data does not fit.
     """
@@ -616,7 +616,8 @@ def _rebuilt_builtin(name: str, parts: Any) -> Any:
 
 def is_record(kind: Any) -> bool:
     """Whether a class is a pydantic model or a data class; an enumeration of data objects is not."""
-    return (hasattr(kind, "model_validate") or is_dataclass(kind)) and not issubclass(kind, Enum)
+    is_class_of_records = hasattr(kind, "model_validate") or is_dataclass(kind)
+    return is_class_of_records and not issubclass(cast("type[Any]", kind), Enum)
 
 
 def _class_named(name: str) -> type[Any]:

@@ -96,7 +96,7 @@ def evaluation_of(
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
     if reason and not satisfactory:
-        reasons = reason if isinstance(reason, str | list | tuple) else str(reason)
+        reasons = cast("Any", reason) if isinstance(reason, str | list | tuple) else str(reason)
         evaluation.issues = _issues(reasons)  # set here, because __post_init__ would convert it again
     return evaluation
 
@@ -294,7 +294,7 @@ def usage_of(value: Any) -> TokenUsage:
     counts: dict[str, int] = {}
     for name in ("input_tokens", "output_tokens", "cached_tokens", "requests", "failed_requests"):
         count = plain_scalar(getattr(value, name))
-        if isinstance(count, bool) or not isinstance(count, Integral) or not 0 <= count <= MOST:
+        if isinstance(count, bool) or not isinstance(count, Integral) or not 0 <= int(count) <= MOST:
             raise ValueError(f"a TokenUsage whose {name} is a whole number in 0..{MOST:,}")
         counts[name] = int(count)
     cost = plain_scalar(value.cost_usd)
