@@ -710,6 +710,20 @@ def test_an_evaluation_function_is_not_called_if_its_dearest_call_would_not_fit(
     assert "100 tokens, and 50 tokens are left" in result.stop.detail
 
 
+@pytest.mark.parametrize(("budget", "calls"), [({"budget_usd": 0.3}, 3), ({"budget_tokens": 250}, 2)])
+def test_a_free_evaluation_function_is_called_when_the_budget_is_spent(budget, calls):
+    made, costs = [], iter([used(100, 0.1), used(200, 0.1), used(100, 0.1)])
+
+    def generate(_prompt):
+        made.append(1)
+        return Draft(f"draft {len(made)}", next(costs))
+
+    result = reflect_sync("W.", generate=generate, evaluate=lambda _: len(made) / 10, **budget)
+    scores = [version.evaluation.overall_score for version in result.history.versions]
+    assert scores == [0.1, 0.2, 0.3][:calls]
+    assert result.convergence_reason.is_budget
+
+
 def test_a_resumed_run_knows_what_the_dearest_call_of_a_function_took():
     store, made = MemoryStore(), []
 

@@ -453,11 +453,22 @@ class StepBudget:
     async def reported(self, kind: str, fn: Callable[[], Awaitable[R]], /, *, is_revision: bool = False) -> R:
         """Call a function of the user whose result reports its `usage`.
 
-        A limit can't be sent with it, so it starts only if the dearest call of its kind so far would fit.
-        Raises `UnfinishedError`.
+        A limit can't be sent with it, so it starts only if the dearest call of its kind so far would fit, or
+        if all were free. Raises `UnfinishedError`.
         """
+        dearest = self.tally.reported.get(kind)
+        if dearest != FREE:
+            self._check_reported(*(dearest or FREE), is_revision=is_revision)
+        result = await fn()
+        if self.used is NOTHING_USED:  # else its model calls are bounded one by one
+            usage = cast("TokenUsage", getattr(result, "usage", NOTHING_USED))
+            tokens, usd = dearest or FREE
+            self.tally.reported[kind] = max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0)
+        return result
+
+    def _check_reported(self, tokens: int, usd: float, *, is_revision: bool) -> None:
+        """Raise `UnfinishedError` unless a call that reports this much fits into what is left."""
         tally, budget = self.tally, self.tally.budget
-        tokens, usd = tally.reported.get(kind, (0, 0.0))
         tokens_left = UNLIMITED if budget.tokens is None else budget.tokens - tally.total().total_tokens
         if tokens_left < tokens:
             raise self._refuse_reported(ConvergenceReason.TOKEN_BUDGET, tokens, tokens_left)
@@ -468,11 +479,6 @@ class StepBudget:
         usd_left = UNLIMITED if budget.usd is None else budget.usd - tally.known_usd
         if usd_left < usd and not isclose(usd_left, usd):  # a sum of costs has rounding errors
             raise self._refuse_reported(ConvergenceReason.COST_BUDGET, usd, usd_left)
-        result = await fn()
-        if self.used is NOTHING_USED:  # else its model calls are bounded one by one
-            usage = cast("TokenUsage", getattr(result, "usage", NOTHING_USED))
-            tally.reported[kind] = (max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0))
-        return result
 
     def _refuse_reported(self, reason: ConvergenceReason, needed: float, left: float) -> UnfinishedError:
         """The error for a call of a function that would take more than is left."""
@@ -740,6 +746,8 @@ def price_of(model: object, input_tokens: int) -> Price | None:
     return Price(input_usd, (total_usd - input_usd) / MILLION)
 
 
+FREE = 0, 0.0
+"""The tokens and US dollars of a function that has reported none."""
 MILLION = 1_000_000
 UNLIMITED = 10**9
 
