@@ -1,8 +1,10 @@
 from functools import partial
 
+import numpy as np
 import pytest
 
 from redraft import ConfigError, Issue
+from redraft.errors import OutputError
 from redraft.loop import stop
 from redraft.types import ConvergenceReason, Stop, same_issue
 from support.versions import gained, history, judged, version
@@ -363,6 +365,8 @@ def test_details_explain_a_stop_with_its_numbers(rule, versions, detail):
         (ConvergenceReason.OSCILLATION, "oscillation"),
         (False, None),
         (None, None),
+        (np.True_, "user_stopped"),
+        (np.False_, None),
     ],
 )
 def test_stop_of(answer, reason):
@@ -374,6 +378,13 @@ def test_stop_of(answer, reason):
 def test_stop_of_keeps_a_stop():
     mine = Stop(ConvergenceReason.USER_STOPPED, "Enough.", {"mood": 3})
     assert stop.stop_of(mine, history(0.4)) is mine
+    assert stop.stop_of(Stop("plateau"), history(0.4)).reason is ConvergenceReason.PLATEAU
+
+
+@pytest.mark.parametrize("answer", ["enough", 1, Stop("enough")])
+def test_an_answer_that_is_no_reason_is_refused(answer):
+    with pytest.raises(OutputError, match=r"until returned .*enough|until returned 1; expected None"):
+        stop.stop_of(answer, history(0.4))
 
 
 LOW = {"clarity": 0.4, "regex": 1.0}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored, snapshot
+from redraft._verdicts import plain_scalar
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better, is_setback
 from redraft.types import ConvergenceReason, ReflectionVersion, Stop, highest, in_prose, joined, same_issue
@@ -74,11 +76,13 @@ class _Copies(Sequence[ReflectionVersion]):
 
 def stop_of(answer: object, versions: Sequence[ReflectionVersion]) -> Stop | None:
     """Convert what a rule returned to a `Stop`; a custom rule may return a bare reason, True or False."""
-    if answer is None or isinstance(answer, Stop):
-        return answer
-    if answer is False:
+    answer = plain_scalar(answer)
+    if answer is None or answer is False:
         return None
     try:
+        if isinstance(answer, Stop):
+            reason = ConvergenceReason(answer.reason)
+            return answer if reason is answer.reason else replace(answer, reason=reason)
         reason = ConvergenceReason.USER_STOPPED if answer is True else ConvergenceReason(answer)
     except ValueError:
         raise OutputError(
