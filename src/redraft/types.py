@@ -237,6 +237,7 @@ class QualityCriterion:
         for field_name, value, kind, expected in checks:
             if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
                 raise ConfigError(f"Criterion {self.name!r}: {field_name} must be {expected}, got {value!r}.")
+        object.__setattr__(self, "evaluator_config", dict(self.evaluator_config))  # the caller may change it
         if self.evaluator not in EVALUATORS:
             hint = nearest(self.evaluator, EVALUATORS)
             raise ConfigError(f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; {hint}")

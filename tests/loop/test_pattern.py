@@ -37,6 +37,11 @@ async def never(versions):
     return None
 
 
+class Never:
+    async def __call__(self, versions):
+        return None
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -83,6 +88,8 @@ async def never(versions):
         ({"max_revision_tokens": 0}, "max_revision_tokens"),
         ({"until": "plateau"}, "until"),
         ({"until": never}, "until"),
+        ({"until": Never()}, "until"),
+        ({"on_event": Never()}, "on_event"),
         ({"until": 3}, "until"),
         ({"on_event": never}, "on_event"),
         ({"on_event": "x"}, "on_event"),
@@ -492,3 +499,15 @@ def test_a_gate_may_fail_in_spite_of_its_score():
     pattern = ReflectionPattern(quality_criteria=[gate, "clarity"], reflection_model=judge, max_iterations=0)
     assert not reflect_sync("W.", generate=lambda p: "x", pattern=pattern).final_evaluation.gates_passed
     assert judge.requests == []
+
+
+def test_lists_that_change_later_do_not_change_the_pattern():
+    criteria, config, advisors = [TEA], {"pattern": "coffee"}, []
+    criteria.append(QualityCriterion("coffee", evaluator="regex", evaluator_config=config))
+    pattern = ReflectionPattern(quality_criteria=criteria, advisors=advisors)
+    criteria.clear()
+    config["pattern"] = "milk"
+    advisors.append(None)
+    result = reflect_sync("W.", generate=lambda _: "tea and coffee", pattern=pattern)
+    assert [criterion.name for criterion in result.criteria] == ["tea", "coffee"]
+    assert (result.success, pattern.advisors) == (True, ())

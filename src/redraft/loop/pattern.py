@@ -235,6 +235,9 @@ class ReflectionPattern(AgentPattern):
         for name in FLAGS:
             check_flag(name, getattr(self, name))
         _check_callbacks(self.callbacks)
+        for name in LISTS:  # a list that the caller changes later must not change later runs
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
         check_list("advisors", self.advisors)
         for advisor in self.advisors:
             check_advisor("advisors", advisor)
@@ -533,6 +536,7 @@ FLAGS = (
     "detect_oscillation",
     "preserve_all_versions",
 )
+LISTS = ("quality_criteria", "reflection_triggers", "reflect_on_tools", "advisors")
 RECORDED = (
     "max_iterations",
     "quality_threshold",
