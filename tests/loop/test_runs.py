@@ -49,7 +49,7 @@ def test_the_spend_after_the_best_is_summed(outputs, choices, versions, tokens, 
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("2", 2), ("v2", 2), ("first", 1), ("best", 2), ("last", 3), ("final", 3)],
+    [(2, 2), ("2", 2), ("v2", 2), ("first", 1), ("best", 2), ("last", 3), ("final", 3)],
 )
 def test_a_version_has_many_names(name, number):
     assert kept(history(0.1, 0.5, 0.3)).version(name).iteration == number
@@ -82,6 +82,12 @@ def test_an_output_that_looks_like_a_record_is_read_as_it_is(output):
     stored = run_sync(Runs(store).stored("run"))
     assert stored.record.versions[0].output == output
     assert stored.steps[0].result["output"] == output
+
+
+@pytest.mark.parametrize("limit", [0, -1, "2", True])
+def test_a_page_has_at_least_one_run(limit):
+    with pytest.raises(ConfigError, match="limit must be a whole number of at least 1"):
+        run_sync(Runs(MemoryStore()).find(limit=limit))
 
 
 def seen(run):

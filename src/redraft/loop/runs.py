@@ -19,7 +19,7 @@ from redraft._codec import from_json, read_only, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._texts import compared, counted, shortened
-from redraft._validation import check_choice, only
+from redraft._validation import check_choice, check_count, only
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.loop.budget import ROLES
 from redraft.loop.correction import is_same_output, read_correction, store_correction
@@ -145,6 +145,7 @@ class Runs:
         """
         where: dict[str, Scalar] = {} if inner else {"is_inner": False}
         check_status(status)
+        check_count("limit", limit, 1)
         if reason is not None:
             check_choice("reason", reason, [value.value for value in ConvergenceReason])
         if status is not None:
@@ -381,8 +382,8 @@ class StoredRun:
         had_several = len(models) > 1 or ", " in self.record.origin.model
         return version.model if had_several else ""
 
-    def version(self, name: str) -> ReflectionVersion:
-        """Get a version by its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
+    def version(self, name: str | int) -> ReflectionVersion:
+        """Get a version by its number or its name: `2` or `v2`, `first`, `best`, `last` (also `final`).
 
         A candidate that was not chosen is named by its version and its own number: `1.3`.
 
@@ -396,7 +397,7 @@ class StoredRun:
             )
         first, last = versions[0].name, versions[-1].name
         names = {"first": first, "best": str(record.best), "last": last, "final": last}
-        number = names.get(name, name.removeprefix("v"))
+        number = names.get(name := str(name), name.removeprefix("v"))
         versions_by_name = {version.name: version for version in record.all_versions}
         if not _VERSION.fullmatch(number):
             raise ConfigError(f"A version must be {NAMES}; got {name!r}.")
