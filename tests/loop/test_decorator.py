@@ -18,6 +18,15 @@ from redraft.types import Advice, Draft
 CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
 
 
+def test_attributes_of_the_function_are_there_and_hide_none_of_the_decorated_function():
+    def answer(question, feedback=""):
+        return "yes"
+
+    answer.run, answer.topic, answer.pattern = 1, "tea", 2
+    decorated = reflected(evaluate=bool, keep=False)(answer)
+    assert (decorated.run_sync("Why?").best_output, decorated.topic) == ("yes", "tea")
+
+
 def test_the_function_is_called_again_with_the_critique():
     calls = []
 

@@ -136,7 +136,10 @@ class ReflectedCallable(Generic[P, R]):
         keep: bool | Store = True,
     ) -> None:
         _check_function(fn)
-        update_wrapper(cast("Any", self), fn)  # callable in each subclass
+        update_wrapper(cast("Any", self), fn, updated=())  # callable in each subclass
+        for name, value in getattr(fn, "__dict__", {}).items():  # as other decorators set them
+            if not hasattr(type(self), name):  # an attribute called `run` must not hide ours
+                setattr(self, name, value)
         self._fn = fn
         self._name = getattr(fn, "__qualname__", repr(fn))
         self._signature = inspect.signature(fn)
