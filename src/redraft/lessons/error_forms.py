@@ -33,7 +33,8 @@ class MessageClaim(NamedTuple):
 def claims_in(message: str) -> list[MessageClaim]:
     """The distinct claims of a message about the environment; empty if its form is unknown."""
     text = without_invisible(message)[:LONGEST_REPORT].replace('\\"', '"')
-    claims = [*_of_names(text), *_of_values(text)]
+    missing = _missing_in(text)
+    claims = [*_of_names(text, missing), *_of_values(text, missing)]
     return [
         claim for claim in dict.fromkeys(claims) if is_name(claim.subject) and not violation(claim.clause)
     ]
@@ -48,15 +49,18 @@ def missing_name(message: str) -> tuple[str, str] | None:
 # --- names -------------------------------------------------------------------------------------------------
 
 _OPENING, _CLOSING = "\"'`\\[«“„\u2018", "\"'`\\]»”“\u2019"
-_BARE = r"(?:(?:~|\.{1,2})?/)?[\w$]++(?:[.\-/][\w$]++)*+(?!::?[\w$])"
+_START = r"(?<![\w$])(?<![\w$][.\-/])"
+"""The start of a name; matching from its middle, too, would take quadratic time on hostile messages."""
+_NAME = r"[\w$]++(?:[.\-/][\w$]++)*+"
+_BARE = rf"{_START}(?:(?:~|\.{{1,2}})?/)?{_NAME}(?!::?[\w$])"
 
 
 def _named(group: str) -> str:
     """The pattern of a name in any script, quoted or not."""
     quote = f"{group}_quote"
     return (
-        rf"(?P<{quote}>[{_OPENING}]+)?"
-        rf"(?P<{group}>(?({quote})[^{_CLOSING}\n]{{1,{LONGEST_NAME}}}|{_BARE}))(?({quote})[{_CLOSING}]+)"
+        rf"(?P<{quote}>[{_OPENING}]{{1,4}}+(?![{_OPENING}]))?"
+        rf"(?P<{group}>(?({quote})[^{_CLOSING}\n]{{1,{LONGEST_NAME}}}|{_BARE}))(?({quote})[{_CLOSING}]{{1,4}})"
     )
 
 
@@ -335,9 +339,8 @@ def _is_prose_after(text: str, at: int) -> bool:
     )
 
 
-def _of_names(text: str) -> Iterator[MessageClaim]:
+def _of_names(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
     """Yield claims about names: missing names, existing names, and names that were meant."""
-    missing = _missing_in(text)
     kind = missing.kind if missing else ""
     positive = [*_listed(text, missing), *(_suggested(text, missing) if missing else ())]
     if (
@@ -359,9 +362,8 @@ def _of_names(text: str) -> Iterator[MessageClaim]:
             yield MessageClaim(missing.name, f"there is no {kind} of this name", missing.span)
 
 
-_NAME = r"[\w$]+(?:[.\-/][\w$]+)*"
-_RUN = re.compile(rf"{_NAME}(?:(?:\s*[,;:|=(\[{{)\]}}]+\s*|\s+(?:and|or)\s+){_NAME})+")
-_OF_CODE = re.compile(r"\w*(?:[a-z0-9]_|_[a-z0-9]|[a-z][A-Z]|[a-z]\d)\w*")
+_RUN = re.compile(rf"{_START}{_NAME}(?:(?:\s*[,;:|=(\[{{)\]}}]+\s*|\s+(?:and|or)\s+){_NAME})+")
+_OF_CODE = re.compile(r"\b\w*(?:[a-z0-9]_|_[a-z0-9]|[a-z][A-Z]|[a-z]\d)\w*")
 """An identifier that is not a word: `prt_id`, `onHand`, `col2`."""
 FEWEST_NAMES = 4
 """Minimum names in a row that count as a list, whatever the form of the message."""
@@ -411,7 +413,7 @@ def _stated(text: str, missing: _Missing) -> Iterator[MessageClaim]:
     are = re.compile(rf"\b(?:{_plural(missing.kind)}|{_QUALITY})(?: \w+)? are\s+(?=\S)", re.IGNORECASE)
     sentences = ((match, *_items_at(text, match.end())) for match in are.finditer(text))
     rows = [row for row in sentences if _are_names(text, row[1], row[2])]
-    rows += [(match, items, end) for match, items, end, subject in _choices(text) if not subject]
+    rows += [(match, items, end) for match, items, end, subject in _choices(text, missing) if not subject]
     for match, items, end in rows:
         if len(items) > 1 and missing.name not in [item.name for item in items]:
             span, rejected = text[match.start() : end], missing.name if missing.kind == "key" else ""
@@ -679,7 +681,7 @@ _REJECTED = (
 _CHECKED = _pattern(r"\bCHECK constraint failed: <x>\s+IN\s*\(")
 
 
-def _of_values(text: str) -> Iterator[MessageClaim]:
+def _of_values(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
     """Yield claims about the values of a field: allowed values, limits and formats."""
     if match := _CHECKED.search(text):
         items, end = _items_at(text, match.end(), values=True)
@@ -687,7 +689,7 @@ def _of_values(text: str) -> Iterator[MessageClaim]:
             yield MessageClaim(
                 match["x"], f"one of {', '.join(item.name for item in items)}", text[match.start() : end]
             )
-    for match, items, end, subject in _choices(text):
+    for match, items, end, subject in _choices(text, missing):
         names, span = ", ".join(item.name for item in items), text[match.start() : end]
         if subject:
             yield MessageClaim(subject, f"one of {names}", span)
@@ -722,12 +724,11 @@ def _of_values(text: str) -> Iterator[MessageClaim]:
             yield MessageClaim(subject, _typed(kind, match[0]), match[0])
 
 
-def _choices(text: str) -> Iterator[tuple[re.Match[str], list[_Item], int, str]]:
+def _choices(text: str, missing: _Missing | None) -> Iterator[tuple[re.Match[str], list[_Item], int, str]]:
     """Yield the allowed values in a message: what introduces them, the values, their end, and their field.
 
     A name that is missing is no field: `unknown field x, expected one of a, b`.
     """
-    missing = _missing_in(text)
     for match in _ONE_OF.finditer(text):
         items, end = _items_at(text, match.end(), values=True)
         if len(items) > 1:
