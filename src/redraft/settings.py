@@ -11,6 +11,7 @@ from typing import Any, cast
 from redraft.errors import ConfigError
 
 SETTINGS_FILE = "redraft.toml"
+DEFAULT_HOME = ".redraft"
 ANY_ADDRESSES, PUBLIC_ADDRESSES = "any", "public"
 """The values of the setting `http_addresses`."""
 
@@ -39,7 +40,7 @@ class Settings:
         "only.",
     )
     home: str = _setting(
-        "REDRAFT_HOME", "The folder to store runs in; if empty, nothing is stored.", ".redraft"
+        "REDRAFT_HOME", "The folder to store runs in; if empty, nothing is stored.", DEFAULT_HOME
     )
     memory: str = _setting(
         "REDRAFT_MEMORY",
@@ -155,6 +156,16 @@ def project_folder(folder: Path | None = None) -> Path:
     """The nearest folder with a `redraft.toml`, from `folder` upwards; without such a file, `folder`."""
     start = (folder or Path.cwd()).resolve()
     return next((parent for parent in (start, *start.parents) if (parent / SETTINGS_FILE).is_file()), start)
+
+
+def hooks_folder(project: Path) -> Path | None:
+    """The folder of what hooks of coding agents store, in `REDRAFT_HOME` or `.redraft`; None if it is empty.
+
+    `home` in `redraft.toml` doesn't count: an agent that may change this file must not move what it is
+    judged by.
+    """
+    home = in_environment("home", "REDRAFT_HOME")
+    return None if home == "" else project / (home or DEFAULT_HOME) / "hooks"
 
 
 def cache_folder() -> Path:

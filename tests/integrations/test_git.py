@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ ENCODINGS = [
 
 
 @pytest.fixture
-def tree(tmp_path):
+def tree(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z")
     return WorkTree(repository(tmp_path))
 
 
@@ -186,6 +188,72 @@ def test_no_setting_of_git_changes_the_diff(tree, monkeypatch):
     for name in ("GIT_EXTERNAL_DIFF", "GIT_LITERAL_PATHSPECS", "GIT_ICASE_PATHSPECS", "GIT_DIFF_OPTS"):
         monkeypatch.setenv(name, "1")
         assert tree.diff() == plain, name
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_no_mark_in_the_index_hides_a_change(tree, flag):
+    write(tree, "same.py", BEFORE)
+    commit(tree)
+    git(tree.folder, "update-index", flag, "prices.py", "same.py")
+    assert tree.diff().texts == {}
+    write(tree, "prices.py", AFTER)
+    assert "\n+print(2)\n" in tree.diff().texts[""]
+    assert tree.files().texts == {"prices.py": AFTER}
+
+
+def test_a_replaced_commit_hides_no_change(tree):
+    write(tree, "prices.py", AFTER)
+    git(tree.folder, "add", ".")
+    staged = git(tree.folder, "write-tree").strip()
+    git(tree.folder, "replace", "HEAD", git(tree.folder, "commit-tree", staged, "-m", "x").strip())
+    assert "\n+print(2)\n" in tree.diff().texts[""]
+
+
+def amend(folder):
+    git(folder, "commit", "--quiet", "--amend", "--message=amended")
+
+
+def begin_history(folder):
+    git(folder, "checkout", "--quiet", "--orphan", "new")
+    git(folder, "commit", "--quiet", "--message=x")
+
+
+def commit_elsewhere(folder):
+    git(folder, "checkout", "--quiet", "other")
+    git(folder, "commit", "--quiet", "--message=x")
+
+
+def undo(folder):
+    git(folder, "reset", "--quiet", "--soft", "HEAD~1")
+
+
+@pytest.mark.parametrize("rewrite", [amend, begin_history, commit_elsewhere, undo])
+def test_a_change_is_judged_however_it_is_committed(tree, rewrite, monkeypatch):
+    git(tree.folder, "checkout", "--quiet", "-b", "other")
+    write(tree, "other.py", "print('on the other branch')\n")
+    commit(tree)
+    git(tree.folder, "checkout", "--quiet", "main")
+    write(tree, "earlier.py", "print('before the session')\n")
+    commit(tree)
+    begun = replace(tree.baseline(), began=1_780_000_000)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-06-01T00:00:00Z")
+    write(tree, "new.py", AFTER)
+    git(tree.folder, "add", "--all")
+    rewrite(tree.folder)
+    assert tree.files(begun).texts == {"new.py": AFTER}
+
+
+def test_what_another_branch_has_is_not_the_agents(tree):
+    git(tree.folder, "checkout", "--quiet", "-b", "other")
+    write(tree, "other.py", AFTER)
+    commit(tree)
+    git(tree.folder, "checkout", "--quiet", "main")
+    write(tree, "earlier.py", AFTER)
+    commit(tree)
+    begun = replace(tree.baseline(), began=1_780_000_000)
+    for name in ("other", "main~1", "main"):
+        git(tree.folder, "checkout", "--quiet", "--detach", name)
+        assert tree.files(begun).texts == {}
 
 
 NAMES = [

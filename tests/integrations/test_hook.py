@@ -405,6 +405,22 @@ def in_terminal(command, typed):
     return done.stdout
 
 
+ALLOWING = {
+    "module": "house_rules.py",
+    "package in place of a module": "house_rules/__init__.py",
+    "module of a package": "rules/house.py",
+    "package": "rules/__init__.py",
+}
+SETTINGS = {
+    "other home": "home = '.other'\n",
+    "no home": "home = ''\n",
+    "no TOML": "[hook\n",
+    "unknown setting": "modell = 'x'\n",
+    "no time": "[hook]\ntimeout = 0.000001\n",
+    "memory": "memory = 'offer.py'\n",
+}
+
+
 def weaken(project, change):
     """Make a change after which the criteria would forbid nothing, as an agent might."""
     if change == "deleted":
@@ -416,19 +432,31 @@ def weaken(project, change):
         (project / "redraft.toml").write_text("[hook]\npaths = ['README.md']\n", "utf-8")
     elif change == "never blocks":
         (project / "redraft.toml").write_text("[hook]\nblocks = 0\n", "utf-8")
-    elif change == "module":
-        (project / "house_rules.py").write_text("def no_print(text):\n    return True\n", "utf-8")
+    elif change in ALLOWING:
+        path = project / ALLOWING[change]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("def no_print(text):\n    return True\n", "utf-8")
+    elif change in SETTINGS:
+        (project / "redraft.toml").write_text(SETTINGS[change], "utf-8")
+        (project / "criteria.yaml").write_text(WEAKER, "utf-8")
     else:
         (project / "criteria.yaml").write_text(WEAKER if change == "weaker" else "- [", "utf-8")
 
 
 @pytest.mark.parametrize(
-    "change", ["weaker", "deleted", "broken", "other file", "other subject", "never blocks", "module"]
+    "change",
+    ["weaker", "deleted", "broken", "other file", "other subject", "never blocks", *ALLOWING, *SETTINGS],
 )
 def test_what_an_agent_changes_of_its_criteria_is_reported_and_not_applied(project, change):
-    if change == "module":
-        set_up(project, criteria=CHECKS)
-        (project / "house_rules.py").write_text(NO_PRINT, "utf-8")
+    if change in ALLOWING:
+        module = "house_rules" if ALLOWING[change].startswith("house_rules") else "rules.house"
+        if module == "rules.house":
+            (project / "rules").mkdir()
+            (project / "rules/__init__.py").write_text("", "utf-8")
+            (project / "rules/words.py").write_text("FORBIDDEN = ['print']\n", "utf-8")
+        text = NO_PRINT if module == "house_rules" else f"from .words import FORBIDDEN\n{NO_PRINT}"
+        (project / f"{module.replace('.', '/')}.py").write_text(text, "utf-8")
+        set_up(project, criteria=CHECKS.replace("house_rules", module))
     begin()
     weaken(project, change)
     edit(project, "print(1)\n")()
@@ -441,13 +469,34 @@ def test_what_an_agent_changes_of_its_criteria_is_reported_and_not_applied(proje
         check=True,
     )
     assert "No print() is left in the code." in json.loads(done.stdout)["reason"]
-    [changed] = {"module": ["house_rules.py"]}.get(change) or [
-        "criteria.yaml" if change in ("weaker", "deleted", "broken") else "redraft.toml"
-    ]
-    assert f"{changed} has changed, and what was accepted before was applied" in done.stderr
+    changed = "criteria.yaml" if change in ("weaker", "deleted", "broken") else "redraft.toml"
+    said = f"{ALLOWING.get(change, changed)} has changed"
+    if change in SETTINGS:
+        said = "criteria.yaml and redraft.toml have changed"
+    assert f"{said}, and what was accepted before was applied" in done.stderr
     # Another session is judged by what was accepted, too, until a person accepts the change.
     redraft("hook", "end", "claude", stdin=event("SessionEnd"))
-    assert f"{changed} has changed" in begin("another")["systemMessage"]
+    assert said in begin("another")["systemMessage"]
+
+
+@pytest.mark.parametrize("variables", [{}, {"CLAUDE_PROJECT_DIR": "{project}"}])
+@pytest.mark.parametrize("place", ["{project}/sub", "{project}/trees/w", "{outside}/w"])
+def test_settings_that_an_agent_writes_elsewhere_do_not_apply(
+    place, variables, project, tmp_path_factory, monkeypatch
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(project=project))
+    begin()
+    folder = Path(place.format(project=project, outside=tmp_path_factory.mktemp("outside")))
+    if folder.name == "w":
+        git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
+    else:
+        folder.mkdir()
+        (folder / "redraft.toml").write_text("[hook]\n", "utf-8")
+    (folder / "criteria.yaml").write_text(WEAKER, "utf-8")
+    edit(folder, "print(1)\n")()
+    monkeypatch.chdir(folder)
+    assert "No print() is left in the code." in stop()[0]["reason"]
 
 
 def test_a_change_of_the_criteria_alone_is_reported_once(project):
@@ -582,7 +631,6 @@ def test_the_last_answer_is_judged(project):
         (CRITERIA, "[hook]\nblocks = 9\n", "[hook]: blocks must be a whole number from 0 to 7, got 9"),
         (CRITERIA, "[hook]\nmax_tokens = -1\n", "max_tokens must be a whole number of at least 0, got -1"),
         (CRITERIA, "[hook", "redraft.toml is not valid TOML"),
-        (CRITERIA, 'home = ""\n', "blocked turns can't be counted"),
         ("output_type: x.json\n" + CRITERIA, "", "x.json"),
     ],
 )  # fmt: skip
@@ -636,6 +684,15 @@ def test_outside_of_a_repository(tmp_path, monkeypatch):
     monkeypatch.delenv("REDRAFT_HOME")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert "is not in a git repository" in stop()[1]
+
+
+def test_sessions_are_stored_where_the_settings_file_cannot_say(project, monkeypatch):
+    """An agent may write to that file."""
+    (project / "redraft.toml").write_text("home = ''\n", "utf-8")
+    edit(project, "print(1)\n")()
+    assert stop()[0]["decision"] == "block"
+    monkeypatch.setenv("REDRAFT_HOME", "")
+    assert "blocked turns can't be counted" in stop()[1]
 
 
 def test_without_git(project, monkeypatch):

@@ -329,7 +329,7 @@ def test_nothing_is_said_of_failures_of_the_hook_itself(project):
     lesson(MAKE)
     (project / ".redraft" / "hooks" / "actions").write_text("{broken", "utf-8")
     assert use(command="make test")[1] == {}
-    (project / "redraft.toml").write_text("home = [\n", "utf-8")
+    (project / ".redraft" / "hooks" / "actions").write_text('{"lessons": 3}', "utf-8")
     _, answer, stderr = use(command="make test")
     assert answer == {}
     assert stderr.count("\n") == 1

@@ -447,7 +447,7 @@ def test_a_backup_of_another_kind_of_store_and_a_missing_folder_are_refused_with
     with pytest.raises(ConfigError, match="store no runs: set `home`"):
         restore("shop.backup")
     packed(project / "sessions", {"hooks/claude.json": b"{}"})
-    with pytest.raises(ConfigError, match="sessions of coding agents, but the settings here store none"):
+    with pytest.raises(ConfigError, match="sessions of coding agents, but REDRAFT_HOME is empty"):
         restore("sessions")
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -33,6 +34,8 @@ class Baseline:
     """The hashes of the files that were changed already, by name."""
     folder: str = ""
     """The folder of the work tree; empty in sessions of earlier versions."""
+    began: int = 0
+    """Unix time; 0 in sessions of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class WorkTree:
         """Return the state to which later changes are compared."""
         commit = self.commit()
         changed = {name: self._signature(name) for name in self._changed(commit)}
-        return Baseline(commit, changed, str(self.folder))
+        return Baseline(commit, changed, str(self.folder), int(time.time()))
 
     def diff(self, since: Baseline | None = None) -> ChangedTexts:
         """Return what changed as a unified diff, new files included.
@@ -102,10 +105,21 @@ class WorkTree:
         commit, before = self.commit(), dict[str, str]()
         if baseline is None or baseline.folder not in {"", str(self.folder)}:
             baseline = self._beginning()
-        if baseline is not None and self._leads_to(baseline.commit, commit):
+        if baseline is None:
+            names = self._changed(commit)
+        elif self._leads_to(baseline.commit, commit):
             commit, before = baseline.commit, baseline.changed
-        names = self._changed(commit)
+            names = self._changed(commit)
+        else:  # history was rewritten, such as by `git commit --amend`, or another branch checked out
+            changed, before = self._changed(baseline.commit), baseline.changed
+            commit = self._last_before(baseline, commit)
+            names = [name for name in self._changed(commit) if name in changed]
         return commit, [name for name in names if name not in before or before[name] != self._signature(name)]
+
+    def _last_before(self, baseline: Baseline, commit: str) -> str:
+        """The last commit before the session in the history of a commit; without any, the baseline's."""
+        found = self.run("rev-list", "--first-parent", "-1", f"--min-age={baseline.began}", commit)
+        return found.stdout.decode().strip() or (baseline.commit if baseline.began else commit)
 
     def _beginning(self) -> Baseline | None:
         """Return where a linked work tree, in which no session began, left its main checkout."""
@@ -125,13 +139,24 @@ class WorkTree:
         raise ConfigError(f"{str(self.folder)!r} is not in a git repository.")
 
     def _leads_to(self, earlier: str, commit: str) -> bool:
-        """Return whether an earlier commit is part of the history; it is not after a switch of branches."""
+        """Return whether an earlier commit is part of the history."""
         return earlier == commit or not self.run("merge-base", "--is-ancestor", earlier, commit).returncode
 
     def _changed(self, commit: str) -> list[str]:
         found = self.git("diff", "--name-only", "-z", *_NAMES, commit, "--", *self._pathspecs())
         untracked = self.git("ls-files", "--others", "--exclude-standard", "-z", "--", *self._pathspecs())
-        return _few([*dict.fromkeys((*_names(found), *_names(untracked)))])
+        return _few([*dict.fromkeys((*_names(found), *_names(untracked), *self._hidden()))])
+
+    def _hidden(self) -> list[str]:
+        """Return the changed files that git takes for unchanged, since its index says so."""
+        entries = _names(self.git("ls-files", "-v", "--stage", "-z", "--", *self._pathspecs()))
+        hidden: dict[str, str] = {}
+        for entry in entries:
+            fields, _, name = entry.partition("\t")
+            if _is_hidden(fields) and (path := self.folder / name).is_file() and not path.is_symlink():
+                hidden[name] = fields.split()[2]
+        found = self.git("hash-object", "--", *_few(list(hidden))).split() if hidden else []
+        return [name for name, now in zip(hidden, found, strict=True) if now != hidden[name]]
 
     def _pathspecs(self) -> list[str]:
         return [*(self.paths or ["."]), *(f":(exclude){path}" for path in self.left_out)]
@@ -141,7 +166,8 @@ class WorkTree:
         done = self.run(*words)
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise ConfigError(f"git {words[0]} failed: {said[0] if said else f'exit code {done.returncode}'}")
+            why = next((line for line in said if not line.startswith(("hint:", "warning:"))), "")
+            raise ConfigError(f"git {words[0]} failed: {why or f'exit code {done.returncode}'}")
         return done.stdout.decode(errors="surrogateescape")
 
     def run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -214,6 +240,8 @@ class _Comparison:
 
     def _is_plain(self, name: str, text: Decoded) -> bool:
         """Return whether git reads the text and its lines as they are."""
+        if not self.is_staged and name in self._index and _is_hidden(self._index[name][0]):
+            return False
         has_lines = "\r" not in text.text.replace("\r\n", "\n")
         return text.encoding == "utf-8" and has_lines and "filter" not in self._attributes.get(name, {})
 
@@ -286,31 +314,31 @@ class _Comparison:
     def _mode(self, name: str) -> str:
         """Return git's mode of a file as it is now."""
         if self.is_staged:
-            return self._index[name][0]
+            return self._index[name][1]
         mode = (self.tree.folder / name).lstat().st_mode
         if stat.S_ISLNK(mode):
             return "120000"
         return "100755" if mode & stat.S_IXUSR else "100644"
 
     def _is_submodule(self, name: str) -> bool:
-        return name in self._index and self._index[name][0] == "160000"
+        return name in self._index and self._index[name][1] == "160000"
 
     def _encoding(self, name: str) -> str:
         return self._attributes.get(name, {}).get("working-tree-encoding", "")
 
-    def _read_index(self) -> dict[str, tuple[str, str]]:
-        """Return the modes and the ids of the blobs of those files that are staged, by name."""
+    def _read_index(self) -> dict[str, tuple[str, str, str]]:
+        """Return the tags, the modes and the ids of the blobs of those files that are staged, by name."""
         if not self.names:
             return {}
-        found = self.tree.git("ls-files", "--stage", "-z", "--", *map(_literal, self.names))
+        found = self.tree.git("ls-files", "-v", "--stage", "-z", "--", *map(_literal, self.names))
         entries = (entry.partition("\t") for entry in _names(found))
-        return {name: (fields.split()[0], fields.split()[1]) for fields, _, name in entries}
+        return {name: (*fields.split()[:3],) for fields, _, name in entries}
 
     def _read_blobs(self) -> dict[str, bytes]:
         """Return the staged bytes of all files, by name."""
         blobs: dict[str, bytes] = {}
         names = [name for name in self._index if not self._is_submodule(name)]
-        given = "".join(f"{self._index[name][1]}\n" for name in names).encode()
+        given = "".join(f"{self._index[name][2]}\n" for name in names).encode()
         found = self.tree.run("cat-file", "--batch", given=given).stdout if names else b""
         start = 0
         for name in names:
@@ -517,7 +545,12 @@ def _environment() -> dict[str, str]:
     given = {name: str(Path(os.environ[name]).absolute()) for name in places if os.environ.get(name)}
     # Without locks that the person's own git commands would have to wait for.
     own = {name: value for name, value in os.environ.items() if not name.endswith("_PATHSPECS")}
-    return {**own, **given, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
+    return {**own, **given, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C.UTF-8"}
+
+
+def _is_hidden(fields: str) -> bool:
+    """Whether an entry of the index is marked as unchanged (a lower-case tag), or as not checked out (S)."""
+    return fields[0].islower() or fields[0] == "S"
 
 
 def _literal(name: str) -> str:

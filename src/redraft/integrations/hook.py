@@ -33,7 +33,7 @@ from redraft.integrations.hook_sessions import CodingSession, CodingTurn, Sessio
 from redraft.integrations.hook_settings import Accepted, HookOptions, Subject
 from redraft.loop.criteria_file import CriteriaFile, read_criteria
 from redraft.protocols import RunContext
-from redraft.settings import SETTINGS_FILE, load_settings, project_folder
+from redraft.settings import SETTINGS_FILE, load_settings, project_folder, settings_in
 from redraft.types import (
     Advice,
     ConvergenceReason,
@@ -51,12 +51,13 @@ if TYPE_CHECKING:
 
     from redraft.integrations.coding_agents import HookEvent
     from redraft.lessons.lessons import Lessons
+    from redraft.settings import Settings
 
 MOST_ISSUES = 20
 """Issues in a critique."""
 MOST_REMARKS = 5
 """On files that were not judged, in one note."""
-MEND = "Mend this, then finish. If something here can't be met, say why."
+FIX = "Fix this, then finish. If something here can't be met, say why."
 UNHOOKED = "the agent's configuration no longer calls `redraft hook`"
 TASK_TYPE = "coding"
 NO_TASK = "Work on the code of this repository."
@@ -104,7 +105,7 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
             return Verdict(note=_remarks(changes))
         return Verdict(note=note if texts and session.critique else "")
     with standard.criteria() as criteria:
-        evaluation = await _judged(options, criteria, texts, session.current.prompt, event.folder)
+        evaluation = await _judged(standard, criteria, texts, session.current.prompt, event.folder)
     verdict = _with_remarks(_decided(session, options, evaluation), changes)
     session.judged, session.is_blocked = digest, bool(verdict.critique)
     versions = session.current.versions
@@ -127,7 +128,7 @@ async def check_commit(folder: str) -> Verdict:
     if not changes.texts:
         return Verdict(note=_remarks(changes))
     with standard.criteria() as criteria:
-        evaluation = await _judged(options, criteria, changes.texts, "", folder)
+        evaluation = await _judged(standard, criteria, changes.texts, "", folder)
     if not _blocks(evaluation):
         return _with_remarks(Verdict(note=_unjudged(evaluation)), changes)
     return _with_remarks(Verdict(_critique(evaluation)), changes)
@@ -160,7 +161,7 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
     session.blocks += 1
     return Verdict(
         f"This does not meet the criteria of the project ({options.criteria}; check {session.blocks} of "
-        f"{options.blocks}).\n\n{critique}\n\n{MEND}"
+        f"{options.blocks}).\n\n{critique}\n\n{FIX}"
     )
 
 
@@ -208,7 +209,7 @@ def _work_tree(standard: Standard, where: str) -> WorkTree:
 
     `where` is the folder in which an agent works; its work tree need not be the one with the settings.
     """
-    settings, folder, options = load_settings(), project_folder(), standard.options
+    settings, folder, options = standard.settings, project_folder(), standard.options
     files = standard.files
     compiled = {str(Path(name).parent / "__pycache__") for name in files}  # when the criteria are read
     own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE, *files, *compiled)
@@ -263,6 +264,14 @@ class Standard:
         return HookOptions.load() if self._applied is None else HookOptions(**self._applied.options)
 
     @property
+    def settings(self) -> Settings:
+        """The settings; as in `options`, those that were accepted."""
+        if self._applied is None:
+            return load_settings()
+        with self._applied.restored(self._project) as (project, _):
+            return settings_in(project)
+
+    @property
     def files(self) -> Collection[str]:
         """The files of the criteria, the modules and the tests that they name; none if they can't be read."""
         if self._accepted is not None:
@@ -282,7 +291,7 @@ class Standard:
         if self._applied is None:
             yield _criteria(self.options)
             return
-        with self._applied.restored(self._project) as path:
+        with self._applied.restored(self._project) as (_, path):
             yield _criteria(self.options, path)
 
 
@@ -308,28 +317,29 @@ def _criteria(options: HookOptions, path: Path | None = None) -> CriteriaFile:
 
 
 async def _judged(
-    options: HookOptions, given: CriteriaFile, texts: Mapping[str, str], prompt: str, where: str
+    standard: Standard, given: CriteriaFile, texts: Mapping[str, str], prompt: str, where: str
 ) -> ReflectionEvaluation:
     """Judge each text, and return all evaluations as one; evidence from files is that of the work tree."""
     task = PlainTask(given.task or prompt or NO_TASK, task_type=given.task_type)
     if any(map(needs_model, given.criteria)):
         given = replace(given, criteria=in_folder(given.criteria, _place(where)))
-        return await _judged_by_model(options, given, task, texts[""])
+        return await _judged_by_model(standard, given, task, texts[""])
     from redraft.evaluate.panel import panel  # noqa: PLC0415 (not needed if nothing changed)
     from redraft.sandbox.jail import ProcessJail  # noqa: PLC0415 (likewise)
 
     judge = panel(given.criteria, threshold=given.threshold, run_command=ProcessJail())
     found = {name: await judge(text, RunContext(task, "")) for name, text in texts.items()}
-    return _merged(found) if options.subject == "files" else _of_text(found[""], options.subject)
+    subject = standard.options.subject
+    return _merged(found) if subject == "files" else _of_text(found[""], subject)
 
 
 async def _judged_by_model(
-    options: HookOptions, given: CriteriaFile, task: PlainTask, text: str
+    standard: Standard, given: CriteriaFile, task: PlainTask, text: str
 ) -> ReflectionEvaluation:
     """Judge a text within the budget; what that does not allow, or the model fails at, is None."""
     from redraft.loop.pattern import run_functions  # noqa: PLC0415 (the free checks need none)
 
-    settings = load_settings()
+    options, settings = standard.options, standard.settings
     judge = settings.reflection_model or settings.model
     if not judge:
         raise ConfigError(
@@ -403,7 +413,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     tree = _work_tree(standard, event.folder)
     if event.forgot:
         session.advice.clear()
-    if MEND in event.prompt:  # an agent may pass a critique on as a prompt; it is none of the person's
+    if FIX in event.prompt:  # an agent may pass a critique on as a prompt; it is none of the person's
         event = replace(event, prompt="")
     elif event.prompt:
         session.begin_turn(event.turn, event.prompt)
@@ -422,8 +432,14 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
             session.knows_criteria = True
     sessions.save(session)
     advice: list[Advice] = []
-    if _has_lessons() and (event.prompt or event.forgot or not session.advice):
-        lessons = _lessons(options)
+    has_lessons = _has_lessons(standard.settings)
+    if has_lessons and (event.prompt or event.forgot or not session.advice):
+        try:
+            lessons = _lessons(options)
+        except ConfigError:
+            if note:  # the file that an agent has changed can't be read
+                return checked, note
+            raise
         try:
             await write_actions(sessions, lessons)
             recalled = await lessons.recall(PlainTask(event.prompt or NO_TASK, task_type=TASK_TYPE))
@@ -436,7 +452,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
         advice = [one for one in recalled if not sent.issuperset(one.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
-    elif not _has_lessons():
+    elif not has_lessons:
         sessions.actions.path.unlink(missing_ok=True)
     return "\n\n".join(text for text in (checked, advice_text(advice)) if text), note
 
@@ -468,9 +484,8 @@ def _calls_hook(agent: str, where: str) -> bool:
     return False
 
 
-def _has_lessons() -> bool:
+def _has_lessons(settings: Settings) -> bool:
     """Return whether anything may have been learned here: most of the cost of a hook is to look."""
-    settings = load_settings()
     return bool(settings.database_url) or (project_folder() / settings.memory / "reflections").is_dir()
 
 

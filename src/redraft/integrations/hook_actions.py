@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._locks import check_regular
-from redraft.settings import load_settings, project_folder
+from redraft.settings import hooks_folder, project_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.lessons import Lessons
 
-FOLDER, FILE = "hooks", "actions"
-"""The folder of what hooks remember, in the project's home, and its file with the lessons on actions."""
+FILE = "actions"
+"""The file with the lessons on actions, in the folder of what hooks store."""
 COMMAND_TYPE = "command"
 """The task type of the lessons on commands."""
 MOST_GIVEN = 2
@@ -133,10 +133,10 @@ class KnownActions:
 
 def before(event: HookEvent, agent: str) -> str:
     """Return the lessons that an action of an agent matches, each once in a session; empty if none does."""
-    home = load_settings().home
-    actions = KnownActions(project_folder() / home / FOLDER)
-    entries = actions.read().get("lessons") if home else None
-    if not entries:
+    folder = hooks_folder(project_folder())
+    actions = None if folder is None else KnownActions(folder)
+    entries = None if actions is None else actions.read().get("lessons")
+    if actions is None or not entries:
         return ""
     command, text = text_of_action(event.tool, event.arguments)
     key = key_of(agent, event.session)

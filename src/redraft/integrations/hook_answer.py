@@ -48,13 +48,14 @@ def answer(command: str, words: Sequence[str]) -> int:
                 _check_event(agent, event, command)
             if event.folder:
                 event = replace(event, folder=str(Path(event.folder).absolute()))
-            with chdir(_project(event.folder)), redirect_stdout(sys.stderr):  # a check's print() is no reply
-                _limit_time(agent, stdout, BEFORE_SECONDS if command == "before" else None)
+            # A check's print() is no reply.
+            with chdir(_project(event.folder, agent.name, event.session)), redirect_stdout(sys.stderr):
+                _limit_time(agent, stdout, _timeout(command))
                 reply = _ANSWERS[command](agent, event)
         elif name == GIT and command == "stop":
             where = str(Path.cwd())
             with chdir(_project(where)), redirect_stdout(sys.stderr):
-                _limit_time(None, stdout)
+                _limit_time(None, stdout, _timeout("commit"))
                 return _stop_commit(where)
         else:
             raise ConfigError(f"Unknown agent {name!r}; expected one of {', '.join([*AGENTS, GIT])}")  # noqa: TRY301
@@ -157,16 +158,28 @@ def _given() -> dict[str, Any]:
     return cast("dict[str, Any]", payload)
 
 
-def _project(where: str) -> Path:
+def _project(where: str, agent: str = "", session: str = "") -> Path:
     """Project folder of an agent that works in `where`, which may be empty.
 
-    It is the nearest folder with settings, else with criteria: above `where`, else where the session began,
-    else in the main checkout of the repository, because linked work trees lack uncommitted files.
+    It is the folder with the state of the session, whatever the agent has written elsewhere. At first, it is
+    the nearest folder with settings, else with criteria: above `where`, else where the session began, else in
+    the main checkout of the repository, because linked work trees lack uncommitted files.
     """
-    from redraft.settings import SETTINGS_FILE, project_folder  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.integrations.hook_actions import key_of  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.settings import SETTINGS_FILE, hooks_folder, project_folder  # noqa: PLC0415 (see `_ANSWERS`)
 
     begun = (os.environ.get(name, "") for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"))
     folders = [Path(name) for name in (where, *begun) if name and Path(name).is_dir()] or [Path.cwd()]
+    above = [each for folder in folders for each in (folder, *folder.parents)]
+    if session and any((each / ".git").is_file() for each in above):  # a linked work tree
+        from redraft.integrations.git import main_checkout  # noqa: PLC0415 (see `_ANSWERS`)
+
+        above += filter(None, [main_checkout(folders[0])])
+    for folder in above if session else ():
+        state = hooks_folder(folder)
+        is_own = state is not None and state.is_relative_to(folder)  # `REDRAFT_HOME` may be absolute
+        if is_own and (state / f"{key_of(agent, session)}.json").is_file():
+            return folder
     for folder in folders:
         if (project_folder(folder) / SETTINGS_FILE).is_file():
             return folder
@@ -179,9 +192,8 @@ def _project(where: str) -> Path:
     return [*with_settings, *with_criteria, *reversed(folders)][0]
 
 
-def _limit_time(agent: CodingAgent | None, stdout: TextIO, most: float | None = None) -> None:
+def _limit_time(agent: CodingAgent | None, stdout: TextIO, seconds: float) -> None:
     """End the process without blocking when the time is up, because a check or a model may hang."""
-    seconds = _timeout() if most is None else most
 
     def give_up(_signal: int, _frame: object) -> None:
         answer = _give_way(agent, f"The time limit of {seconds:g} s was exceeded (`timeout` in [hook])")
@@ -195,10 +207,13 @@ def _limit_time(agent: CodingAgent | None, stdout: TextIO, most: float | None = 
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _timeout() -> float:
-    from redraft.integrations.hook_settings import HookOptions  # noqa: PLC0415 (see `_ANSWERS`)
+def _timeout(command: str) -> float:
+    if command == "before":
+        return BEFORE_SECONDS
+    from redraft.integrations.hook import Standard  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.integrations.hook_sessions import Sessions  # noqa: PLC0415 (see `_ANSWERS`)
 
-    return HookOptions.load().timeout
+    return Standard(Sessions(), for_agent=command in {"stop", "end"}).options.timeout
 
 
 def _described(error: BaseException) -> str:

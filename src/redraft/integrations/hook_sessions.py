@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from redraft._locks import check_regular, make_folder
 from redraft.errors import ConfigError
 from redraft.integrations.git import Baseline
-from redraft.integrations.hook_actions import FOLDER, KnownActions, key_of
+from redraft.integrations.hook_actions import KnownActions, key_of
 from redraft.integrations.hook_settings import Accepted, HookOptions
-from redraft.settings import load_settings, project_folder
+from redraft.settings import hooks_folder, project_folder
 from redraft.text.search import has_text
 
 if TYPE_CHECKING:
@@ -113,13 +113,10 @@ class Sessions:
     """
 
     def __init__(self) -> None:
-        home = load_settings().home
-        if not home:
-            raise ConfigError(
-                "The setting `home` (REDRAFT_HOME) is empty, so blocked turns can't be counted; set it."
-            )
-        self._home = project_folder() / home
-        self._folder = self._home / FOLDER
+        folder = hooks_folder(project_folder())
+        if folder is None:
+            raise ConfigError("REDRAFT_HOME is empty, so blocked turns can't be counted; set it.")
+        self._folder = folder
         self.actions = KnownActions(self._folder)
 
     def open(self, agent: str, session: str) -> CodingSession:
@@ -143,7 +140,7 @@ class Sessions:
         self._write(self.actions.path, data)
 
     def _write(self, path: Path, data: Any) -> None:
-        make_folder(self._home)
+        make_folder(self._folder.parent)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         check_regular(path)
         new = path.with_suffix(f".{os.getpid()}")

@@ -173,10 +173,10 @@ class Accepted:
         )
 
     @contextmanager
-    def restored(self, project: Path) -> Generator[Path]:
-        """Write the accepted files to a temporary folder, and yield the path of the criteria file there.
+    def restored(self, project: Path) -> Generator[tuple[Path, Path]]:
+        """Write the accepted files to a temporary folder; yield the project and the criteria file there.
 
-        Within the block, modules are imported from this folder first.
+        Within the block, modules are imported from this folder first. Packages have their other modules.
         """
         from redraft.loop.criteria_file import modules_in  # noqa: PLC0415 (it imports all evaluators)
 
@@ -192,10 +192,18 @@ class Accepted:
                     place(name).parent.mkdir(parents=True, exist_ok=True)
                     place(name).write_text(text, "utf-8", "surrogateescape")
             criteria = place(self.options["criteria"])
+            accepted = {place(name).with_suffix("") for name in self.files}
+            for name in self.files:
+                package = place(name).parent
+                if criteria.parent in package.parents and package.is_dir():
+                    for other in (project / name).parent.iterdir():
+                        link = package / other.name
+                        if package / other.name.partition(".")[0] not in accepted and not link.exists():
+                            link.symlink_to(other)
             sys.path.insert(0, str(criteria.parent))
             try:
                 with modules_in((project / self.options["criteria"]).parent):
-                    yield criteria
+                    yield place("."), criteria
             finally:
                 sys.path.remove(str(criteria.parent))
 
@@ -206,8 +214,10 @@ def _checks(criteria: CriteriaFile, folder: Path) -> Iterator[Path]:
         function, tests = (criterion.evaluator_config.get(key) for key in ("function", "tests"))
         if isinstance(function, str):
             module = folder / function.partition(":")[0].replace(".", "/")
-            files = (module.with_suffix(".py"), module / "__init__.py")
-            yield from (file for file in files if file.is_file())
+            packages = [each for each in module.parents if folder in each.parents]
+            yield module.with_suffix(".py")
+            # Files that don't exist are watched, too: a package takes the place of a module.
+            yield from (each / "__init__.py" for each in (module, *packages))
         each = cast("list[object]", tests) if isinstance(tests, list) else [tests]
         yield from (test for test in each if isinstance(test, Path))
 

@@ -25,7 +25,7 @@ from redraft._locks import make_folder
 from redraft._texts import counted
 from redraft.errors import ConfigError, StoreError
 from redraft.lessons.documents import INDEX
-from redraft.settings import SETTINGS_FILE, load_settings, project_folder
+from redraft.settings import SETTINGS_FILE, hooks_folder, load_settings, project_folder
 from redraft.stores.location import DATABASE, project_place
 from redraft.stores.sqlite import check_database, copy_database, restore_database
 
@@ -139,11 +139,8 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
                     f"The backup has a database file, but the settings here store runs in {place}: unset "
                     "`database_url` (REDRAFT_DATABASE_URL) to restore it."
                 )
-        if (stage / HOOKS).exists() and not settings.home:
-            raise ConfigError(
-                "The backup has sessions of coding agents, but the settings here store none: set `home` "
-                "(REDRAFT_HOME)."
-            )
+        if (stage / HOOKS).exists() and hooks_folder(folder) is None:
+            raise ConfigError("The backup has sessions of coding agents, but REDRAFT_HOME is empty: set it.")
         targets = {name: _target(name, folder, settings) for name in backup.files}
         replaced = [path for name, path in targets.items() if _is_other(path, stage / name)]
         if check or (replaced and not force):
@@ -181,7 +178,8 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
                 f"{error} No backup of it could be restored: restore an earlier one, or back up everything "
                 "else with --files-only."
             ) from error
-    sources = [(HOOKS, folder / settings.home / HOOKS)] if settings.home else []
+    hooks = hooks_folder(folder)
+    sources = [] if hooks is None else [(HOOKS, hooks)]
     for name, source in [*sources, (MEMORY, folder / settings.memory)]:
         for at, folders, names in os.walk(source, onerror=_unless_missing):
             folders[:] = [name for name in folders if name not in LEFT_OUT and not name.startswith(STAGING)]
@@ -321,8 +319,9 @@ def _settings_after(stage: Path, folder: Path) -> Settings:
 
 def _target(name: str, folder: Path, settings: Settings) -> Path:
     """The path to which a file of a backup is restored."""
-    home = folder / settings.home
-    places = {MEMORY: folder / settings.memory, HOOKS: home / HOOKS, STORE: home}
+    places = {MEMORY: folder / settings.memory, STORE: folder / settings.home}
+    if (hooks := hooks_folder(folder)) is not None:
+        places[HOOKS] = hooks
     first, *below = PurePosixPath(name).parts
     if not below:
         return folder / name

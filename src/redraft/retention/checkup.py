@@ -20,7 +20,7 @@ from redraft.lessons.rules import Rules
 from redraft.models.local import PART
 from redraft.retention.backup import STAGING
 from redraft.retention.survey import survey_of
-from redraft.settings import cache_folder, load_settings, project_folder
+from redraft.settings import cache_folder, hooks_folder, load_settings, project_folder
 from redraft.stores.base import ManagedStore
 from redraft.stores.location import project_place, project_store, required_project_store
 from redraft.stores.sqlite import schema_version
@@ -114,13 +114,15 @@ async def _check_store(store: Store, findings: list[DataFinding], *, whole: bool
 
 def _check_permissions(place: Place, findings: list[DataFinding]) -> None:
     """Find files of the store that other users can access."""
-    home = project_folder() / load_settings().home
     files = [place.database] if isinstance(place.database, Path) else []
-    hooks = home / "hooks"
-    files += sorted(hooks.glob("*")) if hooks.is_dir() else []
-    is_open_folder = home.is_dir() and home.stat().st_mode & OTHERS
-    exposed = [str(path) for path in files if path.exists() and path.stat().st_mode & OTHERS]
-    if exposed and (is_open_folder or not home.is_dir()):
+    hooks = hooks_folder(project_folder())
+    files += sorted(hooks.glob("*")) if hooks is not None and hooks.is_dir() else []
+    exposed = [
+        str(path)
+        for path in files
+        if path.exists() and path.stat().st_mode & OTHERS and path.parent.stat().st_mode & OTHERS
+    ]
+    if exposed:
         says = f"others can access {_some(exposed)}: chmod go= {_some(exposed)}"
         findings.append(DataFinding("permissions", is_fine=False, says=says))
     elif any(path.exists() for path in files):
@@ -182,8 +184,8 @@ def _half_written() -> Iterator[Path]:
     project, settings = project_folder(), load_settings()
     yield from project.glob(TEMPORARY)
     yield from (project / settings.memory / REFLECTIONS).rglob(TEMPORARY)
-    if settings.home:
-        yield from (project / settings.home / "hooks").glob("*.[0-9]*")
+    if (hooks := hooks_folder(project)) is not None:
+        yield from hooks.glob("*.[0-9]*")
     with suppress(RuntimeError):  # a user without a home folder has no cache
         yield from cache_folder().glob(f"*{PART}")
         yield from (cache_folder() / "prolog").glob(".*")
