@@ -127,6 +127,20 @@ def test_the_page_links_to_texts_that_it_cuts():
     assert all(one["output"] == f"Draft {one['iteration']} says so." for one in versions)
 
 
+def test_a_version_lists_what_failed_and_each_reason_once():
+    said = [("Fine as it is.", "met"), ("Two words are missing.", "a"), ("Two words are missing.", "b")]
+    issues = tuple(Issue(message, criterion) for message, criterion in said)
+    scores = {"met": 0.9, "a": 0.1, "b": 0.1}
+    failed = version(1, 0.4, issues=issues, criteria_scores=scores, unmet=("a", "b"))
+    met = version(2, 0.9, issues=issues[:1], criteria_scores=scores | {"a": 1.0, "b": 1.0}, satisfactory=True)
+    store = MemoryStore()
+    put(store, record([failed, met], "quality_met", run_id="both"))
+    versions = pages(store).get("/runs/both").text.partition('id="versions"')[2].partition('id="time"')[0]
+    listed = versions.partition("Changes from version")[0]
+    assert listed.count("Two words are missing.") == 1
+    assert "Fine as it is." not in listed
+
+
 @pytest.mark.parametrize("path", ["/runs/ours", "/runs/ours.json", "/runs/ours/diff"])
 def test_criteria_are_shown_as_they_were_written(path):
     says = "The tone of Olumide Fashola, our founder."
