@@ -187,6 +187,13 @@ def test_arms_with_other_sources_of_tokens_are_named():
     assert "Tokens of the grading are estimated from prompts, with 1,024 for a reply." in judged_too
 
 
+def test_the_name_of_an_arm_is_no_part_of_a_sentence():
+    arm = "Tokens of the agent x"
+    new = Agent(ScriptedModel(Bad()), pattern=ReflectionPattern(0), keep=False, name="v")
+    told = estimate(cases(2), {arm: lambda prompt: prompt, "y": new}).sentence()
+    assert f" What {arm!r} asks of models is unknown. Tokens of 'y' are estimated" in told
+
+
 def test_a_scripted_model_costs_nothing_unless_it_has_a_price():
     told = estimate(judged(2), agent(), model=ScriptedModel(Bad()))
     assert told.cost_usd == 0

@@ -117,8 +117,10 @@ class Estimate:
             bases = dict.fromkeys(part.basis for part in asked if part.by == by)
             for basis in bases:
                 askers = [_asker(part) for part in asked if (part.by, part.basis) == (by, basis)]
-                whose = f"the {by}" if len(bases) == 1 else listed(askers)
-                sentences.append(basis.replace(f"Tokens of the {by} ", f"Tokens of {whose} "))
+                of_role = f"Tokens of the {by} "
+                is_shared = len(bases) == 1 or not basis.startswith(of_role)  # else it names its arm itself
+                rest = basis.removeprefix(of_role)
+                sentences.append(basis if is_shared else f"Tokens of {listed(askers)} {rest}")
         return list(dict.fromkeys(sentences))
 
     def _unpriced(self) -> str:
