@@ -40,6 +40,7 @@ def test_the_list_says_whether_notes_pay():
     store = MemoryStore()
     noted_task(store, runs=9, control=0)
     assert "Do notes pay off? Not known: " in read(store).text
+    assert "Runs before a task&#39;s first note are not counted" in read(store).text
     store = MemoryStore()
     noted_task(store, runs=9, control=4)
     assert "Do notes pay off? Yes: +0." in read(store).text

@@ -63,7 +63,7 @@ async def list_notes(database: options.Database = None, as_json: options.Json = 
         rows = [{**task.row(), "runs": runs.get(task.noted.identity, 0)} for task in tasks]
         emit_json({"database": stored.location, "payoff": payoff, "tasks": rows})
     elif tasks:
-        CalmConsole(stderr=True).say(payoff_sentence(tasks))
+        CalmConsole(stderr=True).say(payoff_sentence(payoff, [task.before for task in tasks]))
         console.show(_tasks_table(tasks, runs, console))
     else:
         console.show(

@@ -28,7 +28,7 @@ from redraft.text.diff import word_diff
 from redraft.types import PlainTask, render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
@@ -394,11 +394,10 @@ def payoff_of_notes(tasks: Iterable[TaskNotes]) -> Payoff:
     return payoff_of(task.history for task in tasks)
 
 
-def payoff_sentence(tasks: Sequence[TaskNotes]) -> str:
-    """Say whether notes pay off; runs before the first note of a task do not count as runs without."""
-    payoff = payoff_of_notes(tasks)
+def payoff_sentence(payoff: Payoff, before: Iterable[float | None]) -> str:
+    """Say whether notes pay off; the scores of tasks `before` their first note don't count."""
     sentence = payoff.sentence("notes")
-    if payoff.answer == "Not known" and any(task.before is not None for task in tasks):
+    if payoff.answer == "Not known" and any(score is not None for score in before):
         sentence += " Runs before a task's first note are not counted: they had none to go without."
     return sentence
 

@@ -14,6 +14,7 @@ from redraft.notes.notes import (
     TaskNotes,
     find_revision,
     payoff_of_notes,
+    payoff_sentence,
     read_notes,
 )
 from redraft.notes.store import NoteStore
@@ -171,7 +172,12 @@ async def _switch_on(form: Form) -> str:
 PATH = "/tasks/{identity:path}"
 SLICE = Slice(
     pages=(
-        Page("/tasks", "notes/templates/tasks.html", tasks, functions={"sparkline": sparkline}),
+        Page(
+            "/tasks",
+            "notes/templates/tasks.html",
+            tasks,
+            functions={"payoff_sentence": payoff_sentence, "sparkline": sparkline},
+        ),
         Page(
             PATH,
             "notes/templates/task.html",
