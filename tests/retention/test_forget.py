@@ -24,6 +24,7 @@ from redraft.integrations.hook_sessions import CodingSession, Sessions
 from redraft.lessons.impact import Use
 from redraft.loop.journal import STEP
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
+from redraft.notes.note import NoteUse, TaskReflection
 from redraft.notes.store import NoteStore
 from redraft.notes.task import TaskIdentity
 from redraft.retention import ProjectData, project_data, survey
@@ -97,12 +98,22 @@ def test_a_run_is_forgotten_with_its_notes_and_lessons(project):
     assert "letter-wombat" in [run.run_id for run in left]
 
 
+def check_remark(remark, run, how):
+    shown = redraft("forget", "--run", run, how)
+    assert shown.exit_code == 0, shown.stderr
+    lines = [line for line in shown.stdout.splitlines() if line.startswith("The prompts of")]
+    assert [line[: len(remark or "")] for line in lines] == ([remark] if remark else [])
+
+
 @pytest.mark.parametrize("how", ["--check", "--yes"])
 @pytest.mark.parametrize(
     ("users", "remark"),
     [
-        (["one", "two"], "The prompts of 2 later runs contain these lessons: `redraft forget --text TEXT`"),
-        (["one"], "The prompts of 1 later run contain these lessons"),
+        (
+            ["one", "two"],
+            "The prompts of 2 later runs contain these lessons or notes: `redraft forget",
+        ),
+        (["one"], "The prompts of 1 later run contain these lessons or notes"),
         (["pruned", "letter-quokka"], None),  # no such run stays
     ],
 )
@@ -111,10 +122,24 @@ def test_later_runs_with_the_erased_lessons_in_their_prompts_are_counted(project
     [lesson] = forget(run="letter-quokka", check=True).lessons
     stay = [run_record(name, status="finished", task="Another.") for name in ("one", "two")]
     asyncio.run(put(*stay, *(Use(lesson, user, datetime.now(UTC)).record() for user in users)))
-    shown = redraft("forget", "--run", "letter-quokka", how)
-    assert shown.exit_code == 0, shown.stderr
-    lines = [line for line in shown.stdout.splitlines() if line.startswith("The prompts of")]
-    assert [line[: len(remark or "")] for line in lines] == ([remark] if remark else [])
+    check_remark(remark, "letter-quokka", how)
+
+
+@pytest.mark.parametrize(
+    ("version", "arm", "remark"),
+    [(1, "note", "The prompts of 1 later run contain these lessons or notes"), (None, "control", None)],
+)
+def test_later_runs_with_the_erased_notes_in_their_prompts_are_counted(project, version, arm, remark):
+    async def run_twice():
+        store, task = project_store(), PlainTask("Greet the customer.")
+        notes = NoteStore(store)
+        await put(run_record("first", status="finished"), run_record("later", status="finished"))
+        await notes.append(task, TaskReflection("Greet by name.", "One line."), run_id="first")
+        [noted] = await notes.tasks()
+        await notes.record_use(noted.identity, NoteUse("later", version, arm, 0.5))
+
+    asyncio.run(run_twice())
+    check_remark(remark, "first", "--check")
 
 
 def test_the_exports_of_a_run_are_listed(project):

@@ -26,9 +26,8 @@ from redraft.lessons.library import LessonLibrary
 from redraft.loop.event_log import erase_events, is_event_log
 from redraft.loop.runs import LAST, Runs
 from redraft.notes.store import NoteStore
-from redraft.retention.backup import HOOKS
 from redraft.retention.survey import LABELLED, NAMES, StoredGroup, Survey, survey_of
-from redraft.settings import load_settings, project_folder
+from redraft.settings import hooks_folder, load_settings, project_folder
 from redraft.stores.base import FencedStore, ManagedStore
 from redraft.stores.location import project_place, required_project_store
 from redraft.stores.run_index import RunQuery, run_index
@@ -185,7 +184,7 @@ class ProjectData:
             descriptions.add((await Runs(self._store).get(row.run_id)).task.description)
         survey = await self._survey((descriptions or {reference}).__contains__)
         for identity in survey.tasks:
-            survey.selected |= survey.runs_with_notes[identity]
+            survey.selected |= survey.runs_with_notes[identity].keys()
         return survey
 
     async def _erase(
@@ -231,7 +230,7 @@ class ProjectData:
             copies = await asyncio.to_thread(self._exports, family, unread)
         else:
             copies = await asyncio.to_thread(self._copies, pattern, unread, check=check)
-        remarks += _remarks(survey, survey.runs_with(lessons.lessons) - family)
+        remarks += _remarks(survey, survey.runs_with(lessons.lessons, notes) - family)
         return Forgotten(
             check,
             dict(+counts),
@@ -408,7 +407,9 @@ class ProjectData:
         """The files of the project with a text; with `check`, without the files that erasing would change."""
         home = self._folder / load_settings().home
         memory = Path(self._memory or project_folder() / load_settings().memory)
-        own = {home / HOOKS, memory / INDEX}
+        own = {memory / INDEX}
+        if (hooks := hooks_folder(self._folder)) is not None:
+            own.add(hooks)
         if isinstance(LessonLibrary(self._memory, store=self._store).documents, LessonFiles):
             own.add(memory / REFLECTIONS)
 
@@ -451,7 +452,7 @@ def _remarks(survey: Survey, later_runs: Collection[str]) -> list[str]:
         remarks.append(f"It is also part of a name that stays, in: {', '.join(sorted(survey.state))}.")
     if later_runs:
         remarks.append(
-            f"The prompts of {counted(len(later_runs), 'later run')} contain these lessons: "
+            f"The prompts of {counted(len(later_runs), 'later run')} contain these lessons or notes: "
             "`redraft forget --text TEXT` erases such runs."
         )
     return remarks

@@ -203,8 +203,8 @@ class Survey:
         """The bytes of the records of each run."""
         self.kinds_about: defaultdict[str, set[str]] = defaultdict(set)
         """The kinds of the records about each run."""
-        self.runs_with_notes: defaultdict[str, set[str]] = defaultdict(set)
-        """The runs that had notes, by the identity of their task."""
+        self.runs_with_notes: defaultdict[str, dict[str, int | None]] = defaultdict(dict)
+        """The revisions that runs had (None: none), by the identity of their task."""
         self.jobs: dict[str, FleetJob] = {}
         self.damaged: dict[Key, str] = {}
         """The unreadable records, and the damage of each."""
@@ -238,7 +238,7 @@ class Survey:
             if record.kind == LESSON_USE:
                 self._runs_with[lesson].add(run)
         if record.kind == NOTE_USE:
-            self.runs_with_notes[_identity(record)].add(run)
+            self.runs_with_notes[_identity(record)][run] = record.data.get("version")
         if self._all_images and record.kind != IMAGE:
             self._images[next(iter(runs), "")] |= self._all_images & set(_texts(record.data))
         is_hit = self._is_match is not None and _is_hit(record, self._is_match)
@@ -365,9 +365,12 @@ class Survey:
         keys = {key for run in runs for key in self._about[run]}
         return sorted(keys.union(*(self._of_lessons[lesson] for lesson in lessons)))
 
-    def runs_with(self, lessons: Iterable[str]) -> set[str]:
-        """The stored runs whose prompts contain some of these lessons."""
-        return self.ids & {run for lesson in lessons for run in self._runs_with[lesson]}
+    def runs_with(self, lessons: Iterable[str], notes: Mapping[str, Collection[int]]) -> set[str]:
+        """The stored runs whose prompts contain some of these lessons or revisions of notes."""
+        runs = {run for lesson in lessons for run in self._runs_with[lesson]}
+        for identity, versions in notes.items():
+            runs |= {run for run, version in self.runs_with_notes[identity].items() if version in versions}
+        return self.ids & runs
 
     def revisions_of(self, runs: Collection[str]) -> dict[str, list[int]]:
         """The revisions of notes that match or come from these runs, by the identity of their task."""
