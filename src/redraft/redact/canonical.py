@@ -22,7 +22,7 @@ WITHHELD = "\x01"
 
 
 def canonical(text: str) -> View:
-    """Return a text without disguises; a mark becomes one character that no finder matches."""
+    """Undo the disguises of a text; a mark becomes one character that no finder matches."""
     plain = text if text.isascii() else _folded(text)
     root = View(text)
     # One letter for one letter, so that positions stay the same.
@@ -34,7 +34,7 @@ def canonical(text: str) -> View:
 
 
 def unescaped(view: View) -> list[View]:
-    """Return a text with its percent, backslash and HTML escapes undone: one view a layer of escapes."""
+    """Undo percent, backslash and HTML escapes: one view for each layer of escapes."""
     layers: list[View] = []
     for _ in range(_DEPTH):
         deeper = view.substituted(_ESCAPE, _plain)
@@ -46,7 +46,7 @@ def unescaped(view: View) -> list[View]:
 
 
 def joined(view: View) -> View:
-    """Return a text without line breaks and the indentation after them."""
+    """Remove line breaks and the indentation after them."""
     return view.substituted(_LINE_BREAK, lambda _: "")
 
 
@@ -65,7 +65,7 @@ class View:
 
     @property
     def plain(self) -> str:
-        """The text with each letter and digit as `redraft.redact.letters` has it."""
+        """The text, folded by `redraft.redact.letters.folded`."""
         if self._plain is None:
             self._plain = folded(self.text)
         return self._plain
@@ -78,47 +78,46 @@ class View:
         return self._data
 
     def substituted(self, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> View:
-        """Return a view with the matches of `pattern` replaced; this one if there are none."""
+        """Replace the matches of `pattern`; returns this view if there are none."""
         return self.replaced((*match.span(), replace(match)) for match in pattern.finditer(self.text))
 
     def replaced(self, replacements: Iterable[tuple[int, int, str]]) -> View:
-        """Return a view with other text in place of spans, which are in order; this one if there are none."""
+        """Replace spans, which are in order, by other text; returns this view if there are none."""
         result = View("", self)
         pieces: list[str] = []
-        here = there = 0
+        length = done = 0  # of the new text, and of this one
 
         def add(piece: str, end: int) -> None:
-            nonlocal here, there
+            nonlocal length, done
             if piece:
-                result._starts.append(here)
-                result._origins.append((there, end))
+                result._starts.append(length)
+                result._origins.append((done, end))
                 pieces.append(piece)
-                here += len(piece)
-            there = end
+                length += len(piece)
+            done = end
 
         for start, end, replacement in replacements:
-            add(self.text[there:start], start)
+            add(self.text[done:start], start)
             add(replacement, end)
-        if not there:
+        if not done:
             return self
-        add(self.text[there:], len(self.text))
+        add(self.text[done:], len(self.text))
         result.text = "".join(pieces)
         return result
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the original text that a non-empty span of this view comes from."""
+        """Map a non-empty span of this view to the original text."""
         if self.parent is None:
             return start, end
-        return self.parent.origin(*self.up(start, end))
+        return self.parent.origin(*self.in_parent(start, end))
 
-    def up(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the parent that a span of this view comes from."""
+    def in_parent(self, start: int, end: int) -> tuple[int, int]:
+        """Map a span of this view to the parent."""
         if self.parent is None:
             return start, end
-        return self._up(start)[0], self._up(end - 1)[1]
+        return self._character_in_parent(start)[0], self._character_in_parent(end - 1)[1]
 
-    def _up(self, position: int) -> tuple[int, int]:
-        """Return the span in the parent that one character comes from."""
+    def _character_in_parent(self, position: int) -> tuple[int, int]:
         piece = bisect_right(self._starts, position) - 1
         first, last = self._origins[piece]
         begins = self._starts[piece]
@@ -156,7 +155,7 @@ _CODES = (
 )
 _DISGUISE = re.compile(
     rf"[\[\\\x00\x01\x1b{_UNSEEN}](?:(?P<mark>(?<=\[){MARK.pattern[2:]})|(?P<codes>{_CODES})"
-    # Other text after an escape character is kept: a terminal's link may hold a secret.
+    # Other text after an escape character stays: a terminal's link may hold a secret.
     rf"|(?P<left>(?<=[\x00\x01\x1b])[\x00\x01\x1b]*)|(?P<unseen>(?<=[{_UNSEEN}])[{_UNSEEN}]*))"
 )
 _HIDDEN = re.compile(rf"[\\\x1b{_UNSEEN}](?:{_CODES}|(?<=[{_UNSEEN}])[{_UNSEEN}]*)")
@@ -186,7 +185,7 @@ def _folds() -> dict[str, str]:
 
 
 def _folded(text: str) -> str:
-    # Replacing letter by letter is quicker than one pattern for all: a text has few different ones.
+    # Replacing letter by letter is quicker than a pattern: a text has few different letters to fold.
     for letter in _folds().keys() & set(text):
         text = text.replace(letter, _folds()[letter])
     return text

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> Any:
-    """Return a value with every text in it redacted.
+    """Redact every text in a value.
 
     Dataclasses keep their class, mappings become dicts, models plain data. Instances of `spared` classes
     stay as they are.
@@ -43,14 +43,14 @@ def redact_object(value: Any, redact: Redact, spared: tuple[type, ...] = ()) -> 
 
 
 def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambda value: value) -> Any:
-    """Return data of the same shape, with all texts redacted and everything under secret-like keys withheld.
+    """Redact all texts of data, and withhold all values under secret-like keys; the shape stays the same.
 
-    `other` converts whatever is not a text, number, mapping, list or tuple.
+    `other` converts values that are no text, number, mapping, list or tuple.
     """
     kind = value.__class__  # comparing classes is faster than isinstance, and most values are plain
     if kind in _NO_TEXT:
-        if kind is int and value >= _SMALLEST_NUMBER and (shown := redact(str(value))) != str(value):
-            return shown
+        if kind is int and value >= _SMALLEST_NUMBER and (redacted := redact(str(value))) != str(value):
+            return redacted
         return other(value)
     if kind is Issue:  # a text with a path and a line
         criterion = None if value.criterion is None else redact(value.criterion)
@@ -71,7 +71,7 @@ def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambd
 
 
 def cached(redact: Redact) -> Redact:
-    """Return `redact` with a cache: texts in data repeat."""
+    """Add a cache to `redact`: texts in data repeat."""
     seen: dict[str, str] = {}
 
     def once(text: str) -> str:
@@ -86,7 +86,7 @@ _SCHEMA = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum"})
 _NO_TEXT = frozenset({int, float, bool, NoneType})
 _NAMES = ("name", "key", "Name", "Key")
 _VALUES = ("value", "Value", "val")
-_SAYS_WHAT = re.compile(
+_DESCRIPTIVE_KEY = re.compile(
     r"(?i)name|phone|mobile|tel|fax|birth|dob|born|ssn|social|passport|licen[cs]e|insur|patient|customer"
     r"|client"
     r"|employee|member|student|polic|claim|case|acc(?:oun)?t|mrn|record|street|addr|contact|owner|author"
@@ -105,7 +105,7 @@ def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[
         name = next((fields[name] for name in _NAMES if isinstance(fields.get(name), str)), name)
     if strength_of(name) > Strength.WEAK and not _is_schema(value):
         return _withheld(value, name)
-    if isinstance(value, str) and len(value) <= _LONGEST_FIELD and _SAYS_WHAT.search(name):
+    if isinstance(value, str) and len(value) <= _LONGEST_FIELD and _DESCRIPTIVE_KEY.search(name):
         labelled = redact(f"{name}: {value}")
         if labelled.startswith(f"{name}: "):
             return labelled.removeprefix(f"{name}: ")
@@ -113,7 +113,7 @@ def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[
 
 
 def _withheld(value: Any, name: str) -> Any:
-    """Return the shape of a value without its content; true, null, counts and scores stay."""
+    """The shape of a value without its content; true, null, counts and scores stay."""
     if isinstance(value, dict):
         return {key: _withheld(below, name) for key, below in cast("dict[str, Any]", value).items()}
     if isinstance(value, list | tuple):

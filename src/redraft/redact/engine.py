@@ -14,10 +14,10 @@ _MEMORY = 64 << 20
 
 
 @cache
-def compiled(source: str, *, only_whether: bool = False) -> Any:
+def compiled(source: str, *, captures: bool = True) -> Any:
     """Compile a pattern in RE2's syntax for Latin-1, once, on first use.
 
-    With `only_whether`, its matches have no groups.
+    Without `captures`, its matches have no groups.
     """
     # Imported on first use; it has no type hints.
     import re2  # pyright: ignore[reportMissingTypeStubs] # noqa: PLC0415
@@ -27,17 +27,17 @@ def compiled(source: str, *, only_whether: bool = False) -> Any:
     options.encoding = engine.Options.Encoding.LATIN1
     options.max_mem = _MEMORY
     options.log_errors = False
-    options.never_capture = only_whether
+    options.never_capture = not captures
     return engine.compile(source.encode("latin-1"), options)
 
 
 def has_any(sources: tuple[str, ...], data: bytes) -> bool:
-    """Return whether any of these patterns matches, in the time that one of them takes."""
-    return compiled(_one_of(sources), only_whether=True).search(data) is not None
+    """Whether any of these patterns matches; takes as long as a single pattern."""
+    return compiled(_alternatives(sources), captures=False).search(data) is not None
 
 
 @cache
-def _one_of(sources: tuple[str, ...]) -> str:
+def _alternatives(sources: tuple[str, ...]) -> str:
     return "|".join(f"(?:{source})" for source in sources)
 
 
@@ -59,14 +59,14 @@ def _groups(source: str) -> range:
 
 
 def match_at(source: str, data: bytes, start: int, end: int | None = None) -> Any:
-    """Return the match of a pattern that begins at `start`, or None."""
+    """Match a pattern at `start`; None if it does not match there."""
     return compiled(source).match(data, start, end)
 
 
 def match_bounded(source: str, data: bytes, start: int) -> re.Match[bytes] | None:
-    """Return the match that begins at `start`, or None, for a pattern whose repetitions are all bounded.
+    """Match a pattern whose repetitions are all bounded at `start`, with Python's own engine.
 
-    Python's own engine can't hang on such a pattern, and takes a fifth of the time of RE2.
+    It can't hang on such a pattern, and takes a fifth of the time of RE2.
     """
     return _bounded(source).match(data, start)
 

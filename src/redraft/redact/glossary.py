@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft.redact.letters import CASELESS, IDEOGRAPH, POINTS, folded, unaccented
+from redraft.redact.letters import CASELESS, IDEOGRAPH, POINTS, folded, is_hangul, unaccented
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,12 +19,12 @@ def translations(text: str) -> Iterator[tuple[int, int, str]]:
     plain = unaccented(text)
     data = plain.encode("utf-8", "replace")
     at = place = 0  # the same place in bytes and in characters
-    while found := pattern.search(data, at):
-        first, last = found.span()
+    while match := pattern.search(data, at):
+        first, last = match.span()
         start = place + len(data[at:first].decode())
         end = start + len(data[first:last].decode())
         word = words.get(_key(plain[start:end])) or _inflected(words, _key(plain[start:end]))
-        if word is not None and word.stands_at(text, start, end):
+        if word is not None and word.is_word_at(text, start, end):
             yield start, end, _spaced(text, start, end, word.english)
             at, place = last, end
         else:
@@ -41,10 +41,10 @@ class _Word:
         plain = folded(self.stem)
         self._is_latin = self.stem.isascii()
         self._is_spaced = plain[0] not in _UNSPACED
-        self._is_korean = _is_hangul(written[0])
+        self._is_korean = is_hangul(written[0])
         self._is_title = english in _TITLES_AFTER
 
-    def stands_at(self, text: str, start: int, end: int) -> bool:
+    def is_word_at(self, text: str, start: int, end: int) -> bool:
         before, after = text[start - 1 : start], text[end : end + 1]
         if self._is_latin:  # it may be part of a name in code, or of random text
             is_exact = end - start >= _LONG or _key(text[start:end]) in self.spellings
@@ -52,8 +52,8 @@ class _Word:
             is_part = _IN_LATIN.match(before) or _AFTER_LATIN.match(text, end)
             return is_exact and not is_part and (not is_surname or after in _SETS)
         if self._is_korean:
-            is_word = not _is_hangul(after) or after in _PARTICLES
-            return is_word and (self._is_title or not _is_hangul(before))
+            is_word = not is_hangul(after) or after in _PARTICLES
+            return is_word and (self._is_title or not is_hangul(before))
         if not self._is_spaced:
             return end - start > 1 or not self._is_title or folded(after) != IDEOGRAPH
         return not _is_letter(after) and _PREFIXES.fullmatch(_word_before(text, start)) is not None
@@ -75,7 +75,7 @@ _PREFIXES = re.compile(
     "|[\u05d1\u05d4\u05d5\u05db\u05dc\u05de\u05e9]{1,2}|\u0648?(?:\u0627\u0644|\u0628\u0627\u0644"
     "|\u0644\u0644|\u0628|\u0644)?"
 )
-"""What Hebrew and Arabic write together with the word after it: and, the, in, to."""
+"""Hebrew and Arabic words that are joined to the next one: and, the, in, to."""
 
 
 @cache
@@ -89,12 +89,12 @@ def _glossary() -> tuple[Any, dict[str, _Word]]:
         english, is_entry, written = line.partition(" = ")
         if not is_entry or line.startswith("#"):
             continue
-        for one in written.split(" | "):
-            word = _Word(one, english.replace("\\x83", "\x83").replace("\\x84", "\x84"))
+        for spelling in written.split(" | "):
+            word = _Word(spelling, english.replace("\\x83", "\x83").replace("\\x84", "\x84"))
             earlier = words.setdefault(word.stem, word)
             earlier.spellings |= word.spellings
             source = re.escape(word.stem).replace(r"\ ", r"\s+")
-            sources.add(source + r"\pL*" if one.endswith("*") else source)
+            sources.add(source + r"\pL*" if spelling.endswith("*") else source)
     engine: Any = re2
     options = engine.Options()
     options.case_sensitive = False
@@ -113,7 +113,7 @@ def _key(text: str) -> str:
 
 
 def _spaced(text: str, start: int, end: int, english: str) -> str:
-    """Return English with spaces where it would run into a word beside it."""
+    """Add spaces to the English word where it would touch a neighbouring word."""
     before = " " if text[start - 1 : start].isalnum() else ""
     after = text[end : end + 1]
     return before + english + (" " if after.isalnum() or after == "@" else "")
@@ -128,7 +128,3 @@ def _word_before(text: str, end: int) -> str:
 
 def _is_letter(char: str) -> bool:
     return char.isalpha() or char == "_" or (char != "" and folded(char) == CASELESS)
-
-
-def _is_hangul(char: str) -> bool:
-    return "\uac00" <= char <= "\ud7a3"

@@ -21,30 +21,30 @@ def find_infrastructure(view: View) -> Iterator[Finding]:
     if not has_any(_ANY, view.data):
         return
     for match in matches(_PROMPT, view.data):
-        for group, kind, anybody in ((1, Kind.USER, _ANYBODY), (2, Kind.HOST, _LOCAL)):
+        for group, kind, generic_names in ((1, Kind.USER, _GENERIC_USERS), (2, Kind.HOST, _GENERIC_HOSTS)):
             start, end = match.span(group)
-            if view.text[start:end].lower() not in anybody:
+            if view.text[start:end].lower() not in generic_names:
                 yield Finding(start, end, kind)
     for start, end in spans(_SSH_USER, view.data):
-        if view.text[start:end].lower() not in _ANYBODY:
+        if view.text[start:end].lower() not in _GENERIC_USERS:
             yield Finding(start, end, Kind.USER)
     for pattern, is_sure in (
         (_SYSLOG, True),
         (_ROUTER, True),
-        (_OWN_REGISTRY, True),
+        (_PRIVATE_REGISTRY, True),
         (_REGISTRY, True),
         (_POD, False),
         (_CALLED_POD, False),
-        (_REACHED, False),
-        (_IN_USE, False),
+        (_HOST_WITH_PORT, False),
+        (_HOST_IN_SENTENCE, False),
         (_NAMED_HOST, True),
     ):
         for start, end in spans(pattern, view.data):
             name = view.text[start:end]
             is_host = is_sure or any(map(str.isdigit, name))
-            if pattern is _IN_USE and _PLATFORM.fullmatch(name):
+            if pattern is _HOST_IN_SENTENCE and _PLATFORM.fullmatch(name):
                 continue
-            if is_host and name.lower() not in _NO_HOST and not _PUBLIC.match(name):
+            if is_host and name.lower() not in _NOT_HOSTS and not _PUBLIC.match(name):
                 yield Finding(start, end, Kind.HOST)
     yield from _addresses(view)
     yield from _hosts(view)
@@ -52,29 +52,29 @@ def find_infrastructure(view: View) -> Iterator[Finding]:
         yield Finding(*span, Kind.RESOURCE)
     for start, end in spans(_FOLDER, view.data):
         name = view.text[start:end].rstrip(".")
-        if name.lower() not in _ANYBODY and not is_placeholder(name) and name.strip(".*${}"):
+        if name.lower() not in _GENERIC_USERS and not is_placeholder(name) and name.strip(".*${}"):
             yield Finding(start, start + len(name), Kind.USER)
 
 
 def _addresses(view: View) -> Iterator[Finding]:
     text = view.text
     for start, end in spans(_V4, view.data):
-        if _is_own(text[start:end], text[max(0, start - _NEAR) : start], text[end : end + 2]):
+        if _is_internal(text[start:end], text[max(0, start - _NEAR) : start], text[end : end + 2]):
             yield Finding(start, end, Kind.ADDRESS)
     for start, end in spans(_V6, view.data):
         value = text[start:end]
         if (any(char.isdigit() for char in value) or value[:2].lower() in ("fe", "fd", "fc")) and value.count(
             ":"
         ) > 1:
-            own = _is_own(value, "//", "") and text[start - 1 : start] != ":"
-            if own and (value.count(":") == _COLONS or "::" in value):
+            is_internal = _is_internal(value, "//", "") and text[start - 1 : start] != ":"
+            if is_internal and (value.count(":") == _COLONS or "::" in value):
                 yield Finding(start, end, Kind.ADDRESS)
     for start, end in spans(_MAC, view.data):
         if len(set(text[start:end].lower())) > 3:  # noqa: PLR2004 (ff:ff... and 00:00... are no device's)
             yield Finding(start, end, Kind.ADDRESS)
 
 
-def _is_own(value: str, before: str, after: str) -> bool:
+def _is_internal(value: str, before: str, after: str) -> bool:
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
@@ -98,17 +98,17 @@ def _hosts(view: View) -> Iterator[Finding]:
     text = view.text
     for start, end in spans(_HOST, view.data):
         name = text[start:end]
-        if _OFTEN_CODE.search(name) and not _is_host(
+        if _AMBIGUOUS_HOST.search(name) and not _is_host(
             name, text[max(0, start - 12) : start], text[end : end + 2]
         ):
             continue
-        is_shown = re.search(r"(?i)(?:^|\.)example\.", name) or _PUBLIC.match(name)
-        if not is_shown and text[end : end + 1] != "(":
+        is_public = re.search(r"(?i)(?:^|\.)example\.", name) or _PUBLIC.match(name)
+        if not is_public and text[end : end + 1] != "(":
             yield Finding(start, end, Kind.HOST)
-    for start, end in spans(_SINGLE, view.data):
+    for start, end in spans(_LABELLED_HOST, view.data):
         name = text[start:end]
         if (
-            name.lower() not in _LOCAL
+            name.lower() not in _GENERIC_HOSTS
             and not re.search(r"(?i)example|^localhost", name)
             and not is_placeholder(name)
             and not is_identifier(name)
@@ -117,7 +117,7 @@ def _hosts(view: View) -> Iterator[Finding]:
 
 
 def _is_host(name: str, before: str, after: str) -> bool:
-    """Return whether a name is a host's; its ending may also be that of an attribute."""
+    """Whether a name is a host's, rather than an attribute with the same ending."""
     if before.endswith(("//", "@")) or re.match(r":\d|/", after):
         return True
     first = name.split(".", maxsplit=1)[0]
@@ -184,8 +184,8 @@ _HOST = (
     rf"|nz|za"
     r"|ng|ke|gh|mx|ar|cl|pt|be|dk|fi|ie|lt|lv|ee|si|hr|systems|services|group|bank)\b"
 )
-_OFTEN_CODE = re.compile(r"(?i)\.(?:local|private|internal|svc|consul|intra)$")
-_SINGLE = (
+_AMBIGUOUS_HOST = re.compile(r"(?i)\.(?:local|private|internal|svc|consul|intra)$")
+_LABELLED_HOST = (
     r"(?i:\b(?:https?|wss?|tcp|redis|rediss|postgres|postgresql|mysql|mongodb|amqp|amqps|kafka|grpc"
     r"|ldaps?|sftp|ftp|nfs|smb)://(?:[^\s/@\"']{1,64}@)?)([A-Za-z][A-Za-z0-9_-]{1,62})(?::\d{2,5}\b"
     r"|[/\"'\s]|\z)"
@@ -252,7 +252,7 @@ _CALLED_POD = (
     r"|(?:describe|delete|get|top|edit)[ ]pods?)[ ](?:-\S+[ ](?:\d\S*[ ])?)*(?:pod/)?)"
     r"([a-z][a-z0-9]*(?:[.-][a-z0-9]+)*-[a-z0-9]+)"
 )
-_OWN_REGISTRY = (
+_PRIVATE_REGISTRY = (
     r"\b((?:[a-z0-9-]+\.)+(?:azurecr\.io|jfrog\.io|artifactory\.cloud|pkg\.dev|scr\.io|cr\.aliyuncs\.com"
     r"|ocir\.io|icr\.io)(?:/[a-z0-9][a-z0-9._-]*)?)"
     r"|\b((?:[a-z]+\.)?gcr\.io/[a-z][a-z0-9-]+)"
@@ -267,7 +267,7 @@ _REGISTRY = (
     r"([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::\d+)?)"
 )
 # A host named after what it does, with a number: `web07`, `shop-db-3`, `srv-x12`.
-_DOES = (
+_HOST_ROLE = (
     r"(?:web|www|db|sql|pg|mysql|mongo|redis|cache|mq|kafka|rabbit|queue|broker|app|api|srv|svr|server|host"
     r"|node|vm|esx|hv|build|ci|jenkins|gitlab|runner|edge|lb|proxy|gw|gateway|fw|vpn|dns|ns|ntp|mail|mx"
     r"|smtp|imap|ldap|ad|dc|auth|sso|nas|san|storage|backup|bak|file|ftp|batch|job|worker|master|slave"
@@ -275,16 +275,16 @@ _DOES = (
     r"|stg|uat)"
 )
 _NAMED_HOST = (
-    rf"\b((?:[a-z][a-z0-9]*-)*{_DOES}(?:-[a-z]+)*-?0\d{{1,2}}(?:\.[a-z0-9-]+)*)\b"
-    rf"|\b([a-z][a-z0-9]*-(?:[a-z]+-)*{_DOES}-\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
-    rf"|\b((?:[a-z]+-)+{_DOES}\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
+    rf"\b((?:[a-z][a-z0-9]*-)*{_HOST_ROLE}(?:-[a-z]+)*-?0\d{{1,2}}(?:\.[a-z0-9-]+)*)\b"
+    rf"|\b([a-z][a-z0-9]*-(?:[a-z]+-)*{_HOST_ROLE}-\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
+    rf"|\b((?:[a-z]+-)+{_HOST_ROLE}\d{{1,3}}(?:\.[a-z0-9-]+)*)\b"
     r"|\b((?:db|sql|pg|web|www|mq|kafka|redis|lb|proxy|gw|vpn|dns|mail|smtp|ldap|bastion|jump|build|jenkins"
     r"|runner"
     r"|cache|edge|mon|backup)\d{2}(?:\.[a-z0-9-]+)*)\b"
     r"|\b((?:srv|svr|vm|esxi?|hv|pc|ws|nb|dc|fw|sw|rtr|nas|san)-?[a-z]{0,8}-?\d{2,4}(?:\.[a-z0-9-]+)*)\b"
 )
 # A name with a port or a path, or one that could not be resolved.
-_REACHED = (
+_HOST_WITH_PORT = (
     r"(?:^|[\s\"'(@=,/])([a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?::\d{4,5}\b(?:[^\w.:]|\z)|:/[a-z]"
     r"|/\d{1,3}(?:\.\d{1,3}){3})"
     r"|(?i:\b(?:ENOTFOUND|EAI_AGAIN|lookup|resolve(?:[ ]host(?:[ ]?name)?)?|host[ ]?name"
@@ -295,7 +295,7 @@ _REACHED = (
 )
 # A numbered name that people work on, or that is said to fail: `deploy to shop-eu-3`, `shop14 is down`.
 _NUMBERED = r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+){0,5}(?:-?\d{1,4}|-[A-Z0-9]{2,8})(?:\.[A-Za-z0-9-]+){0,5}"
-_IN_USE = (
+_HOST_IN_SENTENCE = (
     r"(?i:\b(?:ssh(?:[ ]in)?(?:to)?|log(?:ged)?[ ](?:in[ ]?to|on[ ]?to)|logs[ ]on|reach|reboot(?:ed|ing)?"
     r"|restart(?:ed"
     r"|ing)?|deploy(?:ed)?[ ]to|shipped[ ]from|failover[ ]to|migrated?[ ](?:from|to)|box|machine|printer"
@@ -332,21 +332,21 @@ _PUBLIC = re.compile(
     r"|localhost(?::\d+)?)$"
 )
 _ANY = (
-    _V4, _V6, _MAC, _HOST, _SINGLE, _RESOURCE, _FOLDER, _PROMPT, _ROUTER, _SYSLOG, _POD,
-    _CALLED_POD, _OWN_REGISTRY, _REGISTRY, _REACHED, _IN_USE,
+    _V4, _V6, _MAC, _HOST, _LABELLED_HOST, _RESOURCE, _FOLDER, _PROMPT, _ROUTER, _SYSLOG, _POD,
+    _CALLED_POD, _PRIVATE_REGISTRY, _REGISTRY, _HOST_WITH_PORT, _HOST_IN_SENTENCE,
     _NAMED_HOST, _SSH_USER,
 )  # fmt: skip
-_ANYBODY = word_set(
+_GENERIC_USERS = word_set(
     "user username me you your-name name shared public default admin ubuntu runner vscode node app "
     "appuser root guest all users administrator user1 student sandbox ec2-user vagrant jovyan circleci "
     "git"
 )
-_NO_HOST = word_set(
+_NOT_HOSTS = word_set(
     "localhost host hostname server machine info warn warning error debug trace fatal critical notice "
     "alert emerg level utc gmt am pm cet est pst sha1 sha256 sha384 sha512 md5 utf8 base64 http1 http2 "
     "http3 ipv4 ipv6 python2 python3 es5 es6 es2015 es2020 x86 i386 win32 win64 log4j oauth2 mp3 mp4 s3 "
     "ec2 k8s v1 v2 v3"
 )
-_LOCAL = word_set(
+_GENERIC_HOSTS = word_set(
     "localhost host hostname server example test db database redis postgres mysql mongo kafka www api web"
 )

@@ -1,4 +1,4 @@
-"""Kinds: what can be found in a text, the mark that replaces it, and the text that results."""
+"""Kinds of findings, the mark that replaces a finding, and the redacted text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Category(StrEnum):
 
 
 class Kind(StrEnum):
-    """What was found, in the words of its mark."""
+    """The kind of a finding, in the words of its mark."""
 
     KNOWN = "known secret"
     PRIVATE_KEY = "private key"
@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 
 def mark(kind: Kind) -> str:
-    """Return the mark that replaces a finding in a text."""
+    """The mark that replaces a finding of this kind."""
     return f"[withheld: {kind}]"
 
 
@@ -59,7 +59,7 @@ MARK = re.compile(r"\[withheld: (?:" + "|".join(re.escape(kind) for kind in Kind
 
 
 class Finding(NamedTuple):
-    """What a text holds from `start` up to `end`."""
+    """A span of a text to withhold, from `start` up to `end`."""
 
     start: int
     end: int
@@ -68,10 +68,12 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """A text with marks in place of its findings, and how many of each kind there were, without values."""
+    """A redacted text."""
 
     text: str
+    """The text with a mark in place of each finding."""
     counts: Mapping[str, int]
+    """The number of findings by kind."""
 
     def __str__(self) -> str:
         return self.text

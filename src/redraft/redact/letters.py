@@ -14,7 +14,7 @@ KANA = "\x82"
 OTHER = "\xbf"
 """Any other character outside of Latin-1."""
 POINTS = "\u0300-\u036f\u05b0-\u05bd\u05bf\u05c1\u05c2\u064b-\u0652\u0670\u093c"
-"""Accents, points and vowels that stand on their own after a letter, as a class of a pattern."""
+"""Combining accents, points and vowels, as a class of a pattern."""
 # These bytes are control characters, which `canonical` removes.
 
 
@@ -32,8 +32,13 @@ def unaccented(text: str) -> str:
 
 
 def is_latin(letter: str) -> bool:
-    """Return whether a letter is of the Latin script."""
+    """Whether a letter is of the Latin script."""
     return letter.isascii() or unicodedata.name(letter, "").startswith("LATIN")
+
+
+def is_hangul(char: str) -> bool:
+    """Whether a character is a Korean syllable."""
+    return "\uac00" <= char <= "\ud7a3"
 
 
 class _Folding(dict[int, str]):
@@ -53,7 +58,7 @@ class _Bases(dict[int, str]):
 _FOLDING, _BASES = _Folding(), _Bases()
 _CASED = re.compile(r"(?P<script>\w+) (?:CAPITAL|SMALL) (?:LIGATURE|LETTER) (?P<letter>[A-Z-]+)")
 _BY_NAME = {"SHARP": "s", "AE": "a", "OE": "o", "DOTLESS": "i"}
-"""Latin letters whose name does not begin with the letter that they are written as without accents."""
+"""Base letters of Latin letters whose Unicode name begins with another word."""
 _TABLES = {
     "CYRILLIC": dict(
         zip(

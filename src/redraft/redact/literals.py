@@ -68,7 +68,7 @@ class KnownSecrets:
         yield from self._matches(view)
         if "\n" in view.text and (flat := joined(view)) is not view:
             for start, end, kind in self._matches(flat):
-                yield Finding(*flat.up(start, end), kind)
+                yield Finding(*flat.in_parent(start, end), kind)
 
     def _matches(self, view: View) -> Iterator[Finding]:
         text, done = view.text, 0

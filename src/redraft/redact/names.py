@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Finding, Kind
-from redraft.redact.letters import CASELESS, IDEOGRAPH, KANA, folded, is_latin, unaccented
+from redraft.redact.letters import CASELESS, IDEOGRAPH, KANA, folded, is_hangul, is_latin, unaccented
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def find_names(view: View) -> Iterator[Finding]:
-    """Yield names of persons, where the words around one, or the name itself, say that it is one."""
+    """Yield names of persons, recognised by the words around a name or by the name itself."""
     data = view.data
     if has_any(_INTRODUCED, data):
         for pattern in (_NAME, _TITLED, _TITLED_WORD):
             for start, end in spans(pattern, data):
                 yield from _labelled(view, start, end, is_thing_too=pattern is not _TITLED_WORD)
-        for pattern in (_GREETED, _GREETED_TOO, _SIGNED):
+        for pattern in (_GREETED, _GREETED_SECOND, _SIGNED):
             for start, end in spans(pattern, data):
                 yield from _name(view, start, end, surely=True)
     if has_any((_CASELESS_LETTER,), data):
@@ -54,9 +54,9 @@ def find_names(view: View) -> Iterator[Finding]:
 
 
 class NamesInRecord:
-    """Finds names that were recognised in one text of a record, in its other texts: whole, or a part of them.
+    """Finds names that were recognised in one text of a record in its other texts, whole or in part.
 
-    Parts that are ordinary words are left: of `Grace Hopper`, the surname alone is withheld.
+    Parts that are ordinary words do not count: of `Grace Hopper`, only the surname is withheld on its own.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -78,7 +78,7 @@ class NamesInRecord:
         self._lengths = sorted({len(name) for name in self._caseless}, reverse=True)
 
     def find(self, view: View) -> Iterator[Finding]:
-        """Yield where the names stand in a text."""
+        """Yield the names in a text."""
         if self._words:
             yield from self._in_cased_letters(view)
         if self._caseless:
@@ -135,24 +135,24 @@ _JOINS = (".", "_", "-", "/")
 _BETWEEN_WORDS = (" ", "_", "-", ".", ". ")
 
 
-def names_person(name: str, *, surely: bool, inflected: bool = False) -> bool:
-    """Return whether capitalised words, in ASCII letters, are a person's name.
+def is_person_name(name: str, *, surely: bool, inflected: bool = False) -> bool:
+    """Whether capitalised words, in ASCII letters, are a person's name.
 
-    With `surely`, where the context speaks of a person, any words will do that name no thing. Otherwise one
-    has to be a given name or have the ending of a surname. In an inflected language, it may have an ending.
+    With `surely`, for contexts that speak of a person, any words outside of `THINGS` are a name. Otherwise, a
+    word has to be a given name or to end like a surname. With `inflected`, given names may have an ending.
     """
-    if _EXAMPLES.fullmatch(name.lower()):
+    if _PLACEHOLDER_NAMES.fullmatch(name.lower()):
         return False
     words = [word.lower() for word in _NAME_WORD.findall(name) if len(word) > 1 and word[0].isupper()]
-    known = [word for word in words if word in GIVEN_NAMES or (inflected and _has_stem(word))]
-    rest = [word for word in words if word not in known]
+    given_names = [word for word in words if word in GIVEN_NAMES or (inflected and _has_stem(word))]
+    rest = [word for word in words if word not in given_names]
     things = [word for word in rest if is_thing(word)]
     if surely and len(words) > 1 and things == words[-1:] and words[-1] in _SURNAMES_TOO:
         return True
-    if not words or (things and not known) or words[-1] in _ENDS_OF_PLACES:
+    if not words or (things and not given_names) or words[-1] in _ENDS_OF_PLACES:
         return False
-    if known:  # "Maria Field" is a person where the context speaks of one, otherwise a field
-        return surely or len(words) > len(things) + len(known) or (not things and len(known) > 1)
+    if given_names:  # "Maria Field" is a person where the context speaks of one, otherwise a field
+        return surely or len(words) > len(things) + len(given_names) or (not things and len(given_names) > 1)
     if any(_OF_THINGS.search(word) for word in words):
         return False
     return surely or (len(words) > 1 and SURNAME.search(words[-1]) is not None)
@@ -163,14 +163,16 @@ def _has_stem(word: str) -> bool:
 
 
 def is_given_name(word: str) -> bool:
-    """Return whether a capitalised word, in ASCII letters, is a given name, and nothing else."""
+    """Whether a capitalised word, in ASCII letters, is a given name and not an ordinary word."""
     return (
-        word.lower() in GIVEN_NAMES and word.lower() not in THINGS and not _EXAMPLES.fullmatch(word.lower())
+        word.lower() in GIVEN_NAMES
+        and word.lower() not in THINGS
+        and not _PLACEHOLDER_NAMES.fullmatch(word.lower())
     )
 
 
 def is_thing(word: str) -> bool:
-    """Return whether a word in lower case is in `THINGS`, or an inflected form of one that is."""
+    """Whether a word in lower case, or the word that it is a form of, is in `THINGS`."""
     if word in THINGS:
         return True
     if word in GIVEN_NAMES:  # `Frances` is not a plural of `France`
@@ -183,14 +185,16 @@ def is_thing(word: str) -> bool:
 
 
 def _labelled(view: View, start: int, end: int, *, is_thing_too: bool) -> Iterator[Finding]:
-    """Yield a name after a label or title that leaves no doubt, unless it is a placeholder."""
+    """Yield a name after an unambiguous label or title, unless it is a placeholder."""
     name = view.plain[start:end]
     if name[0] in _CASELESS_LETTERS:
         yield from _name(view, start, end, surely=True)
         return
     words = name.lower().split()
-    is_other = is_placeholder(name) or not _NO_NAMES.isdisjoint(words) or _EXAMPLES.fullmatch(name.lower())
-    if not is_other and (is_thing_too or not all(map(is_thing, words))):
+    is_no_name = (
+        is_placeholder(name) or not _NO_NAMES.isdisjoint(words) or _PLACEHOLDER_NAMES.fullmatch(name.lower())
+    )
+    if not is_no_name and (is_thing_too or not all(map(is_thing, words))):
         yield Finding(start, end, Kind.NAME)
 
 
@@ -213,10 +217,10 @@ def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False)
         sum(len(word.strip(".")) > 1 for word in name.split(" ")) > 1 or _INITIALS.match(name) is not None
     )
     # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Antonio`.
-    is_known = before != "" and before not in _BEFORE_PLACE and is_given_name(name)
+    is_given = before != "" and before not in _BEFORE_PLACE and is_given_name(name)
     inflected = not is_latin(view.text[start])
-    if (is_full or is_known or not full) and names_person(
-        name, surely=surely or is_known, inflected=inflected
+    if (is_full or is_given or not full) and is_person_name(
+        name, surely=surely or is_given, inflected=inflected
     ):
         yield Finding(start, end, Kind.NAME)
 
@@ -228,7 +232,7 @@ def _in_other_scripts(view: View) -> Iterator[Finding]:
     """Yield names before a title or suffix, and in the lines of a letter, in scripts without capitals."""
     text = view.plain
     for start, end in spans(_BEFORE_TITLE, view.data):
-        # What is written together with the name is not part of it.
+        # Other words may be joined to the name.
         first = _name_before(view, start, end, is_rank=text[end:].lstrip(" ")[0] == _RANK)
         if first < end:
             yield Finding(first, end, Kind.NAME)
@@ -236,7 +240,7 @@ def _in_other_scripts(view: View) -> Iterator[Finding]:
         (_GREETED_CASELESS, True),
         (_SIGNED_CASELESS, True),
         (_ADDRESSED, False),
-        (_SPOKEN_OF, False),
+        (_MENTIONED_CASELESS, False),
     ):
         for start, end in spans(pattern, view.data):
             yield from _caseless_name(view, start, end, surely=surely)
@@ -248,10 +252,10 @@ def _caseless_name(view: View, start: int, end: int, *, surely: bool) -> Iterato
     if view.plain[start] != CASELESS:
         if _is_east_asian(text) or (surely and len(text) <= _LONGEST_IDEOGRAPHIC):
             yield Finding(start, end, Kind.NAME)
-        elif not surely and _is_east_asian(text[:_BEGINS]):  # a sentence goes on without a space
-            yield Finding(start, start + _BEGINS, Kind.NAME)
+        elif not surely and _is_east_asian(text[:_NAME_IN_SENTENCE]):  # a sentence goes on without a space
+            yield Finding(start, start + _NAME_IN_SENTENCE, Kind.NAME)
         return
-    if _is_hangul(text[0]):
+    if is_hangul(text[0]):
         name = _KOREAN_ENDING.sub("", text)
         if _is_korean(name) or (surely and len(name) <= _LONGEST_WHOLE):
             yield Finding(start, start + len(name), Kind.NAME)
@@ -267,13 +271,13 @@ def _caseless_name(view: View, start: int, end: int, *, surely: bool) -> Iterato
         if place and not (is_closed or is_joined or is_surname or word in GIVEN_NAMES):
             break
         size += len(word) + 1
-    is_known = any(word in GIVEN_NAMES for word in words[:2]) or _is_east_asian(text[: max(0, size - 1)])
-    if size > _SHORTEST_STEM and (surely or is_known):
+    is_recognised = any(word in GIVEN_NAMES for word in words[:2]) or _is_east_asian(text[: max(0, size - 1)])
+    if size > _SHORTEST_STEM and (surely or is_recognised):
         yield Finding(start, start + size - 1, Kind.NAME)
 
 
 def _name_before(view: View, start: int, end: int, *, is_rank: bool) -> int:
-    """Return where the name begins that ends a span; the end if there is none."""
+    """Start of the name at the end of a span; the end if there is none."""
     text = view.text[start:end]
     script = view.plain[end - 1]
     run = len(text)
@@ -281,33 +285,33 @@ def _name_before(view: View, start: int, end: int, *, is_rank: bool) -> int:
         run -= 1
     if script == CASELESS:
         names = text.split(" ")
-        if _is_hangul(text[-1]):
+        if is_hangul(text[-1]):
             is_name = _is_korean(names[-1]) or (len(names[-1]) == 1 and names[-1] in _KOREAN)
             return end - len(names[-1]) if is_name else end
         is_name = not is_rank and unaccented(names[-1]) not in _FUNCTION_WORDS
         return end - len(names[-1]) if is_name else end
     if script == KANA:
         return end if len(text) - run < _SHORTEST_KANA or is_rank else start + run
-    known = [size for size in range(len(text) - run, 0, -1) if _is_east_asian(text[-size:], alone=True)]
-    if known:
-        return end - known[0]
-    is_whole = not is_rank and 1 < len(text) - run <= _LONGEST_WHOLE and text[-1] not in _NO_LAST
+    sizes = [size for size in range(len(text) - run, 0, -1) if _is_east_asian(text[-size:], alone=True)]
+    if sizes:
+        return end - sizes[0]
+    is_whole = not is_rank and 1 < len(text) - run <= _LONGEST_WHOLE and text[-1] not in _ROLE_ENDINGS
     return start + run if is_whole else end
 
 
 def _is_east_asian(text: str, *, alone: bool = False) -> bool:
-    """Return whether a text is a Chinese, Japanese or Korean name, by its surname.
+    """Whether a text is a Chinese, Japanese or Korean name, by its surname.
 
     With `alone`, a surname is enough.
     """
     name = text.replace(" ", "")
-    if name and _is_hangul(name[0]):
+    if name and is_hangul(name[0]):
         return _is_korean(name)
     for size in (3, 2, 1):
         if len(name) >= size and name[:size] in SURNAMES:
-            given = len(name) - size
+            given_length = len(name) - size
             is_chinese = name[:size] in _CHINESE
-            return given in range(0 if alone else 1, 3 if is_chinese else 4)
+            return given_length in range(0 if alone else 1, 3 if is_chinese else 4)
     return False
 
 
@@ -316,23 +320,19 @@ def _is_korean(name: str) -> bool:
     return len(name) - surname in (1, 2) and (surname > 1 or name[:1] in _KOREAN)
 
 
-def _is_hangul(char: str) -> bool:
-    return "\uac00" <= char <= "\ud7a3"
-
-
 _CASELESS_LETTERS = (CASELESS, IDEOGRAPH, KANA)
 _RANK = "\x84"
 _CLOSING = ("", ",", ".", ":", ";", "!", "\n", "\r", '"', "'", ")", "<", "|", "\x83")
 _MOST_CLOSED = 3
 _SHORTEST_KANA, _LONGEST_WHOLE, _LONGEST_IDEOGRAPHIC = 2, 4, 9
-_BEGINS = 3
+_NAME_IN_SENTENCE = 3
 _KOREAN_ENDING = re.compile("(?<=..)(?:입니다|이에요|예요|이라고|에게|께서|은|는|이|가|을|를|의|께)$")
 _ARTICLE = "\u0627\u0644"
 _JOINING = word_set(
     "\u0639\u0628\u062f \u0628\u0646 \u0627\u0628\u0646 \u0628\u0646\u062a \u0623\u0628\u0648 "
     "\u0627\u0628\u0648 \u0622\u0644 \u0627\u0644 \u05d1\u05df \u05d1\u05ea \u05d0\u05d1\u05d5"
 )
-"""Parts of Arabic and Hebrew names that are never the last."""
+"""Parts of Arabic and Hebrew names that are always followed by another part."""
 _FUNCTION_WORDS = word_set(
     unaccented(
         "لم لن قد في من على هو هي إلى عن مع هذا هذه التي الذي ثم أن كان به له "
@@ -341,10 +341,10 @@ _FUNCTION_WORDS = word_set(
         "ने को का की के से में पर ही है हैं और यह वह जी सभी"
     )
 )
-_NO_LAST = frozenset(
+_ROLE_ENDINGS = frozenset(
     "\u8005\u54e1\u5ba2\u624b\u5b98\u5c4b\u65b9\u4eba\u4f1a\u793e\u751f\u5fa1\u5404\u7686\u5925\u5e2b"
 )
-"""What ends a word for a person's role in Japanese."""
+"""Last characters of Japanese words for a person's role."""
 
 # --- patterns, in ASCII letters and the syntax of RE2 ---
 
@@ -355,17 +355,17 @@ _NEXT = (
 )
 _BY_INITIAL = rf"(?:[A-Z]\.[ ]?){{1,3}}{_W}"
 FULL = rf"(?:{_W}{_NEXT}+|{_BY_INITIAL})"
-_ONE = rf"(?:{_W}{_NEXT}*|{_BY_INITIAL})"
+_ANY_NAME = rf"(?:{_W}{_NEXT}*|{_BY_INITIAL})"
 _INITIALS = re.compile(_BY_INITIAL)
 LAST_FIRST = rf"{_W}(?:[ ]{_W})?\\?,[ ]?{_W}(?:[ ]{_W})?"
-_CASELESS_ONE = r"(?:\x80{2,}(?:-\x80+)?(?:[ ]\x80{2,}(?:-\x80+)?){0,3}|\x80(?:[ ]\x80{1,3})?)"
+_CASELESS_NAME = r"(?:\x80{2,}(?:-\x80+)?(?:[ ]\x80{2,}(?:-\x80+)?){0,3}|\x80(?:[ ]\x80{1,3})?)"
 _IDEOGRAPHIC = r"[\x81\x82]{1,7}(?:[ ][\x81\x82]{1,6})?"
-_OTHERS = rf"{_CASELESS_ONE}|{_IDEOGRAPHIC}"
+_OTHER_SCRIPT = rf"{_CASELESS_NAME}|{_IDEOGRAPHIC}"
 _TITLES = (
     r"Mr|Mrs|Ms|Miss|Mx|Dr|Prof|Professor|Rev|Herrn?|Frau|Fru|Hr|Mme|Mlle|Monsieur|Madame"
     r"|Senor(?:a|ita)?|Sra?|Signora?|Dott|Dona|Senhora?|Pani|Mevrouw|Meneer|Sayin|Doktor"
 )
-# Words that are not only titles.
+# Titles that are also other words.
 _TITLE_WORDS = (
     r"Sir|Dame|Don|Pan|Sig|Capt|Captain|Sgt|Sergeant|Lt|Judge|Justice|Reverend|Father|Brother|Sister|Lord"
     r"|Lady"
@@ -373,30 +373,30 @@ _TITLE_WORDS = (
     r"|[Pp]rofessora?"
 )
 _TITLED = (
-    rf"\b(?:{_TITLES})\b\.?[ ](?:(?:Mr|Dr|Prof|med)\.?[ ])*({_ONE}|{_OTHERS})"
+    rf"\b(?:{_TITLES})\b\.?[ ](?:(?:Mr|Dr|Prof|med)\.?[ ])*({_ANY_NAME}|{_OTHER_SCRIPT})"
     r"|(?i:\b(?:my|his|her|their|whose|customer's|user's|patient's|guest's|caller's)[ ]"
-    rf"(?:(?:full|first|last|sur|given)[ ]?)?name[ ](?:is|was)[ ])({_ONE})"
-    rf"|(?i:\bname\?[ ]+)({_ONE})"
+    rf"(?:(?:full|first|last|sur|given)[ ]?)?name[ ](?:is|was)[ ])({_ANY_NAME})"
+    rf"|(?i:\bname\?[ ]+)({_ANY_NAME})"
 )
-_TITLED_WORD = rf"\b(?:{_TITLE_WORDS})\b\.?[ ]({_ONE})"
+_TITLED_WORD = rf"\b(?:{_TITLE_WORDS})\b\.?[ ]({_ANY_NAME})"
 _NAME_VALUE = r"[A-Z](?:[\w'-]{1,30}|\.)(?:[ ][A-Z](?:[\w'-]{1,30}|\.?)){0,3}"
 _NAME = (
     r"(?i:\b(?:(?:first|last|full|middle|sur|given|family|maiden|fore|legal|birth|customer|patient|client"
     r"|employee|passenger|card ?holder|account ?holder|contact|guest|tenant|student|driver|cardholder)"
     r"[ _-]?name|surname|name[ ]of[ ](?:the[ ])?[a-z]{4,20})\b"
     r"[\"'*]{0,3}[ \t]{0,3}(?:[:=|;]|\bis\b)[ \t]{0,3}[\"'*]{0,3}"
-    rf"|[\"'](?:first|last|given|family|middle)[\"']:[ ]?[\"'])({_NAME_VALUE}|{_OTHERS})"
+    rf"|[\"'](?:first|last|given|family|middle)[\"']:[ ]?[\"'])({_NAME_VALUE}|{_OTHER_SCRIPT})"
 )
 _GREETING = (
     r"(?i:hi|hiya|hello|hey|howdy|dear|dearest|greetings|(?:good[ ])?(?:morning|afternoon|evening)|good[ ]day"
     r"|welcome(?:[ ]back)?)"
 )
 _GREETED = (
-    rf"(?:^|[^\w\x80-\x84-]){_GREETING}(?:[ ]there)?,?[ ]?(?:(?:{_TITLES})\.?[ ])?({_ONE})[ ]?"
+    rf"(?:^|[^\w\x80-\x84-]){_GREETING}(?:[ ]there)?,?[ ]?(?:(?:{_TITLES})\.?[ ])?({_ANY_NAME})[ ]?"
     r"(?:[,!.:;?\n\"'<*]|[ ]?(?:-|--)[ ]|and\b|&|\z)"
-    rf"|(?:^|\n)To[ ]({_ONE}):[ ]?\n"
+    rf"|(?:^|\n)To[ ]({_ANY_NAME}):[ ]?\n"
 )
-_GREETED_TOO = rf"(?:^|[^\w-]){_GREETING}[ ][A-Z][^\n,!:]{{1,40}}[ ](?:and|&)[ ]({_ONE})[,!:\n]"
+_GREETED_SECOND = rf"(?:^|[^\w-]){_GREETING}[ ][A-Z][^\n,!:]{{1,40}}[ ](?:and|&)[ ]({_ANY_NAME})[,!:\n]"
 _SIGN_OFF = (
     r"(?i:(?:(?:best|kind|kindest|warm|warmest|many)[ ])?(?:regards|wishes|greetings)"
     r"|(?:many[ ])?thanks(?:[ ]again|[ ]a[ ]lot|[ ]so[ ]much|[ ]in[ ]advance)?"
@@ -408,20 +408,20 @@ _SIGN_OFF = (
 )
 _SIGNED = (
     rf"(?:^|[\n.!?>\"'*][ ]?){_SIGN_OFF}(?:[,.!]{{1,3}}[ ]?|[ ]?\r?\n|[ ]-{{1,2}}[ ])(?:[ ]|\r?\n|--|-[ ])*"
-    rf"({_ONE})[ ]?(?:[,.(|\r\n\"'<*]|\z)|(?:^|\n){_SIGN_OFF}[ ]({FULL})[ ]?(?:\n|\z)"
+    rf"({_ANY_NAME})[ ]?(?:[,.(|\r\n\"'<*]|\z)|(?:^|\n){_SIGN_OFF}[ ]({FULL})[ ]?(?:\n|\z)"
 )
 # The same in scripts without capitals, where a sentence may go on after these words.
 _CASELESS_LETTER = r"[\x80-\x84]"
-_GREETED_CASELESS = rf"\b{_GREETING}[ ]?({_OTHERS})[ ]?(?:[,!:\n\x83\x84]|\z)"
+_GREETED_CASELESS = rf"\b{_GREETING}[ ]?({_OTHER_SCRIPT})[ ]?(?:[,!:\n\x83\x84]|\z)"
 _SIGNED_CASELESS = (
-    rf"(?:\b{_SIGN_OFF}|\x83)[ ,.!]{{0,3}}\r?\n[ -]{{0,4}}({_OTHERS})[ ]?(?:[,.(|\r\n<*\x83]|\z)"
+    rf"(?:\b{_SIGN_OFF}|\x83)[ ,.!]{{0,3}}\r?\n[ -]{{0,4}}({_OTHER_SCRIPT})[ ]?(?:[,.(|\r\n<*\x83]|\z)"
 )
-# A name before `\x83` or `\x84`: a suffix or title that is written after it.
+# A name before a suffix or title: `\x83` or `\x84`.
 _BEFORE_TITLE = r"((?:[\x81\x82]{1,8}|\x80+(?:[ ]\x80+)?))[ ]{0,2}[\x83\x84]"
-_ADDRESSED = rf"(?:^|\n)([\x81]{{2,4}}),?[ ]?Dear\b|\bDear,[ ]?({_OTHERS})[ ]?[,!.:\n]"
-_SPOKEN_OF = (
+_ADDRESSED = rf"(?:^|\n)([\x81]{{2,4}}),?[ ]?Dear\b|\bDear,[ ]?({_OTHER_SCRIPT})[ ]?[,!.:\n]"
+_MENTIONED_CASELESS = (
     r"\b(?:recipient|spoke with|my name is|full name)\b[ ]?(?:[\x80\x82][ ]|\x82)?"
-    rf"({_OTHERS})"
+    rf"({_OTHER_SCRIPT})"
 )
 _DONE = (
     r"(?i:approved|accepted|reported|requested|submitted|signed|written|authored|reviewed|created|assigned"
@@ -508,8 +508,8 @@ _NOT_ALONE = word_set(
     "ada adam carlo cassandra claude dana jan jasmine jean juan julia kim lea linda maria martin milan"
 )
 """Given names that are also an algorithm, a language, a model, a place, or half of another name."""
-# Things have such fields as well: a given name or the ending of a surname shows that a person is meant.
-_NAMES_IN_FIELD = rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_OTHERS}"
+# Things have such fields, too: a given name or the ending of a surname shows that a person is meant.
+_NAMES_IN_FIELD = rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_OTHER_SCRIPT}"
 _SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|,|[ ]is[ ])[\"']?"
 _VALUE = rf"{_SET_TO}(?:(?:{_TITLES})\.?[ ])?({_NAMES_IN_FIELD})"
 _IN_FIELD = (
@@ -541,23 +541,23 @@ _NO_NAMES = word_set(
 _ANYWHERE = rf"\b({FULL})"
 _LISTED = rf"\b{LAST_FIRST}"
 _GIVEN_NAME = rf"{_MENTIONED_WORD}|{_PERSON_FIELD}{_SET_TO}({_W})\b"
-_INTRODUCED = (_NAME, _TITLED, _TITLED_WORD, _GREETED, _GREETED_TOO, _SIGNED)
+_INTRODUCED = (_NAME, _TITLED, _TITLED_WORD, _GREETED, _GREETED_SECOND, _SIGNED)
 
 # --- given names, surnames, and words of things ---
 
 _NAME_WORD = re.compile(r"[^\W\d_]+")
 _FILES = Path(__file__).parent
-_WRITTEN = word_set(unaccented((_FILES / "given_names.txt").read_text("utf-8")))
-GIVEN_NAMES = _WRITTEN | {folded(name) for name in _WRITTEN if folded(name[0]).isascii()}
-"""Without those that are also places, months, products or things: Paris, April, Jackson, Max, Ruby."""
+_WRITTEN_NAMES = word_set(unaccented((_FILES / "given_names.txt").read_text("utf-8")))
+GIVEN_NAMES = _WRITTEN_NAMES | {folded(name) for name in _WRITTEN_NAMES if folded(name[0]).isascii()}
+"""Given names, except those that are also places, months, products or things: Paris, April, Max, Ruby."""
 _STEMS = frozenset(
     re.sub("(?:ii|[aeios]{1,2})$", "", folded(name))
-    for name in _WRITTEN
+    for name in _WRITTEN_NAMES
     if folded(name[0]).isascii() and not name.isascii()
 )
-"""Of names in languages that inflect them."""
+"""Stems of names in languages that inflect them."""
 SURNAMES = word_set((_FILES / "surnames.txt").read_text("utf-8"))
-"""Of China and Japan."""
+"""Chinese and Japanese surnames."""
 _CHINESE = frozenset(name for name in SURNAMES if len(name) == 1)
 _KOREAN = frozenset(
     "김이박최정강조윤장임한오서신권황안송류전홍고문양손배백허유남심노하곽성차주우구나민진지엄채원천방공현함변염여추도소석선설마길연위표명기반왕금옥육인맹제모장국어은편용"
@@ -565,12 +565,12 @@ _KOREAN = frozenset(
 _KOREAN_LONG = word_set("남궁 황보 선우 제갈 독고 사공 서문")
 THINGS = word_set((_FILES / "things.txt").read_text("utf-8"))
 """Words that are often capitalised but don't name people: for things, roles, places, products, qualities."""
-_EXAMPLES = re.compile(
+_PLACEHOLDER_NAMES = re.compile(
     r"(?:john|jane|jon)(?: (?:q\.? )?(?:doe|smith|public))?|joe bloggs|(?:max|erika) mustermann|alice|bob"
     r"|carol|eve"
     r"|mallory|foo bar|lorem ipsum|(?:your|first|last|full|user)[ _-]?name|mario rossi|juan perez|jean dupont"
 )
-"""Names of nobody, as in examples."""
+"""Names that stand for anyone, as in examples."""
 
 _BEFORE_PLACE = word_set(
     "san santa santo sao saint st los las lake mount port fort cape puerto costa villa rio apache amazon"
@@ -584,7 +584,7 @@ _SURNAMES_TOO = word_set(
     "temple "
     "turner walker wall weaver west white winter wood woods worth york young"
 )
-"""Words that are surnames as well, after a word that is nothing else."""
+"""Words that are also surnames, after a word that is only a given name."""
 _ENDS_OF_PLACES = word_set(
     "city town county island islands valley bay beach river falls airport university college hospital street "
     "avenue bridge tower park province"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from redraft.redact.engine import has_any, spans
 from redraft.redact.kinds import Finding, Kind
 from redraft.redact.letters import IDEOGRAPH
-from redraft.redact.names import FULL, LAST_FIRST, find_names, is_given_name, is_thing, names_person
+from redraft.redact.names import FULL, LAST_FIRST, find_names, is_given_name, is_person_name, is_thing
 from redraft.redact.values import is_placeholder, word_set
 
 if TYPE_CHECKING:
@@ -23,20 +23,20 @@ def find_personal(view: View) -> Iterator[Finding]:
     yield from find_names(view)
     if not has_any(_ANY, view.data):
         return
-    yield from _numbered(view)
+    yield from _cards_and_accounts(view)
     yield from _logins(view)
     yield from _places(view)
     yield from _handles(view)
     text = view.text
     for start, end in spans(_EMAIL, view.data):
-        if not _NOBODY.search(view.plain[start:end]) and text[end : end + 1] != "(":
+        if not _EXAMPLE_EMAIL.search(view.plain[start:end]) and text[end : end + 1] != "(":
             yield Finding(start, end, Kind.EMAIL)
     for start, end in spans(_SPELLED_EMAIL, view.data):
-        if not _SPOKEN_WORDS.search(view.plain[start:end]):
+        if not _AT_IN_SENTENCE.search(view.plain[start:end]):
             yield Finding(start, end, Kind.EMAIL)
-    for start, end in spans(_CALLER, view.data):
+    for start, end in spans(_CLIENT_ADDRESS, view.data):
         for match in _ADDRESS.finditer(text, start, end):
-            if _is_callers(match.group()):
+            if _is_remote(match.group()):
                 yield Finding(*match.span(), Kind.ADDRESS)
     for pattern, kind in _SIMPLE:
         for start, end in spans(pattern, view.data):
@@ -45,8 +45,8 @@ def find_personal(view: View) -> Iterator[Finding]:
                 continue
             if not is_placeholder(value) and (kind is not Kind.PHONE or _is_phone(value)):
                 yield Finding(start, end, kind)
-    for start, end in spans(_ON_FILE, view.data):
-        if _is_on_file(text[start:end], text[max(0, start - _NEAR) : start]):
+    for start, end in spans(_RECORD, view.data):
+        if _is_record_number(text[start:end], text[max(0, start - _NEAR) : start]):
             yield Finding(start, end, Kind.RECORD)
 
 
@@ -72,11 +72,11 @@ def _logins(view: View) -> Iterator[Finding]:
         elif text[:start].lower().endswith(("uid=", "accountname=", "nickname=")):
             value = value.split(" ")[0]
         words = value.lower().split()
-        is_known = any(
-            word.strip(",.") in _NOT_LOGINS or word in _NO_ENTRY for word in words
+        is_excluded = any(
+            word.strip(",.") in _NOT_LOGINS or word in _NOT_ENTRIES for word in words
         ) or is_placeholder(value)
-        is_named = " " in value and names_person(value.replace("\\,", ""), surely=True)
-        if not is_known and (is_named or _LOGIN_NAME.fullmatch(value) is not None):
+        is_named = " " in value and is_person_name(value.replace("\\,", ""), surely=True)
+        if not is_excluded and (is_named or _LOGIN_NAME.fullmatch(value) is not None):
             first = start + len(text[start:end]) - len(text[start:end].lstrip())
             yield Finding(first, first + len(value), Kind.NAME if is_named else Kind.USER)
 
@@ -91,47 +91,47 @@ def _places(view: View) -> Iterator[Finding]:
         plate = view.plain[start:end]
         if len(plate) >= _SHORTEST_PLATE and not plate.isalpha() and any(map(str.isdigit, plate)):
             yield Finding(start, end, Kind.PLATE)
-    for pattern in (_SAID_POSITION, _DEGREES):
+    for pattern in (_LABELLED_POSITION, _DEGREES):
         for span in spans(pattern, view.data):
             yield Finding(*span, Kind.POSITION)
     for start, end in spans(_POSITION, view.data):
         if _IN_VECTOR.search(view.plain[max(0, start - 3) : start]):
             continue
-        latitude, longitude = (abs(float(one)) for one in _DECIMAL.findall(view.plain[start:end]))
+        latitude, longitude = (abs(float(number)) for number in _DECIMAL.findall(view.plain[start:end]))
         if 1 < latitude <= _LARGEST_LATITUDE and 1 < longitude <= 2 * _LARGEST_LATITUDE:
             yield Finding(start, end, Kind.POSITION)
 
 
 def _handles(view: View) -> Iterator[Finding]:
-    """Yield a person's name on a network: after a word that says so, or with a given name in it."""
+    """Yield a person's name on a network: next to the network's name, or with a given name in it."""
     text = view.plain
     for start, end in spans(_HANDLE, view.data):
         handle = text[start + 1 : end].lower()
         before = text[max(0, start - _NEAR) : start].rpartition("\n")[2]
         after = text[end : end + _NEAR].partition("\n")[0]
-        is_said = _SAYS_HANDLE.search(before) or _HANDLE_SAID.match(after)
+        has_label = _NETWORK_BEFORE.search(before) or _NETWORK_AFTER.match(after)
         has_name = any(is_given_name(part) for part in _PARTS.split(handle)) and _PARTS.search(handle)
         if (
-            (is_said or has_name)
+            (has_label or has_name)
             and not all(map(is_thing, _PARTS.split(handle)))
             and after[:1] not in ("/", "(")
         ):
             yield Finding(start, end, Kind.USER)
-    for start, end in spans(_CALLED, view.data):
+    for start, end in spans(_LABELLED_HANDLE, view.data):
         if not is_thing(text[start:end].lower()) and not is_placeholder(text[start:end]):
             yield Finding(start, end, Kind.USER)
 
 
-def _is_on_file(value: str, before: str) -> bool:
+def _is_record_number(value: str, before: str) -> bool:
     if _DATE.fullmatch(value):
         return False
     digits = sum(char.isdigit() for char in value)
-    if _NUMBERS_SAID.search(before):
-        return digits >= _FEWEST_ON_FILE - 1
-    return digits >= _FEWEST_ON_FILE and _ALWAYS_ON_FILE.search(before) is not None
+    if _NUMBER_LABEL.search(before):
+        return digits >= _FEWEST_RECORD_DIGITS - 1
+    return digits >= _FEWEST_RECORD_DIGITS and _RECORD_NOUN.search(before) is not None
 
 
-def _is_callers(value: str) -> bool:
+def _is_remote(value: str) -> bool:
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
@@ -139,21 +139,21 @@ def _is_callers(value: str) -> bool:
     return not (address.is_loopback or address.is_unspecified)
 
 
-def _numbered(view: View) -> Iterator[Finding]:
+def _cards_and_accounts(view: View) -> Iterator[Finding]:
     """Yield card and account numbers whose check digits are right."""
     for start, end in spans(_CARD, view.data):
         if is_card(view.text[start:end]):
             yield Finding(start, end, Kind.CARD)
-    for start, end in spans(_SAID_CARD, view.data):
+    for start, end in spans(_LABELLED_CARD, view.data):
         if is_card(view.text[start:end], shortest=_SHORTEST_CARD):
             yield Finding(start, end, Kind.CARD)
     for span in spans(_IBAN, view.data):
-        if found := _iban(view.text, *span):
-            yield found
+        if account := _iban(view.text, *span):
+            yield account
 
 
 def is_card(text: str, *, shortest: int = 13) -> bool:
-    """Return whether digits are a payment card's number, by the check digit (Luhn, ISO/IEC 7812)."""
+    """Whether digits are a payment card's number, by the check digit (Luhn, ISO/IEC 7812)."""
     digits = [int(char) for char in text if char.isdigit()]
     if not shortest <= len(digits) <= _LONGEST_CARD or len(set(digits)) == 1:
         return False
@@ -162,7 +162,7 @@ def is_card(text: str, *, shortest: int = 13) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Return whether a text is an IBAN, by its check digits (ISO 13616)."""
+    """Whether a text is an IBAN, by its check digits (ISO 13616)."""
     code = text.replace(" ", "")
     if len(code) not in _IBAN_LENGTHS:
         return False
@@ -170,7 +170,7 @@ def is_iban(text: str) -> bool:
 
 
 def _iban(text: str, start: int, end: int) -> Finding | None:
-    """Return the longest IBAN in a span: a word in capitals may follow it."""
+    """The longest IBAN in a span: a word in capitals may follow it."""
     for last in range(end, start + _IBAN_LENGTHS.start - 1, -1):
         if is_iban(text[start:last]):
             return Finding(start, last, Kind.ACCOUNT)
@@ -194,18 +194,18 @@ _TLD = (
     r"(?:com|net|org|edu|gov|info|biz|name|mail|email|app|dev|cloud|shop|online|site|io|ai|co|me|[a-z]{2})\b"
 )
 _DOT = r"(?:[ ]?[(\[{<](?i:dot|\.)[)\]}>][ ]?|[ ](?i:dot|punkt|punto|point|ponto|punt)[ ]|\.)"
-_SAID_DOT = r"(?:[ ]?[(\[{<](?i:dot|\.)[)\]}>][ ]?|[ ](?i:dot|punkt|punto|point|ponto|punt)[ ])"
+_SPELLED_DOT = r"(?:[ ]?[(\[{<](?i:dot|\.)[)\]}>][ ]?|[ ](?i:dot|punkt|punto|point|ponto|punt)[ ])"
 _SPELLED_EMAIL = (
-    rf"\b[A-Za-z0-9][\w.+-]{{0,40}}(?:(?:{_SAID_DOT}|[ ](?:underscore|dash|hyphen"
+    rf"\b[A-Za-z0-9][\w.+-]{{0,40}}(?:(?:{_SPELLED_DOT}|[ ](?:underscore|dash|hyphen"
     rf"|minus)[ ])[A-Za-z0-9][\w+-]{{0,30}}){{0,3}}"
     rf"(?:[ ]?[(\[{{<](?i:at|a|@)[)\]}}>][ ]?[\w-]{{1,40}}(?:{_DOT}[\w-]{{1,40}}){{0,2}}{_DOT}"
-    rf"|[ ](?:at|AT)[ ][\w-]{{1,40}}(?:{_DOT}[\w-]{{1,40}}){{0,2}}{_SAID_DOT}){_TLD}"
+    rf"|[ ](?:at|AT)[ ][\w-]{{1,40}}(?:{_DOT}[\w-]{{1,40}}){{0,2}}{_SPELLED_DOT}){_TLD}"
 )
 # "Look at the dot in the picture."
-_SPOKEN_WORDS = re.compile(
+_AT_IN_SENTENCE = re.compile(
     r"(?i) at (?:the|a|an|this|that|each|every|its?|your|any|one|noon|least|most|first|last|all) "
 )
-_NOBODY = re.compile(
+_EXAMPLE_EMAIL = re.compile(
     r"(?i)^(?:no-?reply|git|user|you|me|name|email|someone|john\.doe|jane\.doe|foo|bar|test|a|b|x"
     r"|your[._-]?\w*)@example|^git@"
     r"|^[a-z]@[a-z]\.|@(?:your|my|some)[a-z-]+\.|@(?:contoso|fabrikam|domain|odata)\."
@@ -229,7 +229,7 @@ _CARD = (
     r"\b(?:(?:[3-6]\d{3}|2[2-7]\d{2})(?:[ -]?\d{4}){2}[ -]?\d{1,7}"  # in groups of four
     r"|3\d{3}[ -]?\d{6}[ -]?\d{4,5})\b"
 )
-_SAID_CARD = (
+_LABELLED_CARD = (
     r"(?i:\b(?:(?:credit|debit|bank|gift|payment)?[ ]?card|cc|visa|mastercard|maestro|amex|jcb)\b"
     r"[^\n\d]{0,40})"
     r"(\d(?:[ -]?\d){11,18})\b"
@@ -308,10 +308,10 @@ _EAST_ASIAN_ADDRESS = (
 _DISTRICTS = re.compile("[省市区區县縣都道府町村郡路街段巷弄]|[시도구군읍면동로길](?= )")
 _HOUSE_NUMBERS = re.compile(r"\d(?:[号號番弄巷段]|丁目|-\d)|[로길동리] \d")
 
-# --- where a person is, and the name that they have there ---
+# --- positions, license plates, handles and logins ---
 
 _NUMBER = r"-?\d{1,3}\.\d{3,}"
-_SAID_POSITION = (
+_LABELLED_POSITION = (
     r"(?i:\b(?:lat(?:itude)?|lon(?:g(?:itude)?)?|lng)\b[\"']?[ ]?[:=][ ]?[\"']?)(-?\d{1,3}\.\d{2,})"
     r"|(?i:\b(?:coordinates?|gps|geo|location|position|pin|located|seen|point\(|(?:ll|q)=)[^\n\d-]{0,24})"
     rf"({_NUMBER}[ ]{{0,2}}[,;/ ][ ]?{_NUMBER})"
@@ -341,16 +341,16 @@ _NETWORKS = (
     "|skype"
     "|kakaotalk|line id|whatsapp|linkedin|facebook"
 )
-_SAYS_HANDLE = re.compile(
+_NETWORK_BEFORE = re.compile(
     rf"(?i)(?<![@\w])(?:follow(?:ing|ed)?|ping(?:ed)?|cc|dm|message|tell|told|ask(?:ed)?|thanks?|handle"
     rf"|nick(?:name)?|username"
     rf"|profile|github user|reach|contact|assigned to|(?:reviewed|reported|approved|requested|posted"
     rf"|written) by"
     rf"|{_NETWORKS})\b[^\n@]{{0,20}}$"
 )
-_HANDLE_SAID = re.compile(rf"(?i)[^\n]{{0,6}}\b(?:on (?:{_NETWORKS}|x)|{_NETWORKS})\b")
+_NETWORK_AFTER = re.compile(rf"(?i)[^\n]{{0,6}}\b(?:on (?:{_NETWORKS}|x)|{_NETWORKS})\b")
 _PARTS = re.compile(r"[._\d-]+")
-_CALLED = (
+_LABELLED_HANDLE = (
     rf"(?i:\b(?:handle|nick(?:name)?|screen[ ]?name|{_NETWORKS})(?:[ ](?:id|handle|account|name"
     rf"|user(?:name)?))?"
     r"(?:[ ]is[ ]|[ ]?[:=][ ]|[ ]?[:=](?:[\"']|@))[\"']?@?)([A-Za-z]\w*(?:[.:#_]\w+)+|[A-Za-z]+\d+)\b"
@@ -396,12 +396,12 @@ _NOT_LOGINS = word_set(
     "localhost server servers subschema anonymous guests everyone staff sales default test proxy agent "
     "app apps application sudo wheel nobody www-data postgres mysql oracle syncrepl"
 )
-_NO_ENTRY = word_set(
+_NOT_ENTRIES = word_set(
     "ca authority root encrypt g1 g2 g3 r3 x1 x3 e1 tls ssl ev ov dv validation sha2 ecc rsa signing "
     "domain admins users"
 )
-# The number of a person's record, after the word that says so.
-_ON_FILE = (
+# The number of a person's record, after its label.
+_RECORD = (
     r"(?i:\b(?:patient|medical|health|chart|hospital|mrn|member(?:ship)?|subscriber|policy(?:holder)?"
     r"|insured|insurance|claim|case|docket|employee|personnel|staff|payroll|worker|customer|client|account"
     r"|acct|student|matriculation|enrol+ment|badge|driver'?s?[ ]licen[cs]e|driving|licen[cs]e|registration"
@@ -420,13 +420,13 @@ _ON_FILE = (
 )
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d+\.\d+(?:\.\d+)*")
 _ADDRESS = re.compile(r"[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}|\d{1,3}(?:\.\d{1,3}){3}")
-_FEWEST_ON_FILE = 5
-"""Digits of such a number where only the noun says what it is."""
-_NUMBERS_SAID = re.compile(
+_FEWEST_RECORD_DIGITS = 5
+"""Fewest digits of such a number after a noun alone."""
+_NUMBER_LABEL = re.compile(
     r"(?i)(?:number|num|no|nr|nummer|id|identifier|ref|reference|code|#|mrn)\W*(?:is|was)?\W*$"
 )
 # Nouns that need no `number` after them: `claim 2210394`, but not `file 2210394`.
-_ALWAYS_ON_FILE = re.compile(
+_RECORD_NOUN = re.compile(
     r"(?i)(?:mrn|policy|claim|member(?:ship)?|patient|subscriber|insured|insurance|badge|account|acct"
     r"|employee|personnel|customer|student|licen[cs]e|docket|pension|permit|prescription"
     r"|loyalty(?:[ ]card)?|donor|inmate|medicare|medicaid|nhs|nhi|aktenzeichen|nummer|cpf|curp|nif|dni|nie"
@@ -451,7 +451,7 @@ _ACCOUNT_IN_URL = (
 )
 # The caller in the log of a proxy or server: any address there is a person's.
 _IP = r"(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:]{2,38})(?::\d{1,5})?"
-_CALLER = (
+_CLIENT_ADDRESS = (
     r"(?i:(?:\b|_)(?:x[_-](?:original[_-])?forwarded[_-]for|x[_-]real[_-]ip|x[_-](?:cluster[_-])?client[_-]ip"
     r"|true-client-ip|cf-connecting-ip|fastly-client-ip|x-remote-(?:ip|addr)|remote[ _-]?addr(?:ess)?"
     r"|(?:client|user|visitor|caller|source|src|login|last|remote|peer)[ _-]?ip|client[ _-]?addr(?:ess)?"
@@ -460,7 +460,7 @@ _CALLER = (
     rf"({_IP}(?:[\]\"]{{0,2}},[ ]?(?:for=)?[\"\[]{{0,2}}{_IP})*)"
     rf"|(?:^|[\s\"'(])({_IP})[ ][^\s\[]+[ ][^\s\[]+[ ]\[\d{{1,2}}/[A-Z][a-z]{{2}}/\d{{4}}:"
 )
-_HOST_OF_CALLER = (
+_CLIENT_HOST = (
     r"(?i:\b(?:remote[_-]?host|rhost|client[_-]?host(?:name)?)[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?)"
     r"([a-z0-9-]+(?:\.[a-z0-9-]+)+)"
 )
@@ -471,11 +471,11 @@ _SIMPLE = (
     (_STREET, Kind.STREET),
     (_LIVES, Kind.STREET),
     (_ACCOUNT_IN_URL, Kind.ACCOUNT_ID),
-    (_HOST_OF_CALLER, Kind.HOST),
+    (_CLIENT_HOST, Kind.HOST),
 )
 _ANY = (
-    _EMAIL, _SPELLED_EMAIL, _CARD, _SAID_CARD, _IBAN, _DOMAIN_USER, _ENTRY, _ON_FILE, _CALLER,
-    _SAID_POSITION, _DEGREES, _POSITION, _PLATE, _HANDLE, _CALLED, _EAST_ASIAN_ADDRESS,
+    _EMAIL, _SPELLED_EMAIL, _CARD, _LABELLED_CARD, _IBAN, _DOMAIN_USER, _ENTRY, _RECORD, _CLIENT_ADDRESS,
+    _LABELLED_POSITION, _DEGREES, _POSITION, _PLATE, _HANDLE, _LABELLED_HANDLE, _EAST_ASIAN_ADDRESS,
     *(pattern for pattern, _ in _SIMPLE),
 )  # fmt: skip
 _SHORTEST_CARD, _LONGEST_CARD = 12, 19

@@ -8,7 +8,7 @@ from redraft.redact.canonical import WITHHELD
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words of a text as a set."""
+    """Split a text into a set of words."""
     return frozenset(text.split())
 
 
@@ -16,7 +16,7 @@ LONGEST_WORD = 24
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value is a placeholder: `<token>`, `$TOKEN`, `xxxx`, `None`, `your-key-here`."""
+    """Whether a value is a placeholder: `<token>`, `$TOKEN`, `xxxx`, `None`, `your-key-here`."""
     stripped = value.strip(WITHHELD + " \t\"'`.,;:=")
     if len(stripped) > _LONGEST_WORDS:
         return False
@@ -24,29 +24,29 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_code(value: str) -> bool:
-    """Return whether a value is an expression of code: a call, an attribute, an index."""
+    """Whether a value is an expression of code: a call, an attribute, an index."""
     return _CODE.fullmatch(value) is not None
 
 
 def is_requirement(value: str) -> bool:
-    """Return whether a value is a package and its version: `httpx>=0.27`."""
+    """Whether a value is a package and its version: `httpx>=0.27`."""
     return _REQUIREMENT.fullmatch(value) is not None
 
 
 def is_path(value: str) -> bool:
-    """Return whether a value is a file path, rather than random text with slashes."""
+    """Whether a value is a file path, rather than random text with slashes."""
     return _PATH.fullmatch(value) is not None and not any(
         looks_random(part) for part in re.split(r"[/\\]", value)
     )
 
 
 def is_url(value: str) -> bool:
-    """Return whether a value is a URL; secrets inside it are found on their own."""
+    """Whether a value is a URL; secrets inside it are found on their own."""
     return _ADDRESS.match(value) is not None
 
 
 def is_wordy(value: str) -> bool:
-    """Return whether a value is made of words: `refresh_token`, `MaxRetries`, `utf-8`."""
+    """Whether a value is made of words: `refresh_token`, `MaxRetries`, `utf-8`."""
     if len(value) > _LONGEST_WORDS:
         return False
     parts = [part for part in _WORDS.findall(value) if part[0].isalnum()]
@@ -63,20 +63,20 @@ def is_wordy(value: str) -> bool:
 
 
 def is_long_hex(value: str) -> bool:
-    """Return whether a value is hexadecimal and as long as a key; hashes look the same."""
+    """Whether a value is hexadecimal and as long as a key; hashes look the same."""
     return len(value) >= _LONG_HEX and _HEX.fullmatch(value) is not None
 
 
 def is_identifier(value: str) -> bool:
-    """Return whether a value is an identifier rather than a secret: a UUID, a hash, a number, a date."""
+    """Whether a value is an identifier rather than a secret: a UUID, a hash, a number, a date."""
     shortest, longest = _HASHES
     is_hash = shortest <= len(value) <= longest and _HEX.fullmatch(value) is not None
     return is_hash or _UUID.fullmatch(value) is not None or _DATE_OR_NUMBER.fullmatch(value) is not None
 
 
 def looks_made_up(value: str) -> bool:
-    """Return whether a value looks made up, as passwords are: letters with digits or signs among them."""
-    if len(value) < _MADE or _DATE_OR_NUMBER.fullmatch(value) is not None:
+    """Whether a value looks like a password: letters with digits or signs among them."""
+    if len(value) < _SHORTEST_MADE_UP or _DATE_OR_NUMBER.fullmatch(value) is not None:
         return False
     has_letter = any(char.isalpha() for char in value)
     has_digit = any(char.isdigit() for char in value)
@@ -84,21 +84,21 @@ def looks_made_up(value: str) -> bool:
 
 
 def looks_random(value: str) -> bool:
-    """Return whether a value looks generated: long, with frequent changes between kinds of characters."""
-    if len(value) < _RANDOM or is_identifier(value) or is_wordy(value):
+    """Whether a value looks generated: long, with frequent changes between kinds of characters."""
+    if len(value) < _SHORTEST_RANDOM or is_identifier(value) or is_wordy(value):
         return False
     if not any(char.isdigit() for char in value) and len(value) < _LONG_RANDOM:
         return False
     changes = len(_TRANSITION.findall(value))
-    return changes >= _FEWEST_CHANGES and changes / len(value) >= _CHANGES
+    return changes >= _FEWEST_CHANGES and changes / len(value) >= _SHARE_OF_CHANGES
 
 
 _LONGEST_WORDS = 200
 _ABBREVIATION = 4
-_RANDOM = 12
-_MADE = 6
+_SHORTEST_RANDOM = 12
+_SHORTEST_MADE_UP = 6
 _LONG_RANDOM = 20
-_CHANGES = 0.18
+_SHARE_OF_CHANGES = 0.18
 _FEWEST_CHANGES = 3
 _HASHES = (7, 64)
 _LONG_HEX = 32
@@ -112,7 +112,7 @@ _NO_VALUE = word_set(
     "reset rotated stored sent base64 hex sha1 sha-1 sha256 sha-256 sha512 sha-512 md5 utf8 utf-8 oauth "
     "oauth2 jwt hs256 rs256 es256 bcrypt"
 )
-_STANDS_FOR = (
+_PLACEHOLDER_WORD = (
     "your|my|our|the|this|that|a|an|some|any|new|old|test|dummy|fake|sample|example|placeholder"
     "|insert|enter|put|replace"
     "|change|mock|stub|redacted|withheld|masked|hidden|removed|secrets?|passwords?|passwd|tokens?|keys?"
@@ -123,7 +123,7 @@ _PLACEHOLDER = re.compile(
     r"[<{\[(%$@#*.xX_=\-\s\x01/\\|,;:!?+~^&]*"  # only signs: ****, ..., xxx
     r"|<[^<>]*>?|\{+[^{}]*\}*[\]\)\}]*|\[[^\[\]]*\]?"
     r"|%\w*%?|%\(\w+\)s|\$\{?\(?[\w.:\-/ ]+[)}]*|\$\(.*|@\w+@"
-    rf"|(?i:(?:{_STANDS_FOR})(?:[-_. ]?(?:{_STANDS_FOR}))*)"
+    rf"|(?i:(?:{_PLACEHOLDER_WORD})(?:[-_. ]?(?:{_PLACEHOLDER_WORD}))*)"
     r"|(?i:.*\b(?:redacted|withheld|masked|scrubbed|censored|placeholder)\b.*)"
     r"|[xX*\u2022.]{3,}\S{0,4}"
 )
