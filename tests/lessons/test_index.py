@@ -165,7 +165,7 @@ def test_a_lesson_with_forbidden_content_is_not_found(tmp_path):
             tmp_path, refresh, fill, search("Fetch the price list", agent=agent), embedder=embedder
         )
         assert [one.lesson.id for one in found] == [kept.id]
-        assert refreshed.broken == ()
+        assert refreshed.broken == {}
 
 
 def test_lessons_of_other_agents_are_found_only_without_an_agent(tmp_path):
@@ -245,9 +245,9 @@ def test_a_refresh_counts_lessons_and_names_broken_files(tmp_path, monkeypatch):
     (path.parent / "2026-01-01-broken.md").write_text(f"no lesson, password={SECRET}", "utf-8")
     first, again = run(tmp_path, refresh, refresh)
     assert first.lessons == 2
-    assert [each.id for each in first.broken] == [f"{AGENT}/2026-01-01-broken"]
-    assert "before the first heading" in first.broken[0].problem
-    assert SECRET not in first.broken[0].problem
+    assert list(first.broken) == [f"{AGENT}/2026-01-01-broken"]
+    assert "before the first heading" in str(first.broken)
+    assert SECRET not in str(first.broken)
     assert again == first
     folder.write(replace(one, why="edited"))
     folder.entry_of(other.id).path.write_text("spoilt", "utf-8")
@@ -255,7 +255,7 @@ def test_a_refresh_counts_lessons_and_names_broken_files(tmp_path, monkeypatch):
     folder.add(lesson(DECISION))
     (changed,) = run(tmp_path, refresh)
     assert changed.lessons == 3
-    assert [each.id for each in changed.broken] == [other.id]
+    assert list(changed.broken) == [other.id]
 
 
 def test_indexing_changes_no_lesson_file(tmp_path):
@@ -270,7 +270,7 @@ def test_indexing_changes_no_lesson_file(tmp_path):
     before = state()
     refreshed, *_ = run(tmp_path, refresh, fill, search("Fetch"), rebuild, embedder=ScriptedEmbedder())
     assert state() == before
-    assert [one.id for one in refreshed.broken] == ["No Agent's", f"{AGENT}/broken"]
+    assert list(refreshed.broken) == ["No Agent's", f"{AGENT}/broken"]
 
 
 def test_only_the_owner_can_read_the_index_and_git_ignores_it(tmp_path):

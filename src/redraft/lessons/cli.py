@@ -628,7 +628,7 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
         "lessons": rebuilt.lessons,
         "embedded": rebuilt.embedded,
         "embedder": rebuilt.embedder,
-        "broken": [{"id": document.id, "problem": document.problem} for document in rebuilt.broken],
+        "broken": [{"id": lesson_id, "problem": problem} for lesson_id, problem in rebuilt.broken.items()],
     }
     deliver(_rebuilt(rebuilt), document, as_json=as_json, soft_wrap=True)
 

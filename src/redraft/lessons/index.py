@@ -8,7 +8,7 @@ import sqlite3
 import time
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count, islice
 from threading import Lock
@@ -121,19 +121,14 @@ class LessonMatch:
         return bool(self.lesson.disobeyed)
 
 
-class Broken(NamedTuple):
-    """A document that is not a lesson, with the problem."""
-
-    id: str
-    problem: str
-
-
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The number of lessons in the index, and the documents that are not lessons."""
+    """The result of indexing."""
 
     lessons: int = 0
-    broken: tuple[Broken, ...] = ()
+    """The number of lessons in the index."""
+    broken: dict[str, str] = field(default_factory=dict[str, str])
+    """The problem of each document that is not a lesson, by its id."""
 
 
 class LessonIndex:
@@ -267,9 +262,9 @@ class LessonIndex:
         folders = [folder for (folder,) in connection.execute("SELECT folder FROM agents")]
         for name in sorted({*self._documents.agents(), *folders}):
             self._index_agent(connection, name)
-        documents = connection.execute("SELECT id, problem FROM documents ORDER BY id").fetchall()
-        broken = tuple(Broken(*row) for row in documents if row[1])
-        return Indexed(len(documents) - len(broken), broken)
+        problems = dict(connection.execute("SELECT id, problem FROM documents ORDER BY id").fetchall())
+        broken = {lesson_id: problem for lesson_id, problem in problems.items() if problem}
+        return Indexed(len(problems) - len(broken), broken)
 
     def _index(self, names: Iterable[str], edited: Collection[str] = ()) -> None:
         """Index the documents of some agents; `edited` are the ids of documents that only look unchanged."""

@@ -32,7 +32,7 @@ from redraft.lessons.facts import runs_behind
 from redraft.lessons.failure_history import labels_of, proposals_of_runs, runs_of
 from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.impact import Counters, Impact
-from redraft.lessons.index import Broken, LessonIndex
+from redraft.lessons.index import LessonIndex
 from redraft.lessons.lesson import KINDS, STATUSES, Lesson
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.overview import Problem
@@ -114,8 +114,8 @@ class Rebuilt:
 
     lessons: int
     """The number of lessons in the index."""
-    broken: tuple[Broken, ...]
-    """The documents that are not lessons."""
+    broken: dict[str, str]
+    """The problem of each document that is not a lesson, by its id."""
     embedded: int
     """The number of lessons that were embedded."""
     embedder: str
@@ -325,11 +325,11 @@ class LessonLibrary:
             try:
                 unread = (await index.refresh()).broken
             except StoreError as error:  # the problems of the files are known without the index
-                unread = ()
+                unread = dict[str, str]()
                 by_lesson[INDEX, "broken"] = Problem(INDEX, "broken", str(error))
-            for broken in unread:
-                if self.agent is None or broken.id.partition("/")[0] == folder_name(self.agent):
-                    by_lesson.setdefault((broken.id, "broken"), Problem(broken.id, "broken", broken.problem))
+            for lesson_id, why in unread.items():
+                if self.agent is None or lesson_id.partition("/")[0] == folder_name(self.agent):
+                    by_lesson.setdefault((lesson_id, "broken"), Problem(lesson_id, "broken", why))
         return list(by_lesson.values())
 
     # --- writing -------------------------------------------------------------------------------------------
