@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from redraft._codec import from_record, to_record
@@ -79,7 +79,6 @@ class DueReflection:
     run_id: str
     agent: str
     kind: LessonKind
-    state: Literal["due", "done", "waived"] = "due"
     outcome: Outcome | None = None
     lesson: str = ""
     """The id of the lesson, once it is written."""
@@ -187,14 +186,14 @@ class DueReflections:
 
     async def complete(self, run_id: str, kind: LessonKind, lesson: str) -> None:
         """Record which lesson a run left."""
-        await self._settle(DueReflection(run_id, self._agent, kind, "done", lesson=lesson))
+        await self._settle(DueReflection(run_id, self._agent, kind, lesson=lesson))
 
     async def waive(self, run_id: str, why: str) -> int:
         """Waive the due reflections on a run: their number."""
         records = await self._store.find(DUE, prefix=f"{self._key(run_id)}/")
         for record in records:
             due = from_record(DueReflection, record.data)
-            await self._settle(replace(due, state="waived", why=why, outcome=None, writer=None))
+            await self._settle(replace(due, why=why, outcome=None, writer=None))
         return len(records)
 
     async def _settle(self, reflection: DueReflection) -> None:
