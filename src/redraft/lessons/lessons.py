@@ -68,8 +68,6 @@ from redraft.text.characters import without_middle
 from redraft.types import Advice, PlainTask, QualityCriterion, ReflectionResult
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from redraft.lessons.impact import Counters
     from redraft.lessons.lesson import LessonKind, Status
     from redraft.lessons.obedience import Obedience
@@ -164,7 +162,12 @@ class Lessons:
         self._due = DueReflections(store, self._folder)
         self._impact = Impact(store, self._folder)
         self._guidance = Guidance(
-            self._documents, self.agent, store, self._impact, self._today, trusted=self.trusted
+            self._documents,
+            self.agent,
+            store,
+            self._impact,
+            lambda: self.clock().date(),
+            trusted=self.trusted,
         )
         self._raised = RaisedErrors()
         self.checked: frozenset[str] = frozenset()
@@ -250,23 +253,10 @@ class Lessons:
         task = _as_task(task)
         agent = None if self.semantic else self.agent
         await self._backlog.catch_up(agent)
+        counters = await self._impact.all_counters()
         return await self._index.search(
-            LessonQuery(
-                task.description,
-                task.task_type,
-                task.tools,
-                error,
-                agent,
-                k,
-                kinds,
-                requirements=self.requirements,
-                now=self.clock(),
-            ),
-            {
-                lesson_id: counters.effect
-                for lesson_id, counters in (await self._impact.all_counters()).items()
-                if counters.effect
-            },
+            self._query(task, agent=agent, error=error, k=k, kinds=kinds, requirements=self.requirements),
+            {lesson_id: each.effect for lesson_id, each in counters.items() if each.effect},
         )
 
     async def advise_on(self, task: str | PlainTask, mistake: Mistake, /) -> list[Advice]:
@@ -638,38 +628,22 @@ class Lessons:
         Facts of the same tools, and of the same type of task or of none, are relevant whatever the words of
         the task are: a task says "orders" where the table is `t_ord`.
         """
-        query = LessonQuery(
-            task.description,
-            task.task_type,
-            task.tools,
-            agent=self.agent,
-            k=FACTS_RECALLED,
-            kinds=("fact",),
-            now=self.clock(),
-            untyped=True,
-        )
-        return await self._index.search(query)
+        return await self._index.search(self._query(task, k=FACTS_RECALLED, kinds=("fact",), untyped=True))
 
     async def _on_trial(self, task: PlainTask) -> LessonMatch | None:
         """The quarantined lesson to be tried in a run of a task, in at most one run of four."""
-        query = LessonQuery(
-            task.description,
-            task.task_type,
-            task.tools,
-            "",
-            self.agent,
-            1,
-            None,
-            QUARANTINED,
-            self.requirements,
-            self.clock(),
-        )
+        query = self._query(task, k=1, status=QUARANTINED, requirements=self.requirements)
         for candidate in await self._index.search(query):
             if candidate.lesson.check not in self.checked and await self._impact.takes_trial(task.task_type):
                 return replace(
                     candidate, reason=f"{candidate.reason}; on trial: {_doubt_of(candidate.lesson)}"
                 )
         return None
+
+    def _query(self, task: PlainTask, **options: Any) -> LessonQuery:
+        """A query for lessons on a task, by default of this agent."""
+        asked = {"agent": self.agent, "now": self.clock()} | options
+        return LessonQuery(task.description, task.task_type, task.tools, **asked)
 
     async def _outcome_of(self, result: ReflectionResult) -> Outcome | None:
         outcome = outcome_of(result, trusted=self.trusted)
@@ -949,9 +923,6 @@ class Lessons:
         """The folder of a lesson, which with `semantic` may be another agent's."""
         folder = lesson_id.partition("/")[0]
         return self._files if folder == self._folder else LessonFolder(self._documents, folder)
-
-    def _today(self) -> date:
-        return self.clock().date()
 
     def _auto_model(self) -> ChatModel | None:
         """The model that writes reflections without being asked, if any."""
