@@ -254,7 +254,7 @@ def as_decision(outcome: Outcome, choice: str = "") -> Outcome:
 def _choices_in(result: ReflectionResult) -> Iterator[str]:
     """Yield the sentences in which the model says that it chose between tools or plans."""
     for version in result.history.versions:
-        parts = list(_parts_of(version.conversation)) if version.conversation is not None else []
+        parts = list(_parts_of(version.conversation))
         called = {str(part["tool_name"]) for part in parts if part.get("tool_name")}
         tools = called.union(result.task.tools if result.task is not None else ())
         for part in parts:
@@ -278,7 +278,7 @@ def failure_of(
         task.plain(),
         "failed",
         error=f"{type(error).__name__}: {error}",
-        transcript="" if talk is None else "\n".join(_conversation_lines(talk)),
+        transcript="\n".join(_conversation_lines(talk)),
         tools=task.tools,
         run_id=run_id,
         trusted=trusted,
@@ -354,18 +354,15 @@ def _status(result: ReflectionResult) -> Literal["failed", "partial", "success"]
 
 def _transcript(result: ReflectionResult) -> Iterator[str]:
     """Yield what was done, line by line: the last conversation, the verdicts, and the error."""
-    conversations = [
-        version.conversation for version in result.history.versions if version.conversation is not None
-    ]
-    if conversations:
-        yield from _conversation_lines(conversations[-1])
+    conversations = [version.conversation for version in result.history.versions if version.conversation]
+    yield from _conversation_lines(conversations[-1] if conversations else None)
     for version in result.history.versions:
         yield _version_line(version)
     if result.error is not None:
         yield f"The run ended in an error: {type(result.error).__name__}: {_short(str(result.error))}"
 
 
-def _conversation_lines(conversation: Conversation) -> Iterator[str]:
+def _conversation_lines(conversation: Conversation | None) -> Iterator[str]:
     """Yield the steps of a conversation, whose messages are JSON data from the agent's framework."""
     for part in _parts_of(conversation):
         content, tool = part.get("content"), part.get("tool_name")
@@ -388,7 +385,7 @@ _ERROR = re.compile(r"\W*(?:\w*(?:Error|Exception)|error|Traceback)\b")
 def tool_errors(result: ReflectionResult) -> Iterator[tuple[str, str]]:
     """Yield the errors that tools answered with in a run, each with the name of the tool."""
     for version in result.history.versions:
-        for part in _parts_of(version.conversation) if version.conversation is not None else ():
+        for part in _parts_of(version.conversation):
             tool = part.get("tool_name")
             if tool and _is_tool_output(part) and _has_failed(part):
                 yield str(tool), _short(part.get("content"))
@@ -396,7 +393,7 @@ def tool_errors(result: ReflectionResult) -> Iterator[tuple[str, str]]:
 
 def _steps_of(version: ReflectionVersion) -> Iterator[str]:
     """Yield the calls of tools by which a version was made, without those that failed."""
-    parts = [] if version.conversation is None else list(_parts_of(version.conversation))
+    parts = list(_parts_of(version.conversation))
     failed = {part.get("tool_call_id") for part in parts if _is_tool_output(part) and _has_failed(part)}
     for part in parts:
         if part.get("part_kind") == "tool-call" and part.get("tool_call_id") not in failed - {None}:
@@ -411,14 +408,14 @@ def _has_failed(part: Mapping[str, Any]) -> bool:
 def _long_answers(result: ReflectionResult) -> Iterator[str]:
     """The tools' answers that a transcript cuts."""
     for version in result.history.versions:
-        for part in _parts_of(version.conversation) if version.conversation is not None else ():
+        for part in _parts_of(version.conversation):
             text = as_text(part.get("content")) if _is_tool_output(part) else ""
             if len(text) > _SHOWN:
                 yield text
 
 
-def _parts_of(conversation: Conversation) -> Iterator[dict[str, Any]]:
-    for message in conversation.messages:
+def _parts_of(conversation: Conversation | None) -> Iterator[dict[str, Any]]:
+    for message in conversation.messages if conversation is not None else ():
         yield from cast("list[dict[str, Any]]", message.get("parts", ()))
 
 
