@@ -177,24 +177,22 @@ _LISTED = tuple(
     )
 )
 _ONE_OF = _pattern(
-    r"(?:\b(?:must|should|has to|needs to|can only|may only) be (?:(?:one|any) of|either)(?: the following)?"
-    r"(?: values)?|\bis not (?:one|any) of|\bexpected (?:one|any) of|\bchoose from|\b(?:valid|allowed"
-    r"|possible|permitted|accepted)"
-    r" (?:values?|options?|choices)(?: (?:for|of) <x>)?(?: are| is)?|\bpermitted|\ballowed|\bnot in "
-    r"(?=[\[({])|\binput should be(?= ')"
-    r"|\bexpected(?= ['\"]))\s*:?\s*"
+    r"(?:\b(?:must|should|has to|needs to|can only|may only) be (?:(?:one|any) of|either)"
+    r"(?: the following)?(?: values)?"
+    r"|\bis not (?:one|any) of|\bexpected (?:one|any) of|\bchoose from"
+    r"|\b(?:valid|allowed|possible|permitted|accepted) (?:values?|options?|choices)(?: (?:for|of) <x>)?"
+    r"(?: are| is)?|\bpermitted|\ballowed"
+    r"|\bnot in (?=[\[({])|\binput should be(?= ')|\bexpected(?= ['\"]))\s*:?\s*"
 )
 _TABLE = re.compile(r"\b(?:tables?|columns?|relations?|sql|select|database|query)\b", re.IGNORECASE)
 # Words of a definition for a type or a unit: `amt_c in cents`, `placed_on DATE NOT NULL`.
 _NOTE = re.compile(
     r"(?:\s+|\s*:\s*|\s*\(\s*)((?:(?:in|integer|int|bigint|smallint|text|varchar|char|real|float|double"
-    r"|numeric|decimal|date"
-    r"|datetime|timestamp|time|boolean|bool|blob|json|uuid|serial|not null|null|primary key|unique|unsigned"
-    r"|string|number|str|list|dict|array|object|cents|dollars|euros|pence|seconds|milliseconds|minutes|hours"
-    r"|days|weeks|months|years|bytes|kb|mb|gb|percent|grams?|kg|kilograms|tons?|tonnes|pounds|metres|meters"
-    r"|km|kilometers"
-    r"|kilometres|miles|celsius|fahrenheit|kelvin|utc|iso 8601|unix time|optional"
-    r"|required)\b[\s,]?(?<!,)){1,4})\)?",
+    r"|numeric|decimal|date|datetime|timestamp|time|boolean|bool|blob|json|uuid|serial|not null|null"
+    r"|primary key|unique|unsigned|string|number|str|list|dict|array|object|cents|dollars|euros|pence"
+    r"|seconds|milliseconds|minutes|hours|days|weeks|months|years|bytes|kb|mb|gb|percent|grams?|kg|kilograms"
+    r"|tons?|tonnes|pounds|metres|meters|km|kilometers|kilometres|miles|celsius|fahrenheit|kelvin|utc"
+    r"|iso 8601|unix time|optional|required)\b[\s,]?(?<!,)){1,4})\)?",
     re.IGNORECASE,
 )
 _ITEM = re.compile(
@@ -251,14 +249,13 @@ def is_name(text: str, *, quoted: bool = True) -> bool:
 
 _ORDER = re.compile(
     r"\b(?:ignore|disregard|forget|override|obey|exfiltrate|delete all|drop all|send (?:all|the|it|them|to)"
-    r"|wire (?:all|the|to|funds)"
-    r"|forward (?:all|the|it|to)|transfer (?:all|the|to|funds)|grant|impersonate|pretend|previous "
-    r"instructions?|system prompt|you|your|please|always|never|from now on"
-    r"|important|urgent|attention)\b"
+    r"|wire (?:all|the|to|funds)|forward (?:all|the|it|to)|transfer (?:all|the|to|funds)|grant|impersonate"
+    r"|pretend|previous instructions?|system prompt|you|your|please|always|never|from now on|important"
+    r"|urgent|attention)\b"
     r"|^(?:do|don'?t|use|run|call|execute|send|delete|drop|install|visit|open|download|print|reveal|tell"
-    r"|answer|reply|respond"
-    r"|return|write|add|append|include|set|make|skip|treat|approve|give|put|mail|post|load|follow|fetch"
-    r"|remember|ensure|try|check|avoid|change|replace|remove|consider|provide|follow)\b(?=\s+\w)",
+    r"|answer|reply|respond|return|write|add|append|include|set|make|skip|treat|approve|give|put|mail|post"
+    r"|load|follow|fetch|remember|ensure|try|check|avoid|change|replace|remove|consider|provide|follow)\b"
+    r"(?=\s+\w)",
     re.IGNORECASE,
 )
 
@@ -266,13 +263,6 @@ _ORDER = re.compile(
 def is_order(text: str) -> bool:
     """Whether a text gives an order instead of describing something."""
     return _ORDER.search(text.strip()) is not None
-
-
-def _is_item(match: re.Match[str], *, inner: bool) -> bool:
-    text, is_quoted = match["x"], match["x_quote"] is not None
-    if not is_quoted and (text.isdecimal() or (not inner and text.casefold() in _LITTLE)):
-        return False
-    return is_name(text)
 
 
 def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) -> tuple[list[_Item], int]:
@@ -286,28 +276,23 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
         while at < len(text) and text[at] in " \t\n[({":
             at += 1
         match = _ITEM.match(text, at)
-        if match is None or not (_is_item(match, inner=inner) or (values and match["x"].isdecimal())):
+        if match is None:
             break
-        at, parts, note = match.end(), tuple[str, ...](), ""
-        note_match = None if values else _NOTE.match(text, at)
-        is_noted = (
-            note_match is not None and note_match[0].lstrip().startswith("(") and note_match[0].endswith(")")
-        )
-        if not values and not is_noted and (opening := re.compile(r"\s?\(").match(text, at)):
+        word, is_quoted = match["x"], match["x_quote"] is not None
+        is_plain = not is_quoted and (word.isdecimal() or (not inner and word.casefold() in _LITTLE))
+        if (is_plain or not is_name(word)) and not (values and word.isdecimal()):
+            break
+        at, parts = match.end(), tuple[str, ...]()
+        note, end_of_note = ("", at) if values else _note_at(text, at)
+        if note:
+            at = end_of_note
+        elif not values and (opening := _PARENTHESIS.match(text, at)):
             columns, _ = _items_at(text, opening.end(), inner=True)
             if columns and (close := _closing(text, opening.end())):
                 parts, at = tuple(column.text for column in columns), close
-        if not parts and note_match is not None:
-            note, at = " ".join(note_match[1].split()), note_match.end()
-            if note_match[0].lstrip().startswith("(") and not note_match[0].endswith(")"):
-                note, at = "", match.end()
-            elif size := re.compile(r"\(\d+(?:,\s*\d+)?\)(?:\s+(?:not )?null)?", re.IGNORECASE).match(
-                text, at
-            ):
-                at = size.end()
-        if not parts and not note and not values and match["x_quote"] is None and _is_prose_after(text, at):
+        if not parts and not note and not values and not is_quoted and _is_prose_after(text, at):
             break
-        items.append(_Item(match["x"].strip(), note, parts))
+        items.append(_Item(word.strip(), note, parts))
         end = at
         if text[at : at + 1] in ")]}":
             end = at + 1
@@ -317,6 +302,19 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
             break
         at = separator.end()
     return items, end
+
+
+_PARENTHESIS = re.compile(r"\s?\(")
+_SIZE = re.compile(r"\(\d+(?:,\s*\d+)?\)(?:\s+(?:not )?null)?", re.IGNORECASE)
+
+
+def _note_at(text: str, at: int) -> tuple[str, int]:
+    """The type or unit after a name, and its end; empty if there is none."""
+    match = _NOTE.match(text, at)
+    if match is None or (match[0].lstrip().startswith("(") and not match[0].endswith(")")):
+        return "", at
+    size = _SIZE.match(text, match.end())
+    return " ".join(match[1].split()), match.end() if size is None else size.end()
 
 
 def _closing(text: str, at: int) -> int:
@@ -538,19 +536,12 @@ def _suggested(text: str, missing: _Missing) -> Iterator[MessageClaim]:
                 yield MessageClaim(name, f"the {kind} in place of {missing.name}", span)
 
 
-_NEEDED = tuple(
-    map(
-        _pattern,
-        (
-            r"\b<in>\(\) missing \d+ required (?:positional|keyword-only) (?P<what>argument)s?: ",
-            r"\bNOT NULL constraint failed: (?=\w+\.)<in>",
-            r"\bnull value in column <x> of relation <in> violates",
-            (
-                r"\bmissing(?: required)? (?P<what>field|parameter|argument|property|key|header|option)s?"
-                r"(?: for <in>)?\s*:\s*"
-            ),
-        ),
-    )
+_MISSING_ARGUMENTS = _pattern(r"\b<in>\(\) missing \d+ required (?:positional|keyword-only) arguments?: ")
+_NOT_NULL = _pattern(r"\bNOT NULL constraint failed: (?=\w+\.)<in>")
+_NULL_VALUE = _pattern(r"\bnull value in column <x> of relation <in> violates")
+_REQUIRED = _pattern(
+    r"\bmissing(?: required)? (?P<what>field|parameter|argument|property|key|header|option)s?"
+    r"(?: for <in>)?\s*:\s*"
 )
 _TAKES = _pattern(r"\b<in>\(\) takes (?:from \d+ to |exactly )?(?P<most>\d+) positional arguments? but")
 _UNIQUE = _pattern(r"\bUNIQUE constraint failed: (?=[\w.]+)<in>")
@@ -562,7 +553,7 @@ _DEPRECATED = _pattern(
 
 def _arguments(text: str) -> Iterator[MessageClaim]:
     """Yield claims that something is required, unique, or outdated."""
-    if match := _NEEDED[0].search(text):
+    if match := _MISSING_ARGUMENTS.search(text):
         items, end = _items_at(text, match.end())
         if items:
             names = ", ".join(item.name for item in items)
@@ -571,13 +562,13 @@ def _arguments(text: str) -> Iterator[MessageClaim]:
         yield MessageClaim(
             match["container"], f"takes at most {match['most']} positional arguments", match[0]
         )
-    for pattern, clause in ((_NEEDED[1], "needs the columns"), (_UNIQUE, "no two rows have the same")):
+    for pattern, clause in ((_NOT_NULL, "needs the columns"), (_UNIQUE, "no two rows have the same")):
         if (match := pattern.search(text)) and "." in match["container"]:
             table, _, column = match["container"].rpartition(".")
             yield MessageClaim(table, f"{clause} {column}", match[0])
-    if match := _NEEDED[2].search(text):
+    if match := _NULL_VALUE.search(text):
         yield MessageClaim(match["container"], f"needs the columns {match['x']}", match[0])
-    if match := _NEEDED[3].search(text):
+    if match := _REQUIRED.search(text):
         items, end = _items_at(text, match.end())
         for item in items:
             yield MessageClaim(item.name, f"a required {match['what'].casefold()}", text[match.start() : end])
@@ -592,19 +583,17 @@ def _arguments(text: str) -> Iterator[MessageClaim]:
 _NUMBER = r"(?P<number>-?\d[\d,_.]*\d|-?\d)"
 _UNIT = (
     r"(?P<unit>(?:\s?(?:characters?|chars?|items?|elements?|entries|bytes?|kb|mb|gb|kib|mib|seconds?|ms"
-    r"|milliseconds?"
-    r"|minutes?|hours?|days?|weeks?|rows?|lines?|words?|requests?|calls?|tokens?|records?|results?|cents"
-    r"|percent|%"
-    r"|per (?:second|minute|hour|day|request|page|call)|a (?:second|minute|hour|day)|/(?:s|min|h)))*)"
+    r"|milliseconds?|minutes?|hours?|days?|weeks?|rows?|lines?|words?|requests?|calls?|tokens?|records?"
+    r"|results?|cents|percent|%|per (?:second|minute|hour|day|request|page|call)|a (?:second|minute|hour|day)"
+    r"|/(?:s|min|h)))*)"
 )
 _MUST = r"(?:must|should|may|can|has to|needs to|cannot|must not|may not|can ?not)"
 _LIMITS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "between {low} and {high}",
         _pattern(
-            rf"(?:\bbetween|\bin the range(?: of| from)?|\bin "
-            rf"range)\s+[\[(]?(?P<low>-?\d[\d.]*)\s*(?:and|to|-|\u2013|\.\.+|,)\s*"
-            rf"(?P<high>-?\d[\d.]*\d|-?\d)[\])]?{_UNIT}"
+            rf"(?:\bbetween|\bin the range(?: of| from)?|\bin range)\s+[\[(]?(?P<low>-?\d[\d.]*)\s*(?:and|to"
+            rf"|-|\u2013|\.\.+|,)\s*(?P<high>-?\d[\d.]*\d|-?\d)[\])]?{_UNIT}"
         ),
     ),
     (
@@ -649,22 +638,18 @@ _RATE = _pattern(
 )
 _FORMAT = _pattern(
     r"(?:\b(?:expected|required|correct|date|time|the|in|valid|matching|match|matches)\s+(?:date |time |the "
-    r"|following )*(?:format|pattern|form)"
-    r"(?: is| of|:)?|\bformat(?: is|:)|\bmust match(?: the)?(?: pattern| regex)?|\bdoes not match(?: "
-    r"the)?(?: format| pattern| regex)?|\(expected(?: format)?:?)"
-    r"\s*(?P<quote>['\"`/])?(?P<format>(?(quote)[^'\"`\n]{2,40}?|[\w%^\[\\][\w%:./\-+^$\\{}\[\]*?"
-    r"|#]{1,38}[\w%$\]}+*?]))(?(quote)['\"`/])"
+    r"|following )*(?:format|pattern|form)(?: is| of|:)?|\bformat(?: is|:)|\bmust match(?: the)?(?: pattern"
+    r"| regex)?|\bdoes not match(?: the)?(?: format| pattern| regex)?"
+    r"|\(expected(?: format)?:?)\s*(?P<quote>['\"`/])?(?P<format>(?(quote)[^'\"`\n]{2,40}?"
+    r"|[\w%^\[\\][\w%:./\-+^$\\{}\[\]*?|#]{1,38}[\w%$\]}+*?]))(?(quote)['\"`/])"
 )
 _TYPES = (
     r"(?:integers?|numbers?|numeric|floats?|decimals?|strings?|lists?|arrays?|objects?|booleans?|dates?"
-    r"|datetimes?|timestamps?|uuids?"
-    r"|whole|positive|negative|non-negative|non-empty|unique|lower-?case|upper-?case|valid|iso|8601|3166"
-    r"|4217|639|rfc|3339|e\.164|unix|utc"
-    r"|json|base64|hex|hexadecimal|country|currency|language|codes?|cents|dollars|euros|pence|seconds"
-    r"|milliseconds|minutes|hours|days"
-    r"|bytes|percent|grams|kilograms|metres|meters|kilometres|kilometers|degrees|celsius|fahrenheit|of|in|as"
-    r"|and|or|an?|with|time"
-    r"|comma-separated|sorted|ascending|descending|null|true|false)"
+    r"|datetimes?|timestamps?|uuids?|whole|positive|negative|non-negative|non-empty|unique|lower-?case"
+    r"|upper-?case|valid|iso|8601|3166|4217|639|rfc|3339|e\.164|unix|utc|json|base64|hex|hexadecimal|country"
+    r"|currency|language|codes?|cents|dollars|euros|pence|seconds|milliseconds|minutes|hours|days|bytes"
+    r"|percent|grams|kilograms|metres|meters|kilometres|kilometers|degrees|celsius|fahrenheit|of|in|as|and|or"
+    r"|an?|with|time|comma-separated|sorted|ascending|descending|null|true|false)"
 )
 _TYPED = _pattern(
     rf"(?:\b(?:must|should|has to|needs to) be (?:given |specified |sent |an? |of type |in |as )*|\binput "

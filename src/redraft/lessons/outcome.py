@@ -221,10 +221,9 @@ def _issue_line(issue: Issue) -> str:
 
 # Matches a choice with its alternative: "I read the pages by their cursor instead of http_get".
 _CHOICE = re.compile(
-    r"\b(?:I|we)(?:['\u2019](?:ll|ve)|\s+will|\s+have)?\s+(?:\w+ly\s+)?"
-    r"(?:choose|chose|chosen|decided?|opt(?:ed)?|pick(?:ed)?|select(?:ed)?|prefer(?:red)?|used?|go|went)\b"
-    r"[^.\n]{0,200}?\b(?:over|instead of|rather than)\b[^.\n]{0,200}"
-    r"|^\W*decision\W*:\s*\S[^\n]{0,400}",
+    r"\b(?:I|we)(?:['\u2019](?:ll|ve)|\s+will|\s+have)?\s+(?:\w+ly\s+)?(?:choose|chose|chosen|decided?"
+    r"|opt(?:ed)?|pick(?:ed)?|select(?:ed)?|prefer(?:red)?|used?|go|went)\b[^.\n]{0,200}?\b(?:over"
+    r"|instead of|rather than)\b[^.\n]{0,200}|^\W*decision\W*:\s*\S[^\n]{0,400}",
     re.IGNORECASE | re.MULTILINE,
 )
 _WAYS = re.compile(r"\b(?:tool|plan|approach|strategy|method|option|route|algorithm|way)s?\b", re.IGNORECASE)
