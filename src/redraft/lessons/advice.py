@@ -381,7 +381,7 @@ def _advice(
 
 _WRAPPER_TOKENS = {
     kind: estimate_tokens(advice_text([Advice("", "", kind=kind)]))
-    for kind in ("information", "rule", "requirement", "quoted", "fact")
+    for kind in ("rule", "requirement", "quoted", "fact")
 }
 """Tokens around the pieces of a kind."""
 _MISTAKE_TOKENS = estimate_tokens(mistake_text([Advice("", "", kind="quoted")]))

@@ -71,6 +71,12 @@ Reference = Annotated[
     typer.Argument(metavar="ID", help="A lesson's id, its beginning or end, or 'last'.", show_default=False),
 ]
 Agent = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Consider only this agent.")]
+Owner = Annotated[
+    str | None,
+    typer.Option(
+        "--agent", metavar="NAME", help="The agent that learns; optional if only one agent has lessons."
+    ),
+]
 Folder = Annotated[
     Path | None,
     typer.Option("--path", metavar="FOLDER", help="Use the lessons in FOLDER, not the project's."),
@@ -238,12 +244,7 @@ async def add(
     statement: FactField = None,
     evidence: FactField = None,
     file: Annotated[str | None, typer.Option(metavar="FILE.md", help="Read the lesson from a file.")] = None,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="The agent that the lesson is for; optional if only one agent has lessons."
-        ),
-    ] = None,
+    agent: Owner = None,
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:
@@ -594,12 +595,7 @@ async def import_lessons(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show what would be imported.")
     ] = False,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="The agent that they are for; optional if only one agent has lessons."
-        ),
-    ] = None,
+    agent: Owner = None,
     path: Folder = None,
     as_json: options.Json = False,
 ) -> None:

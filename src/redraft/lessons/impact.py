@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from redraft._codec import from_record, to_record
@@ -127,7 +127,8 @@ class Impact:
         that the run received later; these count as used and are not compared. Returns for each lesson of the
         run whether it helps, according to the latest runs.
         """
-        await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", _run_data(run)))
+        data = to_record(run) | {"agent": run.agent, "task_type": run.task_type}  # `_runs` searches these
+        await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", data))
         runs = await self._runs(run.task_type) if run.lessons else []
         payoffs = {lesson: await self._payoff(lesson, runs) for lesson in run.lessons}
         for lesson, payoff in payoffs.items():
@@ -255,7 +256,3 @@ _OUTCOMES = {
     if (helped, obeyed) != (None, None)
 }
 """The meaning of each outcome of a use: whether the lesson helped, and whether the run obeyed it."""
-
-
-def _run_data(run: ScoredRun) -> dict[str, Any]:
-    return to_record(run) | {"agent": run.agent, "task_type": run.task_type}

@@ -276,18 +276,11 @@ def lesson_document(lesson: Lesson) -> dict[str, Any]:
 # --- what no lesson may contain ----------------------------------------------------------------------------
 
 
-def violations(content: Content) -> dict[str, str]:
-    """Violations of what a lesson may contain, by field."""
-    by_field = {name: "; ".join(violations_of(text)) for name, text in content.texts.items()}
-    return {name: text for name, text in by_field.items() if text}
-
-
 def violations_in(lesson: Lesson) -> list[str]:
     """All violations in a lesson without duplicates, approved ones included."""
     about = (lesson.title, lesson.summary, lesson.task_type, " ".join(lesson.tools))
-    content = "; ".join(violations(lesson.content).values()).split("; ")
-    metadata = (violation for text in about for violation in violations_of(text))
-    return list(dict.fromkeys(filter(None, (*content, *metadata))))
+    texts = (*lesson.content.texts.values(), *about)
+    return list(dict.fromkeys(violation for text in texts for violation in violations_of(text)))
 
 
 def violation_in(lesson: Lesson) -> str:
