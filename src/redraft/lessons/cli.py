@@ -140,7 +140,7 @@ async def list_lessons(
             {
                 "path": str(library.documents),
                 "payoff": payoff,
-                "broken": listing.broken,
+                "broken": len(listing.problems),
                 "problems": [to_json(problem) for problem in listing.problems],
                 "archived": listing.archived,
                 "unused": unused,
@@ -814,8 +814,8 @@ def _summary(listing: Listing) -> str:
     elif listing.archived:
         parts.append(f"{listing.archived} archived")
     line = f"{counted(len(listing.lessons), 'lesson')}: {', '.join(parts)}." if parts else ""
-    if listing.broken:
-        line += f" {counted(listing.broken, 'file')} can't be read: `redraft lessons doctor` says why."
+    if listing.problems:
+        line += f" {counted(len(listing.problems), 'file')} can't be read: `redraft lessons doctor` says why."
         line += "".join(
             f"\nNot in use: {visible(problem.why)}" for problem in listing.problems[:MOST_PROBLEMS]
         )

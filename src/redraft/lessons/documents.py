@@ -166,18 +166,23 @@ def documents_of(path: str | Path | None, store: Store | None) -> Documents:
 
 def unused_files(documents: Documents) -> str:
     """A warning if the project's folder has lessons although they belong in a store; otherwise empty."""
-    memory = project_folder() / load_settings().memory
     if not isinstance(documents, LessonRecords):
         return ""
-    files = LessonFiles(memory)
+    name = load_settings().memory
+    files = LessonFiles(project_folder() / name)
     number = sum(1 for agent in files.agents() for _ in files.entries(agent))
     if not number:
         return ""
-    name = load_settings().memory
     return (
         f"{counted(number, 'lesson')} in {name!r} can't be used, since this project keeps its lessons in "
         f"PostgreSQL. `redraft lessons import {name} --trusted` copies them there; then delete the folder."
     )
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """Yield a name, then the same name with the numbers from 2 on."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
 
 
 def text_of(documents: Documents, entry: Entry, *, of: str) -> str:
@@ -281,16 +286,18 @@ class LessonFiles:
         self._check_folder(folder)
         own = self._root / folder
         place = own if year is None else _in_archive(own, stem, year).parent
-
-        def is_taken(stem: str) -> bool:
-            return _in_archive(own, stem, year or 0).exists() or (own / f"{stem}{ENDING}").exists()
-
         with reporting(place):
             make_folder(place)
             if stem == RULES:
                 create_file(own / RULES, text.encode())
                 return name
-            return f"{folder}/{add_file(place, stem, text.encode(), is_taken=is_taken)}"
+            for new in _numbered(stem):
+                taken = (own / f"{new}{ENDING}", _in_archive(own, new, year or 0))
+                if not any(path.exists() for path in taken):
+                    with suppress(FileExistsError):  # another process was faster
+                        create_file(place / f"{new}{ENDING}", text.encode())
+                        return f"{folder}/{new}"
+        raise AssertionError("the numbers never end")
 
     def replace(self, entry: Entry, text: str) -> None:
         """Replace a file. Its version is not compared, since writers lock the folder."""
@@ -393,21 +400,6 @@ def check_file(path: Path | str, name: str) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):  # reading a pipe would never end
         raise LessonFileError("This is not a file.", file=name)
     return status
-
-
-def add_file(folder: Path, stem: str, data: bytes, *, is_taken: Callable[[str], bool]) -> str:
-    """Create `<stem>.md`, or `<stem>-2.md` and so on: its name without the extension.
-
-    Never replaces a file. `is_taken` says whether a name is in use elsewhere. Raises `OSError`.
-    """
-    for number in count(1):
-        name = stem if number == 1 else f"{stem}-{number}"
-        if is_taken(name):
-            continue
-        with suppress(FileExistsError):
-            create_file(folder / f"{name}{ENDING}", data)
-            return name
-    raise AssertionError("count() never ends")
 
 
 # --- records -----------------------------------------------------------------------------------------------
@@ -540,14 +532,13 @@ class LessonRecords:
     def add(self, name: str, text: str, *, year: int | None = None) -> str:
         """Store a new record."""
         data = _data(text, archived=year is not None)
-        for number in count(1):
-            key = name if number == 1 else f"{name}-{number}"
+        for key in _numbered(name):
             stored, is_new = run_sync(self._store.put_if_absent(Record(LESSON, key, data)))
             # If the connection was lost, the record may exist although the first attempt failed.
             if is_new or stored.data == data:
                 self._forget(name.partition("/")[0])
                 return key
-        raise AssertionError("count() never ends")
+        raise AssertionError("the numbers never end")
 
     def replace(self, entry: Entry, text: str) -> None:
         """Replace the text of a version, if it is current."""

@@ -87,12 +87,10 @@ class Listing:
     """Lessons, newest first."""
 
     lessons: list[LessonDetails]
-    broken: int = 0
-    """The number of files that can't be parsed, whose lessons are not in use."""
     archived: int = 0
     """The number of lessons in the archive."""
     problems: tuple[Problem, ...] = ()
-    """The problems of the broken files."""
+    """The problems of files that can't be parsed, whose lessons are not in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +274,7 @@ class LessonLibrary:
                         counted = counters.get(lesson.id, Counters())
                         details.append(LessonDetails(lesson, _relative(entry), entry.archived, counted))
             details.sort(key=lambda each: (each.lesson.recency, each.lesson.id), reverse=True)
-            return Listing(details, len(problems), archived, tuple(problems))
+            return Listing(details, archived, tuple(problems))
 
         return await asyncio.to_thread(read)
 
