@@ -285,6 +285,8 @@ MOST_NEEDED = 100
 """The largest multiple of the present number of values to ask for; a smaller difference is negligible."""
 FEWEST_CASES = 5
 """The minimum number of cases for an interval; fewer say almost nothing about others."""
+FEWEST_TELLING_CASES = 6
+"""The fewest cases whose interval of a difference in rates can exclude zero."""
 PADDING = 0.5
 """The part of a group that is added to each cell of a table of two raters, for its interval."""
 ADDED = 0.75

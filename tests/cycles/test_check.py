@@ -99,8 +99,8 @@ FILES = {
     "no stages": ("name: t\n", 1, None, None, "stages", "'stages' is missing"),
     "stages without any": ("name: t\nstages: {}\n", 2, None, None, "stages", "at least one of the stages sense, reason, actuate, reflect"),
     "an unknown key": ("name: t\nstage: {}\n", 2, None, None, "stage", "did you mean 'stages'"),
-    "a stage at the top": ("name: t\nreflect:\n  substages:\n    - {type: update-state, name: u}\n", 2, None, None, "reflect", "the stage 'reflect' belongs under 'stages:'"),
-    "a stage at the top beside others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "the stage 'sense' belongs under 'stages:'"),
+    "a stage at the top": ("name: t\nreflect:\n  substages:\n    - {type: update-state, name: u}\n", 2, None, None, "reflect", "unknown key 'reflect'; it belongs under 'stages'"),
+    "a stage at the top beside others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "unknown key 'sense'; it belongs under 'stages'"),
     "an unknown stage": ("name: t\nstages:\n  sens: {}\n", 3, "sens", None, None, "did you mean 'sense'"),
     "a stage without substages": ("name: t\nstages:\n  sense: {}\n", 3, "sense", None, "substages", "'substages' is missing"),
     "a stage with none": ("name: t\nstages:\n  sense: {substages: []}\n", 3, "sense", None, "substages", "a list that is not empty"),
@@ -121,6 +121,7 @@ FILES = {
     "no name of a substage": (stage("reflect", "type: update-state"), 5, "reflect", "number 1", "name", "'name' is missing"),
     "an unknown key of a substage": (stage("reason", ANALYZE + "promt: hello"), 7, "reason", "a", "promt", "did you mean 'prompt'"),
     "an unknown key of a config": (stage("sense", "type: csv\nname: s\nconfig: {path: x.csv, delimeter: ','}"), 7, "sense", "s", "config.delimeter", "did you mean 'delimiter'"),
+    "a key of the config beside it": (stage("sense", "type: csv\nname: s\npath: x.csv"), 7, "sense", "s", "path", "unknown key 'path'; it belongs under 'config'"),
     "two of one name": (stage("reason", ANALYZE + "config: {function: read_rates}", ANALYZE + "config: {function: read_rates}"), 9, "reason", "a", "name", "two substages named 'a'"),
     "no config": (stage("sense", "type: api\nname: s"), 5, "sense", "s", "config", "'config' is missing"),
     "no URL": (stage("sense", "type: api\nname: s\nconfig: {}"), 7, "sense", "s", "config.url", "'url' is missing"),
@@ -226,7 +227,7 @@ SEVERAL = {
     ),
     "stages at the top": (
         "name: t\nsense: {}\nreflect: {}\nmemory: {promptTokens: -1}\n",
-        ["line 2, sense: the stage 'sense' belongs", "line 3, reflect: the stage 'reflect' belongs", "line 4, memory.promptTokens: "],
+        ["line 2, sense: unknown key 'sense'; it belongs", "line 3, reflect: unknown key 'reflect'; it belongs", "line 4, memory.promptTokens: "],
     ),
     "mistakes in the meaning": (
         "triggers:\n- {type: message}\n- {type: cron, expression: never}\n"

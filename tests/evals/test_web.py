@@ -88,7 +88,7 @@ def test_a_regression_and_a_spent_budget_are_marked():
     assert "No case flipped." in Seen(read(store, f"{LIST}/{same.run_id}").text).words
     part = evaluated(store, concurrency=1, budget_tokens=140)
     seen = Seen(read(store, f"{LIST}/{part.run_id}").text)
-    assert "unknown, 1 case to compare; at least 5 are needed." in seen.words
+    assert "unknown, 1 case to compare; at least 6 are needed." in seen.words
     assert "The budget was spent after 1 of 6 tries." in seen.words
     assert "budget spent 6 1 just now" in Seen(read(store, LIST).text).words
 

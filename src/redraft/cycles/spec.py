@@ -867,11 +867,6 @@ def location_in(document: Any, path: KeyPath) -> dict[str, str | None]:
 def parse_agent_file(source: AgentFile) -> AgentSpec:
     """Parse an agent file; raises `AgentFileError` with all mistakes in its form."""
     document = source.document()
-    advice = "belongs under 'stages:'; put that line above it, and indent it"
-    wrong = [((stage,), f"the stage {stage!r} {advice}") for stage in STAGES if stage in document]
-    if wrong:
-        others = {key: value for key, value in document.items() if key not in STAGES}
-        document: dict[str, Any] = {"stages": {}, **others}
-    if wrong := [*wrong, *source.mistakes_in(AgentSpec, document)]:
+    if wrong := source.mistakes_in(AgentSpec, document):
         raise AgentFileError.of([source.error(path, what) for path, what in wrong])
     return AgentSpec.model_validate(document)

@@ -20,7 +20,7 @@ from redraft.loop.evidence import AgentWay, ways_in
 from redraft.loop.record import Process
 from redraft.loop.ways import Revision
 from redraft.stats import (
-    FEWEST_CASES,
+    FEWEST_TELLING_CASES,
     Effect,
     PairedComparison,
     compared_means,
@@ -246,7 +246,7 @@ class Difference:
         what = f"{self.ours} against {self.theirs}{within}"
         if passed.effect is None:
             cases = counted(passed.cases, "case")
-            return f"{what}: unknown, {cases} to compare; at least {FEWEST_CASES} are needed."
+            return f"{what}: unknown, {cases} to compare; at least {FEWEST_TELLING_CASES} are needed."
         difference = f"{points(passed.effect)}, {passed.cases} cases"
         if passed.verdict == "not distinguishable":
             needed = f"; about {passed.needed:,} cases would tell" if passed.needed else ""
@@ -268,7 +268,8 @@ class Difference:
         if passed.effect is None:
             return ""
         if passed.detectable is None:
-            return f"{passed.cases} cases are too few to show any difference."
+            needed = f"at least {FEWEST_TELLING_CASES} are needed"
+            return f"{passed.cases} cases are too few to show any difference; {needed}."
         least = f"{100 * passed.detectable:.0f} points"
         return f"{passed.cases} cases show a difference of {least} four times in five."
 

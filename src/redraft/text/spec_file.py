@@ -230,7 +230,8 @@ def _validator(schema: str) -> Any:
 def mistakes(kind: type[BaseModel], data: object, error: ValidationError) -> list[Mistake]:
     """All mistakes in `data`, which is not a valid `kind`.
 
-    A misspelled key explains a missing key, and the deepest mistake explains the mistakes around it.
+    A misspelled or misplaced key explains a missing key, and the deepest mistake explains the mistakes
+    around it.
     """
     details: list[Any] = list(error.errors(include_url=False))
     details.sort(
@@ -241,10 +242,12 @@ def mistakes(kind: type[BaseModel], data: object, error: ValidationError) -> lis
     for detail in details:
         place, what = _mistake(kind, data, detail, details)
         is_around = any(other[: len(place)] == place for other, _ in found)
-        is_misspelled = detail["type"] == MISSING and any(
-            other[:-1] == place[:-1] and f"did you mean {place[-1]!r}" in why for other, why in found
+        is_explained = detail["type"] == MISSING and any(
+            other[:-1] == place[:-1]
+            and (f"did you mean {place[-1]!r}" in why or belongs_under(place[-1]) in why)
+            for other, why in found
         )
-        if not is_around and not is_misspelled:
+        if not is_around and not is_explained:
             found.append((place, what))
     return found
 
@@ -317,7 +320,14 @@ def _advice(kind: type[BaseModel], path: KeyPath) -> str:
     for parent in parents:
         if issubclass(parent, Strict) and key in parent.removed:
             return parent.removed[key]
-    return nearest(key, list(dict.fromkeys(name for parent in parents for name in _fields(parent))))
+    keys = {name: models for parent in parents for name, models in _fields(parent).items()}
+    holders = [name for name, models in keys.items() if any(key in _fields(model) for model in models)]
+    return belongs_under(holders[0]) if len(holders) == 1 else nearest(key, list(keys))
+
+
+def belongs_under(holder: str | int) -> str:
+    """Advice on a key that `holder` has, not the part that holds it."""
+    return f"it belongs under {holder!r}"
 
 
 def _at(kind: type[BaseModel], part: str) -> list[type[BaseModel]]:
