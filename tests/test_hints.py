@@ -174,6 +174,15 @@ def test_an_option_of_the_pattern_is_named_as_such(call, name):
     )
 
 
+def test_positional_arguments_that_have_to_be_named_are_named():
+    with pytest.raises(TypeError) as caught:
+        reflect_sync("Why?", str, ["It is kind."])
+    assert str(caught.value) == (
+        "reflect_sync() takes 1 positional argument but 3 were given. "
+        "Pass the others by name: generate=..., evaluate=..., revise=..., criteria=..."
+    )
+
+
 def test_a_part_of_a_keyword_is_taken_for_it():
     with pytest.raises(TypeError, match=r"'config'\. Did you mean 'evaluator_config'\?$"):
         QualityCriterion("marks", evaluator="regex", config={"pattern": "!"})

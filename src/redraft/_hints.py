@@ -147,8 +147,11 @@ def _hinting(call: FunctionType, name: str, options: Mapping[str, str]) -> Any:
         try:
             return call(*args, **keywords)
         except TypeError as error:
-            if text := _hint(error, call, keywords, options):
-                raise TypeError(f"{name}() got an unexpected keyword argument {text}") from None
+            started = (
+                error.__traceback__ and error.__traceback__.tb_next
+            )  # then the function itself raised it
+            if not started and (text := _hint(error, call, args, keywords, options)):
+                raise TypeError(f"{name}() {text}") from None
             raise
 
     async def hinting_later(*args: Any, **keywords: Any) -> Any:
@@ -164,11 +167,26 @@ def _hinting(call: FunctionType, name: str, options: Mapping[str, str]) -> Any:
 
 
 def _hint(
-    error: TypeError, call: FunctionType, keywords: Mapping[str, Any], options: Mapping[str, str]
+    error: TypeError,
+    call: FunctionType,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    options: Mapping[str, str],
 ) -> str | None:
-    """The unknown keyword with a hint; None if the error has another cause."""
-    started = error.__traceback__ and error.__traceback__.tb_next  # then the function itself raised it
-    if started or call.__code__.co_flags & _TAKES_ANY_KEYWORD:
+    """What is wrong with the arguments, and what to write; None if the error has another cause."""
+    code = call.__code__
+    by_name = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if len(args) > code.co_argcount and by_name:
+        few = ", ".join(f"{parameter}=..." for parameter in by_name[:4])
+        return f"{str(error).partition('() ')[2]}. Pass the others by name: {few}"
+    if hint := _keyword_hint(call, keywords, options):
+        return f"got an unexpected keyword argument {hint}"
+    return None
+
+
+def _keyword_hint(call: FunctionType, keywords: Mapping[str, Any], options: Mapping[str, str]) -> str | None:
+    """The unknown keyword with a hint; None if there is none."""
+    if call.__code__.co_flags & _TAKES_ANY_KEYWORD:
         return None
     parameters = _parameters(call)
     unknown = next((name for name in keywords if name not in parameters), None)

@@ -359,7 +359,7 @@ def findings_text(findings: Findings) -> RenderableType:
         stored = (store.place, store.answers, store.why)
     return Group(
         Text(f"redraft {findings.redraft}, Python {findings.python}, {findings.platform}"),
-        *_section("Extras", _rows(extras)),
+        *_section("Extras (in a clone: pip install '.[NAME]')", _rows(extras)),
         *_section("Models", _rows(models)),
         *_section("Jail for untrusted code", _rows(jail)),
         *_section("Where runs are stored", _rows([stored])),

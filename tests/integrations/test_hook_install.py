@@ -214,6 +214,14 @@ def test_an_unknown_agent_and_what_is_left_to_do(folder):
     assert "criteria.yaml does not exist" in said
     assert "open /hooks in it" in said
     assert "a path on this machine" in said
+    assert "not a git repository" not in said
+
+
+def test_a_folder_outside_git_is_reported(folder, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("outside"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
+    said = redraft("hook", "install", "claude").stderr
+    assert "This is not a git repository: until it is, nothing is checked." in said
 
 
 def test_the_configuration_stands_at_the_top_of_the_repository(folder, monkeypatch):

@@ -84,9 +84,9 @@ def test_check_asks_for_a_missing_model(tmp_path):
     (tmp_path / "c.yaml").write_text("- It is kind.")
     result = redraft("check", "-", "-c", tmp_path / "c.yaml", stdin="Hello")
     assert result.exit_code == 2
-    assert (
-        result.stderr
-        == "Error: No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.\n"
+    assert result.stderr == (
+        "Error: There is no model to judge 'It is kind.': use --model NAME, set REDRAFT_MODEL, or `model` in "
+        "redraft.toml.\n"
     )
 
 

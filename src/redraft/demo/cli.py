@@ -135,8 +135,12 @@ def demo(
     if as_json:
         emit_json(document_of(stage, shown))
     results = [scene.result for act in shown for scene in act.scenes]
-    if stored := [result.run_id for result in results if stage.runner.keeps(result)]:
-        stderr.say(f"\nThe runs are stored. Why the first stopped: {own_command()} why {stored[0]}")
+    if stored := [
+        (act, scene.result) for act in shown for scene in act.scenes if stage.runner.keeps(scene.result)
+    ]:
+        (first, result), (last, _) = stored[0], stored[-1]
+        stderr.say(f"\nThe runs of acts {first.number} to {last.number} are stored.")
+        stderr.say(f"Why the first stopped: {own_command()} why {result.run_id}")
     stdout.show(Text(f"\n{YOUR_TURN}", "bold"))
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)

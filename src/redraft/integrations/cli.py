@@ -167,6 +167,8 @@ def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: H
     from redraft.settings import project_folder
 
     criteria = project_folder() / hook_options.criteria
+    if not _git("rev-parse", "--show-toplevel"):
+        typer.echo("This is not a git repository: until it is, nothing is checked.", err=True)
     if not criteria.is_file():
         typer.echo(f"Write the criteria next: {criteria} does not exist.", err=True)
     if agent is not None and Path(shlex.split(program)[0]).is_absolute():

@@ -609,20 +609,17 @@ async def ask_one_token(model: ChatModel) -> None:
 
 def judging_model(model: str | None, criteria_file: CriteriaFile) -> str | None:
     """The name of the judging model, which is required if a criterion needs a model."""
-    if (
-        model is None
-        and any(map(needs_model, criteria_file.criteria))
-        and not load_settings().reflection_model
-    ):
-        return chosen_model(model)
+    judged = [criterion.name for criterion in criteria_file.criteria if needs_model(criterion)]
+    if model is None and judged and not load_settings().reflection_model:
+        return chosen_model(model, f"There is no model to judge {', '.join(map(repr, judged))}")
     return model
 
 
-def chosen_model(model: str | None) -> str:
+def chosen_model(model: str | None, missing: str = "No model was given") -> str:
     """`model`, or else the model of the settings; raises `ConfigError` without either."""
     if name := model or load_settings().model:
         return name
-    raise ConfigError("No model was given: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
+    raise ConfigError(f"{missing}: use --model NAME, set REDRAFT_MODEL, or `model` in redraft.toml.")
 
 
 def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
