@@ -67,7 +67,7 @@ def cells(page, section, *words):
 def test_the_figures_are_those_of_the_benchmarks():
     table = Page("README.md").text.split("<!-- measured -->")[1].split("<!-- /measured -->")[0]
     rows = [line.replace("**", "") for line in table.splitlines()[3:]]
-    drafts, drafts_15, questions, styled, solved, tokens, cpu, killed = rows
+    killed, questions, styled, drafts, drafts_15, solved, tokens, cpu = rows
     benchmarks, findings = Page("benchmarks/README.md"), Page("benchmarks/findings.md").text
 
     for row, model in ((drafts, "0.5b"), (drafts_15, "1.5b")):
