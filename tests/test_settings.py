@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from redraft import ConfigError
@@ -47,6 +49,25 @@ def test_environment_overrides_the_file(tmp_path, monkeypatch):
 def test_invalid_file(tmp_path, text, message):
     (tmp_path / "redraft.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
+        load_settings(tmp_path)
+
+
+def test_a_working_directory_that_was_deleted_is_named(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="The working directory can't be used: No such file or directory"):
+        load_settings()
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(*_args):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "redraft.toml").write_text("")
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(ConfigError, match=r"redraft\.toml' can't be read: Permission denied"):
         load_settings(tmp_path)
 
 

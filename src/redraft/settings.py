@@ -153,9 +153,17 @@ def without_password(url: str) -> str:
 
 
 def project_folder(folder: Path | None = None) -> Path:
-    """The nearest folder with a `redraft.toml`, from `folder` upwards; without such a file, `folder`."""
-    start = (folder or Path.cwd()).resolve()
-    return next((parent for parent in (start, *start.parents) if (parent / SETTINGS_FILE).is_file()), start)
+    """The nearest folder with a `redraft.toml`, from `folder` upwards; without such a file, `folder`.
+
+    Raises `ConfigError` if there is no working directory any more, or a folder can't be read.
+    """
+    try:
+        start = (folder or Path.cwd()).resolve()
+        parents = (start, *start.parents)
+        return next((parent for parent in parents if (parent / SETTINGS_FILE).is_file()), start)
+    except OSError as error:
+        where = repr(str(folder)) if folder else "The working directory"
+        raise ConfigError(f"{where} can't be used: {error.strerror}. Change to another folder.") from error
 
 
 def hooks_folder(project: Path) -> Path | None:
@@ -185,6 +193,8 @@ def _from_file(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}.") from error
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} can't be read: {error.strerror}.") from error
     names = {setting.name for setting in fields(Settings)}
     for key in _MODEL_KEYS & values.keys():
         values[key] = joined_names(values[key])
