@@ -7,6 +7,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from redraft import (
+    ConfigError,
     ConvergenceReason,
     Issue,
     ReflectionEvaluation,
@@ -22,6 +23,9 @@ from redraft.types import (
     NOTHING_USED,
     REASONS,
     Advice,
+    Image,
+    Message,
+    PlainTask,
     failures,
     in_prose,
     joined,
@@ -238,6 +242,32 @@ def test_usage_is_rendered_with_its_cost_or_as_unknown():
 )
 def test_a_tiny_cost_is_not_rendered_as_free(dollars, shown):
     assert render_usd(dollars) == shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"description": None}, "The description of a task must be a string, got None"),
+        ({"context": 5}, "The context of a task must be a string, got 5"),
+        ({"tools": "search"}, "The tools of a task must be a list, got 'search'"),
+        ({"messages": None}, "The messages of a task must be a list, got None"),
+    ],
+)
+def test_a_task_with_a_field_of_another_type_is_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        PlainTask(**{"description": "Write.", **fields})
+
+
+def test_a_task_with_lists_equals_the_stored_task():
+    task = PlainTask("Write.", tools=["search"], messages=[Message("user", "Hello.")], images=[])
+    assert from_record(PlainTask, json.loads(json.dumps(to_record(task)))) == task
+
+
+def test_the_plain_form_of_a_task_has_its_messages_and_images():
+    messages, images = (Message("user", "Hello."),), (Image("image/png", url="https://example.org/a.png"),)
+    assert Task("Write.", messages=messages, images=images).plain() == PlainTask(
+        "Write.", messages=messages, images=images
+    )
 
 
 def test_a_plain_task_is_its_description():

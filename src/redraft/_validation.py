@@ -139,6 +139,12 @@ def check_name(name: str, value: Any) -> None:
         raise ConfigError(f"{name} must be a non-empty string, got {value!r}.")
 
 
+def check_text(name: str, value: Any) -> None:
+    """Require a string, which may be empty; raises `ConfigError`."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a string, got {value!r}.")
+
+
 def check_list(name: str, value: Any) -> None:
     """Require a list or tuple; raises `ConfigError`."""
     if not isinstance(value, list | tuple):

@@ -13,7 +13,7 @@ from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, cast
 
 from redraft._hints import attribute_hints, keyword_hints
-from redraft._validation import check_choice, check_share, is_number, nearest
+from redraft._validation import check_choice, check_list, check_share, check_text, is_number, nearest
 from redraft._words import overlap, words_in
 from redraft.errors import ConfigError
 
@@ -102,6 +102,15 @@ class PlainTask:
     """The conversation before the task."""
     images: tuple[Image, ...] = ()
     """The images of the description."""
+
+    def __post_init__(self) -> None:
+        for name in ("description", "expected_output", "task_type", "context"):
+            check_text(f"The {name} of a task", getattr(self, name))
+        for name in ("tools", "messages", "images"):
+            value = getattr(self, name)
+            if value.__class__ is not tuple:  # a stored task, which has tuples, must be equal
+                check_list(f"The {name} of a task", value)
+                object.__setattr__(self, name, tuple(value))
 
     def plain(self) -> PlainTask:
         """The task as a run receives and records it."""

@@ -80,6 +80,9 @@ def test_an_invalid_ensemble_is_rejected(arguments, message):
     ("fields", "message"),
     [
         ({"handler": "x"}, "handler of the task 'A' must be a function, got 'x'"),
+        ({"expected_output": 5}, "The expected_output of a task must be a string, got 5"),
+        ({"task_type": None}, "The task_type of a task must be a string, got None"),
+        ({"context": None}, "context must be a list, got None"),
         ({"review": True}, "review of the task"),
         ({"guardrails": [print, "polite"]}, "guardrails of the task 'A' must be a function, got 'polite'"),
         ({"input_guardrails": [1]}, "input_guardrails of the task"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from redraft._critique import render_issue
 from redraft._texts import as_text, short_repr
 from redraft._thoughts import without_thoughts
-from redraft._validation import is_number, nearest
+from redraft._validation import check_text, is_number, nearest
 from redraft._verdicts import DECISIONS, MESSAGES, REASONS, fields_of, key_name, share_of
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
@@ -208,8 +208,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 def check_prompt(prompt: str) -> None:
     """Raise `ConfigError` unless a custom prompt has {output} and only the documented placeholders."""
-    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-        raise ConfigError(f"reflection_prompt must be a string, got {prompt!r}.")
+    check_text("reflection_prompt", prompt)
     for name in _PLACEHOLDER.findall(prompt):
         if name not in PLACEHOLDERS:
             raise ConfigError(

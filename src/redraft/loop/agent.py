@@ -13,7 +13,7 @@ from redraft._hints import keyword_hints
 from redraft._steps import name_of_model
 from redraft._sync import run_sync
 from redraft._texts import short_repr
-from redraft._validation import check_list, check_name, is_number
+from redraft._validation import check_list, check_name, check_text, is_number
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.budget import check_prices
 from redraft.loop.conversation import conversation_verbs
@@ -123,8 +123,7 @@ class Agent(Generic[OutputT]):
         name: str = "agent",
     ) -> None:
         check_list("tools", tools)
-        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-            raise ConfigError(f"system_prompt must be a string, got {system_prompt!r}.")
+        check_text("system_prompt", system_prompt)
         self._output_type = output_type_of(output_type)
         settings = load_settings()
         check_keep(keep)

@@ -18,6 +18,7 @@ from redraft._validation import (
     check_list,
     check_model,
     check_share,
+    check_text,
 )
 from redraft._verdicts import draft_of
 from redraft.errors import ConfigError, OutputError
@@ -264,8 +265,7 @@ class ReflectionPattern(AgentPattern):
             )
         # Errors in the criteria and the judge's prompt must show here, not after the first paid draft.
         check_model("reflection_model", self.reflection_model)
-        if not isinstance(self.task_type, str):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-            raise ConfigError(f"task_type must be a string, got {self.task_type!r}.")
+        check_text("task_type", self.task_type)
         if self.quality_criteria is None:
             check_task_type(self.task_type)
         check_comparable(criteria_of(self.quality_criteria, self.task_type))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft._hints import keyword_hints
 from redraft._texts import as_text, estimate_tokens
-from redraft._validation import check_count
+from redraft._validation import check_count, check_text
 from redraft.errors import ConfigError
 from redraft.text.characters import without_invisible
 
@@ -42,13 +42,13 @@ class TaskReflection:
     """How many runs have contributed."""
 
     def __post_init__(self) -> None:
-        _check_text("refined_description", self.refined_description)
-        _check_text("refined_expected_output", self.refined_expected_output)
+        check_text("refined_description", self.refined_description)
+        check_text("refined_expected_output", self.refined_expected_output)
         for name, items in (("observations", self.observations), ("suggestions", self.suggestions)):
             if isinstance(items, str) or not isinstance(items, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped strategies)
                 raise ConfigError(f"{name} must be a list of strings, got {items!r}.")
             for item in items:
-                _check_text(f"an item of {name}", item)
+                check_text(f"an item of {name}", item)
             object.__setattr__(self, name, tuple(items))
         if not isinstance(self.reflected_at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
             raise ConfigError(f"reflected_at must be a datetime, got {self.reflected_at!r}.")
@@ -83,11 +83,6 @@ class TaskReflection:
             tuple(suggestions),
             run_count=prior.run_count + 1,
         )
-
-
-def _check_text(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a string, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True)

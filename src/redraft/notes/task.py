@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from redraft._hints import keyword_hints
-from redraft._validation import check_count, check_list
+from redraft._validation import check_count, check_list, check_text
 from redraft.errors import ConfigError
 from redraft.notes.note import TaskReflection
 from redraft.notes.trial import Trial
@@ -79,10 +79,14 @@ class Task(PlainTask):
         return id(self)
 
     def __post_init__(self) -> None:
+        for name in ("description", "expected_output", "task_type", "name"):
+            check_text(f"The {name} of a task", getattr(self, name))
         if not self.description.strip():
             raise ConfigError("A task needs a description of what to do.")
         for name in ("tools", "input_guardrails", "guardrails"):
             check_list(name, getattr(self, name))
+        if not isinstance(self.context, str):
+            check_list("context", self.context)
         if self.criteria is not None:
             from redraft.evaluate.criteria import criteria_of  # noqa: PLC0415 (many tasks have none)
 
@@ -133,7 +137,15 @@ class Task(PlainTask):
         """The task as plain data: tools by name, without the outputs of other tasks."""
         names = tuple(tool if isinstance(tool, str) else _name_of(tool) for tool in self.tools)
         context = self.context if isinstance(self.context, str) else ""
-        return PlainTask(self.description, self.expected_output, self.task_type, names, context)
+        return PlainTask(
+            self.description,
+            self.expected_output,
+            self.task_type,
+            names,
+            context,
+            self.messages,
+            self.images,
+        )
 
 
 def _name_of(tool: Callable[..., Any]) -> str:
