@@ -100,7 +100,7 @@ def evaluator(
 
     async def judge(output: Any, run: RunContext, /) -> ReflectionEvaluation:
         try:
-            verdict = await call(run, output)
+            verdict = await call(run, copy_of(output))  # other checks judge the same output
         except AssertionError as error:
             return ReflectionEvaluation(0.0, issues=(Issue(_reason_of(error)),))
         if verdict is None:

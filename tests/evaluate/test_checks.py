@@ -532,6 +532,12 @@ ORDER = {"items": [{"name": "tea set", "note": "a\nlong\nnote"}], "a/b": 3}
         ("regex", "/items/x", {"pattern": "^tea"}, ("There is nothing at /items/x.", "/items/x")),
         (
             "regex",
+            "/items/-1/name",
+            {"pattern": "^tea"},
+            ("There is nothing at /items/-1/name.", "/items/-1/name"),
+        ),
+        (
+            "regex",
             "/items/0/name/first",
             {"pattern": "t"},
             ("There is nothing at /items/0/name/first.", "/items/0/name/first"),
@@ -551,6 +557,24 @@ def test_a_check_can_point_into_a_structured_output(output, evaluator, path, con
     evaluation = evaluate(panel((one,)), output)
     assert evaluation.satisfactory is (issue is None)
     assert [(str(found), found.path) for found in evaluation.issues] == ([] if issue is None else [issue])
+
+
+def test_a_function_that_changes_the_output_does_not_change_it_for_other_checks():
+    def empty(part):
+        part.clear()
+        return True
+
+    def is_whole(part):
+        return len(part) > 0
+
+    names = {"empty": empty, "is whole": is_whole}
+    one, two = (
+        QualityCriterion(name, evaluator="function", evaluator_config={"function": function})
+        for name, function in names.items()
+    )
+    output = {"items": [{"name": "tea set"}]}
+    assert evaluate(panel((one, two)), output).satisfactory
+    assert output == {"items": [{"name": "tea set"}]}
 
 
 def test_a_text_without_json_has_nothing_at_a_path():
