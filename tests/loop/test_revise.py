@@ -159,9 +159,17 @@ def test_edits_that_leave_nothing_are_not_applied():
     assert "the edits leave nothing of the text" in draft.notes[0]
 
 
-def test_a_cut_off_reply_is_noted():
-    model = ScriptedModel([ChatReply("half a sen", finish_reason="length")])
-    assert "cut off" in revise(model, "old", evaluation("x")).notes[0]
+@pytest.mark.parametrize(
+    ("output", "reply", "strategy"),
+    [
+        ("old", "half a sen", "full_rewrite"),
+        (LONG, edit("line 7 of", "LINE 7 of") + "\n<<<<<<< SEARCH\nline 9", "targeted_edit"),
+    ],
+)
+def test_a_cut_off_reply_is_noted(output, reply, strategy):
+    model = ScriptedModel([ChatReply(reply, finish_reason="length")])
+    draft = revise(model, output, evaluation("x"), strategy=strategy)
+    assert (draft.strategy, draft.notes) == (strategy, ("The reply was cut off at the token limit.",))
 
 
 class Person(BaseModel):

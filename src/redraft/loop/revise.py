@@ -159,6 +159,7 @@ class ModelReviser:
                 request = _follow_up(request, reply, f"This can't be applied: {error}. Send all edits again.")
                 continue
             described = tuple(edit.describe() for edit in edits)
+            notes = (*notes, *_cut_off(reply))
             return Draft(edited, usage, described, "targeted_edit", notes, model=reply.model)
         request = _follow_up(request, None, f"Forget the edits. {instruction('full_rewrite', output)}")
         return await self._rewrite(
