@@ -180,6 +180,11 @@ def test_a_summary_has_versions_reason_and_usage():
     assert lines[4].startswith("Used: tokens and cost not reported, ")
 
 
+def test_a_summary_leaves_out_control_characters():
+    result = reflect_sync("W.", generate=lambda _: "a", evaluate=lambda _: (False, "bad\x1b[31m\x07\x9b2J"))
+    assert result.summary().startswith("* version 1  0.00  draft  failed: bad[31m2J\n")
+
+
 def test_every_reason_has_a_sentence():
     assert set(REASONS) == {reason.value for reason in ConvergenceReason}
 

@@ -1094,9 +1094,11 @@ class ReflectionResult(Generic[OutputT]):
         # A budget is a stop, which the reason and the note about it explain, also when the run is replayed.
         if self.error is not None and not self.convergence_reason.is_budget:
             lines.append(f"Error: {type(self.error).__name__}: {self.error}")
-        return "\n".join(lines)
+        return "\n".join(lines).translate(_CONTROLS)
 
 
+_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)]) | {ord("\n"): "\n", ord("\t"): "\t"}
+"""Control characters, as a table that leaves only line breaks and tabs: texts of models reach a terminal."""
 REASONS = {
     "quality_met": "the quality threshold was met",
     "max_iterations": "the maximum number of revisions was made",
