@@ -289,6 +289,12 @@ def test_reflect_sync_resumes_with_a_step_too():
     assert len(prompts) == 1
 
 
+@pytest.mark.parametrize("step", ["run-1", MemoryStore(), Journalled], ids=["id", "store", "class"])
+def test_a_step_that_is_no_function_is_refused(step):
+    with pytest.raises(ConfigError, match=r"step must be a Journalled\(store, run_id\), or a function"):
+        reflect_sync("T", generate=lambda _: "made", evaluate=lambda _: 1.0, step=step)
+
+
 def test_another_task_is_rejected():
     async def main():
         store, work = MemoryStore(), Work()

@@ -17,6 +17,7 @@ from redraft._telemetry import traced
 from redraft._texts import as_text, copy_of, counted, key_of, listed, remembering_sources, snapshot
 from redraft.errors import (
     ChangedRunError,
+    ConfigError,
     ReflectionDueError,
     ReflectionFailedError,
     StoreError,
@@ -657,6 +658,10 @@ async def run_and_store(
     id under which another task ran, or the same task from another draft, and `StoreError` if a stored run may
     have the id and the store can't be read. A new run that can't be stored runs all the same, with a warning.
     """
+    if not callable(step) or isinstance(step, type):
+        raise ConfigError(
+            f"step must be a Journalled(store, run_id), or a function around one; got {step!r}."
+        )
     judges, output_type = verbs.judges, verbs.output_type
 
     def run_of(task: PlainTask) -> Run:
