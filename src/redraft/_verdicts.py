@@ -312,10 +312,16 @@ def _text(value: Any) -> str:
 
 
 def _advice(value: Any) -> tuple[Advice, ...]:
-    advice = tuple(_items(value, "a list of Advice"))
-    if not all(isinstance(item, Advice) for item in advice):
-        raise TypeError("a list of Advice")
-    return advice
+    return () if value is None else advice_of(value)
+
+
+def advice_of(value: Any) -> tuple[Advice, ...]:
+    """Advice as an advisor returned it; raises `TypeError` that says what was expected."""
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(item, Advice) for item in cast("list[Any]", value)
+    ):
+        raise TypeError(f"a list of Advice, got {short_repr(value)}")
+    return tuple(cast("list[Advice]", value))
 
 
 def _shown(value: Any) -> dict[str, Any] | None:

@@ -924,20 +924,32 @@ def test_callbacks_are_not_retried():
     assert calls == ["x"]
 
 
-class Forgetful(Adviser):
+class Odd(Adviser):
+    """Returns anything as its advice, before the run or on a mistake."""
+
+    def __init__(self, first, later):
+        super().__init__()
+        self.first, self.later = first, later
+
     async def recall(self, task):
-        return None
+        return self.first
+
+    async def advise_on(self, task, mistake):
+        return self.later
 
 
-def test_an_advisor_that_recalls_none_is_ignored():
+@pytest.mark.parametrize("odd", [None, "Be brief.", ["Be brief."], [None], 7])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_advice_of_another_type_is_ignored(odd, is_first):
+    drafts = iter(["x", "y"])
     result = reflect_sync(
         "W.",
-        generate=lambda p: "x",
-        evaluate=lambda o: True,
-        pattern=ReflectionPattern(advisors=[Forgetful()]),
+        generate=lambda _: next(drafts),
+        evaluate=lambda output: (output == "y", "no y"),
+        pattern=ReflectionPattern(advisors=[Odd(odd, []) if is_first else Odd([], odd)]),
     )
     assert result.success
-    assert "advisor_failed" in result.diagnostics
+    assert "a list of Advice" in result.diagnostics["advisor_failed"]
 
 
 def test_advisors_observe_a_failed_run_before_its_last_event():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._critique import render_feedback
 from redraft._texts import as_text
+from redraft._verdicts import advice_of
 from redraft.evaluate.requirements import missed_requirements
 from redraft.protocols import Mistake
 from redraft.redact.log import logger
@@ -98,7 +99,7 @@ class MistakeAdvice:
             advice: list[Advice] = []
             for advisor in self._advisors:
                 try:
-                    advice += await advisor.advise_on(run.task, mistake)
+                    advice += advice_of(await advisor.advise_on(run.task, mistake))
                 except Exception as error:  # noqa: BLE001 (a version without advice is better than none)
                     why = f"{type(error).__name__}: {error}"
                     report_ignored(self._notes, "advisor", type(advisor).__name__, why)

@@ -15,6 +15,7 @@ from redraft._codec import MISTAKES, to_json
 from redraft._steps import OBSERVE, direct, step_scope
 from redraft._telemetry import traced
 from redraft._texts import as_text, copy_of, counted, key_of, listed, remembering_sources, snapshot
+from redraft._verdicts import advice_of
 from redraft.errors import (
     ChangedRunError,
     ConfigError,
@@ -588,7 +589,7 @@ class Run:
             if isinstance(advisor, CriteriaAdvisor):
                 advisor = advisor.with_criteria(self.judges.criteria)  # noqa: PLW2901 (for this run)
             try:
-                advice += await self.steps.do("recall", list[Advice], advisor.recall, self.task)
+                advice += advice_of(await self.steps.do("recall", list[Advice], advisor.recall, self.task))
             except ReflectionDueError:
                 raise
             except Exception as error:  # noqa: BLE001 (a run without advice is better than no run)
