@@ -62,6 +62,10 @@ def test_waits_double_with_jitter_and_honour_retry_after(error, waits):
             assert bounds[0] <= wait <= bounds[1]
 
 
+def test_the_wait_after_very_many_failures_is_the_longest():
+    assert 30.0 <= Retry(attempts=9_999).wait_before(2_000, TimeoutError()) <= 60.0
+
+
 def test_jitter_spreads():
     waits = {Retry().wait_before(1, TimeoutError()) for _ in range(20)}
     assert len(waits) > 10

@@ -187,7 +187,7 @@ class Retry:
 
     def backoff(self, attempt: int, error: BaseException) -> float:
         """Seconds to wait after the 1-based failure `attempt`, at least the Retry-After."""
-        wait = min(self.first_wait * 2 ** (attempt - 1), self.longest_wait)
+        wait = min(self.first_wait * 2 ** min(attempt - 1, MOST_DOUBLINGS), self.longest_wait)
         return max(wait * random.uniform(0.5, 1.0), _retry_after(error))  # noqa: S311 (spreads load, guards no secret)
 
     def waits_out(self, error: BaseException) -> bool:
@@ -236,6 +236,8 @@ class Retry:
             await sleep(wait)
 
 
+MOST_DOUBLINGS = 1_000
+"""The most doublings of a wait that a float can hold."""
 RATE_LIMIT = 429
 LEAST_WAIT = 0.001
 """The shortest remaining patience, in seconds, that is worth another try."""

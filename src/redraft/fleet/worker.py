@@ -15,7 +15,7 @@ from uuid import uuid4
 from redraft import _telemetry
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
-from redraft._steps import call_gate
+from redraft._steps import MOST_DOUBLINGS, call_gate
 from redraft._tasks import end_tasks
 from redraft._telemetry import count, traced
 from redraft._validation import check_count, is_number
@@ -377,7 +377,7 @@ class FleetWorker:
             await self._hand_back(running, delay=BUSY_DELAY, any_version=True)
             return
         if outcome.error and outcome.may_pass and job.tries < tries:
-            delay = min(FIRST_DELAY * 2**job.tries, LONGEST_DELAY)
+            delay = min(FIRST_DELAY * 2 ** min(job.tries, MOST_DOUBLINGS), LONGEST_DELAY)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
             count("redraft.retries", program=job.program)
             await self._hand_back(running, delay=delay, error=outcome.error)
