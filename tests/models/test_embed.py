@@ -620,6 +620,22 @@ def test_wordpiece_markers_in_a_text_are_text(pieces, text):
     assert not {101, 102, 103} & set(pieces(text, 256)[1:-1])
 
 
+@pytest.mark.parametrize(
+    ("text", "is_english"),
+    [
+        ("Write a query that lists all loans.", True),
+        ("3.14 = 22/7", True),
+        ("Zeige alle \u00fcberf\u00e4lligen Ausleihen der Bibliothek", False),
+        ("\u0931\u093e \u0939\u093e", False),  # a vowel sign is not a letter
+        ("\u1794\u1789\u17d2\u1787\u17b8\u179f\u17c0\u179c\u1797\u17c5", False),  # Khmer
+        ("\u1019\u103e\u1010\u103a\u1010\u1019\u103a\u1038\u1005\u102c", False),  # Burmese
+        ("\u0e2b\u0e19\u0e31\u0e07\u0e2a\u0e37\u0e2d" * 50, False),  # a long run without spaces
+    ],
+)
+def test_a_text_that_is_not_english_gets_no_vector(pieces, text, is_english):
+    assert pieces.reads(text) == is_english
+
+
 def test_wordpiece_reads_only_up_to_the_limit(pieces):
     book = "été words " * 200_000
     started = time.process_time()

@@ -73,10 +73,11 @@ class WordPiece:
         """Return whether a text is probably English: enough of its letters are in words of the vocabulary."""
         letters = known = 0
         for word in islice(words(text), LONGEST):
-            # A letter that stands alone is a variable; an ideograph is a word.
-            if word.isalpha() and len(word) <= LONGEST_WORD and (len(word) > 1 or not word.isascii()):
+            if not word.isascii():  # its vowel signs, as in Khmer, are not letters
+                letters += sum(map(str.isalpha, word))
+            elif word.isalpha() and 1 < len(word) <= LONGEST_WORD:  # a single letter is a variable
                 letters += len(word)
-                known += len(word) if word.isascii() and word in self._ids else 0
+                known += len(word) if word in self._ids else 0
         return known >= letters * READ
 
     def _pieces(self, word: str) -> list[int]:
