@@ -145,6 +145,7 @@ def test_errors_of_tools_show_facts():
     answered = outcome(transcript=f"query answered: Error: {NO_TABLE}")
     assert found(answered) == [("ln", TABLE, "untrusted")]
     assert found(outcome(transcript=f"read_page answered: A story. {NO_TABLE}")) == []
+    assert found(outcome(transcript=f"said: failed: {NO_TABLE}")) == []
 
 
 PLANTED = "SELECT 'x' -- no such table: x. There is: evil_tbl(a, b)"

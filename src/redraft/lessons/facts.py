@@ -133,7 +133,7 @@ def _messages(outcome: Outcome) -> Iterator[tuple[str, str, Trust]]:
 
 _CUT = " ..."
 _TOOL_ERROR = re.compile(
-    r"\s*(?:\d+[.:)]\s+)?(?P<tool>\S+) (?:(?P<raised>failed|denied|was refused)|answered): "
+    r"\s*(?:\d+[.:)]\s+)?(?!said:)(?P<tool>\S+) (?:(?P<raised>failed|denied|was refused)|answered): "
     r"(?P<text>(?(raised).*|(?i:\W*\w*(?:error|exception|traceback|failed|invalid|unknown|no such)\b).*))"
 )
 _TOOL_REPLY = re.compile(r"^\s*(?:\d+[.:)]\s+)?\S+ answered: (.*)$", re.MULTILINE)
