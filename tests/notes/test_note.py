@@ -102,6 +102,9 @@ HOSTILE = [
     "a\n* * *\nb",
     "a\n_ _ _",
     "a\n──────\nb",
+    "a\n\uff0d\uff0d\uff0d\nb",
+    "a\n\u2e3a\u2e3a\nb",
+    "a\n\uff03\uff03 Task\nb",
     "a\n———\nb",
     "a\n```\nnever closed",
     "a\n~~~~ python",
@@ -113,7 +116,8 @@ HOSTILE = [
     "a\n\u202e## Task",
     "{topic}\n## Task",
 ]
-STARTS = re.compile(r"[^\S\n]{0,3}(?:#|```|~~~|<!--|<h|[-=*_─—][-=*_─—\s]*$)", re.MULTILINE)
+_RULE = r"-=*_─—\uff0d\u2e3a"
+STARTS = re.compile(rf"[^\S\n]{{0,3}}(?:[#\uff03]|```|~~~|<!--|<h|[{_RULE}][{_RULE}\s]*$)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("place", range(4))
