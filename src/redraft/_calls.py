@@ -177,7 +177,8 @@ SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, ev
 
 def signature_of(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
     """How to call `fn` with `arity` positional arguments; raises `ConfigError` if that is impossible."""
-    if not isinstance(fn, FunctionType) or (fn.__dict__ and _overrides_signature(fn)):
+    # A decorated function may have another signature than its code.
+    if not isinstance(fn, FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
         return _inspect(fn, verb, arity)
     key = id(fn.__code__), arity
     cached = _signatures.get(key)
@@ -186,11 +187,6 @@ def signature_of(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
             _signatures.clear()
         cached = _signatures[key] = fn.__code__, fn.__annotations__, _inspect(fn, verb, arity)
     return cached[2]
-
-
-def _overrides_signature(fn: Callable[..., Any]) -> bool:
-    """Whether a function has another signature than its code, as decorated functions do."""
-    return hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__")
 
 
 def _inspect(fn: Callable[..., Any], verb: str, arity: int) -> Signature:

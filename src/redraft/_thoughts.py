@@ -118,7 +118,8 @@ class ThoughtFilter:
         rest = without_thoughts(text)
         if self._had_opening and rest:
             self._rest = rest  # the block is closed
-        is_unsure = not rest.strip() or _may_open(rest)
+        start = rest.lstrip().lower()
+        is_unsure = any(tag.startswith(start) for tag in _TAGS)  # an empty start, too
         waits_for_tag = self._is_held and not self._had_opening and rest == text
         if (is_unsure or waits_for_tag) and not is_end:
             return
@@ -127,9 +128,3 @@ class ThoughtFilter:
         rest = without_blank_start(rest) if self.reasoned else rest
         if rest.strip():
             self._pass_on(rest)
-
-
-def _may_open(text: str) -> bool:
-    """Whether a text is the beginning of an opening tag."""
-    start = text.lstrip().lower()
-    return any(tag.startswith(start) for tag in _TAGS)

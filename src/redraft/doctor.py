@@ -88,8 +88,11 @@ def store_finding() -> StoreFinding | None:
         run_async(required_project_store("runs").find(RUN, limit=1))
     except (ConfigError, StoreError) as error:
         return StoreFinding(str(place), answers=False, why=str(error))
-    if isinstance(place.database, Path) and not os.access(path := _existing_part(place.database), os.W_OK):
-        return StoreFinding(str(place), answers=False, why=f"nothing can be stored: {path} is not writable")
+    if isinstance(place.database, Path):
+        path = next(path for path in (place.database, *place.database.parents) if path.exists())
+        if not os.access(path, os.W_OK):
+            why = f"nothing can be stored: {path} is not writable"
+            return StoreFinding(str(place), answers=False, why=why)
     return StoreFinding(str(place), answers=True, why=f"answered within {perf_counter() - started:.2f} s")
 
 
@@ -99,11 +102,6 @@ def data_findings(*, whole: bool) -> list[DataFinding]:
         return run_async(check_data(whole=whole))
     except (ConfigError, StoreError) as error:
         return [DataFinding("database", is_fine=False, says=str(error))]
-
-
-def _existing_part(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
-    return next(part for part in (path, *path.parents) if part.exists())
 
 
 @handles_errors

@@ -269,11 +269,11 @@ class Allowance(Protocol):
         model: object = None,
         /,
         *,
-        is_sent: bool = False,
+        is_limit_fixed: bool = False,
     ) -> ModelCall:
         """Open a context in which to call `model` with about `input_tokens` tokens.
 
-        With `is_sent`, the request already has the limit `max_tokens`, which cannot be lowered any more.
+        With `is_limit_fixed`, the request already has the limit `max_tokens`, which can't be lowered.
         """
         ...
 
@@ -297,11 +297,6 @@ class ModelCall(Protocol):
 
     async def carry_out(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the call if it fits into the budget, and cancel it at the deadline."""
-        ...
-
-    @property
-    def reply_limit(self) -> int | None:
-        """The limit on the tokens of the reply, to send with the call once it has started."""
         ...
 
     @property

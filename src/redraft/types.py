@@ -419,7 +419,7 @@ class Issue(str):
         return core_schema.no_info_before_validator_function(
             _issue_to_fields,
             core_schema.no_info_after_validator_function(
-                _issue_from_fields, core_schema.typed_dict_schema(fields)
+                lambda fields: Issue(**fields), core_schema.typed_dict_schema(fields)
             ),
             serialization=core_schema.plain_serializer_function_ser_schema(_issue_to_fields),
         )
@@ -495,10 +495,6 @@ def _issue_to_fields(value: object) -> object:
     if isinstance(value, Issue):
         return {name: getattr(value, name) for name in ISSUE_FIELDS}
     return {"message": value} if isinstance(value, str) else value
-
-
-def _issue_from_fields(fields: dict[str, Any]) -> Issue:
-    return Issue(**fields)
 
 
 SAME_ISSUE = 0.6

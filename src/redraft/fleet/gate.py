@@ -621,7 +621,7 @@ class SharedSpending(SharedBound[SpendingState]):
         if step is None:
             step = self._models[call.name] = StepBudget(Tally(Budget(usd=self.budget.usd)), "day")
         budgeted = step.call(
-            call.role, call.input_tokens, call.max_tokens, call.model, is_sent=call.is_limit_fixed
+            call.role, call.input_tokens, call.max_tokens, call.model, is_limit_fixed=call.is_limit_fixed
         )
         if budgeted.price is not None:
             least = budgeted.price.usd(budgeted.least_reply)

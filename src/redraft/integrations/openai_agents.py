@@ -291,7 +291,9 @@ class ModelCalls(RunHooks[Any]):
         tokens, limit = self._input_tokens(system_prompt), self._limit
         if (within := step_context.get().budget) is not None:
             # `end` releases what the step's budget has reserved, also if a budget around it refuses the call.
-            self._call = within.call(self.role, tokens, limit, self._priced(agent), is_sent=limit is not None)
+            self._call = within.call(
+                self.role, tokens, limit, self._priced(agent), is_limit_fixed=limit is not None
+            )
             await self._call.carry_out(asyncio.sleep, 0)  # waits until the call fits
         model = self._priced(agent) or self._model(agent)
         limit = limit or self._own.max_tokens or agent.model_settings.max_tokens

@@ -445,10 +445,10 @@ class StepBudget:
         model: object = None,
         /,
         *,
-        is_sent: bool = False,
+        is_limit_fixed: bool = False,
     ) -> BudgetedCall:
-        """The context of a model call; with `is_sent`, `max_tokens` can't be lowered."""
-        return BudgetedCall(self, role, input_tokens, max_tokens, model, is_sent=is_sent)
+        """The context of a model call; with `is_limit_fixed`, `max_tokens` can't be lowered."""
+        return BudgetedCall(self, role, input_tokens, max_tokens, model, is_limit_fixed=is_limit_fixed)
 
     async def reported(self, kind: str, fn: Callable[[], Awaitable[R]], /, *, is_revision: bool = False) -> R:
         """Call a function of the user whose result reports its `usage`.
@@ -785,10 +785,10 @@ class BudgetedCall:
         max_tokens: int | None,
         model: object = None,
         *,
-        is_sent: bool = False,
+        is_limit_fixed: bool = False,
     ) -> None:
         self.role: ModelRole = role
-        self.is_sent = is_sent
+        self.is_limit_fixed = is_limit_fixed
         """Whether the request has its limit already, or has none."""
         self.input_tokens = input_tokens
         own = getattr(model, "max_tokens", None) if max_tokens is None else max_tokens
@@ -806,7 +806,7 @@ class BudgetedCall:
         self._outer = (
             None
             if outer is None
-            else BudgetedCall(outer, role, input_tokens, max_tokens, model, is_sent=is_sent)
+            else BudgetedCall(outer, role, input_tokens, max_tokens, model, is_limit_fixed=is_limit_fixed)
         )
 
     @property
@@ -814,20 +814,20 @@ class BudgetedCall:
         """The highest limit on the reply that may be sent."""
         tally, limit = self._step.tally, self.max_tokens
         if limit is None:
-            limit = tally.longest_reply(self.role, reasons=self.reasons or self.is_sent)
+            limit = tally.longest_reply(self.role, reasons=self.reasons or self.is_limit_fixed)
         return min(limit, tally.accepted.get(self.model, limit))
 
     @property
     def least_reply(self) -> int:
         """The limit under which the reply would certainly be cut off."""
         limit = self.highest_limit
-        return limit if self.is_sent else min(limit, self._step.least_reply(self))
+        return limit if self.is_limit_fixed else min(limit, self._step.least_reply(self))
 
     @property
     def expected_reply(self) -> int:
         """The limit under which the reply probably ends by itself."""
         limit = self.highest_limit
-        if self.is_sent:
+        if self.is_limit_fixed:
             return limit
         return min(limit, self._step.tally.expected_reply(self.role, reasons=self.reasons))
 
