@@ -1,8 +1,7 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from redraft._thoughts import ThoughtFilter, without_thoughts
+from support.properties import given, some
 
 ROWS = [
     ("Tea", "Tea"),
@@ -70,7 +69,7 @@ PARTS = [
 ]
 
 
-@given(st.lists(st.sampled_from(PARTS)))
+@given(some.lists(some.sampled_from(PARTS)))
 def test_a_stream_passes_on_what_the_whole_text_leaves(pieces):
     rest = without_thoughts("".join(pieces))
     passed_on, thoughts = filtered(pieces)
