@@ -183,12 +183,12 @@ def test_positional_arguments_that_have_to_be_named_are_named():
     )
 
 
-def test_a_part_of_a_keyword_is_taken_for_it():
+def test_part_of_a_keyword_suggests_the_keyword():
     with pytest.raises(TypeError, match=r"'config'\. Did you mean 'evaluator_config'\?$"):
         QualityCriterion("marks", evaluator="regex", config={"pattern": "!"})
 
 
-def test_a_keyword_that_is_like_no_other_lists_them():
+def test_an_unrelated_keyword_lists_all_keywords():
     with pytest.raises(TypeError, match=r"argument 'brush'\. Expected one of 'colour', 'width'\.$"):
         paint("red", brush=1)
 
@@ -269,7 +269,7 @@ ANY = {
         ("Agent", "threshold", "Did you mean 'quality_threshold'?"),
     ],
 )  # fmt: skip
-def test_what_people_try_is_answered_with_what_they_want(name, keyword, hint):
+def test_common_keywords_get_a_hint(name, keyword, hint):
     with pytest.raises(TypeError) as caught:
         ANY[name](**{keyword: 1})
     assert str(caught.value) == f"{name}() got an unexpected keyword argument {keyword!r}. {hint}"

@@ -272,13 +272,13 @@ def test_public_addresses_are_not_refused(address):
 
 
 @pytest.mark.parametrize("host", ["localhost", "0x7f000001", "2130706433", "127.1"])
-def test_another_way_to_write_an_address_is_no_way_around(host, monkeypatch):
+def test_alternative_notations_of_an_address_are_refused(host, monkeypatch):
     monkeypatch.setenv("REDRAFT_HTTP_ADDRESSES", "public")
     with pytest.raises(ConfigError, match="is not public"):
         run(fetch(HttpRequest(f"http://{host}:1/")))
 
 
-def test_the_address_that_was_checked_is_the_one_that_is_used(monkeypatch):
+def test_the_connection_uses_the_checked_address(monkeypatch):
     """A name may have another address when it is asked for again."""
     monkeypatch.setenv("REDRAFT_HTTP_ADDRESSES", "public")
     monkeypatch.setattr("redraft.http._is_public", lambda address: str(address) == "127.0.0.1")

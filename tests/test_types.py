@@ -78,7 +78,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize("items", LISTS)
-def test_what_is_specified_as_a_list_behaves_like_an_immutable_list(items):
+def test_frozen_lists_behave_like_immutable_lists(items):
     assert items == ["a", "b"]
     assert eq(["a", "b"], items)
     assert items == ("a", "b")

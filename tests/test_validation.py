@@ -31,6 +31,6 @@ def test_is_number(value, expected):
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None, 0, 2**63])
-def test_counts_that_are_no_counts_or_too_large(value):
+def test_invalid_counts(value):
     with pytest.raises(ConfigError, match=r"^limit must be a whole number of at "):
         check_count("limit", value, 1)
