@@ -43,7 +43,7 @@ def prompt_of(task: PlainTask, advice: Sequence[Advice] = (), rubric: str = "") 
     return "\n\n".join(parts)
 
 
-def asked_by_task(messages: tuple[Message, ...], task: PlainTask) -> tuple[Message, ...]:
+def with_conversation(messages: tuple[Message, ...], task: PlainTask) -> tuple[Message, ...]:
     """Put a task's conversation before its prompt, and its images into the prompt's message."""
     if not (task.messages or task.images):
         return messages
@@ -74,12 +74,9 @@ def advice_text(advice: Sequence[Advice]) -> str:
     return "\n\n".join(parts)
 
 
-AGAIN = "This has failed before."
-
-
 def mistake_text(advice: Sequence[Advice]) -> str:
     """Render advice on a failure that has just happened; empty without advice."""
-    return f"{AGAIN}\n{advice_text(advice)}" if advice else ""
+    return f"This has failed before.\n{advice_text(advice)}" if advice else ""
 
 
 def _facts_text(facts: list[str]) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from redraft.types import Output
 
-SHOWN = 80
+LONGEST_REPR = 80
 """The maximum length of a value within a message, in characters."""
 
 SHORT_TEXT = 1500
@@ -135,7 +135,7 @@ def shortened(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
-def short_repr(value: Any, most: int = SHOWN) -> str:
+def short_repr(value: Any, most: int = LONGEST_REPR) -> str:
     """The `repr` of a value in at most `most` characters, for a message."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."

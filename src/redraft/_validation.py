@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-START = 3
-"""How many first letters must agree: `codegen` suggests `code_generation`."""
+PREFIX_LENGTH = 3
+"""How many letters of a prefix suggest a name: `codegen` suggests `code_generation`."""
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Hint for an error message: the name that was probably meant, and all names."""
     from difflib import get_close_matches  # noqa: PLC0415 (only an error needs it)
 
-    names = list(choices)
+    names, prefix = list(choices), name.lower()[:PREFIX_LENGTH]
     close = (
         get_close_matches(name, names, 1)
         or get_close_matches(name.lower(), names, 1)
-        or [other for other in names if len(name) >= START and other.startswith(name.lower()[:START])]
+        or [other for other in names if len(prefix) == PREFIX_LENGTH and other.startswith(prefix)]
     )
     if not names:
         return "none are defined."

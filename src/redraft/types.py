@@ -160,7 +160,7 @@ def with_images(content: str, images: tuple[Image, ...]) -> Message:
     return ImageMessage("user", content, images) if images else Message("user", content)
 
 
-VERSION = "version "
+FAILED_VERSION = "version "
 """Prefix of `Advice.after` for a version that failed."""
 COUNTS = ("words", "characters", "lines", "bullets")
 NOT_JUDGED = "Not judged: "
@@ -179,8 +179,8 @@ EVALUATORS = (
     "generated_tests",
 )
 ORIGINS = ("given", "generated")
-ENOUGH = 0.5
-"""The score of a generated criterion from which a version is not replaced by a later one that passes more."""
+GENERATED_THRESHOLD = 0.5
+"""The threshold of generated criteria: a version that reaches it is not replaced by one that passes more."""
 
 MOST_WEIGHT = 1_000_000
 """The highest weight of a criterion, so that sums of weights are finite."""
@@ -203,9 +203,9 @@ class QualityCriterion:
     weight: float = 1.0
     """Its weight (0..1,000,000) in the overall score."""
     threshold: float = DEFAULT_CRITERION_THRESHOLD
-    """The lowest score (0..1) with which an output is satisfactory."""
+    """The lowest score (0..1) that meets it."""
     evaluator: str = "llm"
-    """Decides who judges it, and how.
+    """The kind of judgement.
 
     `llm`, `regex`, `words`, `characters`, `lines`, `bullets`, `function`, `schema`, `compare`, `command` or
     `generated_tests`.
@@ -261,7 +261,7 @@ class QualityCriterion:
             if self.gate:
                 why = "a generated criterion may be wrong, so it can't be a gate."
                 raise ConfigError(f"Criterion {self.name!r}: {why}")
-            object.__setattr__(self, "threshold", ENOUGH)
+            object.__setattr__(self, "threshold", GENERATED_THRESHOLD)
         if not isinstance(self.shown, bool) and self.shown != "description":
             raise ConfigError(
                 f"Criterion {self.name!r}: shown must be True, False or 'description', got {self.shown!r}."
@@ -744,7 +744,7 @@ class ReflectionEvaluation:
             if ours.outranks(theirs) or theirs.outranks(ours):
                 return ours.outranks(theirs)
             score, earlier_score = self.generated_score, other.generated_score
-            return score == 1 and earlier_score is not None and earlier_score < ENOUGH
+            return score == 1 and earlier_score is not None and earlier_score < GENERATED_THRESHOLD
         for value, earlier_value in (
             (self.satisfactory, other.satisfactory),
             (self.overall_score is not None, other.overall_score is not None),

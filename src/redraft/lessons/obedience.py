@@ -17,7 +17,7 @@ from redraft.lessons.outcome import tool_errors
 from redraft.lessons.ranking import normalized
 from redraft.lessons.writer import FAILED_BEFORE, FAILED_WITH
 from redraft.memory.safety import Cleaner
-from redraft.types import NOT_MET, VERSION, overlap, words_in
+from redraft.types import FAILED_VERSION, NOT_MET, overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,9 @@ def later_advice(advice: Sequence[Advice]) -> dict[str, bool]:
     If no version had failed, a tool had, and it is unknown whether it failed again.
     """
     first = {piece.source for piece in advice if not piece.after}
-    return {piece.source: piece.after.startswith(VERSION) for piece in advice if piece.source not in first}
+    return {
+        piece.source: piece.after.startswith(FAILED_VERSION) for piece in advice if piece.source not in first
+    }
 
 
 @lru_cache(maxsize=512)

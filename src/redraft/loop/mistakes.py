@@ -11,7 +11,7 @@ from redraft._verdicts import advice_of
 from redraft.evaluate.requirements import missed_requirements
 from redraft.protocols import Mistake
 from redraft.redact.log import logger
-from redraft.types import NOT_JUDGED, VERSION, Advice
+from redraft.types import FAILED_VERSION, NOT_JUDGED, Advice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ class MistakeAdvice:
             stated=(self._system_prompt, run.prompt, render_feedback(attempt), *prompts),
         )
         failed = attempt.base or run.versions[-1].iteration
-        advice = await self._advice_on(mistake, run, f"{VERSION}{failed}")
+        advice = await self._advice_on(mistake, run, f"{FAILED_VERSION}{failed}")
         return replace(run, attempt=replace(attempt, advice=tuple(advice))) if advice else run
 
     async def _advice_on(self, mistake: Mistake, run: RunContext, after: str) -> list[Advice]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_json, is_record
 from redraft._critique import ASKED, SHOWN_ISSUES, render_critique, render_failure, render_issue
-from redraft._prompts import asked_by_task, mistake_text
+from redraft._prompts import mistake_text, with_conversation
 from redraft._steps import answer
 from redraft._texts import as_text, is_short
 from redraft.errors import ModelError, OutputError, UnfinishedError
@@ -201,7 +201,7 @@ def _request(
     """A request with the attempt's options, else the strategy's `temperature`, else the agent's settings."""
     if run.attempt.temperature is not None:
         temperature = run.attempt.temperature
-    turns = asked_by_task(turns, run.task)
+    turns = with_conversation(turns, run.task)
     request = ChatRequest(turns, temperature=temperature, max_tokens=run.attempt.max_tokens, role=role)
     return with_settings(request, settings)
 
