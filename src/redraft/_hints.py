@@ -147,9 +147,8 @@ def _hinting(call: FunctionType, name: str, options: Mapping[str, str]) -> Any:
         try:
             return call(*args, **keywords)
         except TypeError as error:
-            started = (
-                error.__traceback__ and error.__traceback__.tb_next
-            )  # then the function itself raised it
+            # With a second frame, the function itself raised it.
+            started = error.__traceback__ and error.__traceback__.tb_next
             if not started and (text := _hint(error, call, args, keywords, options)):
                 raise TypeError(f"{name}() {text}") from None
             raise

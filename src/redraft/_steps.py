@@ -115,7 +115,7 @@ class CallGate(Protocol):
     ) -> R:
         """Wait until `call` may be sent, call `send` with the limit on the reply, and return the reply.
 
-        The limit is that of the call, or lower. `usage` returns the usage of a reply.
+        The limit is `call.max_tokens`, or lower. `usage` returns the usage of a reply.
         """
         ...
 
@@ -174,8 +174,8 @@ class Retry:
     def wait_before(self, attempt: int, error: BaseException, waited: float = 0.0) -> float | None:
         """Seconds to wait before the next try, or None to give up.
 
-        `attempt` is the 1-based number of this failure among those of its kind (rate limits, or all others).
-        `waited` is the number of seconds spent waiting for rate limits so far.
+        `attempt` is the 1-based number of this failure; rate limits and other failures are counted
+        separately. `waited` is the number of seconds spent waiting for rate limits so far.
         """
         if self.attempts == 1 or not is_passing(error) or self.beyond_limit(error, waited):
             return None

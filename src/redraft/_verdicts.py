@@ -133,7 +133,7 @@ def _normalised(value: Any, readers: Mapping[str, Callable[[Any], Any]], owner: 
     return fields
 
 
-# Readers of single fields: each returns the value to store, or raises an error that says what it expected.
+# Readers of single fields: each returns the value to store, or raises an error with the expected value.
 
 
 def _share(value: Any) -> float:
@@ -281,9 +281,9 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 def usage_of(value: Any) -> TokenUsage:
-    """Usage that a program reported, in numbers of Python; tokens without a call are those of one call.
+    """Normalise reported usage to Python's numbers; tokens without a call count as one call.
 
-    Raises `TypeError` or `ValueError` that says what was expected.
+    Raises `TypeError` or `ValueError` with the expected value.
     """
     if value is None:
         return NOTHING_USED

@@ -137,7 +137,7 @@ class ChatModel(Protocol):
 
 
 ModelChoice: TypeAlias = str | ChatModel | Sequence[str | ChatModel]
-"""A model or its name; in a list, each is called while those before it are down or over their limit."""
+"""A model or its name. A list adds fallbacks, for when a model is down or over its limit."""
 
 
 class TextListener(Protocol):
@@ -313,7 +313,7 @@ class ModelCall(Protocol):
         ...
 
     def counted(self, usage: TokenUsage, text: str, /, *, cut_off: bool = False) -> TokenUsage:
-        """The usage of the call, estimated where the provider did not report that of the reply."""
+        """The usage of the call; estimates the tokens of the reply if the provider did not report them."""
         ...
 
     def used(self, usage: TokenUsage, /) -> None:
@@ -430,7 +430,7 @@ class ReflectionCallbacks:
         return ReflectionDecision.AUTO
 
     async def on_revision(self, old_output: Output, new_output: Output, iteration: int) -> None:
-        """Called after each revision; `iteration` is that of the new output."""
+        """Called after each revision; `iteration` is the number of the new output."""
 
 
 ModelRole: TypeAlias = Literal["generation", "evaluation", "revision", "reflection"]

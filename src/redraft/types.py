@@ -1,4 +1,4 @@
-"""The data of a run: tasks, criteria, evaluations, versions, results and what they cost."""
+"""The data of a run: tasks, criteria, evaluations, versions, usage and results."""
 
 from __future__ import annotations
 
@@ -504,8 +504,8 @@ SAME_ISSUE = 0.6
 def same_issue(issue: Issue, other: Issue) -> bool:
     """Whether two versions have the same issue.
 
-    Numbers identify the issues of a judge; criterion and path, those of a check. Otherwise, as for issues of
-    plain functions, similar words decide.
+    A judge's issues are compared by number, a check's by criterion and path. Otherwise, as for plain
+    functions, similar words decide.
     """
     if issue.number is not None and other.number is not None:
         return (issue.criterion, issue.number) == (other.criterion, other.number)
@@ -582,7 +582,7 @@ class ReflectionEvaluation:
     unmet: tuple[str, ...] | None = None
     """The names of the criteria that were judged and fall short; None if the evaluator does not say.
 
-    A criterion falls short of its own threshold or, where the mean alone does, of that of the mean.
+    A criterion falls short of its own threshold; or, if only the mean is too low, of the mean's threshold.
     """
 
     def __post_init__(self) -> None:
@@ -894,7 +894,7 @@ class ReflectionVersion(Generic[OutputT]):
     repeats: int | None = None
     """The earlier iteration with exactly the same output, whose evaluation it shares."""
     gain: float | None = None
-    """Its score minus that of the best earlier version judged by the same criteria.
+    """Its score minus the score of the best earlier version judged by the same criteria.
 
     A gate newly passed counts as 1, a gate that was lost as -1, and a comparison as 0.5, 0 or -0.5. None if
     there is no such version, and for a repeat.
@@ -908,7 +908,7 @@ class ReflectionVersion(Generic[OutputT]):
     memo: Any = None
     choice: Choice | None = None
     candidate: int | None = None
-    """The 1-based number of a rejected candidate; its iteration is that of the chosen draft."""
+    """The 1-based number of a rejected candidate, which has the iteration of the chosen draft."""
     model: str = ""
     way: Way | None = None
     """The way chosen for revising it, if a model could revise in several ways."""
@@ -1025,7 +1025,7 @@ class ReflectionHistory(Generic[OutputT]):
 @attribute_hints
 @dataclass(slots=True)
 class ReflectionResult(Generic[OutputT]):
-    """A finished run: the output to use, why it stopped, what it cost."""
+    """A finished run: the output to use, the reason why it stopped, and its cost."""
 
     success: bool
     """Whether the best version is satisfactory."""
