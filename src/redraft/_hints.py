@@ -110,7 +110,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 
 
 def keyword_hints(**options: str) -> Callable[[C], C]:
-    """Decorate a public function or class, so that the `TypeError` of an unknown keyword has a hint.
+    """Decorate a public function or class, so that the `TypeError` of a wrong argument has a hint.
 
     `options` maps a parameter to the dotted name of its class. The hint for a keyword of that class says in
     which parameter to pass it.

@@ -177,10 +177,10 @@ def hooks_folder(project: Path) -> Path | None:
 
 
 def hooks_folder(project: Path) -> Path | None:
-    """The folder of what hooks of coding agents store, in `REDRAFT_HOME` or `.redraft`; None if it is empty.
+    """The folder for the data of hooks, in `REDRAFT_HOME` or `.redraft`; None if `REDRAFT_HOME` is empty.
 
-    `home` in `redraft.toml` doesn't count: an agent that may change this file must not move what it is
-    judged by.
+    `home` in `redraft.toml` doesn't count: an agent that may change this file must not move the criteria by
+    which it is judged.
     """
     home = in_environment("home", "REDRAFT_HOME")
     return None if home == "" else project / (home or DEFAULT_HOME) / "hooks"
