@@ -22,7 +22,7 @@ class Learning:
         self.status = status
         self.error = error
         self.outcomes = []
-        self.approved = []
+        self.released = []
 
     async def reflect_on(self, outcome):
         self.outcomes.append(outcome)
@@ -32,8 +32,8 @@ class Learning:
         content = replace(FAILURE, do_differently=f"Take way {number}.")
         return lesson(content, status=self.status, id=f"a/{number}")
 
-    async def approve(self, lesson_id, why):
-        self.approved.append((lesson_id, why))
+    async def release(self, lesson_id, why):
+        self.released.append((lesson_id, why))
         if self.error:
             raise self.error
 
@@ -66,7 +66,7 @@ def test_each_attempt_gets_the_earlier_errors_and_lessons(fails):
     assert [one.error for one in lessons.outcomes] == [f"ValueError: no {n}" for n in range(1, fails + 1)]
     assert all(one.status == "failed" and one.task == PlainTask("It") for one in lessons.outcomes)
     last = f"attempt {fails + 1} did better with it than attempt"
-    assert lessons.approved == [(f"a/{n}", f"{last} {n}") for n in range(1, fails + 1)]
+    assert lessons.released == [(f"a/{n}", f"{last} {n}") for n in range(1, fails + 1)]
 
 
 def test_a_lesson_learned_twice_is_shown_once():
@@ -102,7 +102,7 @@ def test_the_last_failure_is_escalated_with_all_attempts(retries):
     assert list(e.value.outcomes) == lessons.outcomes
     assert [one.id for one in e.value.lessons] == [f"a/{n}" for n in range(1, retries + 2)]
     assert isinstance(e.value.__cause__, ValueError)
-    assert lessons.approved == []
+    assert lessons.released == []
 
 
 def test_the_value_of_on_escalate_is_returned():
@@ -251,21 +251,21 @@ BETTER = [
 ]
 
 
-@pytest.mark.parametrize(("values", "approved"), BETTER)
-def test_a_lesson_that_helped_is_approved_once(values, approved):
+@pytest.mark.parametrize(("values", "released"), BETTER)
+def test_a_lesson_that_helped_is_released_once(values, released):
     lessons = Learning()
     result = retry_with_lessons(
         by_attempt, "It", lessons=lessons, succeeded=scores(*values), on_escalate=lambda _: None
     )
     run_sync(result)
-    assert [(one, int(why.split()[1])) for one, why in lessons.approved] == approved
+    assert [(one, int(why.split()[1])) for one, why in lessons.released] == released
 
 
-def test_an_active_lesson_needs_no_approval():
+def test_an_active_lesson_needs_no_release():
     fn, _ = flaky(2)
     lessons = Learning(status="active")
     run_sync(retry_with_lessons(fn, "It", lessons=lessons))
-    assert lessons.approved == []
+    assert lessons.released == []
 
 
 def test_a_failed_reflection_is_logged_and_the_next_attempt_gets_the_error(caplog):
@@ -275,14 +275,14 @@ def test_a_failed_reflection_is_logged_and_the_next_attempt_gets_the_error(caplo
     assert "Attempt 1 failed. ValueError: no 1" in seen[1]
 
 
-def test_a_failed_approval_is_logged_and_the_result_is_returned(caplog):
+def test_a_failed_release_is_logged_and_the_result_is_returned(caplog):
     lessons = Learning()
     fn, _ = flaky(1)
 
     async def refuse(_id, _why):
         raise OSError("disk full")
 
-    lessons.approve = refuse
+    lessons.release = refuse
     assert run_sync(retry_with_lessons(fn, "It", lessons=lessons)) == "It done"
     assert "The lesson 'a/1' stays in quarantine: OSError: disk full" in caplog.text
 
@@ -405,7 +405,7 @@ def test_the_result_of_an_agent_decides_whether_it_succeeded():
     assert "yes" in outcome.error
     assert "scored" in outcome.transcript
     assert outcome.run_id
-    assert lessons.approved == [("a/1", "attempt 2 did better with it than attempt 1")]
+    assert lessons.released == [("a/1", "attempt 2 did better with it than attempt 1")]
 
 
 @pytest.mark.parametrize("task", ["Say yes.", PlainTask("Say yes.")], ids=["text", "task"])

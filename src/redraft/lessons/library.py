@@ -401,57 +401,60 @@ class LessonLibrary:
         `check`, nothing is changed. `on_unreadable` gets the place and the error of each document or folder
         that can't be read. Raises `StoreError` if a document can't be deleted or changed.
         """
-        erased, rules = ErasedLessons(), 0
         try:
             folders = self.folders()
         except StoreError as error:
             on_unreadable(self.documents.place(""), error)
-            return erased
-        for folder in folders:
-            gone: dict[str, Entry] = {}
-            try:
-                for entry, text, lesson in folder.read_all(folder.entries()):
-                    if not text and isinstance(
-                        lesson, StoreError
-                    ):  # for example a link, which leads elsewhere
-                        on_unreadable(entry.place, lesson)
-                    elif any(
-                        matches(text, run)
-                        for run in (runs_behind(lesson) if isinstance(lesson, Lesson) else [""])
-                    ):
-                        gone[entry.id] = entry
-            except StoreError as error:
-                on_unreadable(self.documents.place(folder.name), error)
-                continue
-
-            def is_taught(text: str, run: str, lesson: str, gone: Collection[str] = gone) -> bool:
-                return lesson in gone or matches(text, run)
-
-            def is_rule(text: str, lesson: str, gone: Collection[str] = gone) -> bool:
-                return lesson in gone or matches(text, "")
-
-            playbooks = Playbooks(self.documents, folder.name).erase(
-                is_taught, on_unreadable=on_unreadable, check=check
-            )
-            own_rules = Rules(self.documents, folder.name)
-            try:
-                count = own_rules.erase(is_rule, check=True)
-            except StoreError as error:
-                on_unreadable(self.documents.place(f"{folder.name}/{RULES}"), error)
-            else:
-                rules += count if check else own_rules.erase(is_rule)
-            if not check:
-                for entry in gone.values():
-                    folder.delete(entry)
-            erased = replace(
-                erased,
-                lessons=(*erased.lessons, *gone),
-                playbooks=(*erased.playbooks, *playbooks),
-                rules=rules,
-            )
+            return ErasedLessons()
+        erased = [self._erase_in(folder, matches, on_unreadable, check=check) for folder in folders]
         if not check and self.documents.index.exists():  # also if an earlier erasure was interrupted here
             await LessonIndex(self.documents).rebuild()
-        return erased
+        return ErasedLessons(
+            tuple(lesson for each in erased for lesson in each.lessons),
+            tuple(playbook for each in erased for playbook in each.playbooks),
+            sum(each.rules for each in erased),
+        )
+
+    def _erase_in(
+        self,
+        folder: LessonFolder,
+        matches: Callable[[str, str], bool],
+        on_unreadable: Callable[[str, StoreError], None],
+        *,
+        check: bool,
+    ) -> ErasedLessons:
+        gone: dict[str, Entry] = {}
+        try:
+            for entry, text, lesson in folder.read_all(folder.entries()):
+                if not text and isinstance(lesson, StoreError):  # for example a link, which leads elsewhere
+                    on_unreadable(entry.place, lesson)
+                    continue
+                runs = runs_behind(lesson) if isinstance(lesson, Lesson) else [""]
+                if any(matches(text, run) for run in runs):
+                    gone[entry.id] = entry
+        except StoreError as error:
+            on_unreadable(self.documents.place(folder.name), error)
+            return ErasedLessons()
+
+        def is_rule(text: str, lesson: str) -> bool:
+            return lesson in gone or matches(text, "")
+
+        playbooks = Playbooks(self.documents, folder.name).erase(
+            lambda text, run, lesson: lesson in gone or matches(text, run),
+            on_unreadable=on_unreadable,
+            check=check,
+        )
+        rules, count = Rules(self.documents, folder.name), 0
+        try:
+            count = rules.erase(is_rule, check=True)
+        except StoreError as error:
+            on_unreadable(self.documents.place(f"{folder.name}/{RULES}"), error)
+        else:
+            count = count if check else rules.erase(is_rule)
+        if not check:
+            for entry in gone.values():
+                folder.delete(entry)
+        return ErasedLessons(tuple(gone), tuple(playbooks), count)
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
         """Index all documents again and embed all lessons; `on_progress` gets the number embedded so far."""

@@ -43,8 +43,8 @@ class Reflects(Protocol):
         """The lesson that an outcome teaches; None if there is none."""
         ...
 
-    async def approve(self, lesson_id: str, why: str, /) -> object:
-        """Start using a quarantined lesson."""
+    async def release(self, lesson_id: str, why: str, /) -> object:
+        """Start using a quarantined lesson that has helped."""
         ...
 
 
@@ -69,19 +69,19 @@ async def retry_with_lessons(
     functions may be async or not.
 
     An attempt gets all lessons of the chain, including quarantined ones; a lesson with which an attempt does
-    better is approved. It also gets earlier lessons on the same failure (see `Lessons.advise_on`). If a
+    better is released. It also gets earlier lessons on the same failure (see `Lessons.advise_on`). If a
     reflection fails, this is logged, and the next attempt gets the error alone. After `max_retries` retries,
     an `EscalationError` is raised, or passed to `on_escalate`, whose value is returned. A `ConfigError` is
     raised immediately, since no lesson can help.
     """
     check_count("max_retries", max_retries, 0)
     if not isinstance(lessons, Reflects):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
-        raise ConfigError(f"lessons must be Lessons, or have reflect_on and approve; got {lessons!r}.")
+        raise ConfigError(f"lessons must be Lessons, or have reflect_on and release; got {lessons!r}.")
     call = _Call.of(fn, task)
     chain = _Chain(task if isinstance(task, PlainTask) else PlainTask(task), lessons)
     for number in range(1, max_retries + 2):
         attempt = await _attempt(call, number, await chain.feedback() if number > 1 else "", succeeded)
-        await chain.approve_helpful(attempt)
+        await chain.release_helpful(attempt)
         if attempt.succeeded:
             return attempt.value
         await chain.add(attempt)
@@ -224,7 +224,7 @@ class _Chain:
     lessons: Reflects
     attempts: list[_Attempt] = field(default_factory=list[_Attempt])
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
-    approved: set[str] = field(default_factory=set[str])
+    released: set[str] = field(default_factory=set[str])
 
     async def add(self, attempt: _Attempt) -> None:
         """Add a failed attempt, and reflect on it."""
@@ -242,19 +242,17 @@ class _Chain:
             )
         self.attempts.append(replace(attempt, lesson=lesson))
 
-    async def approve_helpful(self, attempt: _Attempt) -> None:
-        """Approve the quarantined lessons of earlier attempts that did worse than this attempt."""
+    async def release_helpful(self, attempt: _Attempt) -> None:
+        """Release the quarantined lessons of earlier attempts that did worse than this attempt."""
         for number, earlier in enumerate(self.attempts, 1):
             lesson = earlier.lesson
-            if lesson is None or lesson.status != "quarantined" or lesson.id in self.approved:
+            if lesson is None or lesson.status != "quarantined" or lesson.id in self.released:
                 continue
             if attempt.is_better_than(earlier):
-                self.approved.add(lesson.id)
+                self.released.add(lesson.id)
                 why = f"attempt {len(self.attempts) + 1} did better with it than attempt {number}"
-                # `Lessons` distinguish a helpful lesson from one that a person approved.
-                release = getattr(self.lessons, "release", self.lessons.approve)
                 try:
-                    await release(lesson.id, why)
+                    await self.lessons.release(lesson.id, why)
                 except Exception as error:  # noqa: BLE001 (the value of the attempt must not be lost)
                     logger.warning(
                         "The lesson %r stays in quarantine: %s: %s", lesson.id, type(error).__name__, error

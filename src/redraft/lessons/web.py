@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import to_json
 from redraft._validation import nearest
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import Entry, check_file, documents_of
+from redraft.lessons.documents import Entry, check_file
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.impact import Counters, Impact
 from redraft.lessons.lesson import KINDS, STATUSES, TRUST_MEANINGS, Lesson, headings_of, lesson_document
@@ -28,7 +28,6 @@ from redraft.web.rendering import digest
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
-    from redraft.lessons.documents import Documents
     from redraft.lessons.lesson import LessonKind
     from redraft.lessons.lessons import Lessons
     from redraft.web.project import Project
@@ -162,7 +161,7 @@ async def lesson(request: PageRequest) -> dict[str, Any]:
     """
     project = request.project
     entry = await _entry(project, request.path["agent"], request.path["name"])
-    folder = LessonFolder(_documents(project), request.path["agent"])
+    folder = LessonFolder(_library(project).documents, request.path["agent"])
     impact = Impact(project.store, folder.agent)
     latest = await impact.latest(entry.id, LATEST_USES)
     overview = await _overview(project, folder.agent)
@@ -219,7 +218,9 @@ async def _entry(project: Project, agent: str, name: str) -> Entry:
     """The document of a lesson; raises `NotFoundError` if there is none, or for example only a link."""
     await _check_agent(project, agent)
     try:
-        entry = await asyncio.to_thread(LessonFolder(_documents(project), agent).entry_of, f"{agent}/{name}")
+        entry = await asyncio.to_thread(
+            LessonFolder(_library(project).documents, agent).entry_of, f"{agent}/{name}"
+        )
         if entry.file:
             check_file(entry.file, entry.id)
     except LessonFileError as error:
@@ -292,7 +293,7 @@ async def _make_permanent(form: Form) -> str:
     await _check_agent(form.project, agent)
     try:
         rule = await asyncio.to_thread(
-            Rules(_documents(form.project), agent).make_permanent, form.text("rule")
+            Rules(_library(form.project).documents, agent).make_permanent, form.text("rule")
         )
     except LessonFileError as error:  # there is no such rule, or the file is broken
         raise ConfigError(str(error)) from error
@@ -313,10 +314,6 @@ def _library(project: Project) -> LessonLibrary:
     return LessonLibrary(store=project.store)
 
 
-def _documents(project: Project) -> Documents:
-    return documents_of(None, project.store)
-
-
 async def _check_agent(project: Project, agent: str) -> None:
     """Raise `NotFoundError` if there is no such agent, before a folder is looked up by its name."""
     if agent not in await asyncio.to_thread(_library(project).agents):
@@ -325,7 +322,7 @@ async def _check_agent(project: Project, agent: str) -> None:
 
 async def _overview(project: Project, agent: str, *, archived: int = 0) -> Overview:
     return await asyncio.to_thread(
-        Overview.read, _documents(project), agent, archived=archived, compared=MAX_COMPARED
+        Overview.read, _library(project).documents, agent, archived=archived, compared=MAX_COMPARED
     )
 
 
