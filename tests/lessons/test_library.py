@@ -4,7 +4,7 @@ import asyncio
 import os
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from redraft import ConfigError, MemoryStore
 from redraft.lessons.documents import REFLECTIONS
 from redraft.lessons.folder import LessonFolder
-from redraft.lessons.library import AgentCount, LessonLibrary
+from redraft.lessons.library import LessonLibrary
 from redraft.models.embed import FunctionEmbedder
 from support.lessons import (
     API,
@@ -185,4 +185,3 @@ def test_agents_are_listed_most_recently_changed_first(tmp_path):
     (tmp_path / REFLECTIONS / "link").symlink_to("/etc")
     library = LessonLibrary(tmp_path, store=False)
     assert library.agents() == ["three", "two", "one"]
-    assert library.count("two") == AgentCount("two", 1, 0, str(datetime.now(UTC).date()))

@@ -94,19 +94,6 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentCount:
-    """The number of lessons of an agent."""
-
-    name: str
-    lessons: int
-    """Lessons outside the archive."""
-    archived: int
-    """Lessons in the archive."""
-    newest: str
-    """The day of the newest lesson outside the archive."""
-
-
-@dataclass(frozen=True, slots=True)
 class Rebuilt:
     """The result of rebuilding the index."""
 
@@ -285,12 +272,6 @@ class LessonLibrary:
             for folder in await asyncio.to_thread(self.folders):
                 groups += await Impact(self._store, folder.name).groups()
         return payoff_of(groups)
-
-    def count(self, agent: str) -> AgentCount:
-        """Count the lessons of an agent, without opening a file."""
-        entries = list(LessonFolder(self.documents, agent).entries())
-        days = [str(entry.day) for entry in entries if not entry.archived]
-        return AgentCount(agent, len(days), len(entries) - len(days), max(days, default=""))
 
     async def search(self, query: str, *, k: int = 5, task_type: str = "") -> list[LessonMatch]:
         """The active lessons that are relevant to a task, best first; full-text matches come last."""

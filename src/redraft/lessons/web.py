@@ -90,7 +90,8 @@ async def lessons(request: PageRequest) -> dict[str, Any]:
     names = await asyncio.to_thread(library.agents)
     agent = request.query.get("agent", "").strip() or (names[0] if len(names) == 1 else "")
     if not agent:
-        counted = await asyncio.to_thread(lambda: [library.count(name) for name in names[:MAX_AGENTS]])
+        folders = [LessonFolder(library.documents, name) for name in names[:MAX_AGENTS]]
+        counted = await asyncio.to_thread(lambda: list(map(_counted, folders)))
         names, counted = await project.redacted((names, counted))
         return {"agents": counted, "agent_names": names, "payoff": await library.payoff()}
     if agent not in names:
@@ -132,6 +133,14 @@ async def lessons(request: PageRequest) -> dict[str, Any]:
         "rules": rules,
         "playbooks": playbooks,
     }
+
+
+def _counted(folder: LessonFolder) -> dict[str, Any]:
+    """The number of lessons of an agent, and the day of the newest, without opening a file."""
+    entries = list(folder.entries())
+    days = [str(entry.day) for entry in entries if not entry.archived]
+    archived = len(entries) - len(days)
+    return {"name": folder.name, "lessons": len(days), "archived": archived, "newest": max(days, default="")}
 
 
 def _duplicate(problem: Problem | None) -> dict[str, str | None]:

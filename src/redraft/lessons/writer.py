@@ -394,10 +394,7 @@ class _Form:
 
 
 def repeated_source(text: str, outcome: Outcome) -> str:
-    """Which part of an outcome a text repeats, except what the program's checks say; empty if none.
-
-    What the checks of the program say does not count.
-    """
+    """Which part of an outcome a text repeats, except what the program's checks say; empty if none."""
     task = outcome.task
     of_check = bool(outcome.issues) and outcome.error.partition("; ")[0] in outcome.issues[0]
     conversation = [as_text(message.content) for message in task.messages]
