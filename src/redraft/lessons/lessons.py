@@ -642,8 +642,8 @@ class Lessons:
 
     def _query(self, task: PlainTask, **options: Any) -> LessonQuery:
         """A query for lessons on a task, by default of this agent."""
-        asked = {"agent": self.agent, "now": self.clock()} | options
-        return LessonQuery(task.description, task.task_type, task.tools, **asked)
+        options = {"agent": self.agent, "now": self.clock(), **options}
+        return LessonQuery(task.description, task.task_type, task.tools, **options)
 
     async def _outcome_of(self, result: ReflectionResult) -> Outcome | None:
         outcome = outcome_of(result, trusted=self.trusted)
