@@ -1,7 +1,9 @@
 """Cases: read from files and data sets, made of stored runs, and appended without touching what is there."""
 
 import asyncio
+import errno
 import json
+import os
 import re
 import sys
 from types import SimpleNamespace
@@ -126,6 +128,53 @@ def test_cases_are_appended_and_read_again(tmp_path):
     fresh = tmp_path / "new" / "cases.yaml"
     assert add_cases(fresh, cases)[0].id == "greeting"
     assert read_cases(fresh) == cases
+
+
+@pytest.mark.parametrize(("mark", "end"), [("", "\n"), ("\ufeff", "\n"), ("", "\r\n"), ("\ufeff", "\r\n")])
+def test_a_file_keeps_its_mark_its_line_ends_and_its_link(mark, end, tmp_path):
+    before = f"{mark}cases:{end}  - task: a  # the first{end}".encode()
+    (tmp_path / "real.yaml").write_bytes(before)
+    path = tmp_path / "cases.yaml"
+    path.symlink_to("real.yaml")
+    add_cases(path, [EvalCase("b", PlainTask("b"))])
+    after = path.read_bytes()
+    assert after.startswith(before)
+    assert after.count(b"\n") == after.count(end.encode())
+    assert path.is_symlink()
+    assert [case.id for case in read_cases(path)] == ["a", "b"]
+
+
+def test_a_file_in_another_encoding_gets_no_case(tmp_path):
+    path = tmp_path / "cases.yaml"
+    path.write_bytes("cases:\n  - task: größe\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match="it is not UTF-8 text"):
+        add_cases(path, [EvalCase("b", PlainTask("b"))])
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("redraft.evals.cases.replace_file", denied)
+    with pytest.raises(ConfigError, match=r"cases.yaml' can't be written: Permission denied"):
+        add_cases(tmp_path / "cases.yaml", [EvalCase("b", PlainTask("b"))])
+
+
+def denied(*_args):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_case_without_an_id_gets_one_of_its_own(tmp_path):
+    tasks = ["Say hi!", "写一首诗", "Say hi?", "Скажи привет"]
+    text = "cases:\n" + "".join(f"  - task: {task}\n" for task in tasks) + "  - {id: say-hi, task: x}\n"
+    ids = [case.id for case in read_cases(written(tmp_path, text))]
+    assert ids == ["say-hi-2", "2", "say-hi-3", "4", "say-hi"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "is_met"),
+    [(True, "1", False), (1, "true", False), ({"a": [1]}, '{"a": [true]}', False), (1, "1.0", True)],
+)
+def test_true_is_no_number_in_json(reference, answer, is_met):
+    case = EvalCase("a", PlainTask("a"), reference=reference, match="json")
+    assert asyncio.run(graders_of([case])["a"](case, answer)).satisfactory is is_met
 
 
 @pytest.mark.parametrize("text", ["cases: [{task: a}]\n", "cases:\n  - task: a\nthreshold: 0.5\n"])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from redraft._codec import to_json
+from redraft._files import replace_file
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular
 from redraft._texts import as_text, shortened
@@ -22,6 +23,7 @@ from redraft.evaluate.checks import with_class
 from redraft.evaluate.criteria import criteria_of
 from redraft.loop.criteria_file import CriteriaReader, criterion_entry, modules_in
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
+from redraft.text.diff import field_diff
 from redraft.text.replies import json_of, unfenced
 from redraft.text.rows import ROW_FILES, rows_of
 from redraft.text.yaml import KeyPath, dump_yaml, load_yaml
@@ -163,7 +165,7 @@ def _matcher(reference: Any, match: str) -> Callable[[Any], tuple[bool, str]]:
     def matches(output: Any) -> tuple[bool, str]:
         if match == "json":
             try:
-                met = (json_of(output) if isinstance(output, str) else output) == reference
+                met = not field_diff(json_of(output) if isinstance(output, str) else output, reference)
             except OutputError as error:
                 return False, str(error)
         elif match == "exact":
@@ -225,7 +227,7 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     threshold = record.options.get("quality_threshold")
     reference = best.output if best is not None and best.evaluation.satisfactory else None
     failed = first is not None and not first.evaluation.satisfactory
-    wrong = tuple(issue.message for issue in first.evaluation.issues) if first is not None and failed else ()
+    wrong = tuple(issue.message for issue in first.evaluation.failing) if first is not None and failed else ()
     if (correction := record.correction) is not None:
         reference, wrong = correction.output, (*wrong, *correction.lines())
     case = EvalCase(
@@ -356,22 +358,29 @@ class _CasesReader(CriteriaReader):
         entries = cast("dict[Any, Any]", document)
         items = cast("list[Any]", entries.pop("cases"))
         shared = self.checked(entries, SHARED, ())
-        cases = [self._case(item, shared, ("cases", at)) for at, item in enumerate(items)]
-        if not cases:
+        fields = [self._fields(item, ("cases", at)) for at, item in enumerate(items)]
+        if not fields:
             self.fail(("cases",), "expected at least one case")
-        seen = set[str]()
-        for at, case in enumerate(cases):
-            if case.id in seen:
-                self.fail(("cases", at), f"the id {case.id!r} is used twice; ids must be unique")
-            seen.add(case.id)
-        return cases
+        ids = set[str]()
+        for at, own in enumerate(fields):
+            if own.get("id") in ids:
+                self.fail(("cases", at), f"the id {own['id']!r} is used twice; ids must be unique")
+            ids |= {own["id"]} if own.get("id") else set()
+        for at, own in enumerate(fields):
+            if not own.get("id"):
+                own["id"] = _unused(case_id(own["task"]) or str(at + 1), ids)
+                ids.add(own["id"])
+        return [self._case(own, shared, ("cases", at)) for at, own in enumerate(fields)]
 
-    def _case(self, item: Any, shared: Mapping[str, Any], way: KeyPath) -> EvalCase:
+    def _fields(self, item: Any, way: KeyPath) -> dict[str, Any]:
         if not isinstance(item, dict):
             self.fail(way, f"a case must be a mapping with a 'task', got {item!r}")
         own = self.checked(cast("dict[Any, Any]", item), CASE, way)
         if "task" not in own:
             self.fail(way, "the case has no 'task'")
+        return own
+
+    def _case(self, own: dict[str, Any], shared: Mapping[str, Any], way: KeyPath) -> EvalCase:
         entries = {**shared, **own}
         task_type = entries.get("task_type", "")
         criteria = {
@@ -392,7 +401,7 @@ class _CasesReader(CriteriaReader):
         )
         try:
             return EvalCase(
-                entries.get("id") or case_id(task.description),
+                entries["id"],
                 task,
                 **criteria,
                 wrong=tuple(map(str, entries.get("wrong", ()))),
@@ -450,10 +459,14 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     """
     if path.suffix.lower() in READERS:
         raise ConfigError(f"Cases are added to YAML files only, such as cases.yaml; got {str(path)!r}.")
+    path = path.resolve()  # a link stays
     try:
-        text = path.read_text("utf-8") if check_regular(path) else ""
-    except OSError as error:
-        raise ConfigError(f"Cases can't be added to {str(path)!r}: {error.strerror}.") from error
+        text = path.read_bytes().decode("utf-8") if check_regular(path) else ""
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise ConfigError(f"Cases can't be added to {str(path)!r}: {why}.") from error
+    mark, end = "\ufeff" if text.startswith("\ufeff") else "", "\r\n" if "\r\n" in text else "\n"
+    text = text.removeprefix(mark).replace("\r\n", "\n")
     existing = read_cases(path) if text.strip() else []
     runs, ids = {case.run for case in existing}, {case.id for case in existing}
     added: list[EvalCase] = []
@@ -479,17 +492,14 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     before, after = (load_yaml(version, str(path)) for version in (text, whole))
     if len(after["cases"]) != len(before["cases"] or ()) + len(added):
         raise ConfigError(f"{str(path)!r}: cases can't be appended to its list; add them by hand.")
-    path.parent.mkdir(parents=True, exist_ok=True)
     images = {image.digest: image for case in added for image in case.task.all_images if image.data}
-    for image in images.values():
-        folder.mkdir(exist_ok=True)
-        place = path.parent / place_of(image, folder.name)
+    files = {path.parent / place_of(image, folder.name): image.data for image in images.values()}
+    for place, data in {**files, path: (mark + whole.replace("\n", end)).encode("utf-8")}.items():
         try:
-            check_regular(place)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(place, data)
         except OSError as error:
-            raise ConfigError(f"The image {str(place)!r} can't be written: {error.strerror}.") from error
-        place.write_bytes(image.data)
-    path.write_text(whole, "utf-8")
+            raise ConfigError(f"{str(place)!r} can't be written: {error.strerror}.") from error
     return added
 
 
