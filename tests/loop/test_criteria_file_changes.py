@@ -40,6 +40,15 @@ def test_a_criterion_is_appended(before, after, tmp_path):
     assert path.read_bytes().decode() == after
 
 
+def test_a_link_to_a_file_stays(tmp_path):
+    (tmp_path / "real.yaml").write_text("- Is kind.\n")
+    path = tmp_path / "criteria.yaml"
+    path.symlink_to("real.yaml")
+    add_criteria(path, [SHORT])
+    assert path.is_symlink()
+    assert SHORT in read_criteria(tmp_path / "real.yaml").criteria
+
+
 def test_a_name_that_is_taken_gets_a_number(tmp_path):
     path = tmp_path / "criteria.yaml"
     path.write_text("criteria:\n  - {name: Has at most 9 words, evaluator: words, config: {at_most: 8}}\n")

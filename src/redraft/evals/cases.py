@@ -459,12 +459,12 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     """
     if path.suffix.lower() in READERS:
         raise ConfigError(f"Cases are added to YAML files only, such as cases.yaml; got {str(path)!r}.")
-    path = path.resolve()  # a link stays
     try:
         text = path.read_bytes().decode("utf-8") if check_regular(path) else ""
     except (OSError, UnicodeDecodeError) as error:
         why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise ConfigError(f"Cases can't be added to {str(path)!r}: {why}.") from error
+    path = path.resolve()  # a link stays
     mark, end = "\ufeff" if text.startswith("\ufeff") else "", "\r\n" if "\r\n" in text else "\n"
     text = text.removeprefix(mark).replace("\r\n", "\n")
     existing = read_cases(path) if text.strip() else []

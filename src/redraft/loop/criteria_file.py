@@ -366,7 +366,7 @@ def add_criteria(path: Path, criteria: Sequence[QualityCriterion]) -> list[Quali
     whole = _with_criteria(path, text, added)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, whole.encode("utf-8"))
+        replace_file(path.resolve(), whole.encode("utf-8"))  # a link stays
     except OSError as error:
         raise ConfigError(f"The criteria file {str(path)!r} can't be written: {error.strerror}.") from error
     return added
