@@ -35,6 +35,25 @@ def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("edit", ["retired", "superseded", "deleted"])
+def test_rule_and_playbook_are_not_used_without_their_lesson(tmp_path, edit):
+    async def main():
+        async with learning(tmp_path, model=writer(REPLY), trusted=True) as lessons:
+            lesson = await lessons.reflect_on(SUCCEEDED)
+            assert len(await lessons.recall(TASK)) == 3
+            path = tmp_path / "reflections" / f"{lesson.id}.md"
+            active = path.read_text()
+            if edit == "deleted":
+                path.unlink()
+            else:
+                path.write_text(active.replace("status: active", f"status: {edit}"))
+            assert await lessons.recall(TASK) == []
+            path.write_text(active)
+            assert len(await lessons.recall(TASK)) == 3
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("stop", ["retire", "supersede"])
 def test_a_lesson_that_is_approved_again_brings_its_rule_and_playbook_back(tmp_path, stop):
     async def main():

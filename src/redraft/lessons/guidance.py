@@ -70,7 +70,10 @@ class Guidance:
         self._playbooks = Playbooks(documents, agent, today=today)
 
     def rules(self) -> tuple[list[Rule], list[Rule]]:
-        """The active rules: the agent's own rules, and those that are quoted as data.
+        """The rules in use: the agent's own rules, and those that are quoted as data.
+
+        A rule that is not permanent is in use as long as its lesson is, also if a person edits or deletes the
+        document of the lesson.
 
         A rule is the agent's own if it is permanent, or if a person or the program vouches for its lesson and
         the lesson contains it: a person who approves a lesson does not see other rules that a model drew from
@@ -81,6 +84,7 @@ class Guidance:
         except LessonFileError as error:
             logger.warning("The agent runs without its rules: %s", error)
             return [], []
+        rules = [rule for rule in rules if rule.status == "permanent" or self._is_in_use(rule.source)]
         own = [rule for rule in rules if self._is_own(rule)]
         return own, [rule for rule in rules if rule not in own]
 
@@ -90,11 +94,16 @@ class Guidance:
         lesson = self._lesson(rule.source)
         return lesson is not None and lesson.trust == "vouched" and (self._trusted or _says(lesson, rule))
 
+    def _is_in_use(self, lesson_id: str) -> bool:
+        """Whether a lesson is active, or a person wrote its rule or playbook without a lesson."""
+        lesson = self._lesson(lesson_id) if lesson_id else None
+        return not lesson_id or (lesson is not None and lesson.status == "active")
+
     def _lesson(self, lesson_id: str) -> Lesson | None:
         folder = LessonFolder(self._documents, lesson_id.partition("/")[0] or self._folder)
         try:
             return folder.read(lesson_id)
-        except LessonFileError:  # it is deleted, or its rule was written by hand
+        except LessonFileError:  # it is deleted or broken
             return None
 
     def untrusted(self, task_type: str, advice: Sequence[Advice]) -> str:
@@ -112,8 +121,10 @@ class Guidance:
         return next((lesson.id for lesson in lessons if lesson.trust == "untrusted"), "")
 
     def playbooks(self, task_type: str) -> list[Playbook]:
-        """The playbooks for a type of task."""
-        return self._playbooks.for_task(task_type)
+        """The playbooks for a type of task whose lessons are in use."""
+        return self._playbooks.for_task(
+            task_type, is_in_use=lambda playbook: self._is_in_use(playbook.lesson)
+        )
 
     async def quarantined(self, task: PlainTask) -> list[str]:
         """The ids of the quarantined lessons that this very task taught, newest first."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from redraft.errors import ConfigError, LessonFileError, StoreError
@@ -104,10 +105,12 @@ class Playbooks:
         """The unexpired playbooks, newest first."""
         return [playbook for playbook in self._playbooks() if not self._has_expired(playbook)]
 
-    def for_task(self, task_type: str) -> list[Playbook]:
-        """At most three playbooks for a type of task, newest first; none without a type."""
-        fitting = [playbook for playbook in self.active() if task_type and playbook.task_type == task_type]
-        return fitting[:REPLAYED]
+    def for_task(
+        self, task_type: str, *, is_in_use: Callable[[Playbook], bool] = lambda _: True
+    ) -> list[Playbook]:
+        """At most three playbooks in use for a type of task, newest first; none without a type."""
+        fitting = (playbook for playbook in self.active() if task_type and playbook.task_type == task_type)
+        return list(islice(filter(is_in_use, fitting), REPLAYED))
 
     def broken(self) -> list[LessonFileError]:
         """An error for each document that is not a playbook, or for the folder."""
