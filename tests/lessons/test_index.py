@@ -236,6 +236,19 @@ def test_a_file_edited_in_place_is_read_again(tmp_path):
     assert summaries(found) == ["API timeout handled!"]
 
 
+def test_a_lesson_that_is_put_back_in_use_in_place_is_searched(tmp_path):
+    (one,) = file(tmp_path, lesson(status="retired"))
+    path = LessonFolder(tmp_path, AGENT).entry_of(one.id).path
+    for place in (path, path.parent):
+        os.utime(place, (1_000_000, 1_000_000))
+    (found,) = run(tmp_path, search("Fetch the price list"))
+    assert found == []
+    path.write_text(path.read_text("utf-8").replace("status: retired", "status: active"), "utf-8")
+    os.utime(path.parent, (1_000_000, 1_000_000))
+    (found,) = run(tmp_path, search("Fetch the price list"))
+    assert [match.lesson.id for match in found] == [one.id]
+
+
 def test_a_refresh_counts_lessons_and_names_broken_files(tmp_path, monkeypatch):
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
     one, other = file(tmp_path, lesson(), lesson(PARTIAL))
@@ -477,7 +490,9 @@ def test_the_newest_lessons_are_embedded_first(tmp_path):
         folder = LessonFolder(tmp_path, agent)
         for day in (1, 3, 2):
             folder.add(lesson(agent=agent, task=f"{agent} {day}", day=date(2026, 3, day), error=""))
-        os.utime(tmp_path / "reflections" / agent, (when, when))
+        own = tmp_path / "reflections" / agent
+        for path in (*own.iterdir(), own):
+            os.utime(path, (when, when))
     embedder = ScriptedEmbedder()
 
     def some(index):

@@ -176,8 +176,8 @@ class LessonIndex:
         near-duplicates. If the embedder fails, a warning is logged and full text alone is searched.
 
         Changed records are noticed. Files that were added, replaced, deleted or archived are noticed by the
-        modification times of the agents' folders; a file edited in place, when its lesson matches, or by
-        `refresh`.
+        modification times of the agents' folders, and edited files by their own; a file of the archive that
+        is edited in place, when its lesson matches, or by `refresh`.
         """
         vector = None if by_words else await self._question(query.text)
         return await self._file.use(self._search, query, vector, effects, in_memory=True)
