@@ -314,6 +314,14 @@ def test_the_reason_is_the_persons_own(why, stored):
     assert lesson_of(store, corrected(store, CORRECTED, why=why)).content.why == stored
 
 
+def test_a_reason_must_be_a_text():
+    store = MemoryStore()
+    run_of(store, LETTER)
+    with pytest.raises(ConfigError, match="why must be a string, got None"):
+        corrected(store, CORRECTED, why=None)
+    assert asyncio.run(Runs(store).get()).correction is None
+
+
 BODIES = ("The lift is out of order until Friday.", "Waste paper is collected on Wednesdays.")
 
 

@@ -19,7 +19,7 @@ from redraft._codec import from_json, read_only, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._texts import compared, counted, shortened
-from redraft._validation import check_choice, check_count, only
+from redraft._validation import check_choice, check_count, check_text, only
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.loop.budget import ROLES
 from redraft.loop.correction import is_same_output, read_correction, store_correction
@@ -226,6 +226,7 @@ class Runs:
         correction says why. Raises `ConfigError` for a run that has not ended or has no output, and for an
         output that is empty or not of its type; `StoreError` if it can't be stored.
         """
+        check_text("why", why)
         record = await self.get(run_id)
         correction, earlier = read_correction(record, output, output_type), record.correction
         # The layer of lessons is above the layer of runs, which must not import it.
