@@ -36,6 +36,21 @@ def test_names_of_things_stay_in_rules():
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("パスワードは「", "」です"),
+        ("パスワードは", "です"),
+        ("密码为 ", ""),
+        ("密码是", "。"),
+        ("비밀번호는 ", "입니다"),
+    ],
+)
+def test_a_password_in_a_sentence_is_withheld(before, after):
+    password = "Qwerty" + "12345"
+    assert password not in EVERYTHING.redact(f"{before}{password}{after}").text
+
+
+@pytest.mark.parametrize(
     ("text", "plain"),
     [
         ("Zoë Größl", "Zoe Grosl"),

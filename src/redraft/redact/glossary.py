@@ -116,7 +116,7 @@ def _spaced(text: str, start: int, end: int, english: str) -> str:
     """Add spaces to the English word where it would touch a neighbouring word."""
     before = " " if text[start - 1 : start].isalnum() else ""
     after = text[end : end + 1]
-    return before + english + (" " if after.isalnum() or after == "@" else "")
+    return before + english + (" " if after.isalnum() or after in ("@", '"') else "")
 
 
 def _word_before(text: str, end: int) -> str:
