@@ -2,7 +2,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 
 import pytest
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ from redraft import (
     reflected,
 )
 from redraft._steps import answer, direct, step_context, step_scope
-from redraft.errors import ChangedRunError, OutputError, StoreError
+from redraft.errors import ChangedRunError, DamagedRecordError, OutputError, StoreError
 from redraft.events import StepFailed, StepFinished
 from redraft.loop import Retry
 from redraft.loop.agent import Agent
@@ -293,6 +293,22 @@ def test_reflect_sync_resumes_with_a_step_too():
 def test_a_step_that_is_no_function_is_refused(step):
     with pytest.raises(ConfigError, match=r"step must be a Journalled\(store, run_id\), or a function"):
         reflect_sync("T", generate=lambda _: "made", evaluate=lambda _: 1.0, step=step)
+
+
+@pytest.mark.parametrize(("field", "value"), [("elapsed", {}), ("at", 5)])
+def test_a_step_with_a_damaged_time_is_named(field, value):
+    async def main():
+        store = MemoryStore()
+        run = partial(reflect, "T", generate=lambda _: "made", evaluate=lambda _: 1.0)
+        await run(step=Journalled(store, "r"))
+        stored = await store.get("run", "r")
+        await store.put(replace(stored, data={**stored.data, "status": "running"}))
+        step = (await store.find("step"))[0]
+        await store.put(replace(step, data={**step.data, field: value}))
+        with pytest.raises(DamagedRecordError, match="'step' 'r/00001' is damaged"):
+            await run(step=Journalled(store, "r"))
+
+    asyncio.run(main())
 
 
 def test_another_task_is_rejected():

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
@@ -7,7 +8,7 @@ from redraft._sync import run_sync
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
 from redraft.loop.record import Process, task_digest
-from redraft.loop.runs import Runs, StoredRun, state_of
+from redraft.loop.runs import Runs, StoredRun, StoredStep, state_of
 from redraft.protocols import ReflectionCallbacks
 from redraft.stores.base import Record
 from redraft.stores.sqlite import MemoryStore, SqliteStore
@@ -82,6 +83,35 @@ def test_an_output_that_looks_like_a_record_is_read_as_it_is(output):
     stored = run_sync(Runs(store).stored("run"))
     assert stored.record.versions[0].output == output
     assert stored.steps[0].result["output"] == output
+
+
+def stored_steps(store):
+    """A run that was killed after its only version, and its steps."""
+    reflect_sync("Task.", generate=lambda _: "x", evaluate=lambda _: 1.0, step=Journalled(store, "run"))
+    run = run_sync(store.get("run", "run"))
+    run_sync(store.put(replace(run, data={**run.data, "status": "running"})))
+    return run_sync(store.find("step"))
+
+
+@pytest.mark.parametrize(
+    ("number", "result", "versions"), [(0, {"output": "x", "usage": 5}, 0), (1, {"overall_score": "x"}, 0)]
+)
+def test_a_step_that_cannot_be_read_hides_no_run(number, result, versions):
+    store = MemoryStore()
+    step = stored_steps(store)[number]
+    run_sync(store.put(replace(step, data={**step.data, "result": result})))
+    [run] = run_sync(Runs(store).find())
+    assert (run.run_id, len(run.versions)) == ("run", versions)
+
+
+def test_an_exchange_that_cannot_be_read_is_shown_as_json():
+    step = StoredStep(
+        "00001/model 1#1", "model 1", 0.0, 1.0, datetime.now(UTC), [{"messages": [5]}], {"text": 5}
+    )
+    assert [turn.text for turn in (*step.exchange.request, *step.exchange.reply)] == [
+        '[{"messages": [5]}]',
+        '{"text": 5}',
+    ]
 
 
 @pytest.mark.parametrize("limit", [0, -1, "2", True])

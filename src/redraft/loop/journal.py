@@ -28,7 +28,7 @@ from redraft.errors import (
     over_budget,
 )
 from redraft.redact.log import logger
-from redraft.stores.base import FencedStore, Record, Store
+from redraft.stores.base import FencedStore, Record, Store, reading
 from redraft.stores.location import project_store
 from redraft.types import ConvergenceReason
 
@@ -498,8 +498,12 @@ class StepRecords:
             await self._claim.check()
 
     async def load(self) -> dict[str, StepData]:
-        """All recorded steps; raises `StoreError` if the store can't be read."""
+        """All recorded steps; raises `StoreError` if the store or a step can't be read."""
         records = await self._store.find(STEP, prefix=f"{self._run_id}/")
+        for record in records:
+            with reading(record):
+                float(record.data["elapsed"])
+                datetime.fromisoformat(record.data["at"])
         return {record.key.partition("/")[2]: record.data for record in records}
 
     async def look_up(self, place: str, /) -> StepData | None:

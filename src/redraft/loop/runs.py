@@ -596,7 +596,14 @@ class StoredStep:
 
     @property
     def exchange(self) -> Exchange:
-        """The request and reply of an inner step, in any recorded form."""
+        """The request and reply of an inner step, in any recorded form; a damaged record is shown as JSON."""
+        try:
+            return self._exchange()
+        except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or damaged
+            turns = (Turn(role, json.dumps(part)) for role, part in (("user", self.given), ("", self.result)))
+            return Exchange(self.name, self.seconds, (next(turns),), (next(turns),))
+
+    def _exchange(self) -> Exchange:
         name = self.name.partition(" ")[0] if self.name.startswith("model ") else self.name
         outer = (part.rpartition("#")[0] for part in self.place.split("/")[1:-1])
         name = ", ".join((*outer, name))
@@ -710,10 +717,15 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
             break  # later steps belong to a version that can't be reconstructed
         if step.is_inner or step.void or step.error is not None or step.name not in ROLES:
             continue
+        is_judgement = step.name == "evaluate" and draft is not None
+        try:
+            made: Any = from_json(ReflectionEvaluation if is_judgement else Draft, step.result)
+        except ValueError:  # damaged, or of another version
+            break
         run.execution_time = step.elapsed
         role = "revision" if step.name == "generate" and versions else ROLES[step.name]
-        if step.name == "evaluate" and draft is not None:
-            evaluation = from_json(ReflectionEvaluation, step.result)
+        if is_judgement and draft is not None:
+            evaluation: ReflectionEvaluation = made
             versions.append(
                 ReflectionVersion(
                     len(versions) + 1,
@@ -730,8 +742,8 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
             )
             used = {role: evaluation.usage}
         else:
-            draft = from_json(Draft, step.result)
-            used = draft.usage_by_role(role)
+            draft = made
+            used = made.usage_by_role(role)
         for part_role, part in used.items():
             usage[part_role] = usage.get(part_role, NOTHING_USED) + part
     run.versions, run.usage_by_role = tuple(versions), usage
