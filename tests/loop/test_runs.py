@@ -104,6 +104,26 @@ def test_a_step_that_cannot_be_read_hides_no_run(number, result, versions):
     assert (run.run_id, len(run.versions)) == ("run", versions)
 
 
+def test_the_usage_of_a_step_that_cannot_be_read_is_unknown():
+    run = ran(("a", 0.5), ("b", 0.4), ("c", 0.3))
+    steps = [
+        replace(step, result={"output": "x", "usage": 5}) if step.name == "revise" else step
+        for step in run.steps
+    ]
+    assert StoredRun(run.record, tuple(steps)).after_best.usage.cost_usd is None
+
+
+@pytest.mark.parametrize("criterion", ["x", {}, {"name": None}, {"name": "a", "threshold": []}])
+def test_a_run_with_a_damaged_criterion_is_listed_as_damaged(criterion):
+    store = MemoryStore()
+    stored_steps(store)
+    run = run_sync(store.get("run", "run"))
+    options = {**run.data["options"], "criteria": [criterion]}
+    run_sync(store.put(replace(run, data={**run.data, "options": options})))
+    [listed] = run_sync(Runs(store).find())
+    assert (listed.run_id, listed.status) == ("run", "damaged")
+
+
 def test_an_exchange_that_cannot_be_read_is_shown_as_json():
     step = StoredStep(
         "00001/model 1#1", "model 1", 0.0, 1.0, datetime.now(UTC), [{"messages": [5]}], {"text": 5}

@@ -42,6 +42,7 @@ from redraft.stores.run_index import (
 )
 from redraft.types import (
     DEFAULT_CRITERION_THRESHOLD,
+    NOT_REPORTED,
     NOTHING_USED,
     REASONS,
     ConvergenceReason,
@@ -286,6 +287,9 @@ class Runs:
         """Read a run from its record; an unfinished run has the versions in its journal so far."""
         # A reader does not have the classes of outputs, which belong to the program that ran.
         run = read_only(RunRecord, record.data)
+        with reading(record):
+            for criterion in run.options.get("criteria", ()):
+                _check_criterion(criterion)
         if run.status == "running":
             add_versions_so_far(run, await self.steps(run.run_id))
         return run
@@ -786,9 +790,24 @@ def _damaged_step(record: Record, place: str, damage: str) -> StoredStep:
     return StoredStep(place, DAMAGED, 0.0, 0.0, at, error=error, void=record.kind == VOID)
 
 
+def _check_criterion(criterion: Any) -> None:
+    """Raise `TypeError` or `LookupError` for a recorded criterion without a name, or with other numbers."""
+    if not isinstance(criterion["name"], str):
+        raise TypeError(f"the name of a criterion is {criterion['name']!r}")
+    for number in ("threshold", "weight"):
+        float(criterion.get(number, 1.0))
+
+
 def _usage_of(step: StoredStep) -> TokenUsage:
     if step.name not in ROLES:
         return NOTHING_USED
+    try:
+        return _usage_in(step)
+    except ValueError:  # damaged, or of another version
+        return NOT_REPORTED
+
+
+def _usage_in(step: StoredStep) -> TokenUsage:
     if step.error is not None:
         used: Any = step.error.get("usage")
         failed = TokenUsage(failed_requests=1) if step.error.get("type") == "ModelError" else NOTHING_USED
