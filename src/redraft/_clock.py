@@ -11,3 +11,11 @@ SKEW = timedelta(minutes=1)
 def is_future(moment: datetime, now: datetime) -> bool:
     """Whether a stored time is so late that a wrong clock wrote it. It then counts as `now`."""
     return moment - now > SKEW
+
+
+def moment_after(moment: datetime, seconds: float | None) -> datetime | None:
+    """The time `seconds` after a moment; None if `seconds` is None, or the time is beyond the calendar."""
+    try:
+        return None if seconds is None else moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return None

@@ -2,7 +2,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from redraft.cycles.memory import moment_after, moment_of, stamp_of
+from redraft._clock import moment_after
+from redraft.cycles.memory import moment_of, stamp_of
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Questions to people: how a run waits for an answer, and goes on with it."""
 
 import asyncio
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -40,6 +39,13 @@ def made(store, work=None, more="", on_error="raise", approver=None):
 async def answered(store, **answer):
     approvals = Approvals(store)
     return await approvals.answer(await approvals.get("last"), **answer)
+
+
+async def overdue(store, approval):
+    """Store a question again as if its deadline had passed."""
+    approval = replace(approval, deadline=approval.asked_at)
+    await store.put(approval.stored())
+    return approval
 
 
 def test_a_damaged_question_or_answer_hides_no_other():
@@ -143,6 +149,18 @@ def test_the_deadline_of_a_question_from_the_future_counts_from_now():
     asyncio.run(main())
 
 
+def test_a_deadline_beyond_the_calendar_is_none():
+    (approval,) = made(MemoryStore(), more=", deadline: 1e300, default: reject").run_sync().waiting
+    assert approval.deadline is None
+
+
+def test_a_question_is_a_text_whatever_its_template_reads():
+    text = "- {name: n, uses: human.approve, with: {message: '{{ state.x }}'}}"
+    workflow = Workflow.from_text(text, keep=MemoryStore())
+    (approval,) = workflow.run_sync({"x": {"price": 5}}).waiting
+    assert approval.message == '{"price": 5}'
+
+
 def test_without_a_default_the_node_fails_at_the_deadline():
     store = MemoryStore()
     with pytest.raises(OutputError, match=r"Nobody answered before the deadline: Send a letter\?"):
@@ -153,12 +171,11 @@ def test_without_a_default_the_node_fails_at_the_deadline():
 
 def test_an_answer_after_the_deadline_is_too_late():
     store = MemoryStore()
-    (approval,) = made(store, more=", deadline: 0.01, default: reject").run_sync(run_id="r").waiting
-    assert approval.deadline - approval.asked_at == timedelta(seconds=0.01)
+    (approval,) = made(store, more=", deadline: 100, default: reject").run_sync(run_id="r").waiting
+    assert approval.deadline - approval.asked_at == timedelta(seconds=100)
 
     async def late():
-        await asyncio.sleep(0.02)
-        await Approvals(store).answer(approval, approved=True)
+        await Approvals(store).answer(await overdue(store, approval), approved=True)
 
     with pytest.raises(ConfigError, match="has already been answered: rejected when its deadline passed"):
         asyncio.run(late())
@@ -167,8 +184,8 @@ def test_an_answer_after_the_deadline_is_too_late():
 @pytest.mark.parametrize("default", [", default: approve", ""])
 def test_a_question_past_its_deadline_is_not_listed(default):
     store = MemoryStore()
-    (approval,) = made(store, more=f", deadline: 0.01{default}").run_sync(run_id="r").waiting
-    time.sleep(0.02)
+    (approval,) = made(store, more=f", deadline: 100{default}").run_sync(run_id="r").waiting
+    approval = asyncio.run(overdue(store, approval))
     assert asyncio.run(Approvals(store).waiting()) == []
     words = Seen(pages(store).get("/workflows/r").text).words
     assert "Nothing is left to answer" in words

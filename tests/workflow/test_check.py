@@ -85,6 +85,12 @@ FILES = {
             "- {name: c, run: pass}\n- {name: d, run: pass, goto: a}"
         ), 6, "d", None, "from 'd' back to 'a'",
     ),
+    "a reply that would choose the model": (
+        nodes("- name: n\n  uses: llm.call\n  with: {prompt: a}\n  output: model"), 6, "n", "output", "the model of later nodes",
+    ),
+    "a node whose reply would choose the model": (
+        nodes("- name: model\n  uses: llm.call\n  with: {prompt: a}"), 3, "model", "name", "the model of later nodes",
+    ),
     "max_visits 0": (nodes("- name: n\n  run: pass\n  max_visits: 0"), 5, "n", "max_visits", "got 0"),
     "when with a single equals sign": (nodes("- name: n\n  run: pass\n  when: state.x = 'a'"), 5, "n", "when", "to compare, write '==' instead of '='"),
     "a template with a single equals sign": (params("prompt: '{% if state.x = 1 %}a{% endif %}'", "own"), 6, "n", "with.prompt", "write '==' instead of '='"),

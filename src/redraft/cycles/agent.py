@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft import _telemetry
+from redraft._clock import moment_after
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._sync import run_sync
@@ -34,7 +35,7 @@ from redraft.cycles.cycle import (
     error_line,
 )
 from redraft.cycles.mail import answers_of, check_cycle, check_feedback, signal_mail
-from redraft.cycles.memory import FEEDBACK, Memory, moment_after, stamp_of
+from redraft.cycles.memory import FEEDBACK, Memory, stamp_of
 from redraft.cycles.notices import Webhook, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
 from redraft.cycles.records import AgentCard, CycleRecord, data_redactor, new_id

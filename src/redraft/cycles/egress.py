@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from redraft._clock import SKEW
+from redraft._clock import SKEW, moment_after
 from redraft._texts import counted
-from redraft.cycles.memory import moment_after, moment_of, stamp_of
+from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.spec import ActionLimit
 from redraft.errors import RedraftError
 from redraft.stores.base import Record

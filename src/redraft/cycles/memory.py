@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import isfinite
 from operator import is_
 from typing import Any, TypeAlias, cast
 
-from redraft._clock import SKEW
+from redraft._clock import SKEW, moment_after
 from redraft._validation import is_number
 from redraft.text.characters import without_invisible
 
@@ -81,14 +81,6 @@ def moment_of(stamp: str) -> datetime | None:
         moment = datetime.fromisoformat(stamp)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):  # not a time, or outside the years that UTC has
-        return None
-
-
-def moment_after(moment: datetime, seconds: float | None) -> datetime | None:
-    """The time `seconds` after a moment; None if `seconds` is None, or the time is beyond the calendar."""
-    try:
-        return None if seconds is None else moment + timedelta(seconds=seconds)
-    except OverflowError:
         return None
 
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from redraft._clock import moment_after
 from redraft._texts import as_text, short_repr
 from redraft._validation import nearest
 from redraft.approvals import Approval, HumanAnswer
 from redraft.cycles.calls import ask_model, call_configured
 from redraft.cycles.cycle import error_line, render_text
-from redraft.cycles.memory import moment_after
 from redraft.cycles.records import as_object
 from redraft.cycles.spec import (
     ANY,

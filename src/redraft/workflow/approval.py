@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft._calls import awaited
+from redraft._clock import moment_after
 from redraft._codec import plain_data
 from redraft.approvals import Approval, Approvals, HumanAnswer
 from redraft.errors import ConfigError
@@ -45,8 +46,8 @@ async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Res
     The question and its answer are each stored once: the first answer counts. Without an answer, the run
     ends with the status `waiting`. Raises `OutputError` if the deadline has passed and there is no default.
     """
-    options = read_params(ApproveParams, scope.render(params), APPROVE, rendered=True)
-    seconds = options.deadline
+    rendered = scope.render(params) | {"message": scope.text(params["message"])}
+    options = read_params(ApproveParams, rendered, APPROVE, rendered=True)
     step, now = enclosing_step(), datetime.now(UTC)
     approval = Approval(
         id="",
@@ -56,7 +57,7 @@ async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Res
         message=options.message,
         asked_at=now,
         data=options.data,
-        deadline=None if seconds is None else now + timedelta(seconds=seconds),
+        deadline=moment_after(now, options.deadline),
         default=options.default,
     )
     if step is None:

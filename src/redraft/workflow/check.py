@@ -260,6 +260,13 @@ class _FileCheck:
                 f"{node.output!r} would replace the state's key of this name, which a loop sets; "
                 "choose another name",
             )
+        is_built_in = node.action in BUILT_IN and node.action not in self.resources.actions
+        if is_built_in and (node.output or node.name) == MODEL:
+            self.fail(
+                (*path, "name" if node.output is None else "output"),
+                f"state.{MODEL} is the model of later nodes, which only code and actions of your own can "
+                "choose; choose another name",
+            )
         if isinstance(node.when, str):
             self.template(braced(node.when), (*path, "when"))
         self.jumps(node, path)
