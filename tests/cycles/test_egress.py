@@ -147,6 +147,21 @@ def test_a_resumed_cycle_decides_as_before():
     assert again.state.derived_data == first.state.derived_data
 
 
+def test_the_key_of_an_action_does_not_depend_on_the_actions_before_it():
+    actions = [
+        {"name": "first", "type": "function", "function": "work", "when": "memory.feedbackHistory"},
+        {"name": "second", "type": "function", "function": "work"},
+    ]
+    spec = spec_of(actuate=[{"type": "execute", "name": "act", "config": {"actions": actions}}])
+    keys = []
+    for feedback in ([], [{"verdict": "approve"}]):
+        cycle, _ = cycle_of(spec, functions={"work": lambda: None}, memory={"feedbackHistory": feedback})
+        run(execute(spec.stages.actuate.substages[0], cycle))
+        outcomes = cycle.state.derived_data["execution"]["actions"]
+        keys.append({one["action"]: one["idempotencyKey"] for one in outcomes})
+    assert keys[0]["second"] == keys[1]["second"] != keys[1]["first"]
+
+
 def test_a_restarted_agent_goes_on_counting(project):
     clock = Clock()
     stages = {"actuate": {"substages": [acting()]}}

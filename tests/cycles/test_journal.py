@@ -11,7 +11,7 @@ from redraft.cycles.write_behind import WriteBehind
 from redraft.stores.sqlite import MemoryStore
 from support.cycles import NOON
 from support.memory_stores import connection_of
-from support.monitor import monitor, run
+from support.monitor import World, monitor, run
 
 
 class Gate(MemoryStore):
@@ -154,6 +154,23 @@ def test_a_slow_store_is_awaited_without_a_warning(caplog):
 
     asyncio.run(main())
     assert caplog.records == []
+
+
+def test_the_steps_before_an_action_are_written_when_it_begins():
+    written = []
+
+    async def main():
+        store = Gate(delay=0.01)
+
+        class Looks(World):
+            async def lower(self, level):
+                written.append(store.steps)
+
+        async with monitor(Looks(), storage=store) as agent:
+            await agent.run_cycle()
+
+    run(main())
+    assert written == [["sense", "reason/thought"]]
 
 
 def test_an_action_is_written_before_listeners_hear_of_it():

@@ -65,7 +65,8 @@ async def execute(substage: Execute, cycle: Cycle) -> None:
     # The condition of an action may depend on the outcome of another action.
     while pending := _pending(cycle, actions, outcomes):
         for entry in pending:
-            outcomes.append(await _outcome(entry, actions[entry["action"]], substage, len(outcomes), cycle))
+            repetition = sum(outcome["action"] == entry["action"] for outcome in outcomes)
+            outcomes.append(await _outcome(entry, actions[entry["action"]], substage, repetition, cycle))
         admit_due_actions(cycle)
     for action in unplanned_actions(cycle):
         try:
@@ -87,9 +88,13 @@ def _pending(
 
 
 async def _outcome(
-    entry: dict[str, Any], action: AnyAction, substage: Execute, position: int, cycle: Cycle
+    entry: dict[str, Any], action: AnyAction, substage: Execute, repetition: int, cycle: Cycle
 ) -> dict[str, Any]:
-    """Run an entry of the plan; a failed action, or an action over its limit, fails the cycle."""
+    """Run an entry of the plan; a failed action, or an action over its limit, fails the cycle.
+
+    `repetition` counts earlier outcomes of the same action. Their number, unlike the place in the plan, does
+    not depend on conditions on the memory, in which a cycle that resumes sees new feedback.
+    """
     outcome: dict[str, Any] = {
         "id": entry["id"],
         "action": action.name,
@@ -97,7 +102,7 @@ async def _outcome(
         "status": "succeeded",
         "result": None,
         "error": None,
-        "idempotencyKey": cycle.idempotency_key(substage.name, position, action.name),
+        "idempotencyKey": cycle.idempotency_key(substage.name, repetition, action.name),
         "startedAt": stamp_of(cycle.runtime.clock()),
         "durationMs": 0.0,
     }

@@ -41,20 +41,20 @@ class AgentEffect:
 class Egress:
     """Runs effects under the lease and their limits: actions, sources with side effects, messages, notices.
 
-    No effect happens once another process runs the agent (`check_lease` raises `LeaseError`), or over a
-    limit. The counters are stored by `save` before an effect happens, so neither a restart nor a kill resets
-    them. The caller records the outcome: an action is a step of the cycle's journal, and a delivered notice
-    or message is removed from the outbox. If the process is killed before that is written, the effect
-    happens again, under the same key.
+    No effect happens before the steps of its cycle are written, once another process runs the agent (`ready`
+    raises `LeaseError`), or over a limit. The counters are stored by `save` before an effect happens, so
+    neither a restart nor a kill resets them. The caller records the outcome: an action is a step of the
+    cycle's journal, and a delivered notice or message is removed from the outbox. If the process is killed
+    before that is written, the effect happens again, under the same key.
     """
 
     def __init__(
         self,
-        check_lease: Callable[[], Awaitable[None]],
+        ready: Callable[[], Awaitable[None]],
         clock: Callable[[], datetime],
         save: Callable[[Sequence[Record]], Awaitable[None]],
     ) -> None:
-        self._check_lease = check_lease
+        self._ready = ready
         self._clock = clock
         self._save = save
         self._runs: dict[str, dict[str, str]] = {}
@@ -63,7 +63,7 @@ class Egress:
 
     async def act(self, effect: AgentEffect, perform: Callable[[], Awaitable[R]]) -> R:
         """Run an effect. Raises `LimitError`, `LeaseError`, and any error of `perform`."""
-        await self._check_lease()
+        await self._ready()
         self.claim(effect)
         if records := self.take_record():
             await self._save(records)

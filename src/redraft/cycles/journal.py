@@ -42,8 +42,9 @@ class CycleSteps:
 
     The start of the cycle is written before its first step. A model call, an action, a source with side
     effects or any slow step is written, with all earlier steps, before the next step begins or a listener
-    gets the event (`settled`). Sensing and fast steps of Reason are written within 20 ms, with the next step
-    or alone; a cycle that is killed before then repeats them. Nothing is written before the end of the
+    gets the event (`settled`). Sensing and fast steps of Reason are written within 20 ms, with the next step,
+    alone, or before a side effect, which follows from them (`written`); a cycle that is killed before then
+    repeats them. Nothing is written before the end of the
     previous cycle, whose steps it replaces. Once another process runs the agent, no effect begins:
     `LeaseError`.
 

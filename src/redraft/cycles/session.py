@@ -170,7 +170,7 @@ class Session:
         self.location = location
         self.card = card
         self.write_behind = location.write_behind()
-        self.egress = Egress(self.write_behind.check_lease, clock, self.write_behind.save)
+        self.egress = Egress(self._ready_for_effect, clock, self.write_behind.save)
         self.mailbox = Mailbox(location.store, data_redactor(also=()), clock, self._save_mail)
         peers = Peers(location.agent, network, self.mailbox, self.write_behind.answer_timeout)
         self.outbox = Outbox(location, self.write_behind, self.egress, webhook, peers, redact)
@@ -238,6 +238,12 @@ class Session:
         """Wait until every step that must not be repeated is written."""
         if self._steps is not None:
             await self._steps.settled()
+
+    async def _ready_for_effect(self) -> None:
+        """Write all finished steps, from which the effect follows. Raises `LeaseError`."""
+        if self._steps is not None:
+            await self._steps.written()
+        await self.write_behind.check_lease()
 
     async def note(self, record: CycleRecord, notice: Notice | None = None) -> None:
         """Store a cycle under way, with a notice if its approvers must see the plan."""
