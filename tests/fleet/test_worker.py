@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, Workflow
+from redraft.approvals import Approvals
 from redraft.errors import (
     ClaimLostError,
     ConfigError,
@@ -24,6 +25,7 @@ from redraft.loop import Retry
 from redraft.loop.journal import STEP, Claim, claim_under_way
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
+from redraft.types import ConvergenceReason
 
 LONG = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
 PATTERN = ReflectionPattern(max_iterations=2, quality_criteria=[LONG])
@@ -145,6 +147,67 @@ def test_a_workflow_is_a_program_too():
         async with working(fleet):
             handle = await fleet.submit("greet", {"person": "Ada"})
             assert (await handle.result(within=10)).state["greeting"] == "Hello Ada"
+
+    asyncio.run(main())
+
+
+def test_a_workflow_that_waits_for_a_person_goes_on_after_the_answer(monkeypatch):
+    monkeypatch.setattr("redraft.fleet.worker.ANSWER_DELAY", 0.05)
+    text = "name: ask\nnodes: [{name: ask, uses: human.approve, with: {message: 'Send?'}, output: answer}]"
+
+    async def main():
+        store = MemoryStore()
+        fleet = Fleet(workflows=[Workflow.from_text(text, keep=store)], store=store)
+        handle = await fleet.submit("ask", {}, run_id="r")
+        async with working(fleet):
+            (approval,) = await until(lambda: Approvals(store).waiting())
+            await until(lambda: has(handle, "queued"))
+            await Approvals(store).answer(approval, approved=True)
+            result = await handle.result(within=10)
+        assert (result.status, result.state["answer"]["approved"]) == ("finished", True)
+        assert (await handle.job()).tries == 0
+
+    async def has(handle, state):
+        return (await handle.job()).state == state
+
+    asyncio.run(main())
+
+
+def test_the_result_of_a_workflow_says_that_its_budget_was_spent():
+    text = "name: slow\nbudget: {seconds: 0.01}\nnodes: [{name: wait, uses: wait}]"
+
+    async def wait(state):
+        await asyncio.sleep(60)
+
+    async def main():
+        store = MemoryStore()
+        fleet = Fleet(workflows=[Workflow.from_text(text, actions={"wait": wait}, keep=store)], store=store)
+        handle = await fleet.submit("slow", {})
+        await FleetWorker(fleet).run(until_idle=True)
+        result = await handle.result()
+        assert (result.status, result.stop.reason) == ("stopped", ConvergenceReason.TIME_BUDGET)
+        assert "(budget.seconds)" in result.stop.detail
+
+    asyncio.run(main())
+
+
+class Odd(BaseException):
+    """No `Exception`, such as the outcomes of pytest."""
+
+
+@pytest.mark.parametrize("error", [Odd("no"), SystemExit("no"), asyncio.CancelledError("no")], ids=repr)
+def test_a_job_fails_whatever_its_program_raises(error):
+    async def fail(state):
+        raise error
+
+    async def main():
+        store = MemoryStore()
+        text = "name: fail\nnodes: [{name: fail, uses: fail}]"
+        fleet = Fleet(workflows=[Workflow.from_text(text, actions={"fail": fail}, keep=store)], store=store)
+        handle = await fleet.submit("fail", {})
+        assert await FleetWorker(fleet).run(until_idle=True) == 1
+        job = await handle.job()
+        assert (job.state, job.error) == ("failed", f"{type(error).__name__}: no")
 
     asyncio.run(main())
 

@@ -37,9 +37,11 @@ class JobOutcome:
     may_pass: bool = False
     """Whether another try may succeed."""
     reason: str = ""
-    """The `ConvergenceReason` of an agent's run; empty for other programs."""
+    """The `ConvergenceReason` of an agent's run, or of a budget that ended a workflow early; else empty."""
     is_busy: bool = False
     """Whether the job could not run because another run of its program is under way."""
+    is_waiting: bool = False
+    """Whether the run waits for the answer of a person."""
 
 
 class Program(ABC):
@@ -134,8 +136,10 @@ class _WorkflowProgram(Program):
         self.workflow.check(cast("Mapping[str, Any] | None", task), priced=priced)
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
-        await self.workflow.run(task, run_id=run_id)
-        return JobOutcome()
+        result = await self.workflow.run(task, run_id=run_id)
+        if result.waiting:
+            return JobOutcome("It waits for the answer of a person.", is_waiting=True)
+        return JobOutcome(reason="" if result.stop is None else result.stop.reason.value)
 
     async def result(self, run_id: str, store: Store, /) -> Any:
         record = await store.get(WORKFLOW, run_id)

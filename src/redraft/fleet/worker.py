@@ -55,6 +55,8 @@ FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 """Seconds before a failed job is retried; they double with each try."""
 BUSY_DELAY = 2.0
 """Seconds before a job is claimed again that waits for another run of its program."""
+ANSWER_DELAY = 10.0
+"""Seconds before a job is claimed again that waits for the answer of a person."""
 OUTAGE_WAIT = 0.5
 """Seconds between attempts to reach the queue."""
 HAND_BACK_WAIT = 10.0
@@ -355,8 +357,8 @@ class FleetWorker:
         outcome, tries = JobOutcome(), self.fleet.tries
         try:
             outcome = await self._claimed_outcome(running)
-        except asyncio.CancelledError:
-            pass  # handled below, like a program that catches the cancellation
+        except asyncio.CancelledError as error:
+            outcome = failure(error)  # of the program itself, unless the task was cancelled: see below
         except ClaimLostError as error:
             logger.info("%s", error)
             return
@@ -372,9 +374,10 @@ class FleetWorker:
             await self._report(running, "poisoned", POISONED.format(running.claim.deaths))
             self.done += 1
             return
-        if outcome.is_busy:
+        if outcome.is_busy or outcome.is_waiting:
             logger.info("The job %s waits: %s", job.run_id, outcome.error)
-            await self._hand_back(running, delay=BUSY_DELAY, any_version=True)
+            delay = BUSY_DELAY if outcome.is_busy else ANSWER_DELAY
+            await self._hand_back(running, delay=delay, any_version=outcome.is_busy)
             return
         if outcome.error and outcome.may_pass and job.tries < tries:
             delay = min(FIRST_DELAY * 2 ** min(job.tries, MOST_DOUBLINGS), LONGEST_DELAY)
@@ -416,7 +419,9 @@ class FleetWorker:
             )
         except (ClaimLostError, StoreError):
             raise
-        except Exception as error:  # noqa: BLE001 (a program may raise anything; the job says what)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 (a program may raise anything; the job says what)
             return failure(error)
         finally:
             claim_under_way.reset(outside)

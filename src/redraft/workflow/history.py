@@ -17,7 +17,7 @@ from redraft.loop.runs import LAST, PAGE, STATE_HEADLINES, UNFINISHED, Runs, Sto
 from redraft.stores.base import Record, intact
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import RunQuery, run_index
-from redraft.types import NOTHING_USED, REASONS, TokenUsage, render_score
+from redraft.types import NOTHING_USED, REASONS, ConvergenceReason, Stop, TokenUsage, render_score
 from redraft.workflow.graph import WorkflowGraph
 from redraft.workflow.run import ITEM_STEP, NODE, WorkflowResult
 from redraft.workflow.runtime import ActionResult
@@ -91,13 +91,14 @@ class WorkflowRecord:
         self.usage, self.execution_time = result.usage, result.execution_time
 
     def result(self) -> WorkflowResult:
-        """The result of a workflow that has finished."""
+        """The result of a workflow that has finished, or that a spent budget has stopped."""
         return WorkflowResult(
             self.state or {},
             self.run_id,
             self.nodes,
             self.usage,
             self.execution_time,
+            stop=Stop(ConvergenceReason(self.reason), self.error) if self.reason else None,
             outputs=self.outputs,
         )
 
