@@ -104,6 +104,26 @@ def test_a_limit_that_means_nothing_is_refused(options, message):
         Limit(**{"models": "openai:*", **options})
 
 
+def test_a_clock_that_is_set_back_holds_nothing_back():
+    limit = Limit("*", requests_per_minute=60)
+    state, times = spread(limit, [1], state=LimitState(4600.0))  # written by a clock an hour ahead
+    assert (state.requests_at, times) == (1002.0, [])
+    assert spread(limit, [1], now=1002.0, state=state)[1] == [1002.0]
+
+    async def main():
+        ahead, provider = [3600.0], Provider()
+        gate = FleetGate(
+            [Limit("*", requests_per_minute=600)], None, MemoryStore(), "a", lambda: time.time() + ahead[0]
+        )
+        calls = [asyncio.create_task(provider.call(gate)) for _ in range(2)]
+        await calls[0]
+        ahead[0] = 0.0
+        async with asyncio.timeout(20):
+            await calls[1]
+
+    asyncio.run(main())
+
+
 class Provider:
     """Counts the calls of all workers by the time at which they begin."""
 

@@ -179,6 +179,8 @@ class LimitState:
             if slots:
                 shares[worker] = (own, slots, now + SHARE_FOR)
         requests_at, tokens_at, times = state.requests_at, state.tokens_at, list[float]()
+        if limit.requests_per_minute:  # a time further ahead was written before the clock was set back
+            requests_at = min(requests_at, now + AHEAD + 60 / limit.requests_per_minute)
         for tokens in waiting[:room]:
             at = max(now, requests_at) if limit.requests_per_minute else now
             at = max(at, tokens_at) if limit.tokens_per_minute else at
@@ -536,7 +538,8 @@ class SharedLimit(SharedBound[LimitState]):
         return not self._running and not self._line and self._worker in self.state.shares
 
     async def _begin(self, call: _Call) -> bool:
-        while (seconds := call.begins_at - self._clock()) > 0:  # noqa: ASYNC110 (it waits for a time)
+        # A longer wait means that the clock was set back.
+        while 0 < (seconds := call.begins_at - self._clock()) <= AHEAD:  # noqa: ASYNC110 (it waits for a time)
             await asyncio.sleep(seconds)
         is_blocked = self._blocked_seconds(call) > 0
         if is_blocked:
