@@ -2,10 +2,11 @@
 
 import asyncio
 import random
+import re
 
 import pytest
 
-from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, ReflectionPattern, TokenUsage
+from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, ReflectionPattern, TokenUsage, reflect
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
 from redraft.models import ProviderModel
@@ -143,11 +144,29 @@ def test_what_a_function_reports_counts(server):
     def answer(prompt):
         return Draft("word", usage=TokenUsage(400, 100, requests=1, cost_usd=0.01))
 
-    report = evaluate(cases(6, (WORDS,)), answer, concurrency=1, budget_tokens=1_200)
-    assert len(report.tries) == 3
-    assert report.evaluated.note == (
-        "The budget was spent after 3 of 6 tries. 1,500 of 1,200 tokens were used (budget_tokens)."
+    def spent(**budget):
+        report = evaluate(cases(6, (WORDS,)), answer, concurrency=1, **budget)
+        assert len(report.tries) == 2, "the third call would not have fitted"
+        return report.evaluated.note
+
+    assert spent(budget_tokens=1_200).startswith(
+        "The budget was spent after 2 of 6 tries. 1,000 of 1,200 tokens were used (budget_tokens). What was "
+        "left was too little for the next call: it takes up to 500 tokens, and 200 tokens are left."
     )
+    assert "it takes up to $0.010000, and $0.004000 is left." in spent(budget_usd=0.024)
+
+
+def test_what_functions_inside_a_function_report_counts_once(server):
+    def word(prompt):
+        return Draft("none", usage=TokenUsage(400, 100, requests=1))
+
+    async def answer(prompt):
+        result = await reflect(prompt, generate=word, criteria=[re.compile("word")], max_iterations=2)
+        return Draft(result.best_output, usage=result.token_usage)
+
+    report = evaluate(cases(6, (WORDS,)), answer, concurrency=1, budget_tokens=2_200)
+    assert (len(report.tries), report.usage.total_tokens) == (1, 1_500)
+    assert [used.total_tokens for used in report.evaluated.suspended.values()] == [500]
 
 
 def test_a_run_inside_a_function_is_within_the_budget(server):

@@ -126,10 +126,11 @@ class Evaluation:
 
     At most `concurrency` cases run at the same time. The budgets hold for all runs together, including
     grading. A try that needs more than is left is suspended: it has no result, and continues under the same
-    `run_id` with a larger budget. The usage of a function is counted when it returns, so functions that are
-    still running may exceed a budget. `budget_usd` needs the price of every model. Everything is stored in
-    `store`, by default the project's. With a `run_id`, an interrupted evaluation resumes when it is repeated,
-    without paying for anything twice. `on_try` is called with each `Try` as it ends.
+    `run_id` with a larger budget. The usage of a function is counted when it returns: it starts only if its
+    dearest call so far fits, but several under way may exceed a budget. `budget_usd` needs the price of every
+    model. Everything is stored in `store`, by default the project's. With a `run_id`, an interrupted
+    evaluation resumes when it is repeated, without paying for anything twice. `on_try` is called with each
+    `Try` as it ends.
 
     Raises `ConfigError` for a case, agent, criterion or model that can't work, before anything is spent.
     """

@@ -454,31 +454,58 @@ class StepBudget:
         """Call a function of the user whose result reports its `usage`.
 
         A limit can't be sent with it, so it starts only if the dearest call of its kind so far would fit, or
-        if all were free. Raises `UnfinishedError`.
+        if all were free; also into the budgets around the run. Raises `UnfinishedError`.
         """
-        dearest = self.tally.reported.get(kind)
-        if dearest != FREE:
-            self._check_reported(*(dearest or FREE), is_revision=is_revision)
+        self.check_reported(kind, is_revision=is_revision)
+        before = None if self.outer is None else self.outer.used
         result = await fn()
-        if self.used is NOTHING_USED:  # else its model calls are bounded one by one
-            usage = cast("TokenUsage", getattr(result, "usage", NOTHING_USED))
-            tokens, usd = dearest or FREE
-            self.tally.reported[kind] = max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0)
+        has_counted = self.outer is not None and self.outer.used != before
+        if self.used is NOTHING_USED and not has_counted:  # else the calls inside it are bounded one by one
+            self.count_reported(kind, cast("TokenUsage", getattr(result, "usage", NOTHING_USED)))
         return result
 
-    def _check_reported(self, tokens: int, usd: float, *, is_revision: bool) -> None:
+    def check_reported(self, kind: str, *, is_revision: bool = False) -> None:
+        """Raise `UnfinishedError` unless a call as dear as the dearest of its kind fits into what is left."""
+        dearest = self.tally.reported.get(kind)
+        if dearest != FREE:
+            self._check_fits(*(dearest or FREE), is_revision=is_revision)
+        if self.outer is not None:
+            try:
+                self.outer.check_reported(kind)
+            except UnfinishedError as error:
+                self.end_by_outer(error)
+                raise
+
+    def _check_fits(self, tokens: int, usd: float, *, is_revision: bool) -> None:
         """Raise `UnfinishedError` unless a call that reports this much fits into what is left."""
         tally, budget = self.tally, self.tally.budget
-        tokens_left = UNLIMITED if budget.tokens is None else budget.tokens - tally.total().total_tokens
+        used = (tally.total() + self.used).total_tokens
+        tokens_left = UNLIMITED if budget.tokens is None else budget.tokens - used
         if tokens_left < tokens:
             raise self._refuse_reported(ConvergenceReason.TOKEN_BUDGET, tokens, tokens_left)
         revisions_left = tally.revision_tokens_left() if is_revision else None
         if revisions_left is not None and revisions_left < tokens:
             tally.is_out_of_revisions = True
             raise self._refuse_reported(ConvergenceReason.TOKEN_BUDGET, tokens, revisions_left)
-        usd_left = UNLIMITED if budget.usd is None else budget.usd - tally.known_usd
+        usd_left = UNLIMITED if budget.usd is None else budget.usd - tally.known_usd - self.known_usd
         if usd_left < usd and not isclose(usd_left, usd):  # a sum of costs has rounding errors
             raise self._refuse_reported(ConvergenceReason.COST_BUDGET, usd, usd_left)
+
+    def end_by_outer(self, error: UnfinishedError) -> None:
+        """End or suspend the run, because the budget around its own did not allow a call."""
+        if self.outer is not None and error.reason is not None:
+            self.tally.end_by(self.outer.tally, error)
+            self.tally.refused += 1
+            self.tally.needed = self.outer.tally.needed
+
+    def count_reported(self, kind: str, usage: TokenUsage) -> None:
+        """Count a call of a function: the step adds its usage to the run, this to the budgets around it."""
+        tokens, usd = self.tally.reported.get(kind, FREE)
+        self.tally.reported[kind] = max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0)
+        if self.outer is not None:
+            self.outer.used += usage
+            self.outer.known_usd += usage.cost_usd or 0.0
+            self.outer.count_reported(kind, usage)
 
     def _refuse_reported(self, reason: ConvergenceReason, needed: float, left: float) -> UnfinishedError:
         """The error for a call of a function that would take more than is left."""
@@ -940,16 +967,8 @@ class BudgetedCall:
         try:
             return await self._outer.carry_out(fn, *args, **kwargs)
         except UnfinishedError as error:
-            self._end_by(self._outer, error)
+            self._step.end_by_outer(error)
             raise
-
-    def _end_by(self, outer: BudgetedCall, error: UnfinishedError) -> None:
-        """End or suspend the run, because the budget around its own did not allow the call."""
-        if error.reason is not None:
-            tally, around = self._step.tally, outer._step.tally
-            tally.end_by(around, error)
-            tally.refused += 1
-            tally.needed = around.needed
 
     @property
     def room(self) -> int | None:
@@ -971,7 +990,7 @@ class BudgetedCall:
             try:
                 self._outer.check()
             except UnfinishedError as error:
-                self._end_by(self._outer, error)
+                step.end_by_outer(error)
                 raise
 
 
