@@ -1,6 +1,7 @@
 """What only the queue in PostgreSQL has: its tables, who made them, and what a database may lack."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -51,6 +52,18 @@ def test_a_database_user_without_rights_gets_an_error(postgres, postgres_server)
             run(ProcrastinateQueue(url), lambda queue: queue.register(CARD))
     finally:
         postgres.ask("DROP ROLE redraft_fleet_test")
+
+
+def test_a_delay_does_not_depend_on_the_clock_of_the_submitter(postgres, monkeypatch):
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=1)
+
+    monkeypatch.setattr(postgres_queue, "datetime", Ahead)
+    job = FleetJob("a", "clerk", "x", due=Ahead.now(UTC) + timedelta(hours=1))
+    stored, _ = run(ProcrastinateQueue(postgres.url), lambda queue: queue.submit(job))
+    assert timedelta() < stored.due - datetime.now(UTC) < timedelta(hours=2)
 
 
 def test_the_jobs_of_other_applications_on_procrastinate_are_left_alone(postgres):

@@ -242,6 +242,10 @@ class ProcrastinateQueue:
         args = {"space": self._space, "run_id": job.run_id, "program": job.program}
         if job.trace:
             args["trace"] = job.trace
+        due = job.due
+        if due is not None:  # by the clock of this process, which the server's may differ from
+            [clocks] = await self._run("SELECT now() - %(here)s AS ahead", here=datetime.now(UTC))
+            due += clocks["ahead"]
         new = Job(
             id=None,
             queue=self._queue_of(job.program),
@@ -249,7 +253,7 @@ class ProcrastinateQueue:
             queueing_lock=None,
             task_name=TASK,
             priority=job.priority,
-            scheduled_at=job.due,
+            scheduled_at=due,
             # As text: PostgreSQL's JSON can't hold every string.
             task_kwargs={**args, "task": json_text(job.task)},
         )
