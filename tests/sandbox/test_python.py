@@ -233,6 +233,11 @@ LACKING = {
     "attribute of a module": ("return bool(re.VERBOSE)", "re.VERBOSE"),
     "name of a module": ("from collections import ChainMap\n1", "collections.ChainMap"),
     "special method": ("class A:\n    def __len__(self): return 1\nlen(A())", "__len__"),
+    "exception with a number": ("return str(ValueError(5))", "other arguments than one text"),
+    "assertion with data": (
+        "try:\n    assert False, [5]\nexcept AssertionError:\n    pass\n1",
+        "other arguments than one text",
+    ),
     "function in re.sub": ("return re.sub('a', lambda found: 'b', 'a')", "re.sub()"),
     "io": ("import io\n1", "module 'io'"),
     "wildcard import": ("from math import *\n1", "wildcard imports"),

@@ -277,6 +277,7 @@ _MISSING = (
     (r"object of type '\w+' has no len\(\)", "special methods such as __len__"),
     (r"cannot convert '\w+' object to bytes", "bytes() of a list"),
     (r"callable replacement is not", "functions as replacements in re.sub()"),
+    (r"Internal error in monty: exceptions can only", "exceptions with other arguments than one text"),
 )
 """Messages of monty where it lacks a feature, and the feature."""
 _NO_ATTRIBUTE = re.compile(r"(?:type object )?(?:(module) )?'([\w.]+)'(?: object)? has no attribute '(\w+)'")
