@@ -10,6 +10,7 @@ from redraft.errors import ChangedRunError, WorkflowError
 from redraft.loop.runs import Runs
 from redraft.workflow import Approvals, Workflow, Workflows
 from redraft.workflow.history import ItemRun
+from support.workflows import making
 
 TEXT = """
 name: kept
@@ -221,6 +222,25 @@ def test_a_repeated_call_of_an_action_has_the_same_idempotency_key():
     assert [what for what, _ in keys] == ["once", "each", "each", "again", "again", "last", "last"]
     assert len(set(keys)) == 5  # one for each call that was to be made
     assert len({key for _, key in keys}) == 5
+
+
+def test_a_call_within_a_run_that_is_tried_again_has_the_same_idempotency_key(tmp_path):
+    keys, failing = [], making(ValueError("no"), ValueError("no"), 1, ValueError("no"), 1)
+
+    def pay(state, what, idempotency_key):
+        keys.append((what, idempotency_key))
+
+    (tmp_path / "inner.yaml").write_text(
+        "nodes:\n- {name: pay, uses: pay, with: {what: '{{ state.what }}'}}\n- {name: fail, uses: fail}\n"
+    )
+    (tmp_path / "outer.yaml").write_text(
+        "nodes:\n- {name: each, map: [a, b], concurrency: 1, uses: ./inner.yaml, with: {what: '{{ item }}'}, "
+        "retries: {times: 2, wait: 0}}\n"
+    )
+    actions = {"pay": pay, "fail": failing}
+    Workflow.from_file(tmp_path / "outer.yaml", actions=actions, keep=MemoryStore()).run_sync()
+    assert [what for what, _ in keys] == ["a", "a", "a", "b", "b"]
+    assert len(set(keys)) == len({key for _, key in keys}) == 2
 
 
 def test_the_call_that_resumes_a_workflow_names_the_options_it_was_made_with():

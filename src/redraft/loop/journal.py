@@ -46,6 +46,8 @@ VOID = "void"
 """The kind of a step's record that a later attempt replaced: paid for and shown, but not replayed."""
 OUTSIDE = "owed "
 """The beginning of the places of steps outside the loop of a run, such as the lesson that it teaches."""
+TRY = "try"
+"""The name of a try's step, within the step that is tried again after a failure."""
 LONGEST_ID = 200
 
 StepData: TypeAlias = Mapping[str, Any]
@@ -120,6 +122,8 @@ class Journalled:
         outer_step = enclosing_step()
         self.parent = "" if outer_step is None else outer_step.outer.run_id
         """The id of the run inside which this run takes place, if any."""
+        self.origin = run_id
+        """An id that is the same in each try of the step in which this run takes place."""
         self.budget_state: Mapping[str, Any] = {}
         """The state of the run's budget at the end of the last step, with which it is recorded."""
         claim = claim_under_way.get()
@@ -416,6 +420,11 @@ class InnerStep:
         """Replay the effect, or carry it out and record it."""
         place = f"{self.place}/{self.number(name)}"
         return await self.outer.within(place, name, returns, fn, *args, **kwargs)
+
+    def key(self, place: str) -> str:
+        """An id for a place within this step, the same in a replay and in another try."""
+        place = f"{self.place.partition(f'/{TRY}#')[0]}/{place}"
+        return f"{self.outer.origin}.{sha256(place.encode()).hexdigest()[:16]}"
 
     def number(self, name: str) -> str:
         """Make a name unique within this step; it gets the same number in a replay."""
@@ -727,6 +736,8 @@ class RunKey:
     """Whether there may be records under this id already."""
     parent: str = ""
     """The id of the run inside which this run takes place; by default the current run."""
+    origin: str = ""
+    """An id that is the same in each try of the step in which this run takes place; by default its id."""
 
     @classmethod
     def of(cls, keep: bool | Store, run_id: str | None, description: str) -> RunKey:
@@ -748,8 +759,10 @@ class RunKey:
             return cls(run_id, store, resumes=True)
         if store is None or outer_step is None:
             return cls(new_run_id(), store)
-        place = f"{outer_step.place}/{outer_step.number('run ' + description)}"
-        return cls(f"{outer_step.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}", store, resumes=True)
+        number = outer_step.number(f"run {description}")
+        place = f"{outer_step.place}/{number}"
+        inner_id = f"{outer_step.outer.run_id}.{sha256(place.encode()).hexdigest()[:8]}"
+        return cls(inner_id, store, resumes=True, origin=outer_step.key(number))
 
     def step(self) -> Step:
         """The step of the run: a new journal, or `direct` if nothing is stored."""
@@ -761,11 +774,13 @@ class RunKey:
             return None
         journal = Journalled(self.store, self.run_id, resumes=self.resumes)
         journal.parent = self.parent or journal.parent
+        journal.origin = self.origin or journal.origin
         return journal
 
     def derived(self, suffix: str) -> RunKey:
         """The key of a part or another attempt, whose id is this id with a suffix."""
-        return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes, self.parent)
+        origin = self.origin and f"{self.origin}{suffix}"
+        return RunKey(f"{self.run_id}{suffix}", self.store, self.resumes, self.parent, origin)
 
 
 def journalled_step(keep: bool | Store, run_id: str | None, task: PlainTask) -> Step:

@@ -32,6 +32,7 @@ from redraft.errors import (
 )
 from redraft.events import Event
 from redraft.loop.budget import NO_BUDGET, OPTIONS, Budget, StepBudget, Tally, enclosing_budget
+from redraft.loop.journal import TRY
 from redraft.loop.steps import Steps
 from redraft.protocols import Step
 from redraft.redact.log import logger
@@ -39,7 +40,7 @@ from redraft.text.templates import TemplateError, braced, templates_in
 from redraft.types import NOTHING_USED, Stop, TokenUsage
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.loop import RESULT, RESULT_KEYS
-from redraft.workflow.runtime import MODEL, NO_TEMPLATES, TRY, ActionResult, Resources, Scope, run_code
+from redraft.workflow.runtime import MODEL, NO_TEMPLATES, ActionResult, Resources, Scope, run_code
 from redraft.workflow.spec import (
     APPROVE,
     CONTINUE,

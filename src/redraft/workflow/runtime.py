@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """The parameter in which an action of the user's own gets an idempotency key."""
-TRY = "try"
-"""The name of a try's step, within the step of its node or item."""
 SCOPES = ("state", "variables", "env")
 """The top-level names in templates and code."""
 ITEM, INDEX = "item", "index"
@@ -224,9 +221,7 @@ def _idempotency_key(action: str) -> str:
     step = enclosing_step()
     if step is None:  # the run is not stored, so it can't be resumed
         return uuid4().hex
-    place_without_try = step.place.partition(f"/{TRY}#")[0]
-    place = f"{place_without_try}/{step.number(f'action {action}')}"
-    return f"{step.outer.run_id}.{sha256(place.encode()).hexdigest()[:16]}"
+    return step.key(step.number(f"action {action}"))
 
 
 def _load(point: EntryPoint) -> Callable[..., Any]:
