@@ -141,6 +141,11 @@ def test_a_worker_submits_and_runs_due_jobs():
         ({"missed": "some"}, "missed must be"),
         ({"name": "a/b"}, "run_id must be"),
         ({"name": "n" * 101}, "100 characters"),
+        (
+            {"priority": 1001},
+            "Schedule 'nightly': priority must be a .* from -1000 to 1000, got 1001",
+        ),
+        ({"priority": "high"}, "got 'high'"),
     ],
 )
 def test_a_schedule_that_means_nothing_is_refused(options, message):

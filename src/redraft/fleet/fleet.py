@@ -20,13 +20,12 @@ from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.gate import DailyBudget, Limit
 from redraft.fleet.programs import Program, fingerprint, program_of
 from redraft.fleet.queue import (
-    LEAST_PRIORITY,
-    MOST_PRIORITY,
     STATES,
     FleetJob,
     JobState,
     Queue,
     StoreQueue,
+    check_priority,
 )
 from redraft.fleet.schedule import Schedule
 from redraft.loop.journal import STEP, check_run_id, new_run_id
@@ -155,10 +154,7 @@ class Fleet:
         name = self.name_of(program)
         text = _checked_task(name, task)
         self.programs[name].check(task, priced=self.budget is not None)
-        if type(priority) is not int or not LEAST_PRIORITY <= priority <= MOST_PRIORITY:
-            raise ConfigError(
-                f"priority must be a whole number from {LEAST_PRIORITY} to {MOST_PRIORITY}, got {priority!r}."
-            )
+        check_priority(priority)
         if not is_number(delay) or not 0 <= delay < timedelta.max.total_seconds() / 1e4:
             raise ConfigError(f"delay must be a number of seconds from 0, got {delay!r}.")
         if run_id is not None:

@@ -27,6 +27,14 @@ STATES: tuple[JobState, ...] = (*LIVE, *ENDED)
 LEAST_PRIORITY, MOST_PRIORITY = -1000, 1000
 
 
+def check_priority(priority: object) -> None:
+    """Raise `ConfigError` unless this is the priority of a job."""
+    if type(priority) is not int or not LEAST_PRIORITY <= priority <= MOST_PRIORITY:
+        raise ConfigError(
+            f"priority must be a whole number from {LEAST_PRIORITY} to {MOST_PRIORITY}, got {priority!r}."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class FleetJob:
     """A run that a worker carries out. Its id is the id of the run."""

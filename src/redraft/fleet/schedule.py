@@ -11,7 +11,7 @@ from redraft._hints import keyword_hints
 from redraft.cycles.triggers import next_time
 from redraft.errors import ConfigError
 from redraft.fleet.programs import Runnable
-from redraft.fleet.queue import FleetJob
+from redraft.fleet.queue import FleetJob, check_priority
 from redraft.loop.journal import check_run_id
 from redraft.redact.log import logger
 from redraft.stores.base import Record
@@ -58,6 +58,7 @@ class Schedule:
                 f"Schedule {self.name!r}: missed must be 'one', 'all' or 'none', got {self.missed!r}."
             )
         try:
+            check_priority(self.priority)
             self.next_after(datetime.now(UTC))
         except ConfigError as error:
             raise ConfigError(f"Schedule {self.name!r}: {error}") from error
