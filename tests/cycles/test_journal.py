@@ -11,7 +11,7 @@ from redraft.cycles.write_behind import WriteBehind
 from redraft.stores.sqlite import MemoryStore
 from support.cycles import NOON
 from support.memory_stores import connection_of
-from support.monitor import World, monitor, run
+from support.monitor import MONITOR, World, monitor, run
 
 
 class Gate(MemoryStore):
@@ -167,6 +167,27 @@ def test_the_steps_before_an_action_are_written_when_it_begins():
                 written.append(store.steps)
 
         async with monitor(Looks(), storage=store) as agent:
+            await agent.run_cycle()
+
+    run(main())
+    assert written == [["sense", "reason/thought"]]
+
+
+def test_the_steps_before_a_question_to_people_are_written_when_it_is_asked(monkeypatch):
+    written = []
+    authorize = "      - {type: authorize, name: people, config: {mode: supervised, timeoutMs: 1}}\n"
+
+    async def main():
+        store = Gate(delay=0.01)
+
+        async def ask(_bus, _questions, _within):
+            written.append(store.steps)
+            return {}
+
+        monkeypatch.setattr("redraft.cycles.bus.AgentBus.ask", ask)
+        async with monitor(
+            text=MONITOR.replace("  actuate:\n", f"{authorize}  actuate:\n"), storage=store
+        ) as agent:
             await agent.run_cycle()
 
     run(main())

@@ -54,7 +54,7 @@ class Egress:
         clock: Callable[[], datetime],
         save: Callable[[Sequence[Record]], Awaitable[None]],
     ) -> None:
-        self._ready = ready
+        self.ready = ready
         self._clock = clock
         self._save = save
         self._runs: dict[str, dict[str, str]] = {}
@@ -63,7 +63,7 @@ class Egress:
 
     async def act(self, effect: AgentEffect, perform: Callable[[], Awaitable[R]]) -> R:
         """Run an effect. Raises `LimitError`, `LeaseError`, and any error of `perform`."""
-        await self._ready()
+        await self.ready()
         self.claim(effect)
         if records := self.take_record():
             await self._save(records)

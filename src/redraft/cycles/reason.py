@@ -217,6 +217,7 @@ async def _ask_people(actions: Sequence[dict[str, Any]], substage: Authorize, cy
     end = moment_after(cycle.runtime.clock(), within)
     then = "" if end is None else f" (by {end:%Y-%m-%d %H:%M:%S} UTC, else {substage.config.default})"
     questions = [_question(action, then, substage, cycle) for action in actions]
+    await cycle.runtime.egress.ready()  # a cycle that resumes must ask about the same plan
     answers = await cycle.runtime.bus.ask(questions, within)
     return PlanAnswers(
         {question.node: answers[question.id] for question in questions if question.id in answers}
