@@ -298,6 +298,16 @@ async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
     return await result if inspect.isawaitable(result) else result  # of a lambda around an async function
 
 
+async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
+    """Await a call of a user's function; raises `RuntimeError` if it was cancelled, but not by its caller."""
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+
+
 async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a function in a daemon thread, which can be abandoned if it hangs.
 

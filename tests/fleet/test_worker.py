@@ -197,14 +197,15 @@ class Odd(BaseException):
 
 @pytest.mark.parametrize("error", [Odd("no"), SystemExit("no"), asyncio.CancelledError("no")], ids=repr)
 def test_a_job_fails_whatever_its_program_raises(error):
-    async def fail(state):
-        raise error
+    class Failing(Busy):
+        async def run(self, _task, _run_id):
+            raise error
 
     async def main():
         store = MemoryStore()
-        text = "name: fail\nnodes: [{name: fail, uses: fail}]"
-        fleet = Fleet(workflows=[Workflow.from_text(text, actions={"fail": fail}, keep=store)], store=store)
-        handle = await fleet.submit("fail", {})
+        fleet = fleet_of(store, writer(store, three_words))
+        fleet.programs["beat"] = Failing(0)
+        handle = await fleet.submit("beat")
         assert await FleetWorker(fleet).run(until_idle=True) == 1
         job = await handle.job()
         assert (job.state, job.error) == ("failed", f"{type(error).__name__}: no")

@@ -231,6 +231,16 @@ def test_on_error_chooses_the_next_node(on_error, nodes, caplog):
     assert "boom" in caplog.text
 
 
+def test_an_action_that_was_cancelled_has_failed():
+    async def cancelled(state):
+        raise asyncio.CancelledError
+
+    text = "- {name: n, uses: cancelled, on_error: continue}\n- {name: m, run: return 1}\n"
+    state = ran(text, actions={"cancelled": cancelled}).state
+    message = "the action 'cancelled' was cancelled, and the workflow was not"
+    assert state == {"error": {"node": "n", "type": "RuntimeError", "message": message}, "m": 1}
+
+
 def test_on_error_goes_back_until_max_visits():
     text = "- {name: n, run: return 1, max_visits: 3}\n- {name: m, uses: fail, on_error: n}"
     with pytest.raises(ValueError, match="boom") as caught:

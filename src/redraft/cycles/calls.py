@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from asyncio import CancelledError, current_task, timeout
+from asyncio import timeout
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._calls import awaited, in_daemon_thread, parameters_by_name
+from redraft._calls import awaited, in_daemon_thread, parameters_by_name, uncancelled
 from redraft._codec import to_json
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
@@ -234,15 +234,11 @@ async def call_function(
     limit = timeout(seconds)
     try:
         async with limit:
-            value = await _call(function, keywords)
+            value = await uncancelled(_call(function, keywords), f"the function {name!r}", "the cycle")
     except TimeoutError as error:
         if limit.expired():
             raise TimeoutError(f"the function {name!r} did not answer within {seconds:g} s") from error
         raise
-    except CancelledError as error:
-        if (task := current_task()) is not None and task.cancelling():
-            raise
-        raise RuntimeError(f"the function {name!r} was cancelled, and the cycle was not") from error
     return bounded_json(value, f"What the function {name!r} returned")
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
-from redraft._calls import awaited, parameters_by_name
+from redraft._calls import awaited, parameters_by_name, uncancelled
 from redraft._codec import plain_data
 from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
@@ -209,7 +209,8 @@ class Resources:
             if IDEMPOTENCY_KEY not in arguments and IDEMPOTENCY_KEY in parameters_by_name(own):
                 arguments[IDEMPOTENCY_KEY] = _idempotency_key(action)
             # It gets a copy of the state: only its result may change the state.
-            value = await awaited(own)(state=copy_of(scope.state), **arguments)
+            call = awaited(own)(state=copy_of(scope.state), **arguments)
+            value = await uncancelled(call, f"the action {action!r}", "the workflow")
             return ActionResult(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
         if (built_in := self.built_in.get(plain_name(action))) is not None:
             return await built_in(params, scope, self)
