@@ -28,12 +28,12 @@ def request(server, more="", path="/"):
 def test_a_request_returns_data_and_sends_secrets_of_the_environment(monkeypatch):
     monkeypatch.setenv("SHOP_KEY", "se" + "same")
     store = MemoryStore()
-    more = ", method: POST, headers: {X-Api-Key: '{{ env.SHOP_KEY }}'}, body: {name: '{{ state.name }}', n: '{{ state.n }}'}"
+    more = ", method: POST, headers: {X-Api-Key: '{{ env.SHOP_KEY }}', X-N: '{{ state.n }}'}, body: {name: '{{ state.name }}', n: '{{ state.n }}'}"
     with serving({"/": of_json({"price": 24.5})}) as server:
         state = run(request(server, more), {"name": "lamp", "n": 2}, keep=store)
         sent = server.requests[0]
     assert state["reply"] == {"price": 24.5}
-    assert sent.headers["x-api-key"] == "sesame"
+    assert (sent.headers["x-api-key"], sent.headers["x-n"]) == ("sesame", "2")
     assert sent.body == b'{"name": "lamp", "n": 2}'
     kept = asyncio.run(kept_records(store))
     assert "24.5" in kept

@@ -15,7 +15,7 @@ from redraft.protocols import ChatRequest, Message
 from redraft.types import joined
 from redraft.workflow.approval import approve_action
 from redraft.workflow.loop import correct_action, loop_action
-from redraft.workflow.runtime import SCHEMA, ActionResult, read_params
+from redraft.workflow.runtime import SCHEMA, ActionResult, as_template_text, read_params
 from redraft.workflow.spec import (
     APPROVE,
     CORRECT,
@@ -95,7 +95,11 @@ async def http_action(params: Mapping[str, Any], scope: Scope, resources: Resour
 
     Raises `OutputError` for a status of 400 and above, and the other errors of `redraft.http.fetch`.
     """
-    call = read_params(HttpParams, scope.render(params), HTTP, rendered=True)
+    rendered = scope.render(params)
+    if isinstance(headers := rendered.get("headers"), dict):  # a single expression could be a number
+        values = cast("dict[str, Any]", headers).items()
+        rendered["headers"] = {name: as_template_text(value) for name, value in values}
+    call = read_params(HttpParams, rendered, HTTP, rendered=True)
     check_host(call.url, resources.hosts)
     request = HttpRequest(call.url, call.method, call.headers, call.body, call.timeout)
     return ActionResult(await fetch(request))
