@@ -10,10 +10,10 @@ import pytest
 
 from redraft.integrations.hook_actions import (
     LONGEST_COMMAND,
-    MendedCommand,
-    commands_in,
+    FixedCommand,
     commands_of,
-    mended_in,
+    commands_run,
+    fixed_commands,
 )
 from redraft.lessons import Failure, Lessons
 from redraft.types import PlainTask
@@ -116,12 +116,12 @@ def codex_transcript(path, *steps):
     [
         pytest.param(
             [(FAILED, NOT_FOUND), ("ls", None), (PASSED, None)],
-            [MendedCommand(FAILED, NOT_FOUND, PASSED)],
+            [FixedCommand(FAILED, NOT_FOUND, PASSED)],
             id="another path",
         ),
         pytest.param(
             [("npm test", "Missing script: test"), ("npm run test:unit", None)],
-            [MendedCommand("npm test", "Missing script: test", "npm run test:unit")],
+            [FixedCommand("npm test", "Missing script: test", "npm run test:unit")],
             id="another name",
         ),
         pytest.param([(FAILED, NOT_FOUND), (None, None), (PASSED, None)], [], id="an edit in between"),
@@ -136,7 +136,7 @@ def codex_transcript(path, *steps):
     ],
 )
 def test_commands_that_failed_and_passed_in_another_form(tmp_path, transcript, steps, expected):
-    assert mended_in(commands_in(str(transcript(tmp_path / "t.jsonl", *steps)))) == expected
+    assert fixed_commands(commands_run(str(transcript(tmp_path / "t.jsonl", *steps)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_a_transcript_that_is_not_there_or_says_something_else_teaches_nothing(t
     path = tmp_path / "t.jsonl"
     if content is not None:
         path.write_text(content, "utf-8")
-    assert commands_in(str(path)) == []
-    assert commands_in(str(tmp_path)) == []
-    assert commands_in("") == []
+    assert commands_run(str(path)) == []
+    assert commands_run(str(tmp_path)) == []
+    assert commands_run("") == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What changed in a git work tree since a session began, as texts to judge."""
+"""Changes in a git work tree since a session began, as texts to judge."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pathlib import Path
 from redraft.errors import ConfigError
 
 MOST_CHARACTERS = 1_000_000
-"""Of a diff, or of a file, that is judged."""
+"""Characters of a diff or a file to judge."""
 MOST_BYTES = 4 * MOST_CHARACTERS
 """A larger file is not read: no encoding needs more bytes for a character."""
 MOST_FILES = 1_000
 MOST_HASHED = 10_000_000
-"""Bytes; a larger file counts as changed when its size or time of change differs."""
+"""Bytes; a larger file counts as changed when its size or modification time differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,46 +30,46 @@ class Baseline:
     """The state of a work tree when a session began."""
 
     commit: str
+    folder: str
+    """The folder of the work tree."""
     changed: dict[str, str] = field(default_factory=dict[str, str])
-    """The hashes of the files that were changed already, by name."""
-    folder: str = ""
-    """The folder of the work tree; empty in sessions of earlier versions."""
+    """The hashes of the files that had changed already, by name."""
     began: int = 0
-    """Unix time; 0 in sessions of earlier versions."""
+    """Unix time of the beginning; 0 if no session began."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedTexts:
-    """What changed, as texts to judge."""
+    """Changes, as texts to judge."""
 
     texts: dict[str, str]
     """The texts by file name; a diff has the name ''."""
     remarks: tuple[str, ...] = ()
-    """What the person should know: files that are not judged, and encodings that are a guess."""
+    """Notes for the person: files that are not judged, and encodings that are a guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
-    """The files of a folder in a git repository, without those that git ignores.
+    """The files of a folder in a git repository, without ignored files.
 
-    Texts are read from the files' bytes, whatever `.gitattributes` says about them. Names of files that are
-    not UTF-8 are shown with replacement characters.
+    Texts are read from the files' bytes, whatever `.gitattributes` says about them. File names that are not
+    UTF-8 have replacement characters in texts and messages.
     """
 
     folder: Path
     paths: Sequence[str] = ()
-    """git's pathspecs, relative to the folder."""
-    left_out: Sequence[str] = ()
-    """Files and folders that are not looked at."""
+    """Git's pathspecs, relative to the folder."""
+    excluded: Sequence[str] = ()
+    """Files and folders to leave out."""
 
     def baseline(self) -> Baseline:
-        """Return the state to which later changes are compared."""
+        """The current state, to compare with later."""
         commit = self.commit()
         changed = {name: self._signature(name) for name in self._changed(commit)}
-        return Baseline(commit, changed, str(self.folder), int(time.time()))
+        return Baseline(commit, str(self.folder), changed, int(time.time()))
 
     def diff(self, since: Baseline | None = None) -> ChangedTexts:
-        """Return what changed as a unified diff, new files included.
+        """The changes as a unified diff, new files included.
 
         Files that were changed before the baseline, and not since, are left out. Raises `ConfigError` for a
         diff that is too long to judge.
@@ -78,33 +78,33 @@ class WorkTree:
         return self._diff(_Comparison(self, commit, names))
 
     def files(self, since: Baseline | None = None) -> ChangedTexts:
-        """Return the changed files, each as a whole; deleted ones are left out."""
+        """The changed files, each as a whole, without deleted files."""
         commit, names = self._since(since)
         return _Comparison(self, commit, names).files()
 
     def staged_diff(self) -> ChangedTexts:
-        """Return what the next commit would change, as a unified diff."""
+        """The changes of the next commit, as a unified diff."""
         return self._diff(self._staged())
 
     def staged_files(self) -> ChangedTexts:
-        """Return the files that the next commit would add or change, as they would be committed."""
+        """The files that the next commit would add or change, as they would be committed."""
         return self._staged().files()
 
     def _diff(self, comparison: _Comparison) -> ChangedTexts:
-        text = _bounded(comparison.diff(), "The diff")
+        text = _check_length(comparison.diff(), "The diff")
         return ChangedTexts({"": text} if text.strip() else {}, tuple(comparison.remarks))
 
     def _staged(self) -> _Comparison:
-        found = self.git("diff", "--cached", "--name-only", "-z", *_NAMES, "--", *self._pathspecs())
-        return _Comparison(self, self.commit(), _few(_names(found)), is_staged=True)
+        output = self.git("diff", "--cached", "--name-only", "-z", *_NAMES, "--", *self._pathspecs())
+        return _Comparison(self, self.commit(), _check_count(_names(output)), is_staged=True)
 
-    # --- what git knows ------------------------------------------------------------------------------------
+    # --- changes and commits --------------------------------------------------------------------------------
 
     def _since(self, baseline: Baseline | None) -> tuple[str, list[str]]:
-        """Return the commit to compare with, and the names of the files that changed."""
+        """The commit to compare with, and the names of the files that changed."""
         commit, before = self.commit(), dict[str, str]()
-        if baseline is None or baseline.folder not in {"", str(self.folder)}:
-            baseline = self._beginning()
+        if baseline is None or baseline.folder != str(self.folder):
+            baseline = self._fork_point()
         if baseline is None:
             names = self._changed(commit)
         elif self._leads_to(baseline.commit, commit):
@@ -118,66 +118,66 @@ class WorkTree:
 
     def _last_before(self, baseline: Baseline, commit: str) -> str:
         """The last commit before the session in the history of a commit; without any, the baseline's."""
-        found = self.run("rev-list", "--first-parent", "-1", f"--min-age={baseline.began}", commit)
-        return found.stdout.decode().strip() or (baseline.commit if baseline.began else commit)
+        last = self.run("rev-list", "--first-parent", "-1", f"--min-age={baseline.began}", commit)
+        return last.stdout.decode().strip() or (baseline.commit if baseline.began else commit)
 
-    def _beginning(self) -> Baseline | None:
-        """Return where a linked work tree, in which no session began, left its main checkout."""
+    def _fork_point(self) -> Baseline | None:
+        """The commit at which a linked work tree left its main checkout; None for other work trees."""
         main = main_checkout(self.folder)
-        if main is None or place(self.folder) == place(main):
+        if main is None or locate(self.folder) == locate(main):
             return None
         head = self.run("merge-base", "HEAD", WorkTree(main).commit())
-        return None if head.returncode else Baseline(head.stdout.decode().strip())
+        return None if head.returncode else Baseline(head.stdout.decode().strip(), str(self.folder))
 
     def commit(self) -> str:
-        """Return the commit that is checked out; git's empty tree before the first one."""
-        found = self.run("rev-parse", "--verify", "--quiet", "HEAD")
-        if found.returncode == 0:
-            return found.stdout.decode().strip()
-        if found.returncode == 1:
+        """The commit that is checked out; git's empty tree before the first commit."""
+        head = self.run("rev-parse", "--verify", "--quiet", "HEAD")
+        if head.returncode == 0:
+            return head.stdout.decode().strip()
+        if head.returncode == 1:
             return self.git("hash-object", "-t", "tree", "--stdin").strip()
         raise ConfigError(f"{str(self.folder)!r} is not in a git repository.")
 
     def _leads_to(self, earlier: str, commit: str) -> bool:
-        """Return whether an earlier commit is part of the history."""
+        """Whether an earlier commit is in the history of another."""
         return earlier == commit or not self.run("merge-base", "--is-ancestor", earlier, commit).returncode
 
     def _changed(self, commit: str) -> list[str]:
-        found = self.git("diff", "--name-only", "-z", *_NAMES, commit, "--", *self._pathspecs())
+        tracked = self.git("diff", "--name-only", "-z", *_NAMES, commit, "--", *self._pathspecs())
         untracked = self.git("ls-files", "--others", "--exclude-standard", "-z", "--", *self._pathspecs())
-        return _few([*dict.fromkeys((*_names(found), *_names(untracked), *self._hidden()))])
+        return _check_count([*dict.fromkeys((*_names(tracked), *_names(untracked), *self._hidden()))])
 
     def _hidden(self) -> list[str]:
-        """Return the changed files that git takes for unchanged, since its index says so."""
+        """The changed files that git reports as unchanged, because of a mark in its index."""
         entries = _names(self.git("ls-files", "-v", "--stage", "-z", "--", *self._pathspecs()))
         hidden: dict[str, str] = {}
         for entry in entries:
             fields, _, name = entry.partition("\t")
             if _is_hidden(fields) and (path := self.folder / name).is_file() and not path.is_symlink():
                 hidden[name] = fields.split()[2]
-        found = self.git("hash-object", "--", *_few(list(hidden))).split() if hidden else []
-        return [name for name, now in zip(hidden, found, strict=True) if now != hidden[name]]
+        hashes = self.git("hash-object", "--", *_check_count(list(hidden))).split() if hidden else []
+        return [name for name, now in zip(hidden, hashes, strict=True) if now != hidden[name]]
 
     def _pathspecs(self) -> list[str]:
-        return [*(self.paths or ["."]), *(f":(exclude){path}" for path in self.left_out)]
+        return [*(self.paths or ["."]), *(f":(exclude){path}" for path in self.excluded)]
 
     def git(self, *words: str) -> str:
         """Run git in the folder and return its output; bytes that are not UTF-8 become surrogates."""
-        done = self.run(*words)
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            why = next((line for line in said if not line.startswith(("hint:", "warning:"))), "")
-            raise ConfigError(f"git {words[0]} failed: {why or f'exit code {done.returncode}'}")
-        return done.stdout.decode(errors="surrogateescape")
+        process = self.run(*words)
+        if process.returncode:
+            errors = process.stderr.decode(errors="replace").strip().splitlines()
+            reason = next((line for line in errors if not line.startswith(("hint:", "warning:"))), "")
+            raise ConfigError(f"git {words[0]} failed: {reason or f'exit code {process.returncode}'}")
+        return process.stdout.decode(errors="surrogateescape")
 
-    def run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run git in the folder with some bytes on stdin, and return how it ended."""
+    def run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run git in the folder with some bytes on stdin; does not raise if git fails."""
         try:
             return subprocess.run(  # noqa: S603 (git, with arguments of our own)
                 ["git", *_PLAIN_SETTINGS, *words],  # noqa: S607 (the one that the person uses)
                 cwd=self.folder,
                 env=_environment(),
-                input=given,
+                input=stdin,
                 capture_output=True,
                 check=False,
             )
@@ -187,9 +187,9 @@ class WorkTree:
     def _signature(self, name: str) -> str:
         path = self.folder / name
         try:
-            found = path.lstat()
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_HASHED:
-                return f"{found.st_size}:{found.st_mtime_ns}"
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_HASHED:
+                return f"{status.st_size}:{status.st_mtime_ns}"
             with path.open("rb") as file:
                 return file_digest(file, "sha256").hexdigest()
         except OSError:  # deleted, or not readable: the same as long as it stays so
@@ -207,12 +207,12 @@ class _Comparison:
         self._blobs = self._read_blobs() if is_staged else {}
 
     def files(self) -> ChangedTexts:
-        """Return the texts of all files that are text, by name."""
-        texts = {_shown(name): text.text for name in self.names if (text := self._new(name)) is not None}
+        """The texts of all text files, by name."""
+        texts = {_printable(name): text.text for name in self.names if (text := self._new(name)) is not None}
         return ChangedTexts({name: text for name, text in texts.items() if text}, tuple(self.remarks))
 
     def diff(self) -> str:
-        """Return the unified diff of all files that are text."""
+        """The unified diff of all text files."""
         old = self._names_in_commit()
         plain, deleted, parts = list[str](), list[str](), list[str]()
         for name in self.names:
@@ -228,28 +228,28 @@ class _Comparison:
                 plain.append(name)
             else:
                 parts.append(self._changed(name, new.text))
-        # git decides by attributes what is text, unless --text is given; of deleted files it may.
+        # Without --text, git decides by attributes what is text. That is fine for deleted files.
         for names, options in ((deleted, ()), (plain, ("--text",))):
             if names:
-                compared = ("--cached", self.commit) if self.is_staged else (self.commit,)
-                words = ("diff", *_PLAIN, *options, *compared, "--", *map(_literal, names))
+                base = ("--cached", self.commit) if self.is_staged else (self.commit,)
+                words = ("diff", *_PLAIN, *options, *base, "--", *map(_literal, names))
                 parts.insert(
                     0, self.tree.git(*words).encode(errors="surrogateescape").decode(errors="replace")
                 )
         return "".join(parts)
 
     def _is_plain(self, name: str, text: Decoded) -> bool:
-        """Return whether git reads the text and its lines as they are."""
+        """Whether git reads the text and its lines as they are."""
         if not self.is_staged and name in self._index and _is_hidden(self._index[name][0]):
             return False
         has_lines = "\r" not in text.text.replace("\r\n", "\n")
         return text.encoding == "utf-8" and has_lines and "filter" not in self._attributes.get(name, {})
 
     def _changed(self, name: str, new: str) -> str:
-        """Return the diff of a file that git does not read as text."""
+        """The diff of a file that git does not read as text."""
         path = f"{self.commit}:./{name}"
-        found = self.tree.run("cat-file", "--filters", path)
-        data = found.stdout if found.returncode == 0 else self.tree.run("cat-file", "blob", path).stdout
+        filtered = self.tree.run("cat-file", "--filters", path)
+        data = filtered.stdout if filtered.returncode == 0 else self.tree.run("cat-file", "blob", path).stdout
         old = decoded(data, self._encoding(name))
         quoted = _quoted(name)
         lines = unified_diff(
@@ -259,60 +259,62 @@ class _Comparison:
         return f"diff --git a/{quoted} b/{quoted}\n{text}\n" if text else ""
 
     def _new(self, name: str) -> Decoded | None:
-        """Return a text as it is now; None, with a remark, for a file that can't be judged."""
-        shown = repr(_shown(name))
+        """Read a text as it is now; None, with a remark, for a file that can't be judged."""
+        quoted_name = repr(_printable(name))
         if self.is_staged and self._is_submodule(name):
-            return self._remark(f"{shown} is a submodule, whose files are not judged")
+            return self._remark(f"{quoted_name} is a submodule, whose files are not judged")
         try:
             data = self._staged_bytes(name) if self.is_staged else self._bytes(name)
         except IsADirectoryError:
             if not (self.tree.folder / name / ".git").is_file() or self._is_submodule(name):
-                return self._remark(f"{shown} is a repository of its own, whose files are not judged")
+                return self._remark(f"{quoted_name} is a repository of its own, whose files are not judged")
             return None  # a linked work tree, which is judged where an agent works in it
         except FileNotFoundError:
             return None
         except OSError as error:
-            return self._remark(f"{shown} can't be read, so it was not judged: {error.strerror}")
+            return self._remark(f"{quoted_name} can't be read, so it was not judged: {error.strerror}")
         text = decoded(data, "" if self.is_staged else self._encoding(name))
         if text is None:
-            return self._remark(f"{shown} is not text, so it was not judged")
+            return self._remark(f"{quoted_name} is not text, so it was not judged")
         if text.is_guess:
-            self._remark(f"{shown} is not UTF-8 and declares no encoding; it was read as {text.encoding}")
-        _bounded(text.text, f"The file {shown}")
+            self._remark(
+                f"{quoted_name} is not UTF-8 and declares no encoding; it was read as {text.encoding}"
+            )
+        _check_length(text.text, f"The file {quoted_name}")
         return text
 
     def _remark(self, text: str) -> None:
         self.remarks.append(text)
 
-    # --- where the bytes are -------------------------------------------------------------------------------
+    # --- reading files -------------------------------------------------------------------------------------
 
     def _bytes(self, name: str) -> bytes:
         path = self.tree.folder / name
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
             return os.fsencode(path.readlink())
-        if stat.S_ISREG(found.st_mode):
+        if stat.S_ISREG(status.st_mode):
             with path.open("rb") as file:
-                return _few_bytes(file.read(MOST_BYTES + 1), name)
-        if stat.S_ISDIR(found.st_mode):
+                return _check_size(file.read(MOST_BYTES + 1), name)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError
         raise OSError(0, "it is not a regular file")
 
     def _staged_bytes(self, name: str) -> bytes:
-        """Return the bytes that would be committed, as they would be checked out if a filter changes them."""
+        """The bytes that would be committed; if a filter changes them, as they would be checked out."""
         if "filter" in self._attributes.get(name, {}):
-            found = self.tree.run("cat-file", "--filters", f":./{name}")
-            if found.returncode == 0:
-                return _few_bytes(found.stdout, name)
+            filtered = self.tree.run("cat-file", "--filters", f":./{name}")
+            if filtered.returncode == 0:
+                return _check_size(filtered.stdout, name)
         if name not in self._blobs:
             raise FileNotFoundError(name)
-        return _few_bytes(self._blobs[name], name)
+        return _check_size(self._blobs[name], name)
 
     def _exists(self, name: str) -> bool:
         return name in self._index if self.is_staged else os.path.lexists(self.tree.folder / name)
 
     def _mode(self, name: str) -> str:
-        """Return git's mode of a file as it is now."""
+        """Git's mode of a file as it is now."""
         if self.is_staged:
             return self._index[name][1]
         mode = (self.tree.folder / name).lstat().st_mode
@@ -327,29 +329,29 @@ class _Comparison:
         return self._attributes.get(name, {}).get("working-tree-encoding", "")
 
     def _read_index(self) -> dict[str, tuple[str, str, str]]:
-        """Return the tags, the modes and the ids of the blobs of those files that are staged, by name."""
+        """Tags, modes and blob ids of the staged files, by name."""
         if not self.names:
             return {}
-        found = self.tree.git("ls-files", "-v", "--stage", "-z", "--", *map(_literal, self.names))
-        entries = (entry.partition("\t") for entry in _names(found))
+        output = self.tree.git("ls-files", "-v", "--stage", "-z", "--", *map(_literal, self.names))
+        entries = (entry.partition("\t") for entry in _names(output))
         return {name: (*fields.split()[:3],) for fields, _, name in entries}
 
     def _read_blobs(self) -> dict[str, bytes]:
-        """Return the staged bytes of all files, by name."""
+        """The staged bytes of all files, by name."""
         blobs: dict[str, bytes] = {}
         names = [name for name in self._index if not self._is_submodule(name)]
-        given = "".join(f"{self._index[name][2]}\n" for name in names).encode()
-        found = self.tree.run("cat-file", "--batch", given=given).stdout if names else b""
+        ids = "".join(f"{self._index[name][2]}\n" for name in names).encode()
+        output = self.tree.run("cat-file", "--batch", stdin=ids).stdout if names else b""
         start = 0
         for name in names:
-            end = found.index(b"\n", start)
-            size = int(found[start:end].rsplit(b" ", 1)[1])
-            blobs[name] = found[end + 1 : end + 1 + size]
+            end = output.index(b"\n", start)
+            size = int(output[start:end].rsplit(b" ", 1)[1])
+            blobs[name] = output[end + 1 : end + 1 + size]
             start = end + size + 2
         return blobs
 
     def _names_in_commit(self) -> set[str]:
-        """Return the names of those files that the commit has."""
+        """The names of the files that exist in the commit."""
         if not self.names:
             return set()
         words = (
@@ -364,12 +366,12 @@ class _Comparison:
         return set(_names(self.tree.git(*words)))
 
     def _read_attributes(self) -> dict[str, dict[str, str]]:
-        """Return the attributes that change what git reads, by file name."""
-        given = "".join(f"{name}\0" for name in self.names).encode(errors="surrogateescape")
-        if not given:
+        """The attributes that change how git reads a file, by file name."""
+        names = "".join(f"{name}\0" for name in self.names).encode(errors="surrogateescape")
+        if not names:
             return {}
-        found = self.tree.run("check-attr", "-z", "--stdin", "filter", "working-tree-encoding", given=given)
-        fields = found.stdout.decode(errors="surrogateescape").split("\0")
+        output = self.tree.run("check-attr", "-z", "--stdin", "filter", "working-tree-encoding", stdin=names)
+        fields = output.stdout.decode(errors="surrogateescape").split("\0")
         attributes: dict[str, dict[str, str]] = {}
         for name, attribute, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
             if value not in {"unspecified", "unset"}:
@@ -377,9 +379,9 @@ class _Comparison:
         return attributes
 
 
-# --- the text in the bytes of a file -----------------------------------------------------------------------
+# --- decoding ----------------------------------------------------------------------------------------------
 
-# By its byte order mark, by what it declares, or else by rules of thumb.
+# By a byte order mark, by a declared encoding, or else by rules of thumb.
 
 _MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -393,7 +395,7 @@ _DECLARATION = re.compile(r"(?:coding|charset)[:=]\s*[\"']?([A-Za-z][-\w.:]+)")
 _DECLARED_WITHIN = 1_024
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _MOST_CONTROLS = 50
-"""At most one control character in so many is text; a single zero byte must not hide a program."""
+"""A text has at most one control character in so many bytes; a zero byte must not hide a program."""
 _EAST_ASIAN = (
     # Characters that most of the text consists of if the encoding is the right one. Japanese comes before
     # Chinese, and the stricter encodings of a language before those that accept almost any bytes.
@@ -412,18 +414,19 @@ _RUN = re.compile(rb"[\x80-\xff]{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A text and its encoding; `is_guess` if nothing but its bytes speaks for that encoding."""
+    """A text and its encoding."""
 
     text: str
     encoding: str
     is_guess: bool = False
+    """Whether the encoding was guessed from the bytes."""
 
 
 def decoded(data: bytes, declared: str = "") -> Decoded | None:
-    """Return the text in the bytes of a file; None if they are not text.
+    """Decode the bytes of a file; None if they are not text.
 
-    `declared` is an encoding that is declared elsewhere. Bytes that are not UTF-8 and declare nothing are
-    decoded all the same, so that checks find at least what is ASCII in them.
+    `declared` is an encoding that is declared elsewhere. Bytes that are not UTF-8 and declare no encoding are
+    decoded anyway, so that checks can read at least their ASCII characters.
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark) and (text := _text(data, encoding)) is not None:
@@ -446,7 +449,7 @@ def decoded(data: bytes, declared: str = "") -> Decoded | None:
 def _text(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
-    except (LookupError, ValueError):  # LookupError: unknown, or no encoding of text, such as base64
+    except (LookupError, ValueError):  # LookupError: unknown, or not a text encoding, such as base64
         return None
 
 
@@ -464,55 +467,55 @@ def _of_wide_characters(data: bytes) -> Decoded | None:
 
 
 def _guess(data: bytes) -> str:
-    """Return the likely encoding of bytes that are not UTF-8."""
+    """Guess the encoding of bytes that are not UTF-8."""
     for encoding, frequent, share in _EAST_ASIAN:
         text = _text(data, encoding)
         if text is not None:
-            others = sum(not one.isascii() for one in text)
+            others = sum(not char.isascii() for char in text)
             if len(frequent.findall(text)) >= share * others:
                 return encoding
-    pairs = sum(one > 0x7F for one in data) / 2  # noqa: PLR2004 (the last ASCII character)
+    pairs = sum(byte > 0x7F for byte in data) / 2  # noqa: PLR2004 (the last ASCII character)
     for encoding, frequent in _CHINESE:
         if _text(data, encoding) is not None and len(frequent.findall(data)) >= 0.8 * pairs:
             return encoding
     if sum(map(len, _RUN.findall(data))) > pairs:  # whole words, as in no Latin script
-        return max(_CYRILLIC, key=lambda one: sum(map(str.islower, data.decode(one, "replace"))))
+        return max(_CYRILLIC, key=lambda name: sum(map(str.islower, data.decode(name, "replace"))))
     return "cp1252" if _text(data, "cp1252") is not None else "latin-1"
 
 
-# --- where a folder is -------------------------------------------------------------------------------------
+# --- work trees --------------------------------------------------------------------------------------------
 
 
-def place(folder: Path) -> tuple[Path, Path] | None:
-    """Return the top folder of the work tree, and the `.git` that all its linked work trees share.
+def locate(folder: Path) -> tuple[Path, Path] | None:
+    """The top folder of the work tree, and the `.git` that all its linked work trees share.
 
     None if the folder is in no repository.
     """
-    found = WorkTree(folder).run("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
-    if found.returncode:
+    paths = WorkTree(folder).run("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
+    if paths.returncode:
         return None
-    top, _, shared = found.stdout.decode(errors="surrogateescape").removesuffix("\n").rpartition("\n")
+    top, _, shared = paths.stdout.decode(errors="surrogateescape").removesuffix("\n").rpartition("\n")
     return Path(top), Path(shared)
 
 
 def main_checkout(folder: Path) -> Path | None:
-    """Return the top folder of the repository's main work tree; None if there is none."""
-    found = place(folder)
-    return found[1].parent if found is not None and found[1].name == ".git" else None
+    """The top folder of the repository's main work tree; None if there is none."""
+    location = locate(folder)
+    return location[1].parent if location is not None and location[1].name == ".git" else None
 
 
-def worked_in(folder: Path, project: Path) -> Path:
-    """Return the project's folder in the work tree that `folder` is in.
+def project_in_work_tree(folder: Path, project: Path) -> Path:
+    """The project's folder in the work tree that `folder` is in.
 
-    That is another one than `project` if an agent works in a linked work tree of the same repository.
+    It differs from `project` if an agent works in a linked work tree of the same repository.
     """
-    there, here = place(folder), place(project)
-    if there is not None and here is None:  # the settings of several repositories are in a folder above them
-        return there[0]
-    if there is None or here is None or there[0] == here[0] or there[1] != here[1]:
+    target, origin = locate(folder), locate(project)
+    if target is not None and origin is None:  # several repositories share the settings of a folder above
+        return target[0]
+    if target is None or origin is None or target[0] == origin[0] or target[1] != origin[1]:
         return project
-    inside = there[0] / project.relative_to(here[0])
-    return inside if inside.is_dir() else there[0]
+    inside = target[0] / project.relative_to(origin[0])
+    return inside if inside.is_dir() else target[0]
 
 
 _NAMES = ("--relative", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", "-O/dev/null")
@@ -540,12 +543,12 @@ _PLAIN_SETTINGS = (
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment for git; what a hook of git is given holds for the folder that it runs in."""
-    places = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE")
-    given = {name: str(Path(os.environ[name]).absolute()) for name in places if os.environ.get(name)}
-    # Without locks that the person's own git commands would have to wait for.
+    """The environment for git; paths that git passes to its hooks are relative to the current folder."""
+    names = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE")
+    paths = {name: str(Path(os.environ[name]).absolute()) for name in names if os.environ.get(name)}
     own = {name: value for name, value in os.environ.items() if not name.endswith("_PATHSPECS")}
-    return {**own, **given, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C.UTF-8"}
+    # Without locks that the person's own git commands would have to wait for.
+    return {**own, **paths, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C.UTF-8"}
 
 
 def _is_hidden(fields: str) -> bool:
@@ -557,11 +560,11 @@ def _literal(name: str) -> str:
     return f":(literal){name}"
 
 
-def _names(found: str) -> list[str]:
-    return [name for name in found.split("\0") if name]
+def _names(output: str) -> list[str]:
+    return [name for name in output.split("\0") if name]
 
 
-def _few(names: list[str]) -> list[str]:
+def _check_count(names: list[str]) -> list[str]:
     if len(names) > MOST_FILES:
         raise ConfigError(
             f"{len(names):,} files changed, but at most {MOST_FILES:,} are judged: set `paths` in [hook]."
@@ -569,7 +572,7 @@ def _few(names: list[str]) -> list[str]:
     return names
 
 
-def _bounded(text: str, what: str) -> str:
+def _check_length(text: str, what: str) -> str:
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(
             f"{what} has {len(text):,} characters, but at most {MOST_CHARACTERS:,} are judged: "
@@ -578,31 +581,32 @@ def _bounded(text: str, what: str) -> str:
     return text
 
 
-def _few_bytes(data: bytes, name: str) -> bytes:
-    """Return the bytes of a file; of one that is too long, the beginning of what is not text."""
+def _check_size(data: bytes, name: str) -> bytes:
+    """Raise `ConfigError` for a text that is too long; other data is not judged anyway."""
     if len(data) > MOST_BYTES and decoded(data[: MOST_BYTES // 4]) is not None:
         raise ConfigError(
-            f"The file {_shown(name)!r} has more than {MOST_BYTES:,} bytes: set `paths` in [hook]."
+            f"The file {_printable(name)!r} has more than {MOST_BYTES:,} bytes: set `paths` in [hook]."
         )
     return data
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _quoted(name: str) -> str:
-    """Return a file name as a line of a diff can hold it."""
-    return _shown(name).encode("unicode_escape").decode() if not _shown(name).isprintable() else _shown(name)
+    """A file name that fits into a line of a diff."""
+    printable = _printable(name)
+    return printable if printable.isprintable() else printable.encode("unicode_escape").decode()
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text, which may end as on Windows or on an old Mac."""
+    """Split a text into lines that end in LF, CR LF or CR."""
     return re.split(r"\r\n|\r|\n", re.sub(r"(\r\n|\r|\n)\Z", "", text)) if text else []
 
 
 def _added(name: str, text: str, mode: str) -> str:
-    """Return a new file as git shows it in a diff."""
+    """A new file, as git shows it in a diff."""
     if not text:
         return ""
     lines, quoted = _lines(text), _quoted(name)

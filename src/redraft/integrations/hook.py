@@ -20,13 +20,13 @@ from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.evidence import in_folder
 from redraft.evaluate.requirements import requirement_lines, rubric_text
 from redraft.integrations.coding_agents import AGENTS
-from redraft.integrations.git import ChangedTexts, WorkTree, worked_in
+from redraft.integrations.git import ChangedTexts, WorkTree, project_in_work_tree
 from redraft.integrations.hook_actions import (
-    MendedCommand,
-    commands_in,
+    FixedCommand,
+    commands_run,
+    fixed_commands,
     learn_command,
-    mended_in,
-    refuted_by,
+    refuted_lessons,
     write_actions,
 )
 from redraft.integrations.hook_sessions import CodingSession, CodingTurn, Sessions
@@ -221,7 +221,7 @@ def _work_tree(standard: Standard, where: str) -> WorkTree:
 def _place(where: str) -> Path:
     """Return the project's folder in the work tree in which an agent works."""
     folder = project_folder()
-    return worked_in(Path(where), folder) if Path(where).is_dir() else folder
+    return project_in_work_tree(Path(where), folder) if Path(where).is_dir() else folder
 
 
 def _name_inside(folder: Path, given: str) -> str:
@@ -417,7 +417,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
         event = replace(event, prompt="")
     elif event.prompt:
         session.begin_turn(event.turn, event.prompt)
-    begins = session.baseline is None or session.baseline.folder not in {"", str(tree.folder)}
+    begins = session.baseline is None or session.baseline.folder != str(tree.folder)
     if begins and options.subject != "answer":
         session.baseline = tree.baseline()
     session.calls_hook = session.calls_hook or _calls_hook(agent, event.folder)
@@ -513,9 +513,9 @@ def end(event: HookEvent, agent: str) -> bool:
     Standard(sessions, for_agent=True)  # sees what has changed
     session = sessions.open(agent, event.session)
     session.turns = [one for one in session.turns if one.versions]
-    done = commands_in(event.transcript)
-    session.mended = [asdict(one) for one in mended_in(done)]
-    session.refuted = refuted_by(sessions, done)
+    done = commands_run(event.transcript)
+    session.mended = [asdict(one) for one in fixed_commands(done)]
+    session.refuted = refuted_lessons(sessions, done)
     if not (session.turns or session.mended or session.refuted):
         sessions.delete(session)
         return False
@@ -541,10 +541,10 @@ async def learn() -> list[str]:
         lessons = _lessons(options)
         try:
             for number, turn in enumerate(session.turns, 1):
-                result = _result(turn, session, f"{key}-{number}", sessions.actions.given(key))
+                result = _result(turn, session, f"{key}-{number}", sessions.actions.sent_to(key))
                 written += await _learned(lessons, result, _known_criteria(options), judged=options.judge)
             for one in session.mended:
-                lesson = await learn_command(lessons, MendedCommand(**one))
+                lesson = await learn_command(lessons, FixedCommand(**one))
                 written += [] if lesson is None else [lesson.id]
             for refuted in session.refuted:
                 with suppress(LessonFileError):  # it was deleted

@@ -1,7 +1,7 @@
-"""Actions of coding agents, which are commands and edits: the lessons on them, and those they teach."""
+"""Actions of coding agents: the lessons on commands and edits, and the lessons that commands teach."""
 
-# A hook runs before each action, so a search must not load what lessons need. `write_actions` writes all that
-# `before` looks through into one file, at the start of a session and with each prompt.
+# A hook runs before each action, so a search must be fast: `before` reads a single file. `write_actions` writes
+# it at the start of a session and with each prompt.
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
     from redraft.lessons.lessons import Lessons
 
 FILE = "actions"
-"""The file with the lessons on actions, in the folder of what hooks store."""
+"""The file with the lessons on actions, in the folder of the hooks' state."""
 COMMAND_TYPE = "command"
 """The task type of the lessons on commands."""
-MOST_GIVEN = 2
-"""Lessons before one action."""
+LESSONS_PER_ACTION = 2
+"""Most lessons that are sent before an action."""
 MOST_LESSONS = 500
 """Lessons in the index, the newest."""
 LONGEST_ACTION, LONGEST_COMMAND, LONGEST_ERROR = 20_000, 300, 400
-"""Characters of an action that are searched, and of a command and an error in a lesson."""
+"""Characters of an action to search, and of a command and an error in a lesson."""
 FEWEST_NAMES = 2
-"""Identifiers of an error that an action has to name, unless the error has fewer."""
+"""Identifiers of an error that an action has to contain, unless the error has fewer."""
 MOST_NAMES = 12
+"""Identifiers of an error that the index holds."""
 
 
 # --- searching ----------------------------------------------------------------------------------------------
@@ -47,33 +48,35 @@ MOST_NAMES = 12
 
 @dataclass(frozen=True, slots=True)
 class FailingForm:
-    """A form of a command that fails, and those that don't."""
+    """A form of a command that fails."""
 
     words: tuple[str, ...]
-    """The program of a command, and the other words that it has to have, in any order."""
+    """The program, and the other words that the command has to contain, in any order."""
     without: tuple[tuple[str, ...], ...] = ()
-    """Words of the forms that passed: with all of one of these, an action is right already."""
+    """Words of the forms that passed: an action that contains all words of a form does not match."""
     command: str = ""
-    """The whole command, if it was carried out as it is here."""
+    """The whole command, if it was run in exactly this form."""
 
-    def fits(self, commands: list[list[str]], words: frozenset[str]) -> bool:
-        """Return whether an action is of this form; `words` are those of all its `commands`."""
-        if any(words.issuperset(right) for right in self.without):
+    def matches(self, commands: list[list[str]], words: frozenset[str]) -> bool:
+        """Whether an action has this form; `words` are the words of all its `commands`."""
+        if any(words.issuperset(passed) for passed in self.without):
             return False
-        return any(one[0] == self.words[0] and set(one).issuperset(self.words) for one in commands)
+        return any(
+            command[0] == self.words[0] and set(command).issuperset(self.words) for command in commands
+        )
 
 
-def text_of_action(tool: str, given: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the command of an action, if it is one, and the text to search; empty for other tools."""
-    command = given.get("command")
+def text_of_action(tool: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """The command of an action, empty for an edit, and the text to search; both empty for other tools."""
+    command = arguments.get("command")
     if isinstance(command, list):
         command = shlex.join(map(str, cast("list[Any]", command)))
     if isinstance(command, str):
         return command[:LONGEST_ACTION], command[:LONGEST_ACTION]
-    if not any(name in given for name in _EDITED):
+    if not any(name in arguments for name in _EDITED):
         return "", ""
-    edits = given.get("edits")
-    parts = [given, *map(_object, cast("list[Any]", edits) if isinstance(edits, list) else ())]
+    edits = arguments.get("edits")
+    parts = [arguments, *map(_object, cast("list[Any]", edits) if isinstance(edits, list) else ())]
     texts = [str(part.get(name, "")) for part in parts for name in _EDITED]
     return "", f"{tool}\n" + "\n".join(filter(None, texts))[:LONGEST_ACTION]
 
@@ -83,101 +86,100 @@ _EDITED = ("file_path", "notebook_path", "path", "new_string", "content", "new_s
 
 
 def key_of(agent: str, session: str) -> str:
-    """Return the key under which the state of a session is stored."""
+    """The key of a session's state."""
     return f"{agent}-{sha256(session.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)
-class KnownActions:
-    """What lessons say of actions, and which of them each session was given, in files of a folder.
+class ActionLessons:
+    """The lessons on actions, and the ids of the lessons that each session was sent, in files of a folder.
 
-    Hooks run at the same time, so they only add lines to the file of a session.
+    Hooks run concurrently, so they only append lines to the file of a session.
     """
 
     folder: Path
 
     @property
     def path(self) -> Path:
-        """The file with what lessons say of actions."""
+        """The file with the lessons on actions."""
         return self.folder / FILE
 
     def read(self) -> dict[str, Any]:
-        """Return what lessons say of actions; empty without a file, or if it can't be read."""
+        """Read the lessons on actions; empty if the file is missing or can't be read."""
         with suppress(OSError, ValueError):
             if check_regular(self.path):
                 stored: Any = json.loads(self.path.read_text("utf-8"))
                 return cast("dict[str, Any]", stored) if isinstance(stored, dict) else {}
         return {}
 
-    def given(self, key: str) -> frozenset[str]:
-        """Return the ids of the lessons that a session was given before its actions."""
+    def sent_to(self, key: str) -> frozenset[str]:
+        """Ids of the lessons that a session was sent before its actions."""
         with suppress(OSError):
-            if check_regular(self._given(key)):
-                return frozenset(self._given(key).read_text("utf-8", "replace").splitlines())
+            if check_regular(self._sent(key)):
+                return frozenset(self._sent(key).read_text("utf-8", "replace").splitlines())
         return frozenset()
 
-    def give(self, key: str, lessons: Iterable[str]) -> None:
-        """Note that a session was given lessons; raises `OSError` if the file can't be written."""
-        path, flags = self._given(key), os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    def add_sent(self, key: str, lesson_ids: Iterable[str]) -> None:
+        """Record the lessons that a session is sent; raises `OSError` if the file can't be written."""
+        path, flags = self._sent(key), os.O_WRONLY | os.O_CREAT | os.O_APPEND
         check_regular(path)
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write("".join(f"{one}\n" for one in lessons))
+            file.write("".join(f"{lesson_id}\n" for lesson_id in lesson_ids))
 
     def forget(self, key: str) -> None:
-        """Note that a session no longer knows what it was given."""
-        self._given(key).unlink(missing_ok=True)
+        """Forget the lessons that a session was sent, because its context was cleared."""
+        self._sent(key).unlink(missing_ok=True)
 
-    def _given(self, key: str) -> Path:
+    def _sent(self, key: str) -> Path:
         return self.folder / f"{key}.given"
 
 
 def before(event: HookEvent, agent: str) -> str:
-    """Return the lessons that an action of an agent matches, each once in a session; empty if none does."""
+    """The lessons that match an action of an agent, each once in a session; empty if none matches."""
     folder = hooks_folder(project_folder())
-    actions = None if folder is None else KnownActions(folder)
+    actions = None if folder is None else ActionLessons(folder)
     entries = None if actions is None else actions.read().get("lessons")
     if actions is None or not entries:
         return ""
     command, text = text_of_action(event.tool, event.arguments)
     key = key_of(agent, event.session)
-    found = _matching(entries, command, text, actions.given(key)) if text.strip() else {}
-    if found:
-        actions.give(key, found)
-    return "\n\n".join(found.values())
+    lessons = _matching(entries, command, text, actions.sent_to(key)) if text.strip() else {}
+    if lessons:
+        actions.add_sent(key, lessons)
+    return "\n\n".join(lessons.values())
 
 
-def _matching(
-    entries: list[dict[str, Any]], command: str, text: str, known: frozenset[str]
-) -> dict[str, str]:
-    """Return the texts of lessons that an action matches, by id, without those `known` already."""
+def _matching(entries: list[dict[str, Any]], command: str, text: str, sent: frozenset[str]) -> dict[str, str]:
+    """The texts of the lessons that match an action, by id, without those that were `sent` already."""
     commands = commands_of(command)
-    words = frozenset(word for one in commands for word in one)
-    found: dict[str, str] = {}
+    words = frozenset(word for command_words in commands for word in command_words)
+    lessons: dict[str, str] = {}
     for entry in entries:
-        if entry["id"] in known:
+        if entry["id"] in sent:
             continue
-        patterns = [
-            FailingForm(tuple(one["words"]), tuple(map(tuple, one["without"]))) for one in entry["patterns"]
+        forms = [
+            FailingForm(tuple(form["words"]), tuple(map(tuple, form["without"])))
+            for form in entry["patterns"]
         ]
-        if any(one.fits(commands, words) for one in patterns) or _names(entry["names"], text):
-            found[entry["id"]] = entry["text"]
-            if len(found) == MOST_GIVEN:
+        if any(form.matches(commands, words) for form in forms) or _contains_names(text, entry["names"]):
+            lessons[entry["id"]] = entry["text"]
+            if len(lessons) == LESSONS_PER_ACTION:
                 break
-    return found
+    return lessons
 
 
-def _names(names: list[str], text: str) -> bool:
-    shown = text.casefold()
+def _contains_names(text: str, names: list[str]) -> bool:
+    folded = text.casefold()
     count = sum(
-        re.search(rf"(?<![\w.-]){re.escape(name)}(?!\w)", shown) is not None
+        re.search(rf"(?<![\w.-]){re.escape(name)}(?!\w)", folded) is not None
         for name in names
-        if name in shown
+        if name in folded
     )
     return bool(names) and count >= min(FEWEST_NAMES, len(names))
 
 
 def commands_of(line: str) -> list[list[str]]:
-    """Return the words of each command in a line of shell, without what is set for it and what starts it."""
+    """The words of each command in a line of shell, without leading assignments and starters such as `sudo`."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:
@@ -185,15 +187,17 @@ def commands_of(line: str) -> list[list[str]]:
     except ValueError:  # an open quotation
         words = re.split(r"([;&|()\n]+)|\s+", line)
     groups = groupby(filter(None, words), key=lambda word: not word.strip(";&|()\n"))
-    found = [list(group) for is_joint, group in groups if not is_joint]
-    return [rest for one in found if (rest := _without_start(one))]
+    commands = [list(group) for is_separator, group in groups if not is_separator]
+    return [rest for words in commands if (rest := _without_start(words))]
 
 
 def _without_start(words: list[str]) -> list[str]:
-    at = 0
-    while at < len(words) and (words[at] in _STARTERS or re.fullmatch(r"\w+=.*", words[at], re.DOTALL)):
-        at += 1
-    return words[at:]
+    start = 0
+    while start < len(words) and (
+        words[start] in _STARTERS or re.fullmatch(r"\w+=.*", words[start], re.DOTALL)
+    ):
+        start += 1
+    return words[start:]
 
 
 _STARTERS = frozenset({"sudo", "time", "nice", "env", "command", "exec", "nohup", "then", "do", "else", "!"})
@@ -203,19 +207,19 @@ _STARTERS = frozenset({"sudo", "time", "nice", "env", "command", "exec", "nohup"
 
 
 async def write_actions(sessions: Sessions, lessons: Lessons) -> None:
-    """Write what the lessons say of actions, unless they have not changed since."""
+    """Write the lessons on actions into their file, if lessons have changed."""
     from redraft._prompts import mistake_text  # noqa: PLC0415 (not needed to search)
-    from redraft.lessons.advice import advice_on_mistake  # noqa: PLC0415 (likewise)
-    from redraft.lessons.index import LessonMatch  # noqa: PLC0415 (likewise)
-    from redraft.lessons.lesson import violation_in  # noqa: PLC0415 (likewise)
-    from redraft.lessons.lessons import MISTAKE_TOKENS  # noqa: PLC0415 (likewise)
+    from redraft.lessons.advice import advice_on_mistake  # noqa: PLC0415 (not needed to search)
+    from redraft.lessons.index import LessonMatch  # noqa: PLC0415 (not needed to search)
+    from redraft.lessons.lesson import violation_in  # noqa: PLC0415 (not needed to search)
+    from redraft.lessons.lessons import MISTAKE_TOKENS  # noqa: PLC0415 (not needed to search)
 
     state = await lessons.fingerprint()
     if sessions.actions.read().get("state") == state:
         return
     active = [*await lessons.find(status="active"), *await lessons.find(status="active", archived=True)]
     entries: dict[str, dict[str, Any]] = {}
-    for lesson in sorted(active, key=lambda one: (one.recency, one.id), reverse=True)[:MOST_LESSONS]:
+    for lesson in sorted(active, key=lambda lesson: (lesson.recency, lesson.id), reverse=True)[:MOST_LESSONS]:
         patterns, names = patterns_in(lesson), names_in(lesson)
         if lesson.kind == "decision" or not (patterns or names) or violation_in(lesson):
             continue
@@ -223,7 +227,7 @@ async def write_actions(sessions: Sessions, lessons: Lessons) -> None:
         if advice:
             entries[lesson.id] = {
                 "id": lesson.id,
-                "patterns": [asdict(one) for one in patterns],
+                "patterns": [asdict(form) for form in patterns],
                 "names": names,
                 "text": mistake_text(advice),
             }
@@ -231,56 +235,60 @@ async def write_actions(sessions: Sessions, lessons: Lessons) -> None:
 
 
 def patterns_in(lesson: Lesson) -> list[FailingForm]:
-    """Return the forms of commands that a lesson says fail: those that it quotes as code, or as not found."""
+    """The failing forms of commands in a lesson: commands that it quotes as code, or that were not found."""
     content = lesson.content
     wrong = [str(getattr(content, name, "")) for name in ("what_happened", "what_went_wrong")]
     right = [str(getattr(content, name, "")) for name in ("do_differently", "strategy")]
     passed = [words for text in right for code in _CODE.findall(text) for words in commands_of(code)]
-    found: dict[FailingForm, None] = {}
+    forms: dict[FailingForm, None] = {}
     if lesson.task_type == COMMAND_TYPE and lesson.task:
-        words, added = _essential(lesson.task, passed, lesson.error)
+        words, added = _differing_words(lesson.task, passed, lesson.error)
         return [FailingForm(words, (added,) if added else (), lesson.task)] if words else []
     without = tuple(tuple(words) for words in passed)
     codes = [code for text in wrong for code in _CODE.findall(text)]
     for words in [words for code in codes for words in commands_of(code)]:
         if len(words) > 1 or _is_program(words[0]):
-            found[FailingForm(tuple(words), tuple(one for one in without if set(one) - set(words)))] = None
+            others = tuple(right_words for right_words in without if set(right_words) - set(words))
+            forms[FailingForm(tuple(words), others)] = None
     for match in _NOT_FOUND.finditer("\n".join([lesson.error, *wrong])):
         name = match[1] or match[2]
-        found[FailingForm((name,), tuple(one for one in without if name not in one))] = None
-    return list(found)
+        forms[FailingForm((name,), tuple(words for words in without if name not in words))] = None
+    return list(forms)
 
 
-def _essential(failed: str, passed: list[list[str]], error: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words that made a command fail, as far as its error names them, and those that mended it.
+def _differing_words(
+    failed: str, passed: list[list[str]], error: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words that made a command fail, and the words that the passing form added.
 
-    Where the error names none, the whole command is what failed.
+    The first are the program and the words that the error names; if it names none, the whole command.
     """
     commands = commands_of(failed)
-    words = [word for one in commands for word in one]
-    others, programs = {word for one in passed for word in one}, {one[0] for one in passed}
+    words = [word for command in commands for word in command]
+    others, programs = {word for command in passed for word in command}, {command[0] for command in passed}
     named = set(re.findall(r"[^\s'\"`:,;()\[\]]+", error))
-    added = tuple(word for one in passed for word in one if word not in words)
-    for one in commands:
-        # `pytest` in `python -m pytest` is another word than the program.
-        changed = [word for word in one[1:] if word not in others]
-        changed += [] if one[0] in programs else [one[0]]
+    added = tuple(word for command in passed for word in command if word not in words)
+    for command in commands:
+        # `pytest` in `python -m pytest` is not the program.
+        changed = [word for word in command[1:] if word not in others]
+        changed += [] if command[0] in programs else [command[0]]
         if culprits := [word for word in changed if word in named]:
-            return tuple(dict.fromkeys([one[0], *culprits])), added
-    # As one command, which is what a pattern looks for: of several, the first that did not pass.
-    return tuple(next((one for one in commands if one not in passed), commands[0] if commands else ())), added
+            return tuple(dict.fromkeys([command[0], *culprits])), added
+    # A form holds the words of a single command: of several, the first that did not pass.
+    first = next((command for command in commands if command not in passed), commands[0] if commands else ())
+    return tuple(first), added
 
 
 def names_in(lesson: Lesson) -> list[str]:
-    """Return the identifiers of what a lesson says went wrong, in lower case, as they are written."""
+    """The identifiers in a lesson's error and description of the failure, in lower case."""
     from redraft.lessons.full_text import names_in  # noqa: PLC0415 (not needed to search)
-    from redraft.lessons.recurrence import ErrorText  # noqa: PLC0415 (likewise)
+    from redraft.lessons.recurrence import ErrorText  # noqa: PLC0415 (not needed to search)
 
     if lesson.task_type == COMMAND_TYPE:
         return []
     wrong = f"{lesson.error}\n{getattr(lesson.content, 'what_went_wrong', '')}"
-    known = [re.sub(r"(?::\d+)+$", "", name) for name in names_in(wrong) if ErrorText(name).names]
-    return list(dict.fromkeys(name.casefold() for name in known if len(name) > 2))[:MOST_NAMES]  # noqa: PLR2004 (letters)
+    names = [re.sub(r"(?::\d+)+$", "", name) for name in names_in(wrong) if ErrorText(name).names]
+    return list(dict.fromkeys(name.casefold() for name in names if len(name) > 2))[:MOST_NAMES]  # noqa: PLR2004 (letters)
 
 
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -297,8 +305,8 @@ def _is_program(word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class MendedCommand:
-    """A command that failed, its error, and the form of it that passed later."""
+class FixedCommand:
+    """A command that failed, its error, and the form that passed later."""
 
     failed: str
     error: str
@@ -306,10 +314,11 @@ class MendedCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    """A command that was carried out, and its error if it failed; None for an edit."""
+class RunCommand:
+    """A command that an agent ran, or an edit."""
 
     command: str | None
+    """None for an edit."""
     error: str = ""
     has_failed: bool = False
 
@@ -317,15 +326,15 @@ class _Done:
 LARGEST = 20_000_000
 """Bytes of a transcript that are read: the last ones."""
 REACH = 8
-"""Commands after a failure among which its other form is looked for."""
+"""Commands after a failure among which a passing form is searched."""
 ALIKE = 0.5
-"""The share of its words that a command has in common with more than another form of it."""
+"""Two commands that share more than this part of their words are forms of the same command."""
 MOST_LINES = 8
 """Lines of an error about a command; longer ones are results, such as those of tests."""
 
 
-def commands_in(transcript: str) -> list[_Done]:
-    """Return what an agent did in a session, as its transcript says; nothing if that can't be read."""
+def commands_run(transcript: str) -> list[RunCommand]:
+    """The commands and edits in the transcript of a session, in order; none if it can't be read."""
     path = Path(transcript)
     try:
         if not transcript or not check_regular(path):
@@ -336,19 +345,19 @@ def commands_in(transcript: str) -> list[_Done]:
     except OSError:
         return []
     calls: dict[str, Mapping[str, Any]] = {}
-    done: list[_Done] = []
+    commands: list[RunCommand] = []
     for line in lines:
         try:
             entry: Any = json.loads(line)
-        except ValueError:  # the last line may be half written, the first one cut off
+        except ValueError:  # the last line may be half written, the first cut off
             continue
         if isinstance(entry, dict):
-            done += _done_in(cast("dict[str, Any]", entry), calls)
-    return done
+            commands += _commands_in_entry(cast("dict[str, Any]", entry), calls)
+    return commands
 
 
-def _done_in(entry: dict[str, Any], calls: dict[str, Mapping[str, Any]]) -> Iterator[_Done]:
-    """Yield what an entry of a transcript says was done; `calls` are the calls so far, by their ids."""
+def _commands_in_entry(entry: dict[str, Any], calls: dict[str, Mapping[str, Any]]) -> Iterator[RunCommand]:
+    """Yield the commands and edits that an entry of a transcript reports; adds new calls to `calls`, by id."""
     message, payload = entry.get("message"), entry.get("payload")
     content = _object(message).get("content", [payload])  # of Claude Code, else of Codex
     for part in map(_object, cast("list[Any]", content) if isinstance(content, list) else ()):
@@ -358,18 +367,18 @@ def _done_in(entry: dict[str, Any], calls: dict[str, Mapping[str, Any]]) -> Iter
             case "function_call":
                 calls[str(part.get("call_id"))] = _object(part.get("arguments"))
             case "tool_result":
-                given = calls.pop(str(part.get("tool_use_id")), {})
+                arguments = calls.pop(str(part.get("tool_use_id")), {})
                 has_failed = part.get("is_error") is True
                 error = _EXIT.sub("", _text(part.get("content"))) if has_failed else ""
-                yield from _done(given, error, has_failed=has_failed)
+                yield from _command_of(arguments, error, has_failed=has_failed)
             case "function_call_output":
-                given = calls.pop(str(part.get("call_id")), {})
+                arguments = calls.pop(str(part.get("call_id")), {})
                 output = _text(part.get("output"))
                 code = _CODEX_EXIT.search(output)
                 if code is not None:
                     has_failed = code[1] != "0"
                     error = output.partition("Output:\n")[2] if has_failed else ""
-                    yield from _done(given, error, has_failed=has_failed)
+                    yield from _command_of(arguments, error, has_failed=has_failed)
             case _:
                 pass
 
@@ -378,46 +387,46 @@ _EXIT = re.compile(r"\A(?:Error: )?Exit code \d+\s*")
 _CODEX_EXIT = re.compile(r"(?:Process exited with|Exit) code:? (\d+)")
 
 
-def _done(given: Mapping[str, Any], error: str, *, has_failed: bool) -> Iterator[_Done]:
-    command = given.get("command", given.get("cmd"))
-    if isinstance(command, list):  # of an earlier Codex: ["bash", "-lc", "..."]
+def _command_of(arguments: Mapping[str, Any], error: str, *, has_failed: bool) -> Iterator[RunCommand]:
+    command = arguments.get("command", arguments.get("cmd"))
+    if isinstance(command, list):  # of older versions of Codex: ["bash", "-lc", "..."]
         words = [str(word) for word in cast("list[Any]", command)]
         command = words[2] if words[1:2] in (["-lc"], ["-c"]) and len(words) > 2 else shlex.join(words)  # noqa: PLR2004 (the third)
     if isinstance(command, str) and not command.startswith("apply_patch"):
-        yield _Done(command.strip(), error.strip(), has_failed)
-    elif command is not None or any(word in given for word in _EDITED):
-        yield _Done(None)
+        yield RunCommand(command.strip(), error.strip(), has_failed)
+    elif command is not None or any(word in arguments for word in _EDITED):
+        yield RunCommand(None)
 
 
-def mended_in(done: list[_Done]) -> list[MendedCommand]:
-    """Return the commands that failed, and passed a little later in another form, without an edit in between.
+def fixed_commands(commands: list[RunCommand]) -> list[FixedCommand]:
+    """The commands that failed and soon passed in another form, without an edit in between.
 
-    A failure without an error text, such as that of a search that finds nothing, teaches nothing, and nor
-    does a command that passed unchanged.
+    Failures without an error text, such as a search without matches, teach nothing, nor do commands that
+    passed unchanged later.
     """
-    found: dict[str, MendedCommand] = {}
-    for number, one in enumerate(done):
-        is_about_command = one.has_failed and 0 < len(one.error.splitlines()) <= MOST_LINES
-        if not is_about_command or not _is_short(one.command):
+    fixed: dict[str, FixedCommand] = {}
+    for number, run in enumerate(commands):
+        is_about_command = run.has_failed and 0 < len(run.error.splitlines()) <= MOST_LINES
+        if not is_about_command or not _is_short(run.command):
             continue
-        failed = one.command or ""
-        for later in done[number + 1 : number + 1 + REACH]:
+        failed = run.command or ""
+        for later in commands[number + 1 : number + 1 + REACH]:
             if later.command is None or (later.command == failed and not later.has_failed):
                 break
             if not later.has_failed and _is_short(later.command) and _is_alike(failed, later.command):
-                found[failed] = MendedCommand(failed, one.error[:LONGEST_ERROR], later.command)
+                fixed[failed] = FixedCommand(failed, run.error[:LONGEST_ERROR], later.command)
                 break
-    passed = {one.command for one in done if not one.has_failed}
-    return [one for one in found.values() if one.failed not in passed]
+    passed = {run.command for run in commands if not run.has_failed}
+    return [command for command in fixed.values() if command.failed not in passed]
 
 
-def refuted_by(sessions: Sessions, done: list[_Done]) -> list[str]:
-    """Return the ids of the lessons on commands that passed now, just as they are."""
-    passed = {one.command for one in done if one.command and not one.has_failed}
+def refuted_lessons(sessions: Sessions, commands: list[RunCommand]) -> list[str]:
+    """Ids of the lessons on failing commands that passed unchanged."""
+    passed = {run.command for run in commands if run.command and not run.has_failed}
     return [
         entry["id"]
         for entry in sessions.actions.read().get("lessons", [])
-        if any(one["command"] in passed for one in entry["patterns"])
+        if any(form["command"] in passed for form in entry["patterns"])
     ]
 
 
@@ -426,7 +435,7 @@ def _is_short(command: str | None) -> bool:
 
 
 def _is_alike(failed: str, other: str) -> bool:
-    """Return whether two commands are forms of the same one: whether they share most parts of their words."""
+    """Whether two commands are forms of the same command: they share most parts of their words."""
     parts, others = (set(re.findall(r"\w+", line)) for line in (failed, other))
     return failed != other and len(parts & others) > ALIKE * min(len(parts), len(others))
 
@@ -445,22 +454,22 @@ def _text(content: Any) -> str:
         return content
     parts = cast("list[Any]", content) if isinstance(content, list) else []
     return "\n".join(
-        str(cast("dict[str, Any]", one).get("text", "")) for one in parts if isinstance(one, dict)
+        str(cast("dict[str, Any]", part).get("text", "")) for part in parts if isinstance(part, dict)
     )
 
 
-async def learn_command(lessons: Lessons, mended: MendedCommand) -> Lesson | None:
-    """Store the lesson of a command; None if what it says may not be in a lesson."""
+async def learn_command(lessons: Lessons, command: FixedCommand) -> Lesson | None:
+    """Store the lesson of a command; None if lessons may not contain it."""
     from redraft.errors import ConfigError  # noqa: PLC0415 (not needed to search)
-    from redraft.lessons.lesson import Failure  # noqa: PLC0415 (likewise)
-    from redraft.memory.safety import WITHHELD, Cleaner  # noqa: PLC0415 (likewise)
-    from redraft.redact.log import logger  # noqa: PLC0415 (likewise)
-    from redraft.types import PlainTask  # noqa: PLC0415 (likewise)
+    from redraft.lessons.lesson import Failure  # noqa: PLC0415 (not needed to search)
+    from redraft.memory.safety import WITHHELD, Cleaner  # noqa: PLC0415 (not needed to search)
+    from redraft.redact.log import logger  # noqa: PLC0415 (not needed to search)
+    from redraft.types import PlainTask  # noqa: PLC0415 (not needed to search)
 
-    cleaner = Cleaner.of(mended.failed, mended.passed, mended.error)
-    failed, passed = cleaner.redact(mended.failed), cleaner.redact(mended.passed)
-    # Line by line, so that what no lesson may hold takes only its line with it.
-    error = " ".join(cleaner.clean(mended.error).split()).replace("`", "'")
+    cleaner = Cleaner.of(command.failed, command.passed, command.error)
+    failed, passed = cleaner.redact(command.failed), cleaner.redact(command.passed)
+    # Line by line, so that a text that lessons may not contain removes only its own line.
+    error = " ".join(cleaner.clean(command.error).split()).replace("`", "'")
     content = Failure(
         f"The command `{failed}` failed, and another form of it passed.",
         f"`{failed}` failed: {error}" if error != WITHHELD else f"`{failed}` failed.",

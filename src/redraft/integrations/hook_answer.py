@@ -183,9 +183,9 @@ def _project(where: str, agent: str = "", session: str = "") -> Path:
     for folder in folders:
         if (project_folder(folder) / SETTINGS_FILE).is_file():
             return folder
-    from redraft.integrations.git import main_checkout, place  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.integrations.git import locate, main_checkout  # noqa: PLC0415 (see `_ANSWERS`)
 
-    work_tree, main_tree = place(folders[0]), main_checkout(folders[0])
+    work_tree, main_tree = locate(folders[0]), main_checkout(folders[0])
     tops = [*([work_tree[0]] if work_tree else []), *([main_tree] if main_tree else [])]
     with_settings = [folder for folder in tops if (folder / SETTINGS_FILE).is_file()]
     with_criteria = [folder for folder in (*folders, *tops) if (folder / DEFAULT_CRITERIA).is_file()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._locks import check_regular, make_folder
 from redraft.errors import ConfigError
 from redraft.integrations.git import Baseline
-from redraft.integrations.hook_actions import KnownActions, key_of
+from redraft.integrations.hook_actions import ActionLessons, key_of
 from redraft.integrations.hook_settings import Accepted, HookOptions
 from redraft.settings import hooks_folder, project_folder
 from redraft.text.search import has_text
@@ -75,7 +75,6 @@ class CodingSession:
     @classmethod
     def of(cls, stored: dict[str, Any]) -> CodingSession:
         """Decode a session from the JSON data of its file; raises `TypeError` for other data."""
-        stored.pop("criteria", None)  # of an earlier version
         session = cls(**stored)
         session.baseline = None if session.baseline is None else Baseline(**stored["baseline"])
         session.turns = [CodingTurn(**turn) for turn in stored["turns"]]
@@ -117,7 +116,7 @@ class Sessions:
         if folder is None:
             raise ConfigError("REDRAFT_HOME is empty, so blocked turns can't be counted; set it.")
         self._folder = folder
-        self.actions = KnownActions(self._folder)
+        self.actions = ActionLessons(self._folder)
 
     def open(self, agent: str, session: str) -> CodingSession:
         """Read a session, or start a new session."""
