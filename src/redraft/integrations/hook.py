@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 MOST_ISSUES = 20
 """Issues in a critique."""
 MOST_REMARKS = 5
-"""On files that were not judged, in one note."""
+"""Remarks on files in a note."""
 FIX = "Fix this, then finish. If something here can't be met, say why."
 UNHOOKED = "the agent's configuration no longer calls `redraft hook`"
 TASK_TYPE = "coding"
@@ -68,18 +68,20 @@ NO_TASK = "Work on the code of this repository."
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a hook found: a `critique` to block with, if there is one, and a `note` for the person."""
+    """The verdict of a hook on a turn or commit."""
 
     critique: str = ""
+    """Blocks the turn or commit unless it is empty."""
     note: str = ""
+    """A message for the person."""
 
 
 async def check_turn(event: HookEvent, agent: str) -> Verdict:
-    """Judge what an agent did in a turn.
+    """Judge the changes of a turn.
 
-    There is a critique if a criterion is not met, unless the turn has been blocked as often as it may be,
-    nothing changed since the last check, or the critique is the last one over again. What can't be judged
-    blocks nothing. Raises `ConfigError` for mistakes in the settings and the criteria.
+    A criterion that is not met gives a critique, unless the turn was blocked as often as the settings allow,
+    nothing changed since the last check, or the critique is the same as before. Unjudged criteria never
+    block. Raises `ConfigError` for mistakes in the settings and the criteria.
     """
     sessions = Sessions()
     standard = Standard(sessions, for_agent=True)
@@ -106,7 +108,7 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
         return Verdict(note=note if texts and session.critique else "")
     with standard.criteria() as criteria:
         evaluation = await _judged(standard, criteria, texts, session.current.prompt, event.folder)
-    verdict = _with_remarks(_decided(session, options, evaluation), changes)
+    verdict = _with_remarks(_verdict(session, options, evaluation), changes)
     session.judged, session.is_blocked = digest, bool(verdict.critique)
     versions = session.current.versions
     strategy = "revise" if versions else "draft"
@@ -117,7 +119,7 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
 
 
 async def check_commit(folder: str) -> Verdict:
-    """Judge what is staged for a commit in the work tree with `folder`; raises as `check_turn` does."""
+    """Judge the staged changes in the work tree of `folder`; raises `ConfigError` as `check_turn` does."""
     standard = Standard(Sessions(), for_agent=False)
     options = standard.options
     tree = _work_tree(standard, folder)
@@ -135,7 +137,7 @@ async def check_commit(folder: str) -> Verdict:
 
 
 def _with_remarks(verdict: Verdict, changes: ChangedTexts) -> Verdict:
-    """Return a verdict whose note also says what could not be judged, or only with a guess."""
+    """Append the remarks on the changes to the note of a verdict."""
     note, remarks = verdict.note, _remarks(changes)
     return replace(verdict, note=f"{note.rstrip('.')}. {remarks}" if note and remarks else note or remarks)
 
@@ -146,18 +148,18 @@ def _remarks(changes: ChangedTexts) -> str:
     return f"{'; '.join(remarks)}." if remarks else ""
 
 
-def _decided(session: CodingSession, options: HookOptions, evaluation: ReflectionEvaluation) -> Verdict:
+def _verdict(session: CodingSession, options: HookOptions, evaluation: ReflectionEvaluation) -> Verdict:
     if not _blocks(evaluation):
         session.critique = ""
         return Verdict(note=_unjudged(evaluation))
-    shown = evaluation.for_writer()
+    visible = evaluation.for_writer()
     critique = _critique(evaluation)
     digest = sha256(critique.encode()).hexdigest()
     repeats, session.critique = digest == session.critique, digest
     if repeats or session.blocks >= options.blocks:
         rounds = f" after {counted(session.blocks, 'round')}" if session.blocks else ""
         why = ", and the critique is the same as before" if repeats else rounds
-        return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {_first(shown)}")
+        return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {_first(visible)}")
     session.blocks += 1
     return Verdict(
         f"This does not meet the criteria of the project ({options.criteria}; check {session.blocks} of "
@@ -166,22 +168,22 @@ def _decided(session: CodingSession, options: HookOptions, evaluation: Reflectio
 
 
 def _blocks(evaluation: ReflectionEvaluation) -> bool:
-    """Return whether something is known to be wrong; what could not be judged never blocks."""
+    """Whether a criterion is not met; unjudged criteria never block."""
     return not evaluation.satisfactory and bool(evaluation.unmet)
 
 
 def _critique(evaluation: ReflectionEvaluation) -> str:
-    """Return what is wrong, as far as the writer may know it, with the first issues if there are many."""
-    shown = evaluation.for_writer()
-    more = len(shown.issues) - MOST_ISSUES
-    critique = render_critique(replace(shown, issues=shown.issues[:MOST_ISSUES]))
+    """The critique that the writer may see, with the first issues if there are many."""
+    visible = evaluation.for_writer()
+    more = len(visible.issues) - MOST_ISSUES
+    critique = render_critique(replace(visible, issues=visible.issues[:MOST_ISSUES]))
     return f"{critique}\n\nThere are {more} more issues." if more > 0 else critique
 
 
 def _unjudged(evaluation: ReflectionEvaluation) -> str:
     if not evaluation.unjudged:
         return ""
-    why = next((str(one) for one in evaluation.issues if one.criterion in evaluation.unjudged), "")
+    why = next((str(issue) for issue in evaluation.issues if issue.criterion in evaluation.unjudged), "")
     return f"{', '.join(map(repr, evaluation.unjudged))}: {why or 'not judged'}"
 
 
@@ -190,7 +192,7 @@ def _first(evaluation: ReflectionEvaluation) -> str:
 
 
 def _subject(standard: Standard, event: HookEvent, session: CodingSession) -> ChangedTexts:
-    """Return the texts to judge by file name; the diff and the answer have none."""
+    """The texts to judge, by file name; the diff and the answer have the name ''."""
     options = standard.options
     if options.subject == "answer":
         if not event.answer.strip():
@@ -205,47 +207,47 @@ def _joined(texts: Mapping[str, str]) -> str:
 
 
 def _work_tree(standard: Standard, where: str) -> WorkTree:
-    """Return the project's files, without those that Redraft itself writes and those of the criteria.
+    """The project's files, without the files of Redraft itself and of the criteria.
 
-    `where` is the folder in which an agent works; its work tree need not be the one with the settings.
+    `where` is the folder in which an agent works; the settings may be in another work tree.
     """
     settings, folder, options = standard.settings, project_folder(), standard.options
     files = standard.files
     compiled = {str(Path(name).parent / "__pycache__") for name in files}  # when the criteria are read
     own = (settings.home, settings.memory, options.criteria, SETTINGS_FILE, *files, *compiled)
-    # git refuses to leave out what is outside of the repository.
-    inside = [name for one in own if one and (name := _name_inside(folder, one))]
-    return WorkTree(_place(where), options.paths, inside)
+    # Git refuses to exclude paths outside of the repository.
+    inside = [name for path in own if path and (name := _name_inside(folder, path))]
+    return WorkTree(_project_for(where), options.paths, inside)
 
 
-def _place(where: str) -> Path:
-    """Return the project's folder in the work tree in which an agent works."""
+def _project_for(where: str) -> Path:
+    """The project's folder in the work tree in which an agent works."""
     folder = project_folder()
     return project_in_work_tree(Path(where), folder) if Path(where).is_dir() else folder
 
 
-def _name_inside(folder: Path, given: str) -> str:
-    """Return a path, relative or absolute, by its name in a folder; empty if it is not inside of it."""
-    path = Path(os.path.normpath(folder / given))
-    for one in (path, path.parent.resolve() / path.name):  # `folder` has no links in it, a path may
-        if folder in one.parents:
-            return str(one.relative_to(folder))
+def _name_inside(folder: Path, name: str) -> str:
+    """A path, relative or absolute, relative to a folder; empty if it is outside of the folder."""
+    path = Path(os.path.normpath(folder / name))
+    for candidate in (path, path.parent.resolve() / path.name):  # `folder` has no links in it, a path may
+        if folder in candidate.parents:
+            return str(candidate.relative_to(folder))
     return ""
 
 
 class Standard:
-    """What a piece of work is judged by: what a person has accepted, as long as an agent may have changed it.
+    """The settings and criteria that apply: the accepted versions, as long as an agent may have changed them.
 
-    `remarks` say what has changed. `options` and `criteria` raise `ConfigError` as the files do.
+    `options` and `criteria` raise `ConfigError` for mistakes in the files.
     """
 
     def __init__(self, sessions: Sessions, *, for_agent: bool) -> None:
         self._project = project_folder()
         self._accepted = sessions.accepted()
         self.changed = {} if self._accepted is None else self._accepted.changed(self._project)
-        """The texts that differ from those accepted, by file name."""
+        """The texts that differ from the accepted texts, by file name."""
         self._applied: Accepted | None = None
-        """What was accepted, if it is applied in place of what is there now."""
+        """The accepted version, if it applies in place of the current files."""
         if self._accepted is None or not self.changed:
             return
         if for_agent or sessions.has_open() or self._accepted.has_seen(self.changed):
@@ -255,7 +257,7 @@ class Standard:
 
     @property
     def is_current(self) -> bool:
-        """Whether what is there now has been accepted."""
+        """Whether the current settings and criteria have been accepted."""
         return self._accepted is not None and not self.changed
 
     @property
@@ -273,21 +275,21 @@ class Standard:
 
     @property
     def files(self) -> Collection[str]:
-        """The files of the criteria, the modules and the tests that they name; none if they can't be read."""
+        """The criteria file, and the modules and tests that it names; none if it can't be read."""
         if self._accepted is not None:
             return self._accepted.files.keys()
-        with suppress(ConfigError):  # the check says so
+        with suppress(ConfigError):  # the check reports it
             return Accepted.now(asdict(self.options), _criteria(self.options), self._project).files.keys()
         return ()
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a person should know of changes."""
+        """Notes for the person on unaccepted changes."""
         return () if self._applied is None else (self._applied.remark(self.changed),)
 
     @contextmanager
     def criteria(self) -> Generator[CriteriaFile]:
-        """Yield the criteria; the files that they read are there within the block."""
+        """Yield the criteria; the files that they read exist within the block."""
         if self._applied is None:
             yield _criteria(self.options)
             return
@@ -302,41 +304,41 @@ def accept() -> None:
 
 
 def _criteria(options: HookOptions, path: Path | None = None) -> CriteriaFile:
-    """Read the criteria, by default from their own file, without those that only a model may judge."""
-    given = read_criteria(path or project_folder() / options.criteria)
-    if given.output_type is not None:
+    """Read the criteria, by default from the project's file; without `judge`, deterministic checks only."""
+    file = read_criteria(path or project_folder() / options.criteria)
+    if file.output_type is not None:
         raise ConfigError(f"{options.criteria}: 'output_type' can't be used in a hook; leave it out.")
     if options.judge:
-        return given
-    free = tuple(one for one in given.criteria if not needs_model(one))
-    if not any(one.weight for one in free):
+        return file
+    checks = tuple(criterion for criterion in file.criteria if not needs_model(criterion))
+    if not any(check.weight for check in checks):
         raise ConfigError(
             f"{options.criteria} has nothing that can be checked without a model; set judge = true in [hook]."
         )
-    return replace(given, criteria=free)
+    return replace(file, criteria=checks)
 
 
 async def _judged(
-    standard: Standard, given: CriteriaFile, texts: Mapping[str, str], prompt: str, where: str
+    standard: Standard, file: CriteriaFile, texts: Mapping[str, str], prompt: str, where: str
 ) -> ReflectionEvaluation:
-    """Judge each text, and return all evaluations as one; evidence from files is that of the work tree."""
-    task = PlainTask(given.task or prompt or NO_TASK, task_type=given.task_type)
-    if any(map(needs_model, given.criteria)):
-        given = replace(given, criteria=in_folder(given.criteria, _place(where)))
-        return await _judged_by_model(standard, given, task, texts[""])
+    """Judge each text, and merge the evaluations; evidence files are read from the work tree."""
+    task = PlainTask(file.task or prompt or NO_TASK, task_type=file.task_type)
+    if any(map(needs_model, file.criteria)):
+        file = replace(file, criteria=in_folder(file.criteria, _project_for(where)))
+        return await _judged_by_model(standard, file, task, texts[""])
     from redraft.evaluate.panel import panel  # noqa: PLC0415 (not needed if nothing changed)
-    from redraft.sandbox.jail import ProcessJail  # noqa: PLC0415 (likewise)
+    from redraft.sandbox.jail import ProcessJail  # noqa: PLC0415 (not needed if nothing changed)
 
-    judge = panel(given.criteria, threshold=given.threshold, run_command=ProcessJail())
-    found = {name: await judge(text, RunContext(task, "")) for name, text in texts.items()}
+    judge = panel(file.criteria, threshold=file.threshold, run_command=ProcessJail())
+    evaluations = {name: await judge(text, RunContext(task, "")) for name, text in texts.items()}
     subject = standard.options.subject
-    return _merged(found) if subject == "files" else _of_text(found[""], subject)
+    return _merged(evaluations) if subject == "files" else _without_lines(evaluations[""], subject)
 
 
 async def _judged_by_model(
-    standard: Standard, given: CriteriaFile, task: PlainTask, text: str
+    standard: Standard, file: CriteriaFile, task: PlainTask, text: str
 ) -> ReflectionEvaluation:
-    """Judge a text within the budget; what that does not allow, or the model fails at, is None."""
+    """Judge a text within the budget; criteria beyond the budget, or at which the model failed, are None."""
     from redraft.loop.pattern import run_functions  # noqa: PLC0415 (the free checks need none)
 
     options, settings = standard.options, standard.settings
@@ -345,7 +347,7 @@ async def _judged_by_model(
         raise ConfigError(
             "judge = true in [hook] needs a model: set REDRAFT_MODEL, or `model` in redraft.toml."
         )
-    pattern = given.pattern(
+    pattern = file.pattern(
         0, reflection_model=judge, budget_usd=options.budget_usd, budget_tokens=options.budget_tokens
     )
     result = await run_functions(task, revise=_never, draft=text, pattern=pattern)
@@ -354,40 +356,45 @@ async def _judged_by_model(
     evaluation = result.final_evaluation
     if evaluation.unjudged and (why := result.diagnostics.get("budget")):
         evaluation = replace(evaluation, issues=(*evaluation.issues, Issue(why, evaluation.unjudged[0])))
-    return _of_text(evaluation, options.subject)
+    return _without_lines(evaluation, options.subject)
 
 
 def _never(output: str, _evaluation: ReflectionEvaluation) -> str:
     return output
 
 
-def _of_text(evaluation: ReflectionEvaluation, subject: Subject) -> ReflectionEvaluation:
-    """Return an evaluation without the lines of a diff, which the agent does not see."""
+def _without_lines(evaluation: ReflectionEvaluation, subject: Subject) -> ReflectionEvaluation:
+    """Drop the line numbers of issues in a diff, which the agent does not see."""
     if subject != "diff":
         return evaluation
-    issues = tuple(Issue(one, one.criterion, one.path, number=one.number) for one in evaluation.issues)
+    issues = tuple(
+        Issue(issue, issue.criterion, issue.path, number=issue.number) for issue in evaluation.issues
+    )
     return replace(evaluation, issues=issues)
 
 
-def _merged(found: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
-    """Return the evaluations of files as one: each criterion has its lowest score, None if one is unknown."""
+def _merged(evaluations: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
+    """Merge the evaluations of files: each criterion has its lowest score, None if any score is unknown."""
     scores: dict[str, float | None] = {}
-    for evaluation in found.values():
+    for evaluation in evaluations.values():
         for name, score in evaluation.criteria_scores.items():
             before = scores.get(name, score)
             scores[name] = None if score is None or before is None else min(score, before)
-    overall = [one.overall_score for one in found.values() if one.overall_score is not None]
-    issues = [(name, issue) for name, one in found.items() for issue in one.issues]
+    files = list(evaluations.values())
+    overall = [file.overall_score for file in files if file.overall_score is not None]
+    issues = [(name, issue) for name, file in evaluations.items() for issue in file.issues]
     return ReflectionEvaluation(
         min(overall, default=None),
         scores,
-        satisfactory=all(one.satisfactory for one in found.values()),
-        issues=tuple(Issue(f"{name}: {one}", one.criterion, one.path, one.line) for name, one in issues),
-        suggestions=tuple(dict.fromkeys(text for one in found.values() for text in one.suggestions)),
-        gates_passed=all(one.gates_passed for one in found.values()),
-        failed_gates=tuple(dict.fromkeys(name for one in found.values() for name in one.failed_gates)),
-        shown=next((one.shown for one in found.values()), None),
-        unmet=tuple(dict.fromkeys(name for one in found.values() for name in one.unmet or ())),
+        satisfactory=all(file.satisfactory for file in files),
+        issues=tuple(
+            Issue(f"{name}: {issue}", issue.criterion, issue.path, issue.line) for name, issue in issues
+        ),
+        suggestions=tuple(dict.fromkeys(text for file in files for text in file.suggestions)),
+        gates_passed=all(file.gates_passed for file in files),
+        failed_gates=tuple(dict.fromkeys(name for file in files for name in file.failed_gates)),
+        shown=next((file.shown for file in files), None),
+        unmet=tuple(dict.fromkeys(name for file in files for name in file.unmet or ())),
     )
 
 
@@ -395,16 +402,16 @@ def _merged(found: Mapping[str, ReflectionEvaluation]) -> ReflectionEvaluation:
 
 
 async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
-    """Begin a session, or a turn in it; return what the agent should know, and a note for the person.
+    """Begin a session, or a turn in it; returns context for the agent and a note for the person.
 
-    A session begins with what the criteria ask for, and with the rules and lessons that fit this repository,
-    capped in tokens; each prompt gets the lessons that fit it, once in a session. The note says what of the
-    settings and criteria has changed without being accepted.
+    A session begins with the requirements of the criteria, and with the rules and lessons that fit this
+    repository, limited in tokens. Each prompt gets the lessons that fit it, once in a session. The note names
+    settings and criteria that changed without being accepted.
     """
     from redraft.stores.location import close_project_store  # noqa: PLC0415 (not needed to check a turn)
 
     sessions = Sessions()
-    standard, note = _begun(sessions)
+    standard, note = _current_standard(sessions)
     options = standard.options
     session = sessions.open(agent, event.session)
     session.ended = False
@@ -413,19 +420,19 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     tree = _work_tree(standard, event.folder)
     if event.forgot:
         session.advice.clear()
-    if FIX in event.prompt:  # an agent may pass a critique on as a prompt; it is none of the person's
+    if FIX in event.prompt:  # an agent may pass a critique on as a prompt
         event = replace(event, prompt="")
     elif event.prompt:
         session.begin_turn(event.turn, event.prompt)
-    begins = session.baseline is None or session.baseline.folder != str(tree.folder)
-    if begins and options.subject != "answer":
+    is_new = session.baseline is None or session.baseline.folder != str(tree.folder)
+    if is_new and options.subject != "answer":
         session.baseline = tree.baseline()
     session.calls_hook = session.calls_hook or _calls_hook(agent, event.folder)
-    checked = ""
-    with suppress(ConfigError):  # the check at the end of the turn says so
+    requirements = ""
+    with suppress(ConfigError):  # the check at the end of the turn reports it
         if event.forgot or not session.knows_criteria:
             with standard.criteria() as criteria:
-                checked = rubric_text(
+                requirements = rubric_text(
                     requirement_lines(criteria.criteria),
                     f"At the end of each turn, your work is checked by {options.criteria}:",
                 )
@@ -438,7 +445,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
             lessons = _lessons(options)
         except ConfigError:
             if note:  # the file that an agent has changed can't be read
-                return checked, note
+                return requirements, note
             raise
         try:
             await write_actions(sessions, lessons)
@@ -446,21 +453,21 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
         finally:
             await lessons.aclose()
             await close_project_store()
-        # Compared line by line: the reason for which a lesson is recalled differs from prompt to prompt, and
-        # a sentence that two lessons share is sent with the first of them.
-        sent = {line for one in session.advice for line in from_record(Advice, one).text.splitlines()}
-        advice = [one for one in recalled if not sent.issuperset(one.text.splitlines())]
+        # Compared line by line: the reason for recalling a lesson differs from prompt to prompt, and two
+        # lessons may share a sentence.
+        sent = {line for record in session.advice for line in from_record(Advice, record).text.splitlines()}
+        advice = [item for item in recalled if not sent.issuperset(item.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
     elif not has_lessons:
         sessions.actions.path.unlink(missing_ok=True)
-    return "\n\n".join(text for text in (checked, advice_text(advice)) if text), note
+    return "\n\n".join(text for text in (requirements, advice_text(advice)) if text), note
 
 
-def _begun(sessions: Sessions) -> tuple[Standard, str]:
-    """Return what a session that begins is judged by, and what the person should know of it.
+def _current_standard(sessions: Sessions) -> tuple[Standard, str]:
+    """The standard for a session that begins, and a note for the person.
 
-    What has not been accepted yet is accepted now, and so is what was changed while no agent was at work.
+    Accepts the settings and criteria for the first time, and their changes while no agent was at work.
     """
     standard = Standard(sessions, for_agent=False)
     if standard.is_current or standard.remarks:
@@ -470,14 +477,14 @@ def _begun(sessions: Sessions) -> tuple[Standard, str]:
         note = (
             f"{listed(list(standard.changed))} changed since the last session, and what is there now applies."
         )
-    with suppress(ConfigError):  # the check at the end of the turn says so
+    with suppress(ConfigError):  # the check at the end of the turn reports it
         accept()
     return Standard(sessions, for_agent=True), note
 
 
 def _calls_hook(agent: str, where: str) -> bool:
-    """Return whether the agent's configuration in the work tree calls the hook at the end of a turn."""
-    path = _place(where) / AGENTS[agent].file
+    """Whether the agent's configuration in the work tree calls the hook at the end of a turn."""
+    path = _project_for(where) / AGENTS[agent].file
     with suppress(OSError):
         if check_regular(path):
             return f"hook stop {agent}" in path.read_text("utf-8", "replace")
@@ -485,19 +492,19 @@ def _calls_hook(agent: str, where: str) -> bool:
 
 
 def _has_lessons(settings: Settings) -> bool:
-    """Return whether anything may have been learned here: most of the cost of a hook is to look."""
+    """Whether there may be lessons; a quick check, since opening the lessons is slow."""
     return bool(settings.database_url) or (project_folder() / settings.memory / "reflections").is_dir()
 
 
 def _lessons(options: HookOptions) -> Lessons:
     from redraft.lessons.lessons import Lessons  # noqa: PLC0415 (not needed to check a turn)
-    from redraft.lessons.writer import facts_only  # noqa: PLC0415 (likewise)
+    from redraft.lessons.writer import facts_only  # noqa: PLC0415 (not needed to check a turn)
 
     settings = load_settings()
     return Lessons(
         agent=options.lessons,
         max_tokens=max(options.max_tokens, 1),
-        # Only if asked for: loading a model that finds lessons by meaning takes longer than all the rest.
+        # Only on request: loading an embedder takes longer than all the rest.
         embedder=settings.embedder or "none",
         model=None if options.judge and settings.model else facts_only,
         auto=False,
@@ -508,14 +515,14 @@ def _lessons(options: HookOptions) -> Lessons:
 
 
 def end(event: HookEvent, agent: str) -> bool:
-    """Mark a session as ended; return whether it has something to learn from, see `learn`."""
+    """Mark a session as ended; returns whether `learn` has something to learn from it."""
     sessions = Sessions()
-    Standard(sessions, for_agent=True)  # sees what has changed
+    Standard(sessions, for_agent=True)  # records the agent's changes
     session = sessions.open(agent, event.session)
-    session.turns = [one for one in session.turns if one.versions]
-    done = commands_run(event.transcript)
-    session.mended = [asdict(one) for one in fixed_commands(done)]
-    session.refuted = refuted_lessons(sessions, done)
+    session.turns = [turn for turn in session.turns if turn.versions]
+    commands = commands_run(event.transcript)
+    session.mended = [asdict(command) for command in fixed_commands(commands)]
+    session.refuted = refuted_lessons(sessions, commands)
     if not (session.turns or session.mended or session.refuted):
         sessions.delete(session)
         return False
@@ -525,12 +532,12 @@ def end(event: HookEvent, agent: str) -> bool:
 
 
 async def learn() -> list[str]:
-    """Write the lessons of sessions that have ended, and return their ids.
+    """Write the lessons of ended sessions; returns their ids.
 
-    A turn whose criteria were not met in the end leaves a reflection, one that met them after a revision its
-    procedure; a command that failed and then passed in another form leaves both forms. What is wrong are the
-    facts of the checks; with `judge`, the model adds the reasons. The runs count for the lessons that they
-    were given.
+    A turn that did not meet its criteria in the end leaves a reflection, and a turn that met them after a
+    revision leaves its procedure. A command that failed and then passed in another form leaves both forms.
+    The facts come from the checks; with `judge`, the model adds reasons. The turns count as evidence for or
+    against the lessons that they were sent.
     """
     options, sessions = HookOptions.load(), Sessions()
     written: list[str] = []
@@ -542,20 +549,22 @@ async def learn() -> list[str]:
         try:
             for number, turn in enumerate(session.turns, 1):
                 result = _result(turn, session, f"{key}-{number}", sessions.actions.sent_to(key))
-                written += await _learned(lessons, result, _known_criteria(options), judged=options.judge)
-            for one in session.mended:
-                lesson = await learn_command(lessons, FixedCommand(**one))
+                written += await _learn_turn(
+                    lessons, result, _readable_criteria(options), judged=options.judge
+                )
+            for record in session.mended:
+                lesson = await learn_command(lessons, FixedCommand(**record))
                 written += [] if lesson is None else [lesson.id]
-            for refuted in session.refuted:
+            for lesson_id in session.refuted:
                 with suppress(LessonFileError):  # it was deleted
-                    await lessons.retire(refuted, "The command passed later.")
+                    await lessons.retire(lesson_id, "The command passed later.")
         finally:
             await lessons.aclose()
         sessions.delete(session)
     return written
 
 
-async def _learned(
+async def _learn_turn(
     lessons: Lessons, result: ReflectionResult, criteria: Sequence[QualityCriterion], *, judged: bool
 ) -> list[str]:
     from redraft.lessons.outcome import TOOLS_ANSWERED, outcome_of  # noqa: PLC0415 (not needed to check a turn)
@@ -564,15 +573,15 @@ async def _learned(
     outcome = outcome_of(result)
     lesson = None
     if outcome is not None and (outcome.is_mandatory or outcome.is_fixed):
-        if judged:  # a model reads what the agent wrote, whose tools may have read anything
+        if judged:  # a model reads the agent's text, and its tools may have read anything
             outcome = replace(outcome, doubt=outcome.doubt or TOOLS_ANSWERED)
         lesson = await lessons.reflect_on(outcome)
     await lessons.observe(result)
     return [] if lesson is None else [lesson.id]
 
 
-def _known_criteria(options: HookOptions) -> Sequence[QualityCriterion]:
-    """Return the criteria as they are now, or none if the file can't be read any more."""
+def _readable_criteria(options: HookOptions) -> Sequence[QualityCriterion]:
+    """The current criteria; none if the file can't be read."""
     try:
         return _criteria(options).criteria
     except ConfigError:
@@ -580,9 +589,9 @@ def _known_criteria(options: HookOptions) -> Sequence[QualityCriterion]:
 
 
 def _result(
-    turn: CodingTurn, session: CodingSession, run_id: str, given: Collection[str]
+    turn: CodingTurn, session: CodingSession, run_id: str, sent: Collection[str]
 ) -> ReflectionResult[str]:
-    versions = tuple(from_record(ReflectionVersion[str], one) for one in turn.versions)
+    versions = tuple(from_record(ReflectionVersion[str], record) for record in turn.versions)
     last = versions[-1]
     met = last.evaluation.satisfactory
     reason = ConvergenceReason.QUALITY_MET if met else ConvergenceReason.USER_STOPPED
@@ -599,8 +608,8 @@ def _result(
         execution_time=(last.timestamp - versions[0].timestamp).total_seconds(),
         run_id=run_id,
         advice=(
-            *(from_record(Advice, one) for one in session.advice),
-            *(Advice("", lesson, after="an action like this") for lesson in sorted(given)),
+            *(from_record(Advice, record) for record in session.advice),
+            *(Advice("", lesson, after="an action like this") for lesson in sorted(sent)),
         ),
         task=PlainTask(turn.prompt or NO_TASK, task_type=TASK_TYPE),
     )

@@ -1,7 +1,7 @@
 """Actions of coding agents: the lessons on commands and edits, and the lessons that commands teach."""
 
-# A hook runs before each action, so a search must be fast: `before` reads a single file. `write_actions` writes
-# it at the start of a session and with each prompt.
+# A hook runs before each action, so a search must be fast: `before` reads only the file that `write_actions`
+# writes at the start of a session and with each prompt.
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _contains_names(text: str, names: list[str]) -> bool:
 
 
 def commands_of(line: str) -> list[list[str]]:
-    """The words of each command in a line of shell, without leading assignments and starters such as `sudo`."""
+    """The words of each command in a line of shell, without leading assignments and `sudo` and the like."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:
@@ -220,21 +220,21 @@ async def write_actions(sessions: Sessions, lessons: Lessons) -> None:
     active = [*await lessons.find(status="active"), *await lessons.find(status="active", archived=True)]
     entries: dict[str, dict[str, Any]] = {}
     for lesson in sorted(active, key=lambda lesson: (lesson.recency, lesson.id), reverse=True)[:MOST_LESSONS]:
-        patterns, names = patterns_in(lesson), names_in(lesson)
-        if lesson.kind == "decision" or not (patterns or names) or violation_in(lesson):
+        forms, names = failing_forms(lesson), names_in(lesson)
+        if lesson.kind == "decision" or not (forms or names) or violation_in(lesson):
             continue
         advice = advice_on_mistake([LessonMatch(lesson, 1.0, "")], (), MISTAKE_TOKENS)
         if advice:
             entries[lesson.id] = {
                 "id": lesson.id,
-                "patterns": [asdict(form) for form in patterns],
+                "patterns": [asdict(form) for form in forms],
                 "names": names,
                 "text": mistake_text(advice),
             }
     sessions.write_actions({"state": state, "lessons": list(entries.values())})
 
 
-def patterns_in(lesson: Lesson) -> list[FailingForm]:
+def failing_forms(lesson: Lesson) -> list[FailingForm]:
     """The failing forms of commands in a lesson: commands that it quotes as code, or that were not found."""
     content = lesson.content
     wrong = [str(getattr(content, name, "")) for name in ("what_happened", "what_went_wrong")]
@@ -248,8 +248,8 @@ def patterns_in(lesson: Lesson) -> list[FailingForm]:
     codes = [code for text in wrong for code in _CODE.findall(text)]
     for words in [words for code in codes for words in commands_of(code)]:
         if len(words) > 1 or _is_program(words[0]):
-            others = tuple(right_words for right_words in without if set(right_words) - set(words))
-            forms[FailingForm(tuple(words), others)] = None
+            fixes = tuple(fix for fix in without if set(fix) - set(words))
+            forms[FailingForm(tuple(words), fixes)] = None
     for match in _NOT_FOUND.finditer("\n".join([lesson.error, *wrong])):
         name = match[1] or match[2]
         forms[FailingForm((name,), tuple(words for words in without if name not in words))] = None
@@ -357,7 +357,7 @@ def commands_run(transcript: str) -> list[RunCommand]:
 
 
 def _commands_in_entry(entry: dict[str, Any], calls: dict[str, Mapping[str, Any]]) -> Iterator[RunCommand]:
-    """Yield the commands and edits that an entry of a transcript reports; adds new calls to `calls`, by id."""
+    """Yield the commands and edits that a transcript's entry reports; adds new calls to `calls`, by id."""
     message, payload = entry.get("message"), entry.get("payload")
     content = _object(message).get("content", [payload])  # of Claude Code, else of Codex
     for part in map(_object, cast("list[Any]", content) if isinstance(content, list) else ()):
