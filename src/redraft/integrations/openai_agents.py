@@ -261,7 +261,7 @@ class ModelCalls(RunHooks[Any]):
 
     @property
     def used(self) -> TokenUsage:
-        """What was used so far, also by agents that are tools of this one, whose cost is not known."""
+        """Usage so far, including agents that are tools of this agent, whose cost is unknown."""
         usage = self.context.usage
         requests = max(usage.requests, self._requests)
         return TokenUsage(
@@ -290,7 +290,7 @@ class ModelCalls(RunHooks[Any]):
             )
         tokens, limit = self._input_tokens(system_prompt), self._limit
         if (within := step_context.get().budget) is not None:
-            # `end` releases what the step's budget has reserved, also if a budget around it refuses the call.
+            # `end` releases the reservation, also if an outer budget refuses the call.
             self._call = within.call(
                 self.role, tokens, limit, self._priced(agent), is_limit_fixed=limit is not None
             )
@@ -300,13 +300,13 @@ class ModelCalls(RunHooks[Any]):
         await self._pass.enter(OutgoingCall(model, tokens, limit, self.role, is_limit_fixed=True))
 
     def limit_reply(self, agent: Agent[Any], instructions: object = None) -> None:
-        """Limit the reply of the next call to what then fits, as far as its input is known by now."""
+        """Limit the reply of the next call to the remaining budget, by the input so far."""
         if (within := step_context.get().budget) is None:
             return
         text = instructions if isinstance(instructions, str) else ""
         room = within.call(self.role, self._input_tokens(text), None, self._priced(agent)).room
         if room is not None and self._requests:
-            room //= 2  # leaves as much for what tools return
+            room //= 2  # leaves as much for the results of tools
         own = self._own.max_tokens or agent.model_settings.max_tokens
         limits = [limit for limit in (own, None if room is None else max(1, room)) if limit is not None]
         self._limit = None if room is None else min(limits)
@@ -320,7 +320,7 @@ class ModelCalls(RunHooks[Any]):
         return self.config.model or agent.model or get_default_model()
 
     def _priced(self, agent: Agent[Any]) -> ListedModel | None:
-        """Return the model of an agent with its price, if a name says which it is."""
+        """The model of an agent, to price its calls; None if only the SDK knows the model."""
         model = self._model(agent)
         # The SDK takes a name to be one of OpenAI's, unless another provider gives it a meaning.
         if isinstance(model, str) and isinstance(self.config.model_provider, MultiProvider):
@@ -330,7 +330,7 @@ class ModelCalls(RunHooks[Any]):
     async def on_handoff(
         self,
         context: RunContextWrapper[Any],  # noqa: ARG002 (the signature is the SDK's)
-        from_agent: Agent[Any],  # noqa: ARG002 (likewise)
+        from_agent: Agent[Any],  # noqa: ARG002 (the signature is the SDK's)
         to_agent: Agent[Any],
     ) -> None:
         """Limit the reply of the agent that takes over."""
@@ -338,11 +338,11 @@ class ModelCalls(RunHooks[Any]):
 
     async def on_llm_end(
         self,
-        context: RunContextWrapper[Any],  # noqa: ARG002 (likewise)
+        context: RunContextWrapper[Any],  # noqa: ARG002 (the signature is the SDK's)
         agent: Agent[Any],
         response: ModelResponse,
     ) -> None:
-        """Count what the call has used."""
+        """Add the usage of the call."""
         usage = response.usage
         cached = usage.input_tokens_details.cached_tokens
         used = TokenUsage(usage.input_tokens, usage.output_tokens, cached, requests=1)
@@ -358,7 +358,7 @@ class ModelCalls(RunHooks[Any]):
         self.limit_reply(agent)
 
     def end(self) -> None:
-        """Release what the call under way had reserved."""
+        """Release the budget that the call under way has reserved."""
         call, self._call = self._call, None
         if call is not None:
             call.__exit__(None, None, None)
@@ -389,7 +389,7 @@ class ModelCalls(RunHooks[Any]):
 
 
 class GatePass:
-    """The way of calls that the SDK sends by itself through a gate: each enters it, and leaves it again."""
+    """Takes the calls that the SDK sends by itself through the gate: each call enters and leaves it."""
 
     def __init__(self) -> None:
         self._ended: asyncio.Future[TokenUsage] | None = None
