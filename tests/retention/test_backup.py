@@ -28,7 +28,7 @@ pytestmark = pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 
 
 def contents(folder):
-    """Return the files of a project by name, the database as its records."""
+    """The files of a project by name, the database as its records."""
     found = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -41,7 +41,7 @@ def contents(folder):
 
 
 def unpacked_database(file):
-    """Return a file with the database in a backup."""
+    """A file with the database in a backup."""
     database = file.with_suffix(".db")
     with tarfile.open(file) as archive:
         database.write_bytes(archive.extractfile("store/redraft.db").read())

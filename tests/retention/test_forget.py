@@ -328,11 +328,11 @@ def test_a_coding_session_that_ends_meanwhile_is_passed_over(project):
     for name in ("a", "b", "c"):
         sessions.save(CodingSession(name))
 
-    def is_wanted(text):
+    def is_match(text):
         sessions.delete(CodingSession("b"))
         return text == "c"
 
-    assert sessions.erase(is_wanted, on_unreadable=pytest.fail) == ["c.json"]
+    assert sessions.erase(is_match, on_unreadable=pytest.fail) == ["c.json"]
 
 
 @pytest.mark.parametrize("project", ["sqlite"], indirect=True)
@@ -383,7 +383,7 @@ def test_all_else_is_erased_if_no_lesson_can_be_searched(project):
 
 
 @pytest.mark.parametrize("project", ["sqlite"], indirect=True)
-def test_damaged_records_that_stay_are_named_those_of_agents_too(project):
+def test_remaining_damaged_records_are_named_also_records_of_agents(project):
     asyncio.run(fill(project, PERSON, OTHER))
     with closing(sqlite3.connect(project / ".redraft" / "redraft.db")) as database, database:
         for key in ("letter-quokka/00001", "letter-wombat/00001", "journal"):
@@ -465,7 +465,7 @@ def test_jobs_in_the_queue_of_a_database_are_erased_too(project):
 # --- what belongs together ---------------------------------------------------------------------------------
 
 
-def test_a_run_inside_another_one_is_forgotten_with_that(project):
+def test_an_inner_run_is_erased_with_its_outer_run(project):
     inner = run_record("outer.0a0b0c0d", status="finished", parent="outer", task="part")
     asyncio.run(put(run_record("outer", status="finished"), inner, run_record("outer-2", status="finished")))
     with pytest.raises(ConfigError, match=r"'outer\.0a0b0c0d' ran inside 'outer': forget that run"):
@@ -583,7 +583,7 @@ def test_what_to_forget_must_be_clear(project, what):
         forget(**what)
 
 
-def test_every_kind_of_an_attempt_is_known():
+def test_the_kind_of_attempts_is_the_same_in_mcp():
     mcp = pytest.importorskip("redraft.integrations.mcp")
     assert survey.ATTEMPT == mcp.ATTEMPT
 

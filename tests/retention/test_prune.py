@@ -69,7 +69,7 @@ def test_younger_runs_stay():
     asyncio.run(main())
 
 
-def test_runs_stay_that_somebody_still_needs():
+def test_runs_that_are_still_needed_stay():
     async def main():
         store = MemoryStore()
         await fill(store, "done", "labelled", "due")

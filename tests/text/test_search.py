@@ -53,9 +53,9 @@ def test_every_spelling_in_a_file_is_found():
 
 
 def test_texts_in_data_are_found_and_replaced():
-    is_wanted = TextPattern("4111 1111"[:4]).is_in
+    is_match = TextPattern("4111 1111"[:4]).is_in
     data = {"a": [1, {"b": "card 4111"}], "4111": None, "n": 41112, "t": True, "f": 1.5}
-    assert has_text(data, is_wanted)
-    clean = without_texts(data, is_wanted, "gone")
+    assert has_text(data, is_match)
+    clean = without_texts(data, is_match, "gone")
     assert clean == {"a": [1, {"b": "gone"}], "gone": None, "n": "gone", "t": True, "f": 1.5}
-    assert not has_text(clean, is_wanted)
+    assert not has_text(clean, is_match)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from redraft.stores.location import Place
-    from redraft.text.search import IsWanted
+    from redraft.text.search import TextPredicate
 
 DIRECTORY = "agents"
 """The space whose sessions see only the cards of all agents."""
@@ -310,7 +310,7 @@ MASKED_KINDS = (CYCLE, JOURNAL, EGRESS, CARD, LEASE)
 
 async def erase(
     location: AgentLocation,
-    is_wanted: IsWanted,
+    is_match: TextPredicate,
     *,
     on_damaged: Callable[[Record], None],
     check: bool = False,
@@ -331,33 +331,33 @@ async def erase(
                 if record.damage:
                     on_damaged(record)
                     continue
-                if not has_text(record.data, is_wanted):
+                if not has_text(record.data, is_match):
                     continue
-                counts["memory item" if kind == MEMORY[0] else kind] += _affected_parts(record, is_wanted)
+                counts["memory item" if kind == MEMORY[0] else kind] += _affected_parts(record, is_match)
                 await _check_unused(location)
                 if not check:
-                    await _erase_in(store, record, is_wanted)
+                    await _erase_in(store, record, is_match)
     return dict(counts)
 
 
-def _affected_parts(record: Record, is_wanted: IsWanted) -> int:
+def _affected_parts(record: Record, is_match: TextPredicate) -> int:
     """The number of affected memory items; 1 for any other record."""
     if record.kind != MEMORY[0]:
         return 1
     items = [item for items in memory_from(record).items.values() for item in items]
-    return max(1, sum(has_text(item, is_wanted) for item in items))
+    return max(1, sum(has_text(item, is_match) for item in items))
 
 
-async def _erase_in(store: Store, record: Record, is_wanted: IsWanted) -> None:
+async def _erase_in(store: Store, record: Record, is_match: TextPredicate) -> None:
     if record.kind == MEMORY[0]:
         memory = memory_from(record)
         remaining = {
-            ERASED if is_wanted(key) else key: [item for item in items if not has_text(item, is_wanted)]
+            ERASED if is_match(key) else key: [item for item in items if not has_text(item, is_match)]
             for key, items in memory.items.items()
         }
         await store.put(memory_record(replace(memory, items=remaining)))
     elif record.kind in MASKED_KINDS:
-        await store.put(replace(record, data=without_texts(record.data, is_wanted, ERASED)))
+        await store.put(replace(record, data=without_texts(record.data, is_match, ERASED)))
     else:
         await store.delete(record.kind, record.key)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redraft.integrations.coding_agents import HookEvent
-    from redraft.text.search import IsWanted
+    from redraft.text.search import TextPredicate
 
 KEPT_DAYS = 30
 DAY = 86_400
@@ -154,9 +154,9 @@ class Sessions:
         self.actions.forget(session.key)
 
     def erase(
-        self, is_wanted: IsWanted, *, on_unreadable: Callable[[Path, OSError], None], check: bool = False
+        self, is_match: TextPredicate, *, on_unreadable: Callable[[Path, OSError], None], check: bool = False
     ) -> list[str]:
-        """Delete the sessions that contain a wanted text, or only find them with `check`; returns file names.
+        """Delete the sessions with a matching text, or only find them with `check`; returns file names.
 
         `on_unreadable` is called with each unreadable file or folder and its error. Raises `OSError` if
         a file can't be deleted.
@@ -178,9 +178,9 @@ class Sessions:
                 on_unreadable(path, error)
                 continue
             try:
-                is_found = has_text(json.loads(text), is_wanted)
+                is_found = has_text(json.loads(text), is_match)
             except ValueError:  # cut off while it was written
-                is_found = is_wanted(text)
+                is_found = is_match(text)
             if is_found:
                 erased.append(path.name)
                 if not check:

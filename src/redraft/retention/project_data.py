@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from redraft.fleet.queue import FleetJob, Queue
     from redraft.retention.survey import Key
     from redraft.stores.base import Store
-    from redraft.text.search import IsWanted
+    from redraft.text.search import TextPredicate
 
 BATCH = 200
 """Records that are deleted concurrently."""
@@ -150,7 +150,7 @@ class ProjectData:
         survey = await (self._of_task(task) if task is not None else self._of_run(run or ""))
         return await self._erase(survey, None, check=check, force=force)
 
-    async def _survey(self, is_match: IsWanted | None) -> Survey:
+    async def _survey(self, is_match: TextPredicate | None) -> Survey:
         survey = await survey_of(self._store, is_match)
         async for queue, job in self._queued_jobs():
             survey.ids.add(job.run_id)

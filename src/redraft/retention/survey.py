@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from redraft.fleet.queue import FleetJob
     from redraft.stores.base import Record, Store
-    from redraft.text.search import IsWanted
+    from redraft.text.search import TextPredicate
 
 Key: TypeAlias = tuple[str, str]
 """The kind and the key of a record."""
@@ -183,7 +183,7 @@ class StoredGroup:
 class Survey:
     """The records of a store by run, and the records that match a search."""
 
-    def __init__(self, is_match: IsWanted | None, images: Collection[str] = ()) -> None:
+    def __init__(self, is_match: TextPredicate | None, images: Collection[str] = ()) -> None:
         self.hits: set[Key] = set()
         """The records that match."""
         self.selected: set[str] = set()
@@ -410,7 +410,7 @@ def _identity(record: Record) -> str:
     return unquote(key, errors="surrogatepass")
 
 
-def _is_hit(record: Record, is_match: IsWanted) -> bool:
+def _is_hit(record: Record, is_match: TextPredicate) -> bool:
     data = record.data
     if record.kind == NOTED_TASK:  # the note in force is also stored as a revision
         data = {name: value for name, value in data.items() if name != CURRENT}
@@ -428,7 +428,7 @@ def _texts(value: Any) -> Iterable[str]:
             yield from _texts(inner)
 
 
-async def survey_of(store: Store, is_match: IsWanted | None = None) -> Survey:
+async def survey_of(store: Store, is_match: TextPredicate | None = None) -> Survey:
     """Read every record of a store, and search its texts with `is_match`."""
     images = [record.key async for record in _records(store, (IMAGE,))]
     survey = Survey(is_match, images)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from redraft.errors import ConfigError
 from redraft.text.characters import without_invisible
 
-IsWanted: TypeAlias = Callable[[str], bool]
+TextPredicate: TypeAlias = Callable[[str], bool]
 """Whether a text matches the search."""
 
 SHORTEST = 3
@@ -78,25 +78,23 @@ def _normalized(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(plain.casefold().split()))
 
 
-def has_text(value: Any, is_wanted: IsWanted) -> bool:
+def has_text(value: Any, is_match: TextPredicate) -> bool:
     """Whether any text or number in JSON data matches, keys included."""
     if isinstance(value, str):
-        return is_wanted(value)
+        return is_match(value)
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
-        return any(is_wanted(key) or has_text(inner, is_wanted) for key, inner in items)
+        return any(is_match(key) or has_text(inner, is_match) for key, inner in items)
     if isinstance(value, list | tuple):
-        return any(has_text(inner, is_wanted) for inner in cast("list[Any]", value))
-    return isinstance(value, int | float) and not isinstance(value, bool) and is_wanted(str(value))
+        return any(has_text(inner, is_match) for inner in cast("list[Any]", value))
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_match(str(value))
 
 
-def without_texts(value: Any, is_wanted: IsWanted, mark: str) -> Any:
+def without_texts(value: Any, is_match: TextPredicate, mark: str) -> Any:
     """JSON data with each matching text or number replaced by `mark`, keys included."""
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
-        return {
-            mark if is_wanted(key) else key: without_texts(inner, is_wanted, mark) for key, inner in items
-        }
+        return {mark if is_match(key) else key: without_texts(inner, is_match, mark) for key, inner in items}
     if isinstance(value, list | tuple):
-        return [without_texts(inner, is_wanted, mark) for inner in cast("list[Any]", value)]
-    return mark if has_text(value, is_wanted) else value
+        return [without_texts(inner, is_match, mark) for inner in cast("list[Any]", value)]
+    return mark if has_text(value, is_match) else value
