@@ -357,10 +357,10 @@ deprecated readOnly writeOnly
 """The keywords of all drafts."""
 _OTHERS = frozenset(("example", "comment", "note", "notes", "types"))
 """Keys that authors add on purpose, though they resemble keywords."""
-_ALIKE = 0.8
+_MIN_SIMILARITY = 0.8
 
 
-def misspelt_keywords(schema: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, str]]:
+def misspelled_keywords(schema: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, str]]:
     """Yield the places of keywords that are probably misspelled, each with the correct keyword.
 
     According to the standard, a validator ignores unknown keywords, so the intended check is missing.
@@ -373,17 +373,21 @@ def misspelt_keywords(schema: Any, path: tuple[str | int, ...] = ()) -> Iterator
         if not isinstance(key, str):
             continue
         place = (*path, key)
-        meant = [] if key in _KEYWORDS | _OTHERS else get_close_matches(key, sorted(_KEYWORDS), 1, _ALIKE)
+        meant = (
+            []
+            if key in _KEYWORDS | _OTHERS
+            else get_close_matches(key, sorted(_KEYWORDS), 1, _MIN_SIMILARITY)
+        )
         if meant:
             yield place, meant[0]
         elif isinstance(value, list) and key in _WHERE_LISTS:
             for at, item in enumerate(cast("list[Any]", value)):
-                yield from misspelt_keywords(item, (*place, at))
+                yield from misspelled_keywords(item, (*place, at))
         elif key in _WHERE or key == "contentSchema":
-            yield from misspelt_keywords(value, place)
+            yield from misspelled_keywords(value, place)
         elif key in (*_WHERE_NAMED, "$defs", "definitions") and isinstance(value, dict):
             for name, item in cast("dict[Any, Any]", value).items():
-                yield from misspelt_keywords(item, (*place, name))
+                yield from misspelled_keywords(item, (*place, name))
 
 
 # The score of a value.

@@ -23,7 +23,7 @@ from redraft.models.provider import EXTRAS
 from redraft.sandbox.python import unsupported_features
 from redraft.sandbox.scripts import LANGUAGES, InlineRunner, ProcessPython, run_script
 from redraft.settings import names_in
-from redraft.text.schema_tree import misspelt_keywords
+from redraft.text.schema_tree import misspelled_keywords
 from redraft.text.spec_file import unmet_conditions
 from redraft.text.templates import TemplateError, braced, template, templates_in, valid_template
 from redraft.text.yaml import KeyPath
@@ -519,7 +519,7 @@ class _FileCheck:
         self.note_misspelled_keywords(schema, place)
 
     def note_misspelled_keywords(self, schema: Any, path: KeyPath) -> None:
-        for inside, meant in misspelt_keywords(schema):
+        for inside, meant in misspelled_keywords(schema):
             unknown = f"JSON Schema has no keyword {inside[-1]!r}, so it has no effect"
             self.note((*path, *inside), f"{unknown}; did you mean {meant!r}?")
 
