@@ -15,7 +15,7 @@ ARMS = {
 
 
 def measured(name):
-    """Return the row of each arm in a table of the benchmarks: solved after three calls, calls, tokens."""
+    """The row of each arm in a table of the benchmarks: solved after three calls, calls, tokens."""
     text = Page("benchmarks/README.md").text
     table = text.split(f"<!-- {name}: begin -->")[1].split("<!-- ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if "x 5" in line]

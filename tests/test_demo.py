@@ -137,7 +137,7 @@ def test_a_recorded_run(place, scores, best, reason, calls, tokens):
     act, run = place
     found = recorded()["acts"][act]["runs"][run]
     assert found["error"] is None, RERECORD
-    assert [one["evaluation"]["overall_score"] for one in found["versions"]] == pytest.approx(scores)
+    assert [version["evaluation"]["overall_score"] for version in found["versions"]] == pytest.approx(scores)
     assert (found["best_version"], found["convergence_reason"]) == (best, reason)
     assert found["success"] == (scores[best - 1] == 1.0)
     used = found["token_usage"]
@@ -179,7 +179,7 @@ def test_a_printed_line(line):
 
 
 def test_the_recording_has_the_calls_of_the_acts_and_no_others():
-    requests = [one["token_usage"]["requests"] for act in recorded()["acts"] for one in act["runs"]]
+    requests = [run["token_usage"]["requests"] for act in recorded()["acts"] for run in act["runs"]]
     assert sum(requests) == len(RECORDING.read_text("utf-8").splitlines()), RERECORD
 
 
@@ -198,7 +198,7 @@ def test_the_json_document_says_what_is_printed():
     for act in found["acts"]:
         assert f"{act['act']}. {act['title']}" in shown
         assert all(" ".join(sentence.split()) in shown for sentence in act["happened"])
-        assert all(one["label"] in shown for one in act["runs"])
+        assert all(run["label"] in shown for run in act["runs"])
         assert " ".join(act["runs"][0]["task"].split()) in shown
     assert found["acts"][-1]["counts"] == {"answers": 2, "replayed": 2, "made": 2, "tokens_paid_twice": 0}
     assert printed().splitlines()[-1] == found["next"] == YOUR_TURN
@@ -233,10 +233,10 @@ def _no_weights(monkeypatch):
 def test_without_weights_the_recording_is_replayed_and_says_so():
     result = redraft("demo")
     assert result.exit_code == 0, result.stderr
-    shown = " ".join(result.stdout.split())
-    assert "Five acts with a recording of local:qwen2.5-coder-0.5b." in shown
-    assert "The model's replies were recorded; the loop, the checks and the kill are real." in shown
-    assert "Live: redraft demo --model provider:model or local:PATH.gguf; or make demo in a clone." in shown
+    text = " ".join(result.stdout.split())
+    assert "Five acts with a recording of local:qwen2.5-coder-0.5b." in text
+    assert "The model's replies were recorded; the loop, the checks and the kill are real." in text
+    assert "Live: redraft demo --model provider:model or local:PATH.gguf; or make demo in a clone." in text
 
 
 # --- other models, and what goes wrong ----------------------------------------------------------------------
@@ -249,14 +249,14 @@ def test_the_sentences_follow_the_results_of_a_better_model(monkeypatch):
     model = script(monkeypatch, "loaded", *ALL_RIGHT)
     result = redraft("demo", "-m", "any:model")
     assert result.exit_code == 0, result.stderr
-    shown = " ".join(result.stdout.split())
-    assert "Five acts with any:model." in shown
-    assert "Version 1 passes. 1 call" in shown
-    assert "Without it, the first draft passes. 1 call" in shown
-    assert "No error left a fact. Without it, the next first draft passes. 1 call" in shown
+    text = " ".join(result.stdout.split())
+    assert "Five acts with any:model." in text
+    assert "Version 1 passes. 1 call" in text
+    assert "Without it, the first draft passes. 1 call" in text
+    assert "No error left a fact. Without it, the next first draft passes. 1 call" in text
     # The child process knows nothing of a scripted model, and ends before its first call.
-    assert "Child process: 0 answers, 0 tokens; ended by itself." in shown
-    assert "This process: 0 answers replayed, 1 call made" in shown
+    assert "Child process: 0 answers, 0 tokens; ended by itself." in text
+    assert "This process: 0 answers replayed, 1 call made" in text
     assert all(request.max_tokens for request in model.requests)
 
 
@@ -264,10 +264,10 @@ def test_the_sentences_follow_the_results_of_a_worse_model(monkeypatch):
     script(monkeypatch, "loaded", *[f"no {number}" for number in range(99)])
     result = redraft("demo", "-m", "any:model", "--no-keep")
     assert result.exit_code == 0, result.stderr
-    shown = " ".join(result.stdout.split())
-    assert "draft passes" not in shown
-    assert shown.count("No version passes. Version 1 is returned, success=False.") == 3
-    assert 'With it ("a date is written as YYYY-MM-DD"), it fails.' in shown
+    text = " ".join(result.stdout.split())
+    assert "draft passes" not in text
+    assert text.count("No version passes. Version 1 is returned, success=False.") == 3
+    assert 'With it ("a date is written as YYYY-MM-DD"), it fails.' in text
 
 
 def test_a_failing_model_sets_the_exit_code(monkeypatch):
@@ -295,7 +295,7 @@ def test_an_interrupted_demo_shows_the_finished_acts(monkeypatch):
     assert result.stdout.splitlines()[-1] == YOUR_TURN
 
 
-def test_a_missing_sandbox_is_said_before_anything(monkeypatch):
+def test_a_missing_sandbox_is_reported_first(monkeypatch):
     def refuse(*, programs):
         raise SandboxForbiddenError("There is no jail here.")
 
@@ -348,7 +348,7 @@ def test_what_a_killed_process_paid_for_is_not_paid_again(monkeypatch):
     assert act.counts == {"answers": 2, "replayed": 2, "made": 2, "tokens_paid_twice": 0}
     assert act.happened[0].endswith("killed (SIGKILL) in call 3.")
     [scene] = act.scenes
-    assert [one.output for one in scene.result.history.versions][:2] == texts[:2]
+    assert [version.output for version in scene.result.history.versions][:2] == texts[:2]
     assert scene.result.token_usage.requests == 4
     # The call that was cut off had been sent, or not; no other was made twice.
     assert len(server.asked) in (4, 5)

@@ -15,16 +15,16 @@ def test_doctor_lists_extras_models_and_the_jail(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     result = redraft("doctor", "--json")
-    found = document(result)
+    data = document(result)
     assert result.exit_code == 0
-    assert found["keys"]["OPENAI_API_KEY"] is True
-    assert found["keys"]["ANTHROPIC_API_KEY"] is False
+    assert data["keys"]["OPENAI_API_KEY"] is True
+    assert data["keys"]["ANTHROPIC_API_KEY"] is False
     declared = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
-    assert found["extras"].keys() == declared.keys() - {"providers", "dev", "bench", "docs"}, (
+    assert data["extras"].keys() == declared.keys() - {"providers", "dev", "bench", "docs"}, (
         "these are made of others, or for who works on Redraft"
     )
-    assert {jail["name"] for jail in found["jail"]} == {"Python source", "programs"}
-    assert any(model["name"] == "local:qwen2.5-coder-0.5b" for model in found["models"])
+    assert {jail["name"] for jail in data["jail"]} == {"Python source", "programs"}
+    assert any(model["name"] == "local:qwen2.5-coder-0.5b" for model in data["models"])
     assert secret not in result.output
     assert secret not in redraft("doctor").output
 
@@ -119,12 +119,12 @@ def test_each_setting_shows_its_origin(monkeypatch, tmp_path):
         "prices": ({"openai:z": [0.5, 2]}, "redraft.toml"),
         "hook": ({}, "default"),
     }
-    shown = redraft("settings").stdout.splitlines()
-    assert shown[0].split() == ["setting", "value", "from", "variable"]
-    assert shown[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
-    assert "Acme Corp, Ada" in shown[11]
-    assert "fast = openai:z" in shown[12]
-    assert "openai:z = [0.5, 2]" in shown[13]
+    lines = redraft("settings").stdout.splitlines()
+    assert lines[0].split() == ["setting", "value", "from", "variable"]
+    assert lines[1].split() == ["model", "openai:x", "environment", "REDRAFT_MODEL"]
+    assert "Acme Corp, Ada" in lines[11]
+    assert "fast = openai:z" in lines[12]
+    assert "openai:z = [0.5, 2]" in lines[13]
 
 
 def test_an_empty_home_counts_as_set(monkeypatch, tmp_path):

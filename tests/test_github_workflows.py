@@ -36,10 +36,10 @@ WORKFLOWS = dict(workflows())
 
 
 def lint(folder: Path, text: str):
-    """Return the exit code and what zizmor finds: what GitHub would refuse, and what makes a build unsafe."""
+    """The exit code and what zizmor finds: what GitHub would refuse, and what makes a build unsafe."""
     (folder / "zizmor.yml").write_text(ZIZMOR, "utf-8")
     (folder / "workflow.yaml").write_text(text, "utf-8")
-    program = next(one.locate() for one in files("zizmor") if one.name == "zizmor")
+    program = next(file.locate() for file in files("zizmor") if file.name == "zizmor")
     words = [program, "--offline", "--no-progress", "--color=never", "--config=zizmor.yml", "workflow.yaml"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr

@@ -109,7 +109,7 @@ USES = {
 
 @pytest.mark.parametrize("make", [pipe, link_to_pipe, unix_socket])
 @pytest.mark.parametrize("use", USES)
-def test_what_is_no_regular_file_is_refused_and_left_as_it_is(tmp_path, make, use, monkeypatch):
+def test_irregular_files_are_refused_and_unchanged(tmp_path, make, use, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
     path = tmp_path / "it.yaml"

@@ -103,7 +103,7 @@ def test_the_origin_of_the_weights_is_that_of_the_code(name):
     assert row.endswith(f"| {weights.bytes:,} | `{weights.sha256}` |")
 
 
-def test_the_names_of_ones_own_are_valid_settings(tmp_path, monkeypatch):
+def test_the_custom_names_are_valid_settings(tmp_path, monkeypatch):
     from redraft.settings import load_settings
 
     monkeypatch.chdir(tmp_path)

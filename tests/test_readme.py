@@ -57,7 +57,7 @@ def test_the_readme_fits_on_two_screens():
 
 
 def cells(page, section, *words):
-    """Return the cells of the only row of a benchmark's table that begins with some words."""
+    """The cells of the only row of a benchmark's table that begins with some words."""
     text = page.text.split(f"<!-- {section}: begin -->")[1].split(f"<!-- {section}: end -->")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     [row] = [row for row in rows if row[: len(words)] == list(words)]

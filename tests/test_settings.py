@@ -91,7 +91,7 @@ def test_empty_home_stores_nothing(tmp_path, monkeypatch, home, expected):
 @pytest.mark.parametrize(
     ("url", "expected"), [(None, None), ("", ""), ("postgresql://h/d", "postgresql://h/d")]
 )
-def test_empty_database_url_is_kept(tmp_path, monkeypatch, name, url, expected):
+def test_an_empty_database_url_counts(tmp_path, monkeypatch, name, url, expected):
     if url is not None:
         monkeypatch.setenv(f"REDRAFT_{name.upper()}", url)
     assert getattr(load_settings(tmp_path), name) == expected

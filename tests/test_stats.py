@@ -159,7 +159,7 @@ def test_false_alarms_of_repeated_tries(rate, kind):
     ("cases", "differing"),
     [(8, 0), (12, 0), (12, 3), (20, 0), (20, 6), (40, 12), (50, 0), (50, 5), (100, 0), (100, 50)],
 )
-def test_what_is_detectable_is_found_four_times_in_five(cases, differing):
+def test_a_detectable_difference_is_detected_four_times_in_five(cases, differing):
     differ = [(0.0, 1.0)] * (differing // 2) + [(1.0, 0.0)] * (differing - differing // 2)
     least = compared_rates(differ + [(1.0, 1.0)] * (cases - differing)).detectable
     share = max(least, differing / cases)
@@ -213,11 +213,11 @@ def test_kappa_is_that_of_its_definition(seed):
     chance = np.random.default_rng(seed)
     person = chance.random(60) < chance.uniform(0.1, 0.9)
     judge = np.where(chance.random(60) < chance.uniform(0.3, 1.0), person, chance.random(60) < 0.5)
-    found = agreement_of(ratings_of(judge, person))
-    assert found.kappa == pytest.approx(kappa(judge, person))
-    assert found.base_rate == pytest.approx(person.mean())
-    assert found.observed == pytest.approx((judge == person).mean())
-    assert found.low <= found.kappa <= found.high
+    agreement = agreement_of(ratings_of(judge, person))
+    assert agreement.kappa == pytest.approx(kappa(judge, person))
+    assert agreement.base_rate == pytest.approx(person.mean())
+    assert agreement.observed == pytest.approx((judge == person).mean())
+    assert agreement.low <= agreement.kappa <= agreement.high
 
 
 def test_kappa_that_is_not_defined_is_unknown():
@@ -252,8 +252,8 @@ def test_the_interval_of_kappa_holds_the_truth(count, repeats, rate, hit):
         person, right = chance.random(count) < rate, chance.random(count) < hit
         judge = np.where(right, person, ~person)
         # All ratings of a task come out alike, the worst case.
-        found = agreement_of(ratings_of(judge.repeat(repeats), person.repeat(repeats), groups))
-        hits += found.low is not None and found.low <= truth <= found.high
+        agreement = agreement_of(ratings_of(judge.repeat(repeats), person.repeat(repeats), groups))
+        hits += agreement.low is not None and agreement.low <= truth <= agreement.high
     assert hits / tries >= 0.93
 
 

@@ -121,7 +121,7 @@ def test_a_storm_of_rate_limits_is_waited_out_for_a_minute(seconds, retry_after)
         (TimeoutError(), 1.5, 3),
     ],
 )
-def test_a_lasting_failure_is_given_up(error, most, tries):
+def test_a_lasting_failure_ends_the_retries(error, most, tries):
     storm = Storm(1_000, error)
     with pytest.raises(type(error)):
         storm.run()

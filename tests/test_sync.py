@@ -19,7 +19,7 @@ async def work(value):
     return value
 
 
-def test_context_changes_are_kept():
+def test_context_changes_persist():
     assert run_sync(work("plain")) == "plain"
     assert variable.get() == "plain"
 

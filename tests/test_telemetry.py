@@ -101,10 +101,10 @@ class Collected:
         """The name of the span, that of the evaluation, and the attributes of each event."""
         by_id = {span.context.span_id: span for span in self.spans}
         records = [one.log_record for one in self._logs.get_finished_logs()]
-        assert {one.event_name for one in records} <= {"gen_ai.evaluation.result"}
+        assert {record.event_name for record in records} <= {"gen_ai.evaluation.result"}
         return [
-            (by_id[one.span_id].name, one.attributes["gen_ai.evaluation.name"], dict(one.attributes))
-            for one in records
+            (by_id[record.span_id].name, record.attributes["gen_ai.evaluation.name"], dict(record.attributes))
+            for record in records
         ]
 
     def points(self):
@@ -528,7 +528,7 @@ def test_an_ensemble_is_a_span_with_its_tasks_and_notes(collected):
     ]
     first, second = collected.named("ensemble shop")
     assert [span.attributes["gen_ai.conversation.id"] for span in (first, second)] == [
-        one.run_id for one in results
+        result.run_id for result in results
     ]
     assert first.attributes["gen_ai.operation.name"] == "invoke_workflow"
     assert first.attributes["redraft.total.output_tokens"] == results[0].usage.output_tokens > 0
@@ -540,7 +540,7 @@ def test_an_ensemble_is_a_span_with_its_tasks_and_notes(collected):
     learned = collected.named("learn_note order")
     assert [span.attributes["redraft.note.version"] for span in learned] == [1, 2]
     assert {span.attributes["gen_ai.conversation.id"] for span in learned} == {
-        one[order].run_id for one in results
+        result[order].run_id for result in results
     }
     assert "tea" not in collected.everything()
 

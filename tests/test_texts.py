@@ -58,7 +58,7 @@ def test_copy_of(output: Any):
 
 
 def holders(value: Any) -> list[Any]:
-    """Return all that can be changed in a value, in its order."""
+    """All that can be changed in a value, in its order."""
     if isinstance(value, Point):
         return [value, value.xs]
     if isinstance(value, dict):

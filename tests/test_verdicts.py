@@ -159,7 +159,7 @@ def test_an_issue_as_the_reason_keeps_its_place():
     assert (found, found.path, found.line) == (issue, "/title", 3)
 
 
-def test_suggestions_are_kept():
+def test_suggestions_are_parsed():
     assert evaluation_of({"valid": False, "suggestions": ["a", "b"]}).suggestions == ("a", "b")
 
 

@@ -1,5 +1,5 @@
 import sys
 from pathlib import Path
 
-# The benchmarks are scripts beside each other, not a package.
+# The benchmarks are scripts in one folder, not a package.
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

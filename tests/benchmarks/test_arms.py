@@ -48,7 +48,7 @@ def test_all_arms_begin_with_the_same_draft_and_pay_for_it():
 
 def test_no_arm_makes_more_calls_than_the_others_may():
     outcomes = run_sync(run([word_task()], list(ARMS), Replies("chance", Chance())))
-    calls = {each.arm: sum(one.requests for one in each.tries) for each in outcomes}
+    calls = {each.arm: sum(attempt.requests for attempt in each.tries) for each in outcomes}
     assert calls == {"loop": CALLS, "greedy": 1, "best-of-3": CALLS, "chat": CALLS}
 
 
@@ -145,7 +145,7 @@ def test_a_row_that_was_never_finished_is_replaced(tmp_path):
     assert rows_in(file) == [{"one": 1}, {"two": "ü\u2028"}]
 
 
-def test_the_version_changes_with_the_code_but_not_with_what_is_said_about_it(tmp_path):
+def test_the_version_changes_with_code_but_not_with_docstrings_and_comments(tmp_path):
     file = tmp_path / "module.py"
 
     def version(text, explicit=1):

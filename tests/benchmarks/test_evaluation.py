@@ -35,9 +35,9 @@ def test_it_solves_what_the_arms_of_the_benchmark_solve():
     outcomes = run_sync(run_arms(tasks, ["loop", "greedy", "best-of-3"], Replies("m", samples), seeds=seeds))
     report = run_sync(run(tasks, Replies("m", samples), seeds))
     for arm, side in (("loop", "loop"), ("greedy", "first"), ("best-of-3", "best-of-3")):
-        solved = [solved_within(one, 3) for one in outcomes if one.arm == arm]
-        (figures,) = (one for one in report.figures if one.side == side)
+        solved = [solved_within(outcome, 3) for outcome in outcomes if outcome.arm == arm]
+        (figures,) = (figure for figure in report.figures if figure.side == side)
         assert (figures.passed_tries, figures.tries) == (sum(solved), len(solved))
-        calls = sum(each.requests for one in outcomes if one.arm == arm for each in one.tries)
+        calls = sum(each.requests for outcome in outcomes if outcome.arm == arm for each in outcome.tries)
         assert figures.calls * figures.tries == calls
     assert "| best-of-3 | 5 x 3 |" in tables(report)

@@ -30,7 +30,7 @@ def test_a_task_can_be_solved_and_its_familys_mistake_fails(each):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_only_the_told_tasks_say_what_the_checks_want(name):
+def test_only_tasks_with_stated_rules_have_the_rule_in_their_prompt(name):
     for each in FAMILIES[name]:
         assert (RULES[name] in each.task.prompt) is each.told, each.task.name
 

@@ -81,7 +81,7 @@ def runs_of(module, families, arms, answer, seed=1, limit=None):
 
 
 @pytest.mark.parametrize("family", ENVIRONMENTS)
-def test_an_environment_is_solved_by_those_who_know_it(family):
+def test_only_the_solution_of_an_environment_task_solves_it(family):
     async def scored(task, output):
         evaluation = await ReflectionPattern(quality_criteria=task.criteria).reflect(output)
         return await solves(task, output, met=evaluation.satisfactory)

@@ -59,9 +59,9 @@ def test_runs_with_a_damaged_record_are_listed(three_runs, old, new):
         "run-c": "finished",
     }
     assert "'run' 'run-b' is damaged: it does not match its checksum" in listed["run-b"]["error"]
-    shown = redraft("runs").stdout
-    assert "damaged" in shown
-    assert shown.count("quality_met") == 2
+    output = redraft("runs").stdout
+    assert "damaged" in output
+    assert output.count("quality_met") == 2
     for command in (
         ("show", "run-a"),
         ("show", "last"),
@@ -81,7 +81,7 @@ def test_the_dashboard_shows_damaged_runs(three_runs):
     for path in ("/runs", "/spend", "/runs/run-a", "/runs?status=finished"):
         assert client.get(path).status_code == 200, path
     assert "✗ damaged" in client.get("/runs").text
-    assert [one["status"] for one in client.get("/runs.json").json()["runs"]].count("damaged") == 1
+    assert [run["status"] for run in client.get("/runs.json").json()["runs"]].count("damaged") == 1
     assert "&#39;run-b&#39; is damaged" in client.get("/runs/run-b").text
 
 
@@ -169,9 +169,9 @@ def test_a_damaged_step_is_not_replayed_and_the_run_is_shown(project):
     assert models[-1].requests == []  # nor is it paid for again without a word
     steps = run_sync(Runs(store).steps("mine"))
     assert {step.name for step in steps} >= {"(damaged)", "evaluate"}
-    shown = redraft("show", "mine", "--prompts")
-    assert shown.exit_code == 0
-    assert "is damaged" in shown.stdout
+    result = redraft("show", "mine", "--prompts")
+    assert result.exit_code == 0
+    assert "is damaged" in result.stdout
 
 
 def test_a_running_run_with_a_damaged_step_shows_the_steps_before(project):
@@ -189,7 +189,7 @@ def test_a_running_run_with_a_damaged_step_shows_the_steps_before(project):
 def test_workflows_with_a_damaged_record_are_listed(project):
     kept_workflows("one", "two", "three", store=project_store())
     flip(project, "workflow", "two", '"status":"finished"', '"status":"finishee"')
-    listed = {one["run_id"]: one["status"] for one in document(redraft("runs", "--json"))["runs"]}
+    listed = {run["run_id"]: run["status"] for run in document(redraft("runs", "--json"))["runs"]}
     workflows = {run_id: status for run_id, status in listed.items() if "." not in run_id}
     assert workflows == {"one": "finished", "two": "damaged", "three": "finished"}
     assert redraft("show", "one").exit_code == 0
@@ -203,9 +203,9 @@ def test_workflows_with_a_damaged_record_are_listed(project):
 def test_a_damaged_loop_of_a_workflow_is_shown(project):
     kept_workflows("one", store=project_store())
     flip(project, "run", "one.", "quality_met", "quality_mes")
-    shown = redraft("show", "one")
-    assert shown.exit_code == 0
-    assert "shaky" in shown.stdout
+    result = redraft("show", "one")
+    assert result.exit_code == 0
+    assert "shaky" in result.stdout
     assert pages(project_store()).get("/workflows/one").status_code == 200
 
 
@@ -249,7 +249,7 @@ def test_agents_with_a_damaged_cycle_are_listed(project):
     flip(project, "cycle", "0000000002", '"status":"finished"', '"status":"finishee"')
     for name in ("first", "second"):
         cycles = run_sync(run_sync(Agents().get(name)).cycles())
-        assert [(one.number, one.status) for one in cycles] == [
+        assert [(cycle.number, cycle.status) for cycle in cycles] == [
             (4, "finished"),
             (3, "finished"),
             (2, "damaged"),

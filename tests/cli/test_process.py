@@ -89,7 +89,7 @@ def test_help_is_a_command_too(words, same):
     assert (helped.exit_code, helped.output) == (expected.exit_code, expected.output)
 
 
-def test_without_a_command_there_is_the_help():
+def test_without_a_command_the_help_is_printed():
     assert told_by().stderr == told_by("--help").stdout
 
 
@@ -115,11 +115,11 @@ def told_by(*words):
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "schema"])
 def test_the_help_cuts_off_no_line_and_doubles_no_brackets(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    told = told_by(name, "--help").stdout
-    commands = told.partition("\nCommands:\n")[2]
+    output = told_by(name, "--help").stdout
+    commands = output.partition("\nCommands:\n")[2]
     assert "..." not in commands
-    assert max(map(len, told.splitlines())) <= 80
-    assert not any(mark in told for mark in ("[[", "]]", "...}", "...]"))
+    assert max(map(len, output.splitlines())) <= 80
+    assert not any(mark in output for mark in ("[[", "]]", "...}", "...]"))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_help_cuts_off_no_line_and_doubles_no_brackets(name, monkeypatch):
         (("approve", "--reject"), "Say which question to answer"),
     ],
 )
-def test_what_is_misspelt_or_missing_is_named_as_it_was_written(words, says):
+def test_misspelled_and_missing_arguments_are_named_as_written(words, says):
     told = told_by(*words)
     assert (told.exit_code, says in told.stderr) == (2, True), told.stderr
 

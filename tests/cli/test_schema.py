@@ -1,4 +1,4 @@
-"""What the schema of workflow files accepts and refuses, beside what a workflow accepts and refuses."""
+"""What the schema of workflow files accepts and refuses, compared with the check of a workflow."""
 
 import json
 import re
@@ -34,7 +34,7 @@ CHECKED = jsonschema_rs.validator_for(SCHEMA)
 
 
 def looped(*parts):
-    """Return a file around the parts of a loop, as the specification prints them."""
+    """A file around the parts of a loop, as the specification prints them."""
     loop = {key: value for part in parts for key, value in load_yaml(part).items()}
     return json.dumps({"name": "w", "nodes": [{"name": "loop", "uses": "reflection.loop", "with": loop}]})
 
@@ -171,7 +171,7 @@ WRONG = {
     "parameters of code": LOOP(
         "reflection.loop", "{generator: {run: pass, prompt: x}, evaluator: {type: custom, run: pass}}"
     ),
-    "a misspelt parameter of a call": LOOP(
+    "a misspelled parameter of a call": LOOP(
         "reflection.loop", "{generator: {action: llm.call, promt: x}, evaluator: {type: custom, run: pass}}"
     ),
     "a loop in a loop": LOOP(
@@ -202,7 +202,7 @@ WRONG = {
         "reflection.loop",
         "{generator: {run: pass}, evaluator: {type: custom, run: pass, judge_samples: 2}}",
     ),
-    "a corrector's misspelt parameter": LOOP(
+    "a corrector's misspelled parameter": LOOP(
         "reflection.loop",
         "{generator: {run: pass}, evaluator: {type: custom, run: pass}, "
         "corrector: {action: llm_call, prompt: x, aply: replace}}",

@@ -35,7 +35,7 @@ class Conversation:
         return '"tool_result"' in self.new or "call_output" in self.new
 
     def write(self, path, code):
-        """Return the call that writes a file with the tools that the agent offers."""
+        """The call that writes a file with the tools that the agent offers."""
         if "Write" in self.tools:
             return Call("Write", {"file_path": str(path), "content": code})
         command = f"cat > {path} <<'END'\n{code}END"
@@ -45,7 +45,7 @@ class Conversation:
 
 
 def is_reply(message):
-    """Return whether a message of either API is the model's."""
+    """Whether a message of either API is the model's."""
     return message.get("role") == "assistant" or message.get("type") == "function_call"
 
 
@@ -62,7 +62,7 @@ class ModelServer:
     _ids: count = field(default_factory=count)
 
     def answer(self, tools, messages):
-        """Return the model's reply to a request."""
+        """The model's reply to a request."""
         replies = [place for place, message in enumerate(messages, 1) if is_reply(message)]
         conversation = Conversation(
             frozenset(filter(None, (tool.get("name") for tool in tools))),

@@ -39,7 +39,7 @@ class Workplace:
         return path.read_text("utf-8") if path.exists() else ""
 
     def environment(self, url):
-        """Return the variables for an agent whose model has this address."""
+        """The variables for an agent whose model has this address."""
         scripts = Path(sys.executable).parent
         return {
             "HOME": str(self.home),
@@ -112,7 +112,7 @@ def workplace(request, tmp_path):
 
 
 def writer(path, *codes):
-    """Return a model that writes each of the texts to a file in turn, and then only talks."""
+    """A model that writes each of the texts to a file in turn, and then only talks."""
     left = iter(codes)
 
     def reply(conversation):
@@ -125,7 +125,7 @@ def writer(path, *codes):
 
 
 def critiques(model):
-    """Return the requests that brought a critique of the hook."""
+    """The requests that brought a critique of the hook."""
     return [request for request in model.conversations if CRITIQUE in request.new]
 
 
@@ -161,7 +161,7 @@ def test_the_next_session_gets_the_lesson(workplace):
 
 
 def shell(conversation, command):
-    """Return the call that runs a command with the tool that the agent offers."""
+    """The call that runs a command with the tool that the agent offers."""
     if "Bash" in conversation.tools:
         return Call("Bash", {"command": command})
     if "exec_command" in conversation.tools:

@@ -79,10 +79,10 @@ def test_evaluate_combines_checks_functions_and_models(part, replies, evaluation
 
 
 def test_a_check_that_cannot_be_evaluated_is_unknown():
-    found = evaluated(checks(DONE, GONE))
-    assert found["success"] is None
-    assert found["checks"][1]["passed"] is None
-    assert "can't be evaluated" in found["checks"][1]["message"]
+    report = evaluated(checks(DONE, GONE))
+    assert report["success"] is None
+    assert report["checks"][1]["passed"] is None
+    assert "can't be evaluated" in report["checks"][1]["message"]
     assert evaluated(checks(GONE, COOL))["success"] is False
 
 
@@ -97,8 +97,8 @@ def test_a_check_that_cannot_be_evaluated_is_unknown():
     ],
 )
 def test_success_defaults_to_the_outcomes_of_actions(statuses, success):
-    found = evaluated({"config": {"function": "scored"}}, (), statuses, {"scored": lambda: {"score": 1}})
-    assert found["success"] is success
+    report = evaluated({"config": {"function": "scored"}}, (), statuses, {"scored": lambda: {"score": 1}})
+    assert report["success"] is success
 
 
 def test_rejects_a_success_that_is_not_a_boolean():
@@ -132,8 +132,8 @@ async def executed(spec, *planned, governance=None, **options):
 
 
 def outcomes(cycle, *fields):
-    found = cycle.state.derived_data["execution"]["actions"]
-    return [tuple(one[field] for field in fields) for one in found]
+    actions = cycle.state.derived_data["execution"]["actions"]
+    return [tuple(action[field] for field in fields) for action in actions]
 
 
 def test_all_action_types(caplog, monkeypatch):

@@ -238,7 +238,7 @@ def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigger():
             await ended.wait()  # no message has come
             await agent.deliver("news", {"rate": 9}, "first")
             await running
-        return [(one.data["trigger"], one.data["status"]) for one in await store.find("cycle")]
+        return [(record.data["trigger"], record.data["status"]) for record in await store.find("cycle")]
 
     assert run(main()) == [("message", "finished")] * 2
 
@@ -278,14 +278,14 @@ def test_an_unfinished_cycle_of_an_earlier_version_is_begun_anew():
         async with monitor(world, storage=store) as agent:
             result = await agent.run_cycle()
         async with await Agents().get("monitor") as handle:
-            assert [(one.number, one.status) for one in await handle.cycles()] == [
+            assert [(cycle.number, cycle.status) for cycle in await handle.cycles()] == [
                 (3, "finished"),
                 (2, "failed"),
                 (1, "finished"),
             ]
             assert "an earlier version of Redraft began it" in (await handle.cycle(2)).error
             assert (await handle.cycle(result.id)).number == 3
-            assert [one.number for one in await handle.cycles(before=3)] == [2, 1]
+            assert [cycle.number for cycle in await handle.cycles(before=3)] == [2, 1]
         assert (world.looks, len(world.keys)) == (1, 1)
 
     run(main())

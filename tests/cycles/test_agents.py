@@ -50,7 +50,7 @@ def test_finds_agents_in_every_storage(storage):
             earlier = await view.memory_at(2)
             assert [item["cycle"] for item in earlier.of("recentActions")] == [1, 2]
             changes = await view.diff(2, 3)
-            assert [(one.before is None, one.after is None) for one in changes] == [(True, False)]
+            assert [(change.before is None, change.after is None) for change in changes] == [(True, False)]
             assert [one.message for one in await view.pending()] == ["fine"]
             with pytest.raises(ConfigError, match="no cycle 9 here, or it was deleted"):
                 await view.cycle(9)
@@ -138,7 +138,7 @@ def test_a_verdict_decides_on_a_waiting_plan(verdict, changes, levels):
             view = await Agents().get("controlled")
             assert (await view.summary()).status == "waiting"
             waiting = await view.cycle(1)
-            assert [one["action"] for one in waiting.derived_data["plan"]["actions"]] == ["lower"]
+            assert [action["action"] for action in waiting.derived_data["plan"]["actions"]] == ["lower"]
             assert waiting.waits_until is None
             sent = await (await Agents().get("controlled")).send_feedback(verdict, "so", changes=changes)
             assert sent.cycle == 1
@@ -152,7 +152,7 @@ def test_a_verdict_decides_on_a_waiting_plan(verdict, changes, levels):
 
 
 @pytest.mark.parametrize("default", ["approve", "reject"])
-def test_the_default_is_the_answer_to_a_question_whose_time_is_over(default):
+def test_an_expired_question_is_answered_by_its_default(default):
     class Seen(MemoryStore):
         async def put_if_absent(self, record, /):
             if record.kind == ANSWER:

@@ -355,10 +355,10 @@ async def main():
 
 asyncio.run(main())
 """
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
     )
-    assert (found.stdout, found.stderr) == ("over\n", "")
+    assert (process.stdout, process.stderr) == ("over\n", "")
 
 
 def cycle_with(memory, prompt_tokens):
@@ -438,7 +438,7 @@ def test_a_prompt_shows_the_best_memory_items_that_fit(prompt, tokens, shown, le
 def test_a_long_item_does_not_exclude_others():
     memory = {"patterns": [item(1, 0.2), item(2, 1.0, "long " * 1_000)]}
     scopes, note = prompt_scopes(cycle_with(memory, 100), Template(PATTERNS))
-    assert [one["id"] for one in scopes["memory"]["patterns"]] == ["i1"]
+    assert [pattern["id"] for pattern in scopes["memory"]["patterns"]] == ["i1"]
     assert "1 of 2" in note
 
 

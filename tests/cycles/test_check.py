@@ -100,7 +100,7 @@ FILES = {
     "stages without any": ("name: t\nstages: {}\n", 2, None, None, "stages", "at least one of the stages sense, reason, actuate, reflect"),
     "an unknown key": ("name: t\nstage: {}\n", 2, None, None, "stage", "did you mean 'stages'"),
     "a stage at the top": ("name: t\nreflect:\n  substages:\n    - {type: update-state, name: u}\n", 2, None, None, "reflect", "unknown key 'reflect'; it belongs under 'stages'"),
-    "a stage at the top beside others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "unknown key 'sense'; it belongs under 'stages'"),
+    "a stage at the top next to others": (stage("reflect", UPDATE_ONLY) + "sense: {}\n", 7, None, None, "sense", "unknown key 'sense'; it belongs under 'stages'"),
     "an unknown stage": ("name: t\nstages:\n  sens: {}\n", 3, "sens", None, None, "did you mean 'sense'"),
     "a stage without substages": ("name: t\nstages:\n  sense: {}\n", 3, "sense", None, "substages", "'substages' is missing"),
     "a stage with none": ("name: t\nstages:\n  sense: {substages: []}\n", 3, "sense", None, "substages", "a list that is not empty"),
@@ -197,7 +197,7 @@ FILES = {
     "writing twice": (stage("reflect", "type: update-state\nname: u", "type: update-state\nname: v"), 7, "reflect", "v", None, "two substages of the type 'update-state'"),
     "measuring twice": (stage("reflect", "type: capture-metrics\nname: u", "type: capture-metrics\nname: v"), 7, "reflect", "v", None, "two substages of the type 'capture-metrics'"),
     "a flag that is none": (stage("reflect", "type: capture-metrics\nname: u\nconfig: {trackLLMTokens: 1}"), 7, "reflect", "u", "config.trackLLMTokens", "expected true or false, got 1"),
-    "a flag that is misspelt": (stage("reflect", "type: capture-metrics\nname: u\nconfig: {trackLlmTokens: true}"), 7, "reflect", "u", "config.trackLlmTokens", "did you mean 'trackLLMTokens'"),
+    "a flag that is misspelled": (stage("reflect", "type: capture-metrics\nname: u\nconfig: {trackLlmTokens: true}"), 7, "reflect", "u", "config.trackLlmTokens", "did you mean 'trackLLMTokens'"),
 }  # fmt: skip
 
 

@@ -165,9 +165,9 @@ def test_a_plan_that_cannot_be_evaluated_is_shown_and_does_not_fail_the_cycle(he
     assert "cycle 2    finished  1 failure, actions: -" in ran.stderr
     assert "2 cycles of heater, 2 with failures; redraft cycle memory heater" in ran.stderr
     assert "finished, 1 failure" in cycles("status").stdout
-    shown = cycles("status", "heater").stdout
-    assert shown.count("finished, 1 failure") == 3
-    assert "can't be evaluated" in " ".join(shown.split())
+    output = cycles("status", "heater").stdout
+    assert output.count("finished, 1 failure") == 3
+    assert "can't be evaluated" in " ".join(output.split())
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -283,10 +283,10 @@ def test_check_reports_all_mistakes_to_an_editor(heater):
     Path("agent.yaml").write_text(text)
     result = cycles("run", "agent.yaml", "--check", "--json")
     problems = json.loads(result.stdout)["problems"]
-    assert [(one["line"], one["stage"], one["key"]) for one in problems] == [
+    assert [(problem["line"], problem["stage"], problem["key"]) for problem in problems] == [
         (6, "sense", "config.function"),
         (9, "reason", "config.rules.0.action"),
     ]
     assert result.exit_code == 2
     printed = cycles("run", "agent.yaml", "--check").stderr.splitlines()
-    assert printed == [f"Error: {one['message']}" for one in problems]
+    assert printed == [f"Error: {problem['message']}" for problem in problems]

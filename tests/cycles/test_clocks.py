@@ -75,7 +75,7 @@ def test_the_newest_items_stay_after_a_clock_from_the_future(wrong):
     assert seen[11:] == [[hour - 2, hour - 1, hour] for hour in range(11, 20)]
 
 
-def test_the_age_of_an_item_from_the_future_is_that_of_the_next_one():
+def test_an_item_from_the_future_has_the_age_of_the_next_item():
     def item(place, hours):
         return {"id": str(place), "timestamp": stamp_of(NOON + timedelta(hours=hours))}
 

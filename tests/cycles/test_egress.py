@@ -111,7 +111,7 @@ def acting(**of_all):
     return {"type": "execute", "name": "act", "config": {"actions": actions, **of_all}}
 
 
-def test_actions_beyond_a_limit_are_blocked_and_the_cycle_says_so():
+def test_actions_beyond_a_limit_are_blocked_and_reported_in_the_cycle():
     done = []
 
     def work(idempotency_key):
@@ -121,7 +121,7 @@ def test_actions_beyond_a_limit_are_blocked_and_the_cycle_says_so():
     cycle, _ = cycle_of(spec, functions={"work": work})
     run(execute(spec.stages.actuate.substages[0], cycle))
     outcomes = cycle.state.derived_data["execution"]["actions"]
-    assert [one["status"] for one in outcomes] == ["succeeded", "succeeded", "blocked"]
+    assert [outcome["status"] for outcome in outcomes] == ["succeeded", "succeeded", "blocked"]
     assert len(done) == 2
     [failure] = cycle.failures
     assert failure.startswith("actuate/act/three: the limit of 'act' is reached: 2 runs in 3,600 s")
@@ -170,7 +170,7 @@ def test_a_restarted_agent_goes_on_counting(project):
     def statuses():
         agent = CycleAgent(spec, functions={"work": lambda: None}, storage="project", clock=clock)
         derived = agent.run_cycle_sync().state["derivedData"]
-        return [one["status"] for one in derived["execution"]["actions"]]
+        return [action["status"] for action in derived["execution"]["actions"]]
 
     assert statuses() == ["succeeded"] * 3
     assert statuses() == ["blocked", "succeeded", "succeeded"]

@@ -334,10 +334,10 @@ def test_health_shows_failing_and_waiting_agents():
             return states, host.health()
 
     before, after = run(main())
-    assert [one["state"] for one in before["agents"]] == ["failing", "waiting"]
+    assert [agent["state"] for agent in before["agents"]] == ["failing", "waiting"]
     assert before["ok"]
-    assert [one["failed_cycles"] for one in before["agents"]] == [2, 0]
-    assert [one["state"] for one in after["agents"]] == ["running", "running"]
+    assert [agent["failed_cycles"] for agent in before["agents"]] == [2, 0]
+    assert [agent["state"] for agent in after["agents"]] == ["running", "running"]
 
 
 async def end_of(reader):
@@ -492,12 +492,12 @@ def test_several_agents_on_the_command_line(project):
     assert "listening at http://127.0.0.1:" in both.stderr
     assert "one: cycle 2    finished  actions: 1 done" in both.stderr
     assert "2 cycles of two; redraft cycle memory two" in both.stderr
-    found = json.loads(
+    data = json.loads(
         redraft("cycle", "run", *files, "--cycles", 1, "--listen", "127.0.0.1:0", "--json").stdout
     )
-    assert [(one["agent"], one["count"]) for one in found["agents"]] == [("one", 1), ("two", 1)]
+    assert [(agent["agent"], agent["count"]) for agent in data["agents"]] == [("one", 1), ("two", 1)]
     results = [
-        one["cycles"][0]["derived_data"]["execution"]["actions"][0]["result"] for one in found["agents"]
+        agent["cycles"][0]["derived_data"]["execution"]["actions"][0]["result"] for agent in data["agents"]
     ]
     assert results == ["one", "two"]  # each has its own functions.py
     checked = redraft("cycle", "run", *files, "--check")
@@ -528,4 +528,7 @@ def test_a_process_answers_webhooks_and_supervisors_until_a_signal(project):
             process.send_signal(signal.SIGTERM)
         out, errors = process.communicate(timeout=20)
     assert process.returncode == 0, errors
-    assert [(one["agent"], one["count"]) for one in json.loads(out)["agents"]] == [("one", 0), ("two", 1)]
+    assert [(agent["agent"], agent["count"]) for agent in json.loads(out)["agents"]] == [
+        ("one", 0),
+        ("two", 1),
+    ]

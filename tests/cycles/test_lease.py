@@ -46,9 +46,9 @@ def test_only_one_of_many_acquires_it():
     async def main():
         store = MemoryStore()
         leases = [lease(store) for _ in range(20)]
-        found = await asyncio.gather(*(each.acquire() for each in leases), return_exceptions=True)
-        assert sum(each is None for each in found) == 1
-        assert sum(isinstance(each, LeaseError) for each in found) == 19
+        results = await asyncio.gather(*(each.acquire() for each in leases), return_exceptions=True)
+        assert sum(each is None for each in results) == 1
+        assert sum(isinstance(each, LeaseError) for each in results) == 19
         await asyncio.gather(*(each.release() for each in leases))
 
     asyncio.run(main())

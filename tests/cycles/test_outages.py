@@ -181,8 +181,8 @@ def test_a_hanging_server_stops_no_cycle(server, place, caplog, monkeypatch):
             assert [result.success for result in results] == [True] * 5
             await is_back(agent)
             result = await agent.run_cycle()
-        found = await cycles_of(storage, "monitor")
-        assert [cycle.number for cycle in found] == [*range(result.number, 0, -1)]
+        cycles = await cycles_of(storage, "monitor")
+        assert [cycle.number for cycle in cycles] == [*range(result.number, 0, -1)]
         await storage.aclose()
 
     asyncio.run(main())
@@ -293,7 +293,7 @@ def test_cycles_of_a_process_that_ends_in_an_outage_are_lost(server, place, capl
                 keys.add(done["idempotencyKey"])
             if outage:
                 server.start()
-        assert [one.number for one in await cycles_of(storage, "monitor")] == [4, 3, 2, 1]
+        assert [cycle.number for cycle in await cycles_of(storage, "monitor")] == [4, 3, 2, 1]
         assert len(keys) == 6
         await storage.aclose()
 

@@ -26,7 +26,7 @@ ALERT = {"name": "tell", "type": "alert", "message": "cycle {{cycle}}", "severit
 def spec_of(url, *, actions=(ALERT,), mode=None, name="teller", **notify_config):
     stages = {"actuate": [{"type": "execute", "name": "act", "config": {"actions": list(actions)}}]}
     if mode is not None:
-        rules = {"rules": [{"action": one["name"], "reason": "why not"} for one in actions]}
+        rules = {"rules": [{"action": action["name"], "reason": "why not"} for action in actions]}
         plan = {"type": "plan", "name": "plan", "config": rules}
         stages["reason"] = [plan, {"type": "authorize", "name": "ask", "config": mode}]
     notify = {"url": f"{url}/hook", **notify_config}
@@ -249,7 +249,7 @@ def test_the_notice_of_a_waiting_plan_has_its_page_and_deadline(hook, monkeypatc
     assert data["details"]["default"] == "approve"
     assert data["details"]["waits_until"] is not None
     assert "- tell: why not" in data["text"]
-    assert [one.url for one in events if type(one).__name__ == "CycleWaiting"] == [data["url"]]
+    assert [event.url for event in events if type(event).__name__ == "CycleWaiting"] == [data["url"]]
 
 
 def test_no_notice_of_a_decided_plan_is_sent(hook):
@@ -390,7 +390,7 @@ def test_a_message_that_an_agent_could_not_receive_reaches_each_agent_once_and_i
     assert after == [["cycle 2"], ["cycle 1", "cycle 2"], ["cycle 2"]]
 
 
-def test_records_of_the_version_before_and_damaged_ones_stop_no_others(hook):
+def test_older_and_damaged_records_do_not_stop_others(hook):
     notice = {
         "event": "alert",
         "agent": "teller",
@@ -418,7 +418,7 @@ def test_records_of_the_version_before_and_damaged_ones_stop_no_others(hook):
                     await until(lambda agent=agent: not agent._sessions.current.outbox._waiting())
                     await agent.run_cycle()
             return await heard(other), [
-                one.key for kind in ("notice", "outbox") for one in await store.find(kind)
+                record.key for kind in ("notice", "outbox") for record in await store.find(kind)
             ]
 
     got, left = run(main())

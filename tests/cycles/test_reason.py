@@ -224,7 +224,7 @@ def test_modify_with_an_unknown_parameter_runs_nothing(about):
     cycle, _ = authorized(SUPERVISED, [verdict("modify", about, {"cots": 7})])
     governance = cycle.state.derived_data["governance"]
     assert "7-1" not in governance["approved"]
-    assert [one["params"] for one in cycle.state.derived_data["plan"]["actions"]] == [
+    assert [action["params"] for action in cycle.state.derived_data["plan"]["actions"]] == [
         {"cost": 5},
         {"force": True},
     ]
@@ -306,7 +306,7 @@ def governed(*constraints, actions=(BUY, STOP), more=(), again=()):
     spec = spec_of(
         reason=reason, actuate=[{"type": "execute", "name": "e", "config": {"actions": [*declared, *more]}}]
     )
-    cycle, _ = cycle_of(spec, derived={"plan": {"actions": [dict(one) for one in actions]}})
+    cycle, _ = cycle_of(spec, derived={"plan": {"actions": [dict(action) for action in actions]}})
     for substage in spec.stages.reason.substages[1:]:
         run(govern(substage, cycle))
     return cycle
@@ -357,7 +357,7 @@ def test_a_constraint_that_cannot_be_evaluated_blocks():
     cycle = governed({"name": "odd", "require": "action.params.colour == 'red'"})
     governance = cycle.state.derived_data["governance"]
     assert governance["approved"] == []
-    assert all("can't be evaluated" in one["message"] for one in governance["violations"])
+    assert all("can't be evaluated" in violation["message"] for violation in governance["violations"])
 
 
 def test_conditional_actions_are_governed():
@@ -365,9 +365,13 @@ def test_conditional_actions_are_governed():
         CHEAP_govern, more=[ALERT], again=[{"name": "quiet", "require": "action.type != 'alert'"}]
     )
     governance = cycle.state.derived_data["governance"]
-    assert [one["action"] for one in cycle.state.derived_data["plan"]["actions"]] == ["buy", "stop", "tell"]
+    assert [action["action"] for action in cycle.state.derived_data["plan"]["actions"]] == [
+        "buy",
+        "stop",
+        "tell",
+    ]
     assert governance["approved"] == ["7-2"]
-    found = [(one["constraint"], one["action"]) for one in governance["violations"]]
+    found = [(violation["constraint"], violation["action"]) for violation in governance["violations"]]
     assert found == [("cheap", "buy"), ("cheap", "tell"), ("quiet", "tell")]  # `tell` has no cost
 
 

@@ -79,7 +79,7 @@ def test_numbering_continues_after_the_stored_memory():
         await store.put(Record("memory", "memory", {"items": {"patterns": items}, "cycle": 41}))
         async with monitor(storage=store) as agent:
             await agent.run_cycle()
-            assert [one["id"] for one in agent.memory.of("patterns")] == ["p1"]
+            assert [pattern["id"] for pattern in agent.memory.of("patterns")] == ["p1"]
         assert alike(await stored_memory(store), agent.memory)
 
     run(main())

@@ -433,8 +433,8 @@ def test_insights_need_a_memory_key(named, kept):
     cycle = reflecting(memory=named)
     cycle.learnings = [("patterns", {"insights": ["Nights are quiet", "nights are quiet."]})]
     following = next_memory(cycle, {}, NOON)
-    assert [one["description"] for one in following.memory.of("insights")] == kept
-    assert [one["count"] for one in following.memory.of("insights")] == [2] * len(kept)
+    assert [insight["description"] for insight in following.memory.of("insights")] == kept
+    assert [insight["count"] for insight in following.memory.of("insights")] == [2] * len(kept)
 
 
 def test_pattern_ids_are_unique_across_keys():
@@ -507,7 +507,7 @@ def learn_patterns(learned, known=KNOWN, rendered=(), redact=lambda value: value
 
 
 def confidences(items):
-    return {one["id"]: one["confidence"] for one in items}
+    return {item["id"]: item["confidence"] for item in items}
 
 
 @pytest.mark.parametrize(
@@ -668,7 +668,7 @@ PLAIN_patterns = some.recursive(
 def test_no_model_output_raises(first, second):
     items, _, _ = learn_patterns(first, rendered={"p1-1"})
     items, _, _ = learn_patterns(second, items, rendered={"p7-1"})
-    assert all(0 <= one["confidence"] <= 1 for one in items)
+    assert all(0 <= item["confidence"] <= 1 for item in items)
     assert len(json.dumps(items, allow_nan=False)) < 100_000
 
 
@@ -685,8 +685,8 @@ def test_model_output_is_bounded():
     patterns += [{"description": f"pattern {number}"} for number in range(20, 10_000)]
     items, refusals, _ = learn_patterns({"newPatterns": patterns, "reinforcedPatterns": [huge] * 10_000})
     assert len(items) == len(KNOWN) + MAX_NEW
-    assert all(len(one["description"]) <= MAX_DESCRIPTION + 3 for one in items)
-    assert all(len(json.dumps(one)) < 2 * MAX_ITEM for one in items)
+    assert all(len(item["description"]) <= MAX_DESCRIPTION + 3 for item in items)
+    assert all(len(json.dumps(item)) < 2 * MAX_ITEM for item in items)
     assert refusals == ["9,950 of 10,000 new patterns were not taken; the limit is 50 at once"]
 
 
@@ -780,9 +780,9 @@ def test_drops_older_items_first(items, retention, now):
 def test_a_ttl_is_exact_to_the_millisecond(items, ttl, now):
     kept = ids(retained(items, Retention(ttl_ms=ttl), now))
     now_ms = now.replace(microsecond=now.microsecond // 1000 * 1000)
-    for one in items:
-        is_old = now_ms - datetime.fromisoformat(one["timestamp"]) > timedelta(milliseconds=ttl)
-        assert (one["id"] in kept) is not is_old
+    for entry in items:
+        is_old = now_ms - datetime.fromisoformat(entry["timestamp"]) > timedelta(milliseconds=ttl)
+        assert (entry["id"] in kept) is not is_old
 
 
 @given(ITEMS, RETENTIONS, CLOCKS)

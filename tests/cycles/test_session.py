@@ -60,7 +60,7 @@ def test_sync_cycles_are_bounded_too(storage):
 
     async def kept():
         async with await Agents().get("monitor") as handle:
-            return [one.number for one in await handle.cycles()]
+            return [cycle.number for cycle in await handle.cycles()]
 
     assert run(kept()) == [5, 4]
 

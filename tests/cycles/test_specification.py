@@ -84,7 +84,7 @@ def test_learn_update_state_and_capture_metrics_as_printed():
     assert confidence == pytest.approx(0.7)
     assert third.state["memory"]["patterns"] == []
     assert len(third.state["memory"]["recentActions"]) == 6
-    assert [one["verdict"] for one in third.state["memory"]["feedbackHistory"]] == ["reject"]
+    assert [item["verdict"] for item in third.state["memory"]["feedbackHistory"]] == ["reject"]
 
 
 @pytest.mark.parametrize("printed", [LEARN, UPDATE_STATE, CAPTURE_METRICS, FULL_REFLECT])

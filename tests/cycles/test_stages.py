@@ -121,12 +121,12 @@ def test_a_cycle_over_real_sources(verdict, tmp_path, monkeypatch, caplog):
     }
     assert [error["source"] for error in data["errors"]] == ["broken"]
     assert [one["rule"] for one in derived["analysis"]["anomalies"]] == ["high"]
-    assert [(one["action"], one["blocked"]) for one in derived["governance"]["violations"]] == [
-        ("lower", True)
-    ]
+    assert [
+        (violation["action"], violation["blocked"]) for violation in derived["governance"]["violations"]
+    ] == [("lower", True)]
     decision = {"approve": "approved", "reject": "approved", "modify": "modified"}[verdict]
     assert derived["governance"]["authority"]["decision"] == decision
-    statuses = [(one["action"], one["status"]) for one in derived["execution"]["actions"]]
+    statuses = [(action["action"], action["status"]) for action in derived["execution"]["actions"]]
     first = "blocked" if verdict == "reject" else "succeeded"
     assert statuses == [("lower", first), ("lower", "blocked"), ("tell", "succeeded")]
     assert sent == {"approve": [{"level": 2}], "reject": [], "modify": [{"level": 1}]}[verdict]

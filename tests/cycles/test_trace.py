@@ -120,7 +120,7 @@ def test_secrets_are_withheld_before_anything_is_stored():
     assert "Learn of" in json.dumps(dict(record.data))
 
 
-def test_only_the_newest_traces_are_kept(monkeypatch):
+def test_only_the_newest_traces_are_stored(monkeypatch):
     monkeypatch.setattr(trace, "MAX_TRACES", 3)
     store = MemoryStore()
 
@@ -180,9 +180,9 @@ def test_the_command_and_the_page_show_them(project):  # noqa: F811 (the fixture
     assert data["trace"]["calls"][0]["step"] == "reflect/learner"
     assert data["spent"] == {"cycles": 2, "tokens": 2_100, "cost_usd": 0.5, "cycles_of_unknown_cost": 0}
     Path("redraft.toml").touch()
-    shown = redraft("cycle", "trace", "monitor").stdout
-    assert shown.splitlines()[1].startswith("reflect/learner: model, ")
-    assert "--- user\nLearn of []\n=== reply\n" in shown
+    output = redraft("cycle", "trace", "monitor").stdout
+    assert output.splitlines()[1].startswith("reflect/learner: model, ")
+    assert "--- user\nLearn of []\n=== reply\n" in output
     found = document(redraft("cycle", "trace", "monitor", "--cycle", 1, "--json"))
     assert (found["agent"], found["cycle"], found["left_out"]) == ("monitor", 1, 0)
     assert found["calls"][0]["reply"] == [{"role": "assistant", "text": NOTHING_LEARNED}]

@@ -1,7 +1,7 @@
 """The recipes of `examples/engines`, run with each engine and its backend, one worker killed in the middle.
 
 Each engine has an environment of its own, which `make test-integrations` makes from the pinned requirements
-beside this file.
+in this folder.
 """
 
 import os

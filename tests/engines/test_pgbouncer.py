@@ -75,7 +75,7 @@ def test_workers_run_jobs_behind_a_pool(pool, tmp_path):
     project = Processes(
         tmp_path, REDRAFT_DATABASE_URL=pool.url, REDRAFT_PROJECT="pool", REDRAFT_HOME=tmp_path / "home"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "support.poisoned", "killer", "a", "b", "c", "d"],
         env=project.environment,
         cwd=project.folder,
@@ -83,8 +83,8 @@ def test_workers_run_jobs_behind_a_pool(pool, tmp_path):
         text=True,
         check=True,
     )
-    assert '"killed": 3' in found.stdout, found.stderr
-    assert found.stdout.count('"finished"') == 4, found.stderr
+    assert '"killed": 3' in process.stdout, process.stderr
+    assert process.stdout.count('"finished"') == 4, process.stderr
 
 
 def test_a_superuser_is_refused_where_agents_are_isolated(pool):

@@ -66,7 +66,7 @@ def test_labels_are_given_with_keys_alone(opened, project, key):
     for pressed, after in (("y", "2 of 60"), ("n", "3 of 60"), ("s", "4 of 60"), ("u", "3 of 60")):
         window.keyboard.press(pressed)
         window.get_by_text(after).wait_for()
-    assert sorted(one.met for one in labels(project).values()) == [False, True]
+    assert sorted(label.met for label in labels(project).values()) == [False, True]
     # Tab and Enter do it, too, and the focus stays where it was.
     window.get_by_role("button", name="Yes").focus()
     window.keyboard.press("Enter")

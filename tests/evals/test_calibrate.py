@@ -56,10 +56,10 @@ def test_the_report_and_the_list():
     assert "30 labels: kappa " in report
     assert "wrongly accepted" in report
     assert "you say yes" in report
-    shown = document(redraft("calibrate", "show", "--json", "--false-accept", "3"))
-    assert shown["costs"] == {"false_accept": 3.0, "false_reject": 1.0}
-    assert [one["name"] for one in shown["report"]] == ["", "clear", "short"]
-    assert shown["report"][0]["agreement"] == judge["agreement"]
+    data = document(redraft("calibrate", "show", "--json", "--false-accept", "3"))
+    assert data["costs"] == {"false_accept": 3.0, "false_reject": 1.0}
+    assert [one["name"] for one in data["report"]] == ["", "clear", "short"]
+    assert data["report"][0]["agreement"] == judge["agreement"]
 
 
 @pytest.mark.usefixtures("project")

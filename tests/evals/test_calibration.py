@@ -72,8 +72,8 @@ def test_labels_are_compared_with_scores(store):
 
     found = run(main())
     assert (len(found.judgements), len(found.left), len(found.answers)) == (48, 18, 30)
-    verdicts = [one.score >= 0.7 for one in found.answers]
-    people = [one.met for one in found.answers]
+    verdicts = [answer.score >= 0.7 for answer in found.answers]
+    people = [answer.met for answer in found.answers]
     agreement = found.agreement
     assert agreement.kappa == pytest.approx(kappa(verdicts, people))
     pairs = Counter(zip(verdicts, people, strict=True))
@@ -84,7 +84,7 @@ def test_labels_are_compared_with_scores(store):
     assert (everything.agreement, clear.name, short.name) == (agreement, "clear", "short")
     assert clear.agreement.count + short.agreement.count == 30
     for row in (clear, short):
-        own = [one for one in found.answers if one.criterion == row.name]
+        own = [answer for answer in found.answers if answer.criterion == row.name]
         assert row.agreement.kappa == pytest.approx(
             kappa([one.score >= 0.7 for one in own], [one.met for one in own])
         )
@@ -234,7 +234,7 @@ def test_the_threshold_that_costs_least_follows_the_costs():
     assert threshold_advice(labels[:19], 0.7, Costs()) is None
 
 
-def test_a_threshold_that_fits_noise_is_said_to_be_chance():
+def test_a_threshold_that_fits_noise_is_reported_as_chance():
     alarms = 0
     for seed in range(100):
         chance = Random(seed)  # noqa: S311 (no secret)

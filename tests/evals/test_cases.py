@@ -52,10 +52,10 @@ def written(tmp_path, text, name="cases.yaml"):
 def test_a_file_is_read(tmp_path):
     greeting, price = read_cases(written(tmp_path, FILE))
     assert (greeting.id, greeting.threshold, greeting.match) == ("greeting", 0.9, "includes")
-    assert [one.name for one in greeting.criteria] == ["short"]
+    assert [criterion.name for criterion in greeting.criteria] == ["short"]
     assert [one.name for one in greeting.grading] == ["short", "expected"]
     assert (price.id, price.threshold, price.control) == ("say-it-in-two-lines", 0.5, True)
-    assert [one.name for one in price.criteria] == ["Names the price."]
+    assert [criterion.name for criterion in price.criteria] == ["Names the price."]
     assert [one.name for one in price.grading] == ["price"]
 
 
@@ -233,7 +233,7 @@ total.__qualname__, total.__module__ = "total", __name__
     ("arguments", "keywords", "description"),
     [(("Sum 2",), {}, "Sum 2"), ((), {"prompt": "Sum 2"}, "Sum 2"), ((2,), {}, "<lambda>\nprompt: 2")],
 )
-def test_a_run_of_a_function_becomes_a_case_that_calls_it_alike(arguments, keywords, description):
+def test_a_run_of_a_function_becomes_a_case_with_the_same_call(arguments, keywords, description):
     result = total.run_sync(*arguments, **keywords)
     (stored,) = asyncio.run(Runs(total._keep).find(limit=1))
     assert stored.run_id == result.run_id

@@ -293,7 +293,7 @@ def test_runs_become_cases(project):
     once_more = document(redraft("eval", "add", "run-right", "-o", "mine.yaml", "--json"))
     assert (once_more["already_there"], once_more["without_criteria"]) == (1, [])
     cases = read_cases(project / "mine.yaml")
-    assert {one.run: one.control for one in cases} == {
+    assert {case.run: case.control for case in cases} == {
         "run-worse": False, "run-failed": False, "run-right": True,
     }  # fmt: skip
     assert cases[0].criteria == (short,)

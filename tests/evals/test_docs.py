@@ -56,8 +56,8 @@ def test_its_python_runs(monkeypatch):
     [console] = PAGE.blocks("console")
     command, printed = console.split("\n", 1)
     monkeypatch.setenv("COLUMNS", "120")
-    shown = redraft(*command.removeprefix("$ redraft ").split()).stdout
-    assert SECONDS.sub("S", shown) == SECONDS.sub("S", printed)
+    output = redraft(*command.removeprefix("$ redraft ").split()).stdout
+    assert SECONDS.sub("S", output) == SECONDS.sub("S", printed)
     PAGE.run(tests, names)
     (case,) = names["CASES"]
     names["test_facts"](case=case)

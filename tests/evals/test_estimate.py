@@ -142,14 +142,14 @@ def test_an_evaluation_makes_at_most_as_many_calls(found, options, compare):
 
 def test_without_stored_runs_prompts_and_an_assumed_reply_are_priced(server):
     writer = Agent(MODEL, pattern=ReflectionPattern(0), keep=False, name="w")
-    found = estimate(cases(10), writer)
-    drafts = found.parts[0]
-    assert (found.calls, drafts.output_tokens) == (10, 10 * EXPECTED_REPLY)
+    result = estimate(cases(10), writer)
+    drafts = result.parts[0]
+    assert (result.calls, drafts.output_tokens) == (10, 10 * EXPECTED_REPLY)
     price = drafts.input_tokens * INPUT_USD + drafts.output_tokens * OUTPUT_USD
-    assert found.cost_usd == pytest.approx(price, rel=0.01)
-    assert "estimated from prompts, with 1,024 for a reply" in found.sentence()
+    assert result.cost_usd == pytest.approx(price, rel=0.01)
+    assert "estimated from prompts, with 1,024 for a reply" in result.sentence()
     assert server.usage == []
-    long = estimate([replace(one, task=PlainTask("word " * 4_000)) for one in cases(1)], writer)
+    long = estimate([replace(case, task=PlainTask("word " * 4_000)) for case in cases(1)], writer)
     assert long.parts[0].input_tokens > 4_000
 
 
@@ -160,10 +160,10 @@ def test_the_tokens_of_stored_runs_are_preferred(server):
     for number in range(3):
         writer.run_sync(f"Task {number}.", pattern=ReflectionPattern(1, [GOOD]))
     made = len(server.usage)
-    found = estimate(cases(4), writer, store=store)
-    assert found.tokens == pytest.approx(8 * server.tokens / made, abs=1)
-    assert found.cost_usd == pytest.approx(8 * server.usd / made, rel=0.02)
-    assert "those of 3 stored runs of 'w'" in found.sentence()
+    result = estimate(cases(4), writer, store=store)
+    assert result.tokens == pytest.approx(8 * server.tokens / made, abs=1)
+    assert result.cost_usd == pytest.approx(8 * server.usd / made, rel=0.02)
+    assert "those of 3 stored runs of 'w'" in result.sentence()
     other = Agent(MODEL, pattern=ReflectionPattern(1), keep=False, name="another")
     assert "estimated from prompts" in estimate(cases(4), other, store=store).sentence()
 
@@ -195,19 +195,19 @@ def test_the_name_of_an_arm_is_no_part_of_a_sentence():
 
 
 def test_a_scripted_model_costs_nothing_unless_it_has_a_price():
-    told = estimate(judged(2), agent(), model=ScriptedModel(Bad()))
-    assert told.cost_usd == 0
-    assert "about $0" in told.sentence()
+    result = estimate(judged(2), agent(), model=ScriptedModel(Bad()))
+    assert result.cost_usd == 0
+    assert "about $0" in result.sentence()
     priced = Agent(ScriptedModel(Bad(), price=(1, 2)), pattern=ReflectionPattern(0), keep=False, name="w")
     assert estimate(cases(2), priced).cost_usd > 0
 
 
 def test_an_unknown_price_is_unknown_and_not_zero(server):
     own = Agent("openai-chat:my-own", pattern=ReflectionPattern(0), keep=False, name="w")
-    found = estimate(cases(2), own)
-    assert (found.calls, found.cost_usd, found.document()["cost_usd"]) == (2, None, None)
-    assert found.tokens > 0
-    assert "cost unknown (no price of openai-chat:my-own)" in found.sentence()
+    result = estimate(cases(2), own)
+    assert (result.calls, result.cost_usd, result.document()["cost_usd"]) == (2, None, None)
+    assert result.tokens > 0
+    assert "cost unknown (no price of openai-chat:my-own)" in result.sentence()
     both = estimate(judged(2), {"a": own, "b": Agent(MODEL, name="b")}, model=MODEL)
     assert both.cost_usd is None, "the known part does not stand for the whole"
     model = ProviderModel("openai-chat:my-own", price=(1.0, 2.0))
@@ -223,17 +223,17 @@ def test_a_model_that_only_reports_costs_is_estimated_by_its_runs(usd, expected)
     writer = Agent(model, pattern=ReflectionPattern(0), keep=store, name="w")
     assert estimate(cases(2), writer, store=store).cost_usd is None
     writer.run_sync("Task.", pattern=ReflectionPattern(0, [GOOD]))
-    found = estimate(cases(2), writer, store=store)
-    assert found.cost_usd == (expected and pytest.approx(expected))
-    assert found.tokens == 2 * CALL.total_tokens
+    result = estimate(cases(2), writer, store=store)
+    assert result.cost_usd == (expected and pytest.approx(expected))
+    assert result.tokens == 2 * CALL.total_tokens
 
 
 def test_what_a_function_calls_is_unknown():
-    found = estimate(judged(2), lambda prompt: prompt, model=ScriptedModel(Bad()))
-    assert calls_by(found) == {("<lambda>", "agent"): None, GRADING: 4}
-    assert (found.calls, found.tokens, found.cost_usd) == (None, None, None)
-    assert found.sentence().startswith("2 tries to make. Calls: agent unknown, judge 4 (ScriptedModel). ")
-    assert "What '<lambda>' asks of models is unknown." in found.sentence()
+    result = estimate(judged(2), lambda prompt: prompt, model=ScriptedModel(Bad()))
+    assert calls_by(result) == {("<lambda>", "agent"): None, GRADING: 4}
+    assert (result.calls, result.tokens, result.cost_usd) == (None, None, None)
+    assert result.sentence().startswith("2 tries to make. Calls: agent unknown, judge 4 (ScriptedModel). ")
+    assert "What '<lambda>' asks of models is unknown." in result.sentence()
 
 
 def test_an_agent_with_tools_makes_an_unknown_number_of_calls(server):
@@ -241,8 +241,8 @@ def test_an_agent_with_tools_makes_an_unknown_number_of_calls(server):
         return word
 
     writer = Agent(MODEL, tools=[look_up], pattern=ReflectionPattern(1), keep=False, name="t")
-    found = estimate(cases(1), writer)
-    assert (found.calls, found.cost_usd) == (None, None)
+    result = estimate(cases(1), writer)
+    assert (result.calls, result.cost_usd) == (None, None)
 
 
 def test_the_retries_of_a_task_count():

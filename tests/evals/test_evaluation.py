@@ -119,24 +119,27 @@ def test_all_tries_pass_only_where_each_has_a_verdict(verdicts, passed_all, flip
 
 
 def test_the_ways_of_the_loops_revisions_are_counted():
-    wanted = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
+    criterion = QualityCriterion("good", evaluator="regex", evaluator_config={"pattern": "good"})
 
     def answer(request):
         return ChatReply("good" if request.role == "revision" else "bad", usage=CALL)
 
     agent = Agent(
-        ScriptedModel(answer), pattern=ReflectionPattern(3, quality_criteria=[wanted]), keep=False, name="w"
+        ScriptedModel(answer),
+        pattern=ReflectionPattern(3, quality_criteria=[criterion]),
+        keep=False,
+        name="w",
     )
     compare = ["first", "loop", "best-of-2"]
     store = MemoryStore()
     report = Evaluation(cases(8), agent, compare=compare, concurrency=1, store=store).run_sync()
-    assert {one.agent for one in report.ways} == {"loop"}, "once, although two sides are of the loop"
-    assert [(one.way, one.tried, one.gains, one.tokens) for one in report.ways] == [("fresh", 8, 8, 110)]
+    assert {way.agent for way in report.ways} == {"loop"}, "once, although two sides are of the loop"
+    assert [(way.way, way.tried, way.gains, way.tokens) for way in report.ways] == [("fresh", 8, 8, 110)]
     stored = asyncio.run(Evaluations(store).report())
     assert stored.ways == report.ways
-    assert report.document()["ways"] == [one.document() for one in report.ways]
+    assert report.document()["ways"] == [way.document() for way in report.ways]
     later = stored.against(json.loads(json.dumps(report.document())))
-    assert {one.agent for one in later.ways} == {"loop", "baseline"}, "the first side's arm"
+    assert {way.agent for way in later.ways} == {"loop", "baseline"}, "the first side's arm"
 
 
 def test_what_is_returned_is_compared_with_the_first_draft():
@@ -166,7 +169,7 @@ def test_a_worse_agent_is_a_regression_and_the_same_one_is_not():
     assert not same.has_regressed
 
 
-def test_beside_a_baseline_the_first_drafts_raise_no_alarm():
+def test_with_a_baseline_the_first_drafts_raise_no_alarm():
     spoiling = Agent(
         model(lambda _, request: "good" if request.role == "generation" else "spoiled"),
         pattern=ReflectionPattern(
@@ -205,7 +208,7 @@ def test_hidden_criteria_grade_and_no_agent_sees_them():
 
 def test_a_function_is_an_agent():
     report = Evaluation(cases(6), lambda prompt: f"good {prompt}", store=MemoryStore()).run_sync()
-    assert [one.side for one in report.figures] == ["<lambda>"]
+    assert [figure.side for figure in report.figures] == ["<lambda>"]
     assert report.figures[0].mean_passed == 1.0
     assert report.differences == ()
 
@@ -224,7 +227,7 @@ def test_a_reference_is_matched():
             assert report.tries[0].answers[-1].passed is passes, (match, text)
 
 
-def test_a_match_grades_beside_the_criteria():
+def test_a_match_grades_in_addition_to_the_criteria():
     short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 4})
     case = EvalCase("one", PlainTask("2 + 3?"), (short,), reference="5", match="includes")
     answers = {"It is 5.": True, "Well, if I add them up, I get 5.": False, "It is 6.": False}
@@ -258,9 +261,9 @@ def test_parts_of_an_agent_are_compared_with_shared_first_drafts():
     report = Evaluation(
         cases(6), agent, compare=["loop", "first", "best-of-3", "no-lessons"], store=MemoryStore()
     ).run_sync()
-    passed = {one.side: one.mean_passed for one in report.figures}
+    passed = {figure.side: figure.mean_passed for figure in report.figures}
     assert passed == {"loop": 1.0, "first": 0.0, "best-of-3": 0.0, "no-lessons": 0.0}
-    calls_of = {one.side: one.calls for one in report.figures}
+    calls_of = {figure.side: figure.calls for figure in report.figures}
     assert calls_of == {"loop": 2, "first": 1, "best-of-3": 3, "no-lessons": 3}
     # Best of three begins with the loop's draft, so it makes two calls of its own.
     assert len(calls) == 6 * (2 + 2 + 3)
@@ -296,7 +299,7 @@ def test_parts_that_cannot_be_compared(compare, message):
         Evaluation(cases(2), revising(), compare=compare, store=MemoryStore())
 
 
-def test_what_cannot_work_is_said_before_anything_is_spent():
+def test_impossible_options_are_refused_before_anything_is_spent():
     calls = []
     nothing = [EvalCase("one", PlainTask("Do it."))]
     with pytest.raises(ConfigError, match=r"Nothing grades the case 'one'"):
@@ -345,7 +348,9 @@ def test_a_killed_evaluation_goes_on_without_paying_twice():
             Evaluation(cases(4), limited(), n=2, concurrency=1, store=store, run_id="killed").run_sync()
     report = Evaluation(cases(4), limited(), n=2, concurrency=1, store=store, run_id="killed").run_sync()
     assert len(paid) == wanted
-    assert [one.mean_passed for one in report.figures] == [one.mean_passed for one in whole.figures]
+    assert [figure.mean_passed for figure in report.figures] == [
+        figure.mean_passed for figure in whole.figures
+    ]
     again = Evaluation(cases(4), limited(), n=2, store=store, run_id="killed").run_sync()
     assert len(paid) == wanted
     assert again.tries == report.tries
@@ -366,7 +371,7 @@ def test_its_runs_are_inside_it():
     report, outer, inner, stored, every = asyncio.run(main())
     assert outer == []
     assert {one.parent for one in inner} == {report.run_id}
-    assert sorted(one.run_id for one in inner) == sorted(one.run_id for one in report.tries)
+    assert sorted(one.run_id for one in inner) == sorted(attempt.run_id for attempt in report.tries)
     assert sorted(stored.tries, key=str) == sorted(report.tries, key=str)
     assert [one.run_id for one in every] == [report.run_id]
 
@@ -384,7 +389,7 @@ def test_what_failed_counts_and_what_is_unknown_does_not():
     figures = report.figures[0]
     assert (figures.tries, figures.unknown, figures.failed) == (6, 1, 1)
     assert figures.mean_passed == 4 / 5
-    assert any("1 of 6 tries could not be judged" in one for one in report.remarks())
+    assert any("1 of 6 tries could not be judged" in remark for remark in report.remarks())
     better = Agent(model(lambda *_: "good"), pattern=pattern, keep=False)
     report = Evaluation(cases(6), better, store=store, run_id="e").run_sync()
     assert report.figures[0].mean_passed == 1.0
@@ -410,7 +415,7 @@ def test_a_judge_grades_each_output_once_and_is_not_part_of_the_agents_cost():
     # Two outputs for the odd task, one for the other, however often they come up.
     assert len(graded) == 3
     assert report.figures[0].calls == 1.5
-    assert sum(one.grading.requests for one in report.tries) == 3
+    assert sum(attempt.grading.requests for attempt in report.tries) == 3
     assert all("Task " in request.messages[-1].content for request in graded)
     Evaluation(found, agent, n=3, store=store, model=ScriptedModel(verdict), run_id="e").run_sync()
     assert len(graded) == 3
@@ -457,7 +462,7 @@ def test_control_cases_show_that_reflecting_spoils():
     assert report.has_regressed
     assert len(report.spoiled) == 20
     spoiled = "Spoiled control cases, right without reflection: case-0,"
-    assert any(one.startswith(spoiled) for one in report.remarks())
+    assert any(remark.startswith(spoiled) for remark in report.remarks())
 
 
 def test_reports_for_a_build():
@@ -495,7 +500,7 @@ def test_a_task_is_compared_with_itself_without_its_note(tmp_path, monkeypatch):
         return report, noted
 
     report, noted = asyncio.run(main())
-    assert {one.side: one.mean_passed for one in report.figures} == {
+    assert {figure.side: figure.mean_passed for figure in report.figures} == {
         "loop": 1.0,
         "first": 1.0,
         "no-notes": 0.0,

@@ -43,7 +43,10 @@ class Sees:
     async def __call__(self, request):
         self.requests.append(request)
         sent = [
-            one for message in request.messages if isinstance(message, ImageMessage) for one in message.images
+            image
+            for message in request.messages
+            if isinstance(message, ImageMessage)
+            for image in message.images
         ]
         return ChatReply("red" if any(b"red square" in one.data for one in sent) else "I see no image.")
 

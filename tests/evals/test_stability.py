@@ -95,7 +95,7 @@ def test_the_judge_is_asked_by_the_very_rubric():
         model = judging_model(lambda *_: 0.9)
         await StabilityTest(calibration, store, model=model, outputs=1, repeats=1).run()
         runs = [record.data for record in await store.find("run", prefix="steady-")]
-        return calibration, [one["options"]["judge_id"]["rubric"] for one in runs]
+        return calibration, [run["options"]["judge_id"]["rubric"] for run in runs]
 
     calibration, rubrics = asyncio.run(main())
     assert rubrics == [calibration.judge.rubric]

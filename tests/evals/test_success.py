@@ -97,7 +97,7 @@ def test_issue_resolution(one, expected):
     assert figure("issue_resolution", one) == expected
 
 
-def test_a_fresh_start_is_measured_by_the_issues_that_it_was_given():
+def test_a_fresh_start_is_measured_by_the_issues_in_its_prompt():
     first = version(1, 0.5, "a", issues=(Issue("too long"),))
     worse = version(2, 0.2, "b", issues=(Issue("it is rude"),), base=1)
     fresh = version(3, 0.9, "c", issues=(Issue("it is rude"),), strategy="fresh")
@@ -105,7 +105,7 @@ def test_a_fresh_start_is_measured_by_the_issues_that_it_was_given():
     assert figure("issue_resolution", record([first, worse, fresh], "max_iterations")) == (2, 2, 0)
 
 
-def test_only_issues_that_were_told_count():
+def test_only_issues_in_a_prompt_count():
     first = version(1, 0.5, "a", issues=(Issue("too long", "long"), Issue("the secret", "hidden")))
     first.evaluation.shown = {"hidden": False}
     again = version(2, 0.5, "b", issues=first.evaluation.issues, strategy="resample")
@@ -134,15 +134,15 @@ def test_termination(one, expected):
 def test_the_figures_of_no_runs_are_unknown():
     measured = SuccessCriteria.of([])
     assert measured.runs == 0
-    assert {one.value for one in measured.figures.values()} == {None}
-    assert {one.reached for one in measured.figures.values()} == {None}
+    assert {figure.value for figure in measured.figures.values()} == {None}
+    assert {figure.reached for figure in measured.figures.values()} == {None}
 
 
 def test_targets_are_those_of_the_specification():
     measured = SuccessCriteria.of([run(0.5, 0.9, reason="quality_met")] * 4 + [run(0.5, 0.4)])
     improved = measured.quality_improvement
     assert (improved.value, improved.target, improved.reached) == (0.8, 0.8, True)
-    assert [one.target for one in measured.figures.values()] == [0.8, 0.7, 0.85, 0.1, 0.9]
+    assert [figure.target for figure in measured.figures.values()] == [0.8, 0.7, 0.85, 0.1, 0.9]
 
 
 # --- consistency ---------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_second_judgements_are_runs_inside_the_runs_that_they_judge():
     assert asyncio.run(Runs(store).get(outer.run_id[:15])).run_id == outer.run_id
 
 
-def test_the_document_has_every_figure_with_what_it_stands_on():
+def test_the_document_has_every_figure_with_its_target_and_counts():
     document = to_json(SuccessCriteria.of([run(0.5, 0.9, reason="quality_met")]).document())
     assert document["quality_improvement"] == {
         "value": 1.0,

@@ -36,7 +36,7 @@ def read(store, path):
     return answer
 
 
-def test_the_list_says_what_was_found():
+def test_the_list_shows_the_result_of_each_evaluation():
     store = MemoryStore()
     assert "Nothing has been evaluated yet" in read(store, LIST).text
     report = evaluated(store)

@@ -67,11 +67,11 @@ def test_checks_ignore_the_markdown_fence(raw, seen):
 
 
 def test_line_numbers_count_the_fence():
-    found = evaluate(regex(criterion("regex", pattern="y", must_match=False)), FENCED)
-    assert [issue.line for issue in found.issues] == [4]
+    evaluation = evaluate(regex(criterion("regex", pattern="y", must_match=False)), FENCED)
+    assert [issue.line for issue in evaluation.issues] == [4]
     judged = ReflectionEvaluation(0.1, issues=(Issue("a", line=1), Issue("b")))
-    found = evaluate(function(criterion("function", function=lambda _: judged)), FENCED)
-    assert [(issue.line, issue.criterion) for issue in found.issues] == [(3, "it"), (None, "it")]
+    evaluation = evaluate(function(criterion("function", function=lambda _: judged)), FENCED)
+    assert [(issue.line, issue.criterion) for issue in evaluation.issues] == [(3, "it"), (None, "it")]
 
 
 def test_raw_must_be_a_boolean():
@@ -243,8 +243,8 @@ def test_function_score_is_held_against_the_threshold():
 
 @pytest.mark.parametrize("verdict", [4, {"score": 4}, {"score": "4/5"}, {"score": 8, "score_max": 10}])
 def test_function_score_max(verdict):
-    found = evaluate(function(criterion("function", function=lambda _: verdict, score_max=5)), "x")
-    assert found.overall_score == 0.8
+    evaluation = evaluate(function(criterion("function", function=lambda _: verdict, score_max=5)), "x")
+    assert evaluation.overall_score == 0.8
 
 
 def test_model_error_in_a_function_is_raised():
@@ -355,8 +355,8 @@ def test_invalid_count_bounds(unit, config, message):
 
 
 def test_panel_uses_counts():
-    found = evaluate(panel([criterion("words", "a", at_most=1), criterion("lines", at_most=1)]), "a b")
-    assert found.criteria_scores == {"a": 0.0, "it": 1.0}
+    evaluation = evaluate(panel([criterion("words", "a", at_most=1), criterion("lines", at_most=1)]), "a b")
+    assert evaluation.criteria_scores == {"a": 0.0, "it": 1.0}
 
 
 class Person(BaseModel):

@@ -20,7 +20,7 @@ from support.evaluation import RUN, criterion, evaluate
 
 F = "```"
 PACKAGES = [Path(pytest.__file__).parents[1]]
-"""Where pytest is installed, which need not be beside this interpreter."""
+"""Where pytest is installed, which need not be next to this interpreter."""
 
 
 def judge(output, **config):
@@ -128,7 +128,7 @@ PYTHON_DRAFTS = [
 
 @pytest.fixture(scope="module")
 def verdicts():
-    """Judge them beside each other: one after the other they would take long."""
+    """Judge them concurrently: one after the other would take long."""
 
     async def main():
         jail = ProcessJail()
@@ -236,7 +236,7 @@ LINT = ["ruff", "check", "--output-format", "concise", "{file}"]
         ("tea\r\n", {"command": ["grep", "-qx", "tea", "{file}"], "file": "a.txt", "raw": True}, 0.0, "exited with 1"),
         ("x", {"command": ["yes"]}, 0.0, "yes printed more than its limit of 67,108,864 bytes (output_limit)"),
         ("x", {"command": ["sh", "-c", "exit 127"]}, None, "Not judged: sh -c exit 127 could not be run"),
-        ("x", {"command": ["cat", "beside"], "files": {"beside": "y"}}, 1.0, None),
+        ("x", {"command": ["cat", "other"], "files": {"other": "y"}}, 1.0, None),
         ("x", {"command": ["cat", "/etc/hostname"]}, 0.0, "Permission denied"),
     ],
 )  # fmt: skip

@@ -69,7 +69,7 @@ def test_setup_is_what_tests_need_and_nothing_that_answers_the_task():
     assert list(written.tests) == TESTS.splitlines()[:2]
 
 
-def test_dropped_tests_are_kept_apart():
+def test_dropped_tests_are_stored_separately():
     written = read_tests(f"assert median([3, 1, 2]) == 3\n{TESTS}", TASK, KNOWN, 9)
     assert written.dropped == ("assert median([3, 1, 2]) == 3",)
 
@@ -81,12 +81,12 @@ def judge_by(model, run=RUN, output=LOWER, **config):
 
 def test_the_writer_sees_the_task_and_not_the_draft():
     model = ScriptedModel([TESTS])
-    found = judge_by(model, count=3)
-    assert found.overall_score == pytest.approx(2 / 3)
-    assert found.issues == (
+    evaluation = judge_by(model, count=3)
+    assert evaluation.overall_score == pytest.approx(2 / 3)
+    assert evaluation.issues == (
         f"assert median([4, 1]) == 2.5 failed: median([4, 1]) returned 1, expected 2.5 ({DOUBT})",
     )
-    assert found.usage.requests == 1
+    assert evaluation.usage.requests == 1
     (request,) = model.requests
     asked = "\n".join(message.content for message in request.messages)
     assert TASK in asked
@@ -103,18 +103,18 @@ def test_the_writer_sees_the_task_and_not_the_draft():
     ],
 )
 def test_code_that_fails_what_is_certain_is_not_judged_by_tests(output, issue):
-    found = judge_by(ScriptedModel([TESTS]), output=output, examples=list(KNOWN.items()))
-    assert found.overall_score == 0
-    (only,) = found.issues
+    evaluation = judge_by(ScriptedModel([TESTS]), output=output, examples=list(KNOWN.items()))
+    assert evaluation.overall_score == 0
+    (only,) = evaluation.issues
     assert issue in only
-    assert not found.suggestions
+    assert not evaluation.suggestions
 
 
 def test_each_test_runs_alone():
     reply = "import os\ndef test_a():\n    assert median([7]) == os._exit(0)\nassert median([4, 4]) == 4"
-    found = judge_by(ScriptedModel([reply]))
-    assert found.overall_score == 0.5
-    (issue,) = found.issues
+    evaluation = judge_by(ScriptedModel([reply]))
+    assert evaluation.overall_score == 0.5
+    (issue,) = evaluation.issues
     assert issue.startswith("def test_a(): assert median([7]) == os._exit(0) failed: ")
 
 
@@ -129,18 +129,18 @@ def test_failures_of_different_tests_are_different_issues():
 
 def test_examples_may_also_be_configured():
     model = ScriptedModel(["assert median([1, 2]) == 1\nassert median([9]) == 9"])
-    found = judge_by(
+    evaluation = judge_by(
         model, output=RIGHT, examples=[["median([1,2])", 1.5], {"call": "median([0])", "expect": 0}]
     )
-    assert found.memo["dropped"] == ("assert median([1, 2]) == 1",)
-    assert found.overall_score == 1
+    assert evaluation.memo["dropped"] == ("assert median([1, 2]) == 1",)
+    assert evaluation.overall_score == 1
 
 
 def test_without_a_usable_test_nothing_is_judged():
     model = ScriptedModel(["Sorry.", ChatReply("assert 1", usage=TokenUsage(5, 5, requests=1, cost_usd=0.1))])
-    found = judge_by(model)
-    assert (found.overall_score, found.usage.requests) == (None, 2)
-    assert "Not judged: the model wrote no test that can be used" in found.issues
+    evaluation = judge_by(model)
+    assert (evaluation.overall_score, evaluation.usage.requests) == (None, 2)
+    assert "Not judged: the model wrote no test that can be used" in evaluation.issues
     assert "can't be used" in model.requests[1].messages[-1].content
 
 

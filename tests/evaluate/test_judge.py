@@ -359,12 +359,12 @@ def test_samples_give_mean_and_margin_of_error(samples, scores, spread, confiden
     ],
 )
 def test_every_sample_counts(samples, score, spread):
-    replies = [reply(one, one) for one in samples]
+    replies = [reply(sample, sample) for sample in samples]
     options = JudgeOptions(samples=len(samples), margin=1)
     _, _, evaluation = scores_of(*replies, options=options)
     assert evaluation.overall_score == pytest.approx(score)
     assert evaluation.spread == pytest.approx(spread, abs=1e-4)
-    assert [one["tone"] for one in evaluation.samples] == list(samples)
+    assert [sample["tone"] for sample in evaluation.samples] == list(samples)
     assert evaluation.repeats_itself is (len(set(samples)) == 1)
 
 
@@ -610,7 +610,7 @@ DULL, STIFF, LONG = "The start is dull.", "Greets nobody at all.", "Far too many
         ([{"number": 1, "status": "open"}], [STIFF], {1: DULL, 2: STIFF}),
     ],
 )
-def test_issues_are_known_by_number(earlier, issues, expected):
+def test_issues_are_identified_by_number(earlier, issues, expected):
     answer = reply(issues=issues) | ({} if earlier is None else {"earlier": earlier})
     evaluation = evaluate(
         ScoreJudge(CRITERIA, ScriptedModel([answer])), "x", found(DULL, STIFF, criterion="tone")

@@ -77,7 +77,7 @@ def test_overall_is_the_weighted_mean(criteria, overall, satisfactory):
         ([checked("a", 1.0), checked("b", False, threshold=0, weight=0)], ()),  # a wish
     ],
 )
-def test_unmet_names_what_is_known_to_fall_short(criteria, unmet):
+def test_unmet_names_the_criteria_that_fell_short(criteria, unmet):
     assert evaluate(panel(criteria), "x").unmet == unmet
 
 
@@ -98,13 +98,13 @@ def test_unmet_names_what_is_known_to_fall_short(criteria, unmet):
 def test_generated_criteria_are_met_from_half_on_and_do_not_count(
     criteria, overall, satisfactory, meets_given
 ):
-    found = evaluate(panel(criteria), "x")
-    assert (found.overall_score, found.satisfactory, found.meets_given) == (
+    evaluation = evaluate(panel(criteria), "x")
+    assert (evaluation.overall_score, evaluation.satisfactory, evaluation.meets_given) == (
         overall,
         satisfactory,
         meets_given,
     )
-    assert found.generated == ("t",)
+    assert evaluation.generated == ("t",)
 
 
 def test_judged_criteria_have_their_own_thresholds():

@@ -43,7 +43,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def verdicts():
-    """Judge them beside each other: one after the other they would take long."""
+    """Judge them concurrently: one after the other would take long."""
 
     async def main():
         calls = [

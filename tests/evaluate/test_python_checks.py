@@ -62,7 +62,7 @@ ASSERTIONS = [
 
 @pytest.fixture(scope="module")
 def verdicts():
-    """Judge them beside each other: one after the other they would take long."""
+    """Judge them concurrently: one after the other would take long."""
 
     async def main():
         judges = [command(criterion("command", tests=tests), ProcessJail()) for tests, _ in ASSERTIONS]

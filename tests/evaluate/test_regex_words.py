@@ -168,7 +168,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("pattern", "flags", "text", "expected"), WORDS)
-def test_a_pattern_is_said_as_people_write_it(pattern, flags, text, expected):
+def test_a_pattern_is_described_in_plain_words(pattern, flags, text, expected):
     assert phrase_of(pattern, flags).affirmed == expected.format(pattern)
 
 
@@ -206,7 +206,7 @@ def test_a_forbidden_pattern(pattern, expected):
     "pattern",
     [r"^([\w-]+)+!$", r"^(?=(\w+)+$)([\w-]+)+!$", "[[a]x", "((a{100}){100}){100}", "(", "a" * 3_000],
 )
-def test_a_pattern_that_is_slow_odd_or_invalid_is_quoted_or_said_in_bounded_time(pattern):
+def test_slow_odd_and_invalid_patterns_are_described_or_quoted_in_bounded_time(pattern):
     assert phrase_of(pattern).affirmed
 
 

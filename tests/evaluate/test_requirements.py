@@ -24,12 +24,12 @@ def criterion(evaluator, description="", **config):
 
 
 def missed(check, output):
-    """Return the requirements that an output misses, as the panel judges it."""
+    """The requirements that an output misses, as the panel judges it."""
     evaluation = asyncio.run(panel([check])(output, None))
     return [
-        one.text
-        for one in requirements_of(check)
-        if any(one.is_missed(issue) for issue in evaluation.issues if issue.criterion == "check")
+        requirement.text
+        for requirement in requirements_of(check)
+        if any(requirement.is_missed(issue) for issue in evaluation.issues if issue.criterion == "check")
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_pydantic_model_is_a_schema():
 
 
 def no_shouting(text):
-    """Return a verdict in fixed words."""
+    """A verdict in fixed words."""
     if text.isupper():
         return False, f"{text} is loud"
     return False, "Write in lower case."
@@ -194,7 +194,11 @@ def test_a_check_is_stated_in_its_own_words(check, output, expected):
 )  # fmt: skip
 def test_tests_are_stated_by_what_they_expect(config, issue, expected):
     check = criterion("command", **config)
-    assert [one.text for one in requirements_of(check) if one.is_missed(Issue(issue, "check"))] == expected
+    assert [
+        requirement.text
+        for requirement in requirements_of(check)
+        if requirement.is_missed(Issue(issue, "check"))
+    ] == expected
 
 
 def test_a_model_judges_what_has_no_requirements():
@@ -342,11 +346,11 @@ def test_of_a_function_its_messages_are_stated_without_what_it_compares_with(fun
         (QualityCriterion("clarity"), ["clarity"]),
     ],
 )  # fmt: skip
-def test_a_description_comes_first_and_what_repeats_it_is_left_out(check, expected):
+def test_a_description_comes_first_and_its_repetitions_are_omitted(check, expected):
     assert lines_of(check) == expected
 
 
-def test_alike_requirements_of_several_criteria_are_stated_once():
+def test_equal_requirements_of_several_criteria_are_stated_once():
     keys = [
         QualityCriterion(key, evaluator="schema", evaluator_config={"schema": {"required": [key]}})
         for key in ("a", "b")

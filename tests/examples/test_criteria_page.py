@@ -75,7 +75,7 @@ def test_the_commands_that_draft_criteria(tmp_path, monkeypatch):
     assert drafted.exit_code == 0
     assert "Has at most 60 words" in drafted.stdout
     assert redraft(*of_examples, "--yes").exit_code == 0
-    assert [one.evaluator for one in read_criteria(Path("criteria.yaml")).criteria] == ["regex"]
+    assert [criterion.evaluator for criterion in read_criteria(Path("criteria.yaml")).criteria] == ["regex"]
 
 
 @pytest.mark.parametrize(("draft", "code"), [(MEDIAN, 0), (MEDIAN.replace("sorted", "list"), 1)])
@@ -98,7 +98,7 @@ def test_the_judge_sees_the_evidence_that_can_be_had(monkeypatch, folder):
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_writer_is_told_what_the_page_says(monkeypatch):
+def test_the_prompt_of_the_writer_matches_the_page(monkeypatch):
     model = script(monkeypatch)
     model._answer = answer
     redraft("revise", "-", "-c", "withheld.yaml", "-m", "any:model", stdin="def price(n):\n    return n")

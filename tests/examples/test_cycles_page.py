@@ -61,7 +61,7 @@ def test_the_python_example_runs():
     names, _ = PAGE.run(PYTHON[0])
     assert names["result"].success
     assert [one["action"] for one in names["memory"].of("recentActions")] == ["heat"] * 3
-    assert [one["message"] for one in names["memory"].of("feedbackHistory")] == ["that was right"]
+    assert [item["message"] for item in names["memory"].of("feedbackHistory")] == ["that was right"]
 
 
 def test_a_limit_blocks_what_goes_beyond_it():
@@ -167,7 +167,7 @@ def test_the_stock_agent_orders_without_a_broker(monkeypatch, stock):
         monkeypatch.setenv("BROKER_PORT", str(server.getsockname()[1]))
     result = CycleAgent.from_file("stock/agent.yaml", functions=stock).run_cycle_sync()
     assert result.success, result.metrics.failures
-    assert [one["source"] for one in result.state["environmentalData"]["errors"]] == ["shelves"]
+    assert [error["source"] for error in result.state["environmentalData"]["errors"]] == ["shelves"]
     assert [item for item, _ in orders()] == ["tea"]
 
 
@@ -217,7 +217,7 @@ def test_an_agent_with_the_functions_for_an_inbox_takes_each_file_once():
         os.utime(path, (time.time() - age,) * 2)
     agent = CycleAgent.from_file("inbox/agent.yaml", functions=functions_in(Path("inbox/functions.py")))
     done = [
-        [one["result"] for one in agent.run_cycle_sync().state["derivedData"]["execution"]["actions"]]
+        [action["result"] for action in agent.run_cycle_sync().state["derivedData"]["execution"]["actions"]]
         for _ in range(3)
     ]
     assert done == [[{"file": "a.csv", "lines": 2}], [{"file": "b.csv", "lines": 2}], []]
@@ -269,4 +269,4 @@ def test_the_learning_agent_files_a_pattern():
     agent = CycleAgent.from_file("learning.yaml", functions={"heat": heat}, models={"fast": model})
     result = agent.run_cycle_sync()
     assert (result.status, levels) == ("finished", [2])
-    assert [one["description"] for one in agent.memory.of("patterns")] == ["It is cold at night."]
+    assert [pattern["description"] for pattern in agent.memory.of("patterns")] == ["It is cold at night."]

@@ -26,8 +26,8 @@ def printed(tmp_path, monkeypatch):
 def test_the_python_prints_what_the_page_shows(printed):
     assert printed == PAGE.blocks("text")
     note, fact = PAGE.blocks("markdown")
-    shown = redraft("notes", "show", "convert").stdout
-    filled = "\n".join(line.removeprefix("  ") for line in shown.splitlines())
+    output = redraft("notes", "show", "convert").stdout
+    filled = "\n".join(line.removeprefix("  ") for line in output.splitlines())
     assert note.strip() in filled.replace("{price}", "3.99")
     [file] = Path("memory/reflections/reader").glob("*-ln.md")
     assert CHANGES_DAILY.sub("", file.read_text("utf-8")) == CHANGES_DAILY.sub("", fact)

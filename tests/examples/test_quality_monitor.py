@@ -59,7 +59,9 @@ def answer(request):
 
 
 def actions(result):
-    return [(one["action"], one["status"]) for one in result.state["derivedData"]["execution"]["actions"]]
+    return [
+        (action["action"], action["status"]) for action in result.state["derivedData"]["execution"]["actions"]
+    ]
 
 
 def test_feedback_changes_the_next_decision(folder, line):
@@ -95,7 +97,7 @@ def test_feedback_changes_the_next_decision(folder, line):
     [pattern] = memory.of("qualityPatterns")
     assert (pattern["type"], pattern["source"]) == ("false-positive", "operator-feedback")
     assert pattern["confidence"] == pytest.approx(1.0)
-    assert [one["verdict"] for one in memory.of("feedbackHistory")] == ["reject", "approve"]
+    assert [item["verdict"] for item in memory.of("feedbackHistory")] == ["reject", "approve"]
     assert memory.of("feedbackHistory")[0]["by"] == "Ola"
 
 
@@ -106,7 +108,7 @@ def test_an_approved_batch_is_held_once(folder, line, monkeypatch):
     (folder / "agent.yaml").write_text(text)
     ran = redraft("cycle", "run", "agent.yaml", "--cycles", 2, "--json")
     assert ran.exit_code == 0, ran.stderr
-    assert [one["status"] for one in document(ran)["cycles"]] == ["finished", "finished"]
+    assert [cycle["status"] for cycle in document(ran)["cycles"]] == ["finished", "finished"]
     lines = (folder / "held.txt").read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["B-204", "B-204"]
     assert len({line.split()[1] for line in lines}) == 2

@@ -38,7 +38,7 @@ TEA = "Tea is a warm drink."
 
 
 def parts(kind):
-    """Return the blocks that are an evaluator or a corrector, as data."""
+    """The blocks that are an evaluator or a corrector, as data."""
     return [load_yaml(text)[kind] for text in YAML if text.startswith(f"{kind}:")]
 
 
@@ -93,7 +93,7 @@ def test_the_inbox_leaves_to_a_person_what_the_model_can_not_sort(model):
     assert "A person will answer" in result.state["reply"]["reply"]
 
 
-def test_the_code_that_judges_profiles_tells_a_bad_reply_from_a_good_one(model, monkeypatch):
+def test_the_code_that_judges_profiles_distinguishes_bad_from_good_replies(model, monkeypatch):
     script_workflows(monkeypatch, BAD, GOOD)
     state = Workflow.from_file("staff.yaml", keep=False).run_sync({"person": "Ada"}).state
     assert [attempt["score"] for attempt in state["reflection_history"]] == [0.0, 1.0]

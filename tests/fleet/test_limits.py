@@ -66,7 +66,7 @@ def test_slots_are_shared_fairly_and_never_exceeded():
     assert set(gone.shares) == {"b"}
 
 
-def test_random_workers_never_hold_more_than_there_is():
+def test_random_workers_never_hold_more_than_the_limit():
     chance = random.Random(3)  # noqa: S311 (chance, not secrecy)
     limit, state, running = Limit("*", concurrency=5), LimitState(), dict.fromkeys("abcd", 0)
     most = 0
@@ -195,7 +195,7 @@ def test_tokens_are_expected_and_then_corrected(limit, end, expected, used):
     assert asyncio.run(main()) == pytest.approx((1000 + expected / 1000, 1000 + used / 1000))
 
 
-def test_a_correction_is_kept_while_the_store_is_away(monkeypatch):
+def test_a_correction_survives_an_outage_of_the_store(monkeypatch):
     monkeypatch.setattr("redraft.fleet.gate.RETRY", 0.05)
 
     class Away(MemoryStore):

@@ -60,7 +60,7 @@ async def asking(worker, host=None):
 
 
 def values(text):
-    """Return the samples of an answer, as Prometheus parses it, by name and values of sorted labels."""
+    """The samples of an answer, as Prometheus parses it, by name and values of sorted labels."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -105,7 +105,7 @@ def test_runs_calls_and_waits_are_counted():
 
 
 @pytest.mark.parametrize(("cost", "priced", "unpriced"), [(0.25, 0.25, 0), (None, 0, 1)])
-def test_an_unknown_cost_is_counted_apart(cost, priced, unpriced):
+def test_an_unknown_cost_is_counted_separately(cost, priced, unpriced):
     async def refuse(_limit):
         raise ModelError("slow down", status=429)
 

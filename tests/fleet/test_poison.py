@@ -23,7 +23,7 @@ def project(request, tmp_path):
 
 def test_a_job_is_poison_only_if_it_kills_a_worker_alone(project):
     """Takes seconds: real workers are killed, and each death has to be noticed."""
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "support.poisoned", "killer", *INNOCENT],
         env=project.environment,
         cwd=project.folder,
@@ -31,8 +31,8 @@ def test_a_job_is_poison_only_if_it_kills_a_worker_alone(project):
         text=True,
         check=True,
     )
-    assert json.loads(found.stdout) == {
+    assert json.loads(process.stdout) == {
         "killed": 3,
         "states": {"killer": "poisoned"} | dict.fromkeys(INNOCENT, "finished"),
-    }, found.stderr
-    assert "The job killer runs by itself: its worker died 2 times." in found.stderr
+    }, process.stderr
+    assert "The job killer runs by itself: its worker died 2 times." in process.stderr

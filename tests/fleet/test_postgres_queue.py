@@ -186,6 +186,6 @@ def test_an_unexpected_error_of_the_listener_is_logged_once_and_it_listens_again
 
     monkeypatch.setattr(postgres_queue, "_AFTER_FAULT", 0.05)
     run(ProcrastinateQueue(postgres.url), main)
-    logged = [one for one in caplog.records if "can't listen for new jobs" in one.message]
+    logged = [record for record in caplog.records if "can't listen for new jobs" in record.message]
     assert len(logged) == 1
     assert "the event loop is odd" in logged[0].exc_text

@@ -30,7 +30,7 @@ def procrastinate(request):
 
 @pytest.fixture(params=[memory, sqlite, procrastinate])
 def open_queue(request):
-    """Return a context manager that opens a queue of a space, with a worker where one is asked for."""
+    """A context manager that opens a queue of a space, with a worker where one is asked for."""
     make = request.param(request)
 
     @asynccontextmanager
@@ -370,7 +370,7 @@ def test_a_sign_of_life_from_the_future_does_not_keep_a_dead_worker(monkeypatch)
         now = datetime.now(UTC)
         monkeypatch.setattr("redraft.fleet.queue._now", lambda: now - timedelta(days=1_000))
         await alive.register(WorkerCard("alive", "here", 1, "v1", ("clerk",), 4))
-        assert [one.seconds_silent for one in await alive.workers()] == [0, 0]
+        assert [worker.seconds_silent for worker in await alive.workers()] == [0, 0]
         assert await alive.reap(30) == ["a"]
 
     asyncio.run(main())

@@ -62,10 +62,10 @@ def test_ten_workers_submit_each_time_once():
         begin = at("2026-11-23 08:30")
 
         async def submitted(now):
-            found = await asyncio.gather(
+            results = await asyncio.gather(
                 *(submit_due(schedule, "clerk", queue, store, now, LATE) for _ in range(10))
             )
-            return sorted(one for ids in found for one in ids)
+            return sorted(one for ids in results for one in ids)
 
         assert await submitted(begin) == []
         assert await submitted(begin + timedelta(minutes=29)) == []

@@ -344,16 +344,18 @@ def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
         overview = await FleetOverview.of(fleet().queue, store)
         assert overview.spending.is_reached
         assert overview.document()["spending"]["is_reached"]
-        assert {(await one.job()).state for one in handles} <= {"queued", "finished"}
+        assert {(await handle.job()).state for handle in handles} <= {"queued", "finished"}
         for _ in range(2):  # two more days
             record = await store.get(SPENDING, KEY)
             record.data["day"] = "2020-01-01"
             await store.put(record)
             await asyncio.wait_for(FleetWorker(fleet(), concurrency=4).run(until_idle=True), 60)
-        results = [await one.result(5) for one in handles]
-        assert sum(len(one.history.versions) for one in results) == len(model.requests)  # none paid twice
+        results = [await handle.result(5) for handle in handles]
+        assert sum(len(result.history.versions) for result in results) == len(
+            model.requests
+        )  # none paid twice
         assert len(model.requests) > spent
-        assert {(await one.job()).tries for one in handles} == {0}
+        assert {(await handle.job()).tries for handle in handles} == {0}
 
     asyncio.run(main())
 
@@ -441,7 +443,7 @@ async def _stored(store):
 
 
 async def _when_idle(store):
-    """Return the spending as soon as nothing is under way and the budget is reached, for two seconds."""
+    """The spending as soon as nothing is under way and the budget is reached, for two seconds."""
     quiet = 0
     for _ in range(900):
         found = await _stored(store)

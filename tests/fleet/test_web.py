@@ -16,7 +16,7 @@ from support.dashboards import HOSTILE, Seen, pages
 
 
 def filled(store, version="v1"):
-    """Fill the queue beside a store: a job that runs, one that waits, one that failed, one for other code."""
+    """Fill the queue of a store: a job that runs, one that waits, one that failed, one for other code."""
 
     async def main():
         queue = StoreQueue(store)

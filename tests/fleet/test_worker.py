@@ -312,7 +312,7 @@ def test_a_failure_that_may_pass_is_tried_again(monkeypatch):
     asyncio.run(main())
 
 
-def test_a_failure_for_good_fails_the_job_until_somebody_retries_it():
+def test_a_permanent_failure_fails_the_job_until_a_person_retries_it():
     async def main():
         store = MemoryStore()
         clerk = Agent(

@@ -24,7 +24,7 @@ heard = []
 
 
 def next_answer(persons):
-    """Return the next answer to a conversation with so many messages of a person."""
+    """The next answer to a conversation with so many messages of a person."""
     if len(heard) == int(os.environ.get("DIES_AFTER", "-1")):
         os._exit(9)
     heard.append(persons)
@@ -201,7 +201,12 @@ def smolagents_agent():
 
     class Scripted(smolagents.Model):
         def generate(self, messages, **_):
-            texts = [(one.role, part["text"]) for one in messages for part in one.content if "text" in part]
+            texts = [
+                (message.role, part["text"])
+                for message in messages
+                for part in message.content
+                if "text" in part
+            ]
             if any(role == "tool-response" for role, _ in texts):
                 persons = sum(role == "user" and "task" in text.casefold() for role, text in texts)
                 name, arguments = "final_answer", {"answer": next_answer(persons)}

@@ -18,11 +18,11 @@ def main(path):
         {
             "outputs": [
                 {
-                    "type": one["output_type"],
-                    "html": one.get("data", {}).get("text/html", ""),
-                    "text": one.get("data", {}).get("text/plain", "") or one.get("text", ""),
+                    "type": output["output_type"],
+                    "html": output.get("data", {}).get("text/html", ""),
+                    "text": output.get("data", {}).get("text/plain", "") or output.get("text", ""),
                 }
-                for one in cell["outputs"]
+                for output in cell["outputs"]
             ],
         }
         for cell in notebook.cells

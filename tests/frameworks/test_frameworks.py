@@ -1,6 +1,6 @@
 """The examples of `examples/frameworks`, each run with its framework and a fake in place of the model.
 
-`make test-integrations` makes an environment for each of them, from the pinned requirements beside this file.
+`make test-integrations` makes an environment for each of them, from the pinned requirements in this folder.
 """
 
 import pytest

@@ -103,7 +103,7 @@ def test_one_command_lists_and_decides_on_cycles_and_workflows(waiting):
     assert waiting() == [4]
     memory = document(redraft("cycle", "memory", "heater", "--json"))["memory"]
     assert [one["status"] for one in memory["recentActions"]] == ["succeeded", "blocked"]
-    assert [one["verdict"] for one in memory["feedbackHistory"]] == ["modify", "reject"]
+    assert [item["verdict"] for item in memory["feedbackHistory"]] == ["modify", "reject"]
     assert memory["feedbackHistory"][0]["message"] == "colder still"
     assert redraft("approve").stderr == "Nothing is waiting for an answer.\n"
 

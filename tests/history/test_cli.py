@@ -41,10 +41,10 @@ def test_runs_lists_the_newest_first(revised):
     assert "  0.00 > 1.00  ▁▁█  " in first
     assert first.endswith("  Write three letters a.")
     assert second.split()[5:7] == ["plateau", "3"]
-    found = document(redraft("runs", "--json"))["runs"]
-    assert [row["reason"] for row in found] == ["plateau", "quality_met"]
-    assert (found[1]["first_score"], found[1]["best_score"], found[1]["satisfactory"]) == (0.0, 1.0, True)
-    assert found[1]["name"] == "redraft revise"
+    runs = document(redraft("runs", "--json"))["runs"]
+    assert [row["reason"] for row in runs] == ["plateau", "quality_met"]
+    assert (runs[1]["first_score"], runs[1]["best_score"], runs[1]["satisfactory"]) == (0.0, 1.0, True)
+    assert runs[1]["name"] == "redraft revise"
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_runs_rejects_unknown_filters(project, words, says):
 def test_runs_says_where_it_looked_if_there_are_none(project):
     result = redraft("runs")
     assert result.exit_code == 0
-    told = " ".join(result.stdout.split())
-    assert f"No runs are stored in {project}/.redraft/redraft.db yet." in told.replace("/ ", "/")
-    assert "try `redraft demo`" in told
+    text = " ".join(result.stdout.split())
+    assert f"No runs are stored in {project}/.redraft/redraft.db yet." in text.replace("/ ", "/")
+    assert "try `redraft demo`" in text
     assert not (project / ".redraft").exists()
     assert document(redraft("runs", "--json")) == {
         "schema_version": 1,
@@ -126,8 +126,8 @@ def test_a_store_of_the_users_own_is_read_with_database(own_store, monkeypatch, 
 
 
 def test_the_option_database_holds_for_one_command(own_store, project):
-    found = document(redraft("runs", "--json", "--database", own_store))
-    assert (found["database"], len(found["runs"])) == (f"{project}/{own_store}", 1)
+    data = document(redraft("runs", "--json", "--database", own_store))
+    assert (data["database"], len(data["runs"])) == (f"{project}/{own_store}", 1)
     assert "--database runs.db" in " ".join(redraft("runs").stdout.split())
     assert document(redraft("runs", "--json"))["runs"] == []
 
@@ -248,8 +248,8 @@ def test_the_type_of_an_output_has_no_threshold(project):
         ScriptedModel(["[]", '{"a": 1}']), output_type={"type": "object"}, criteria=[re.compile("1")]
     )
     agent.run_sync("Count.")
-    shown = redraft("show", "last").stdout
-    assert ["output_type", "0.00"] in [line.split() for line in shown.splitlines()]
+    output = redraft("show", "last").stdout
+    assert ["output_type", "0.00"] in [line.split() for line in output.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -258,17 +258,17 @@ def test_the_type_of_an_output_has_no_threshold(project):
 def test_show_prints_only_the_output_of_a_version(revised, name, output):
     revised("aab", "aaa")
     assert redraft("show", "last", "--version", name).stdout == f"{output}\n"
-    found = document(redraft("show", "last", "--version", name, "--json"))
-    assert found["version"]["output"] == output
+    data = document(redraft("show", "last", "--version", name, "--json"))
+    assert data["version"]["output"] == output
 
 
 def test_candidates_are_shown_explained_and_compared(project):
     run = ran(("a dull text", (0.2, "dull")), ("a lively text", 0.7), candidates=2, max_iterations=0)
     put(run.record)
     detail = "Candidate 2 of 2 is the best by the checks (1: 0.20, 2: 0.70)."
-    shown = redraft("show", "last").stdout
-    assert f"version 1: {detail}" in shown
-    assert "1.1  0.20  failed: dull" in shown
+    output = redraft("show", "last").stdout
+    assert f"version 1: {detail}" in output
+    assert "1.1  0.20  failed: dull" in output
     assert f"Version 1: {detail}" in redraft("why", "last").stdout
     assert redraft("show", "last", "--version", "1.1").stdout == "a dull text\n"
     assert "version 1.1 (0.20) > version 1 (0.70)" in redraft("diff", "last", "1.1", "1").stdout
@@ -321,10 +321,10 @@ def test_verbatim_shows_withheld_texts(project, words):
     assert "[withheld: name]" in withheld
     assert "Fashola" not in withheld
     assert SECRET not in withheld
-    shown = redraft(command, "r", *more, "--verbatim").stdout
-    assert "[withheld" not in shown
-    assert "Olumide Fashola" in shown
-    assert SECRET in shown
+    output = redraft(command, "r", *more, "--verbatim").stdout
+    assert "[withheld" not in output
+    assert "Olumide Fashola" in output
+    assert SECRET in output
 
 
 def test_an_export_is_never_verbatim(project):
@@ -360,10 +360,10 @@ def test_criteria_are_shown_as_they_were_written(project, words):
 
 def test_prompts_are_shown_verbatim(revised):
     revised("aab", "a\x1b[31maa")
-    shown = redraft("show", "last", "--prompts").stdout
-    assert "version 2, revise: model" in shown
-    assert "--- user\nWrite three letters a." in shown
-    assert "=== reply\na\\x1b[31maa" in shown
+    output = redraft("show", "last", "--prompts").stdout
+    assert "version 2, revise: model" in output
+    assert "--- user\nWrite three letters a." in output
+    assert "=== reply\na\\x1b[31maa" in output
     steps = document(redraft("show", "last", "--prompts", "--json"))["steps"]
     assert [step["name"].split()[0] for step in steps if "/" not in step["place"]] == [
         *("evaluate", "evidence", "revise", "evaluate", "revise", "evaluate")
@@ -373,16 +373,16 @@ def test_prompts_are_shown_verbatim(revised):
 
 def test_show_as_json_has_the_whole_record(revised):
     revised("aab", "aaa")
-    found = document(redraft("show", "last", "--json"))
-    assert (found["status"], found["reason"], found["best"], found["draft"]) == (
+    data = document(redraft("show", "last", "--json"))
+    assert (data["status"], data["reason"], data["best"], data["draft"]) == (
         "finished",
         "quality_met",
         3,
         "ab",
     )
-    assert found["why"]["rule"] == "quality_met"
-    assert found["after_best"]["versions"] == 0
-    assert found["origin"]["arguments"] == ["revise", "d.txt", "-c", "c.yaml", "-m", "any:model"]
+    assert data["why"]["rule"] == "quality_met"
+    assert data["after_best"]["versions"] == 0
+    assert data["origin"]["arguments"] == ["revise", "d.txt", "-c", "c.yaml", "-m", "any:model"]
 
 
 def test_control_characters_are_escaped_in_every_view(project):
@@ -447,7 +447,7 @@ def test_without_utf_8_no_sparkline_is_shown():
     assert all(line.isascii() for line in drawn(run_view(replace(run), 80, is_utf8=False)))
 
 
-def test_a_check_is_kept(project, monkeypatch):
+def test_a_check_is_stored(project, monkeypatch):
     script(monkeypatch)
     result = redraft("check", "d.txt", "-c", "c.yaml")
     assert result.stderr.startswith("Stored as ")
@@ -464,10 +464,10 @@ def test_why_names_the_rule_and_the_spend_after_the_best(revised):
     assert "Returned: version 1 (0.00), which falls short:" in lines
     assert "  - the score 0.00 < 1.00" in lines
     assert lines[-1].startswith("Spent after it (2 versions): ")
-    found = document(redraft("why", "last", "--json"))
-    assert found["why"]["numbers"]["not_better"] == [2, 3]
-    assert found["after_best"]["usage"]["requests"] == 2
-    assert (found["status"], found["best_version"], found["resuming_call"]) == ("finished", 1, "")
+    data = document(redraft("why", "last", "--json"))
+    assert data["why"]["numbers"]["not_better"] == [2, 3]
+    assert data["after_best"]["usage"]["requests"] == 2
+    assert (data["status"], data["best_version"], data["resuming_call"]) == ("finished", 1, "")
 
 
 def test_why_tells_how_to_resume_a_failed_run(revised):
@@ -479,7 +479,7 @@ def test_why_tells_how_to_resume_a_failed_run(revised):
     assert lines[-1].startswith("redraft resume ")
 
 
-def test_a_task_without_criteria_is_never_said_to_meet_them(project):
+def test_a_task_without_criteria_is_never_reported_as_meeting_them(project):
     Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.")]).run_sync()
     told = redraft("why", "last").stdout
     assert told.splitlines()[2:6] == [
@@ -488,12 +488,12 @@ def test_a_task_without_criteria_is_never_said_to_meet_them(project):
         "",
         "Returned: version 1, which was not judged.",
     ]
-    shown = redraft("show", "last").stdout
-    assert "Best: version 1, which was not judged" in shown
+    output = redraft("show", "last").stdout
+    assert "Best: version 1, which was not judged" in output
     page = project / "run.html"
     assert redraft("export", "last", "--html", page).exit_code == 0
     assert "Version 1 was not judged, because the run has no criteria." in page.read_text()
-    for said in (told, shown, page.read_text()):
+    for said in (told, output, page.read_text()):
         assert not [words for words in ("meets the", "- could not be judged", "was allowed") if words in said]
     tea = QualityCriterion("tea", evaluator="regex", evaluator_config={"pattern": "Leaves"})
     Ensemble(ScriptedModel(["Leaves."]), [Task("Say what tea is.", criteria=[tea])]).run_sync()
@@ -538,9 +538,9 @@ def one_line(*words):
 
 def test_diff_takes_names_of_versions(revised):
     revised("aab", "aaa b", "aaa")
-    found = document(redraft("diff", "last", "v2", "last", "--json"))
-    assert (found["from"]["version"], found["to"]["version"]) == (2, 4)
-    assert [point["addressed"] for point in found["points"]] == [True, True]
+    data = document(redraft("diff", "last", "v2", "last", "--json"))
+    assert (data["from"]["version"], data["to"]["version"]) == (2, 4)
+    assert [point["addressed"] for point in data["points"]] == [True, True]
     assert redraft("diff", "last", "9").exit_code == 2
 
 
@@ -584,15 +584,15 @@ def test_export_writes_a_page_and_overwrites_only_by_force(revised, project):
 
 def test_export_as_json_includes_all_steps_and_versions(revised):
     revised("aaa")
-    found = document(redraft("export", "last", "--json"))
-    assert [step["name"] for step in found["steps"] if "/" not in step["place"]] == [
+    data = document(redraft("export", "last", "--json"))
+    assert [step["name"] for step in data["steps"] if "/" not in step["place"]] == [
         "evaluate",
         "evidence",
         "revise",
         "evaluate",
     ]
-    assert any(step["given"] for step in found["steps"])
-    assert [version["output"] for version in found["versions"]] == ["ab", "aaa"]
+    assert any(step["given"] for step in data["steps"])
+    assert [version["output"] for version in data["versions"]] == ["ab", "aaa"]
 
 
 @pytest.mark.parametrize("words", [[], ["--json", "--html", "x.html"]])
@@ -621,8 +621,8 @@ def test_a_failed_run_resumes_after_its_last_paid_step(revised, project, monkeyp
     result = redraft("resume", "last")
     assert (result.exit_code, result.stdout) == (0, "aaa\n"), result.stderr
     assert len(model.requests) == 1
-    found = document(redraft("runs", "--json"))["runs"]
-    assert [(row["status"], row["scores"]) for row in found] == [("finished", [0.0, 0.0, 1.0])]
+    runs = document(redraft("runs", "--json"))["runs"]
+    assert [(row["status"], row["scores"]) for row in runs] == [("finished", [0.0, 0.0, 1.0])]
     assert document(redraft("show", "last", "--json"))["origin"]["arguments"][0] == "revise"
 
 
@@ -743,11 +743,11 @@ def test_resume_prints_the_call_for_a_run_of_a_program(project):
 
 def test_why_prints_the_call_for_a_run_of_a_program(project):
     put(record([], run_id="r", process=GONE, origin=Origin("agent", "writer", "any:model")))
-    told = redraft("why", "r").stdout
-    assert told.endswith(
+    output = redraft("why", "r").stdout
+    assert output.endswith(
         "resumes it with this call:\n  await agent.run('Say it.', run_id='r')  # or agent.run_sync\n"
     )
-    assert "redraft resume" not in told
+    assert "redraft resume" not in output
 
 
 def test_why_names_the_run_with_which_an_inner_run_goes_on(project):
@@ -757,9 +757,9 @@ def test_why_names_the_run_with_which_an_inner_run_goes_on(project):
 
 def test_runs_mentions_inner_runs_if_there_are_no_others(project):
     put(record([], run_id="r", parent="outer"))
-    told = " ".join(redraft("runs").stdout.split())
-    assert "`redraft runs --inner` lists them, and `redraft eval list` the evaluations." in told
-    assert "No runs are stored" not in told
+    text = " ".join(redraft("runs").stdout.split())
+    assert "`redraft runs --inner` lists them, and `redraft eval list` the evaluations." in text
+    assert "No runs are stored" not in text
 
 
 # --- runs --criteria -----------------------------------------------------------------------------------
@@ -800,10 +800,10 @@ def test_a_figure_is_shown_on_its_side_of_the_target(value, at_most, shown):
 def test_the_success_criteria_as_json_are_those_of_the_filtered_runs(revised):
     revised("aab", "aaa")
     revised("b", "bb", "bbb")
-    found = document(redraft("runs", "--criteria", "--json", "--reason", "quality_met"))
-    assert found["runs"] == 1
-    assert found["quality_improvement"]["reached"] is True
-    assert found["consistency"] == {
+    data = document(redraft("runs", "--criteria", "--json", "--reason", "quality_met"))
+    assert data["runs"] == 1
+    assert data["quality_improvement"]["reached"] is True
+    assert data["consistency"] == {
         "value": None,
         "target": 0.1,
         "reached": None,

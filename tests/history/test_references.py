@@ -66,7 +66,7 @@ def test_last_means_the_same_everywhere(project, parts, last, with_versions):
     assert asyncio.run(Workflows().last_id()) != last
 
 
-def test_a_run_inside_is_not_the_last_one(project):
+def test_an_inner_run_is_not_the_last_run(project):
     """The loop of a long workflow may begin after a run that began later."""
     store_these("run-1")
     store = project_store()
@@ -75,7 +75,7 @@ def test_a_run_inside_is_not_the_last_one(project):
     assert asyncio.run(Workflows().last_id()) == "run-1"
 
 
-def test_there_is_no_last_one_in_an_empty_project(project):
+def test_an_empty_project_has_no_last_run(project):
     with pytest.raises(ConfigError, match="Nothing is stored here yet"):
         asyncio.run(ProjectData().forget(run="last"))
 

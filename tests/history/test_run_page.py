@@ -103,7 +103,7 @@ def test_an_excerpt_keeps_the_sums_and_drops_texts():
     assert less.after_best == run.after_best
     assert less.record.usage == run.record.usage
     assert len(less.outer_steps) == len(run.outer_steps)
-    said = {one.iteration for one in less.record.versions if one.output}
+    said = {version.iteration for version in less.record.versions if version.output}
     assert said == versions_in_full(run.record)
     asked = {stretch.version for stretch in less.timeline if stretch.inner}
     assert asked == said
@@ -124,7 +124,7 @@ def test_the_page_links_to_texts_that_it_cuts():
     assert client.get("/runs/many/versions/9.txt").text == "Draft 9 says so."
     versions = client.get("/runs/many.json").json()["versions"]
     assert len(versions) == MANY
-    assert all(one["output"] == f"Draft {one['iteration']} says so." for one in versions)
+    assert all(version["output"] == f"Draft {version['iteration']} says so." for version in versions)
 
 
 def test_a_version_lists_what_failed_and_each_reason_once():

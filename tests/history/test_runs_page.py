@@ -28,9 +28,9 @@ def test_success_criteria_are_shown_on_request_and_of_the_runs_that_match():
     page = Seen(client.get("/runs?criteria=1").text).words
     assert "Success criteria of 2 runs" in page
     measured = SuccessCriteria.of([better, worse])
-    for one in measured.figures.values():
-        mark = {True: "✓ ", False: "✗ ", None: ""}[one.reached]
-        assert f"{one.title}{mark}{one.shown_value}{one.shown_target}{one.stands_on}" in page
+    for figure in measured.figures.values():
+        mark = {True: "✓ ", False: "✗ ", None: ""}[figure.reached]
+        assert f"{figure.title}{mark}{figure.shown_value}{figure.shown_target}{figure.stands_on}" in page
     assert measured.quality_improvement.value == 0.5
     filtered = client.get("/runs.json?criteria=1&reason=plateau").json()
     assert filtered["criteria"]["runs"] == 1

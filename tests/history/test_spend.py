@@ -175,10 +175,12 @@ def test_spend_includes_the_cycles_of_agents():
     async def main():
         await ran_cycles(3)
         await ran_cycles(2, "other")
-        records = [one for name in ("monitor", "other") for one in await (await Agents().get(name)).cycles()]
+        records = [
+            cycle for name in ("monitor", "other") for cycle in await (await Agents().get(name)).cycles()
+        ]
         async with visited() as client:
             return (
-                [one.usage for one in records],
+                [record.usage for record in records],
                 (await client.get("/spend.json")).json(),
                 await client.get("/spend"),
             )

@@ -46,7 +46,7 @@ def set_up(folder, *, criteria=CRITERIA, settings="[hook]\n"):
 
 
 def edit(folder, text, name="offer.py"):
-    """Return an edit that an agent makes."""
+    """An edit that an agent makes."""
     return lambda: (folder / name).write_text(text, "utf-8")
 
 
@@ -72,7 +72,7 @@ def stop(agent="claude", **more):
         ("cursor", Cursor, {}),
     ],
 )
-def test_a_session_is_blocked_mended_and_remembered(agent, player, more, project, monkeypatch):
+def test_a_session_is_blocked_and_its_fix_becomes_a_lesson(agent, player, more, project, monkeypatch):
     if more.get("in_process", True):
         learn = "redraft.integrations.hook_answer._learn_in_background"
         monkeypatch.setattr(learn, lambda: redraft("hook", "learn"))
@@ -195,7 +195,7 @@ def test_an_agent_that_does_not_say_that_it_goes_on(project):
     assert "check 1 of 3" in end_of_turn()["reason"]  # the turn was over
 
 
-def test_a_turn_that_was_mended_without_saying_so_leaves_a_procedure(project, monkeypatch):
+def test_a_fix_without_a_reported_continuation_leaves_a_procedure(project, monkeypatch):
     redraft("hook", "start", "claude", stdin=event("UserPromptSubmit", prompt="Write an offer."))
     for text in ("print(1)\n", "x = 1\n"):
         edit(project, text)()
@@ -227,7 +227,7 @@ def test_so_many_blocks_are_allowed(project, blocks, said):
 # --- what is judged ----------------------------------------------------------------------------------------
 
 
-def test_what_was_there_before_the_session_is_not_judged(project):
+def test_changes_before_the_session_are_not_judged(project):
     edit(project, "print('mine')\n", "mine.py")()
     edit(project, "def price():\n    print(2)\n", "prices.py")()
     redraft("hook", "start", "claude", stdin=event("SessionStart", source="startup"))
@@ -272,10 +272,10 @@ def test_paths_and_ignored_files(project):
 @pytest.mark.parametrize(
     ("files", "place"),
     [
-        ("committed", "{beside}"),
+        ("committed", "{linked}"),
         ("committed", "{main}/.claude/worktrees/w"),
-        ("criteria committed", "{beside}"),
-        ("not committed", "{beside}"),
+        ("criteria committed", "{linked}"),
+        ("not committed", "{linked}"),
         ("not committed", "{main}/.claude/worktrees/w"),
     ],
 )
@@ -292,7 +292,7 @@ def test_the_work_tree_is_judged_that_the_agent_works_in(
     elif files == "not committed":
         git(project, "rm", "--quiet", "--cached", "criteria.yaml")
     git(project, "commit", "--quiet", "--allow-empty", "--message=x")
-    folder = Path(place.format(main=project, beside=tmp_path_factory.mktemp("beside") / "w"))
+    folder = Path(place.format(main=project, linked=tmp_path_factory.mktemp("linked") / "w"))
     git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
     edit(project, "print('of the person')\n")()
     (folder / "sub").mkdir()
@@ -316,7 +316,7 @@ def test_the_work_tree_is_judged_that_the_agent_works_in(
 def test_a_commit_in_a_work_tree_is_judged_by_criteria_of_the_main_checkout(project, tmp_path_factory):
     git(project, "rm", "--quiet", "--cached", "criteria.yaml", "redraft.toml")
     git(project, "commit", "--quiet", "--message=x")
-    folder = tmp_path_factory.mktemp("beside") / "w"
+    folder = tmp_path_factory.mktemp("linked") / "w"
     git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
     assert redraft("hook", "install", "git", "--program", PROGRAM).exit_code == 0
     edit(folder, "print(1)\n")()
@@ -578,7 +578,7 @@ def test_criteria_outside_of_the_repository(project, tmp_path_factory):
 
 
 @pytest.mark.parametrize("place", ["{project}", "{project}/.git/..", "{link}", "../{name}"])
-def test_the_criteria_are_not_judged_however_their_path_is_given(place, project, tmp_path_factory):
+def test_the_criteria_file_is_not_judged_whatever_form_its_path_has(place, project, tmp_path_factory):
     link = tmp_path_factory.mktemp("links") / "project"
     link.symlink_to(project)
     path = place.format(project=project, link=link, name=project.name)
@@ -762,7 +762,7 @@ def test_an_event_with_any_text_is_read_and_answered_in_any_locale(project):
     assert json.loads(done.stdout)["decision"] == "block"
 
 
-def test_a_check_that_hangs_is_given_up(project):
+def test_a_hanging_check_is_abandoned(project):
     """In a process of its own, which ends at once whatever is under way."""
     criteria = "- {name: a, evaluator: function, config: {function: 'hanging_check:f'}}\n"
     (project / "hanging_check.py").write_text("import time\ndef f(text):\n    time.sleep(600)\n", "utf-8")
@@ -854,7 +854,7 @@ EVIDENT = "criteria:\n  - {name: Names the price., config: {evidence: ['file:pri
 
 def test_evidence_from_files_is_that_of_the_work_tree(project, model, tmp_path_factory):
     set_up(project, criteria=EVIDENT, settings="[hook]\njudge = true\n")
-    folder = tmp_path_factory.mktemp("beside") / "w"
+    folder = tmp_path_factory.mktemp("linked") / "w"
     git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
     edit(project, "1 euro\n", "price.txt")()
     edit(folder, "x = 1\n")()
@@ -971,7 +971,7 @@ def test_the_same_mistake_in_four_sessions_is_one_lesson(project, monkeypatch):
     assert found == {"No print() is left in the code": ("partial", 0.25)}
 
 
-def test_two_mistakes_are_known_one_by_one_and_together(project, monkeypatch):
+def test_two_mistakes_have_a_lesson_each_also_if_they_occur_together(project, monkeypatch):
     set_up(project, criteria=TWO_CRITERIA)
     mistakes = ("print(1)\n", "x = 2  # TODO two\n", "print(3)\n# TODO three\n")
     for number, (text, prompt) in enumerate(zip(mistakes, PROMPTS, strict=False)):
@@ -1004,7 +1004,7 @@ def test_a_session_without_a_check_leaves_nothing(project):
     assert not (project / "memory").exists()
 
 
-def test_lessons_are_told_once_and_capped(project, monkeypatch):
+def test_lessons_are_sent_once_and_limited_in_tokens(project, monkeypatch):
     play("s", "print(1)\n", "print(2)\n")
     redraft("hook", "end", "claude", stdin=event("SessionEnd"))
     redraft("hook", "learn")

@@ -142,7 +142,7 @@ def test_commands_that_failed_and_passed_in_another_form(tmp_path, transcript, s
 @pytest.mark.parametrize(
     "content", [None, "", "[]\n1\nnull\n{}\n", '{"message": {"content": [1, {"type": []}]}}']
 )
-def test_a_transcript_that_is_not_there_or_says_something_else_teaches_nothing(tmp_path, content):
+def test_a_missing_or_unrelated_transcript_teaches_nothing(tmp_path, content):
     path = tmp_path / "t.jsonl"
     if content is not None:
         path.write_text(content, "utf-8")
@@ -314,7 +314,7 @@ def test_lessons_follow_what_people_change(project):
     assert MAKE.do_differently in use(command="make test")[0]
 
 
-def test_a_quarantined_lesson_is_not_given(project):
+def test_a_quarantined_lesson_is_not_sent(project):
     async def record():
         lessons = Lessons(agent="coding-agent", auto=False, embedder="none")
         await lessons.record(MAKE, "Run the tests.", doubt="a tool said so")
@@ -325,7 +325,7 @@ def test_a_quarantined_lesson_is_not_given(project):
     assert use(command="make test")[1] == {}
 
 
-def test_nothing_is_said_of_failures_of_the_hook_itself(project):
+def test_failures_of_the_hook_itself_are_silent(project):
     lesson(MAKE)
     (project / ".redraft" / "hooks" / "actions").write_text("{broken", "utf-8")
     assert use(command="make test")[1] == {}

@@ -207,7 +207,7 @@ def test_a_file_that_is_not_understood_stays_as_it_is(folder, text, says):
     assert (done.exit_code, says in done.stderr, file.read_text("utf-8")) == (2, True, text)
 
 
-def test_an_unknown_agent_and_what_is_left_to_do(folder):
+def test_an_unknown_agent_is_refused_and_remaining_steps_are_named(folder):
     assert "unknown value 'emacs'" in redraft("hook", "install", "emacs").stderr
     (folder / "criteria.yaml").unlink()
     said = redraft("hook", "install", "codex").stderr
@@ -224,7 +224,7 @@ def test_a_folder_outside_git_is_reported(folder, tmp_path_factory, monkeypatch)
     assert "This is not a git repository: until it is, nothing is checked." in said
 
 
-def test_the_configuration_stands_at_the_top_of_the_repository(folder, monkeypatch):
+def test_the_configuration_is_at_the_top_of_the_repository(folder, monkeypatch):
     (folder / "inner").mkdir()
     monkeypatch.chdir(folder / "inner")
     redraft("hook", "install", "claude")

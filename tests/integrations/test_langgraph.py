@@ -273,7 +273,7 @@ def test_a_later_call_of_with_options_changes_only_what_it_names():
         agent.with_options(on_event=None).run_sync("How much?")
 
 
-def test_what_can_not_work_is_said_before_anything_is_spent():
+def test_impossible_options_are_refused_before_anything_is_spent():
     shop = Shop()
     agent = reflecting(shop.graph, pattern=pattern(), keep=False)
     assert agent.name == "shop"

@@ -146,7 +146,7 @@ def test_wrong_arguments_are_named_in_plain_words(criteria, tool, arguments, mes
     asyncio.run(main())
 
 
-def test_an_attempt_is_given_the_note_of_its_task(criteria):
+def test_an_attempt_gets_the_note_of_its_task(criteria):
     order = Task(
         "Order {item}.",
         name="order",
@@ -622,7 +622,7 @@ def test_an_idle_session_ends(criteria, monkeypatch):
         ({"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/plain"}, 415, "application/json"),
     ],
 )
-def test_the_guard_stands_before_http(criteria, headers, status, told):
+def test_http_requests_pass_the_guard(criteria, headers, status, told):
     async def main():
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
         async with http_server() as address, httpx2.AsyncClient() as http:
@@ -713,7 +713,7 @@ def test_an_attempt_that_two_servers_finish_at_once_is_judged_once(criteria):
     asyncio.run(main())
 
 
-def test_lessons_are_those_of_the_hook(criteria, monkeypatch):
+def test_the_server_uses_the_lessons_of_the_hook(criteria, monkeypatch):
     served = []
     monkeypatch.setattr(
         "redraft.integrations.mcp.serve_stdio", lambda tools: served.append(tools.agent) or idle()

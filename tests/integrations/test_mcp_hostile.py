@@ -152,7 +152,7 @@ def test_no_input_runs_code_or_reads_outside(marker, project):
     assert not (project / "marker").exists()
 
 
-def test_orders_that_somebody_wrote_into_a_lesson_reach_no_client(project):
+def test_instructions_injected_into_a_lesson_reach_no_client(project):
     """A pull request may bring a lesson file; what it orders is neither recalled nor shown."""
 
     async def plant():

@@ -378,7 +378,7 @@ def test_a_model_of_redraft_judges():
         reflecting(agent, pattern=ReflectionPattern(quality_criteria=loop.quality_criteria), keep=False)
 
 
-def test_a_given_draft_is_revised_in_a_new_conversation():
+def test_a_starting_draft_is_revised_in_a_new_conversation():
     agent, model, looked = shop(lambda call: "There are 7.")
     result = reflecting(agent, pattern=pattern(), keep=False).run_sync("How much?", draft=Draft("Some."))
     assert result.best_output == "There are 7."
@@ -386,7 +386,7 @@ def test_a_given_draft_is_revised_in_a_new_conversation():
     assert looked == ["tea"]
 
 
-def test_what_can_not_work_is_said_before_anything_is_spent():
+def test_impossible_options_are_refused_before_anything_is_spent():
     agent, model, _ = shop(number_when_asked)
     with pytest.raises(ConfigError, match="takes an agent of the OpenAI Agents SDK"):
         reflecting("shop")

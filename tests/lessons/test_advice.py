@@ -42,8 +42,8 @@ def test_advice_fits_into_max_tokens(max_tokens, caplog):
     lessons = [found(replace(FAILURE, why=FAILURE.why * length), length) for length in (4, 1, 9)]
     advice = advice_of("agent", max_tokens, lessons=lessons, rules=RULES, playbooks=[PLAYBOOK])
     rendered = estimate_tokens(advice_text(advice))
-    assert rendered <= sum(one.tokens for one in advice) <= max_tokens
-    sources = [one.source for one in advice]
+    assert rendered <= sum(item.tokens for item in advice) <= max_tokens
+    sources = [item.source for item in advice]
     everything = ["agent/4", "agent/1", "agent/9", "agent/rules.md", "agent/playbooks/x"]
     assert sources == [one for one in everything if one in sources]
     left_out = len(everything) - len(advice)
@@ -60,10 +60,10 @@ def test_the_last_rules_are_left_out_if_there_are_too_many():
     assert "for which there is no room" in rules.reason
 
 
-def test_vouched_rules_are_the_agents_own_and_all_else_is_in_one_fence():
+def test_only_trusted_rules_are_outside_of_the_fence():
     [own, other], lessons = RULES[:2], [found(), found(PARTIAL, 2)]
     advice = advice_of("agent", 800, lessons=lessons, own_rules=[own], rules=[other], playbooks=[PLAYBOOK])
-    assert [one.kind for one in advice] == ["quoted", "quoted", "rule", "quoted", "quoted"]
+    assert [item.kind for item in advice] == ["quoted", "quoted", "rule", "quoted", "quoted"]
     rules, _, rest = advice_text(advice).partition("\n\n")
     assert rules == f"Your rules:\n- {own.text}"
     assert rest.count("<<<<<<<<") == rest.count(">>>>>>>>") == rest.count("never an instruction") == 1
@@ -78,18 +78,18 @@ def test_own_rules_find_room_before_lessons():
     assert advice.kind == "rule"
 
 
-def test_no_sentence_is_told_twice():
+def test_no_sentence_is_repeated():
     again = replace(FAILURE, why=f"{FAILURE.why.upper()} It always did.", rule="Ask first.")
     rules = [Rule(FAILURE.do_differently.replace("`", "")), Rule("Ask first!"), Rule("Look twice.")]
     advice = advice_of("agent", 800, lessons=[found(), found(again, 2), found(number=3)], rules=rules)
-    assert [one.source for one in advice] == ["agent/1", "agent/2", "agent/rules.md"]
+    assert [item.source for item in advice] == ["agent/1", "agent/2", "agent/rules.md"]
     assert "Why: It always did.\nRule: Ask first." in advice[1].text
     assert advice[2].text == "Rules that lessons suggest:\n- Look twice."
     own = advice_of("agent", 800, lessons=[found()], own_rules=[Rule(FAILURE.rule)])
     assert "Rule:" not in own[0].text
 
 
-def test_sentences_that_differ_in_an_operator_are_both_told():
+def test_sentences_that_differ_in_an_operator_are_both_included():
     content = replace(FAILURE, why="The test was `x == 5`.", do_differently="The test was `x != 5`.")
     [advice] = advice_of("agent", 800, lessons=[found(content)])
     assert "Why: The test was `x == 5`." in advice.text
@@ -117,13 +117,13 @@ NOTICES = (
         ((*NOTICES, ("Quite another answer.", "")), ""),
     ],
 )
-def test_what_all_corrected_answers_have_in_common_is_said_with_the_first(answers, form):
+def test_the_common_form_of_corrected_answers_comes_with_the_first(answers, form):
     corrections = [CorrectedAnswer(answer, changes or "- Other.", "None.") for answer, changes in answers]
     lessons = [found(content, number) for number, content in enumerate(corrections)]
-    told = advice_of("agent", 2_000, lessons=lessons)
-    assert told[0].text.splitlines()[-1] == form or not form
-    assert sum("All answers as corrected" in one.text for one in told) == bool(form)
-    assert told[0].tokens >= estimate_tokens(told[0].text)
+    advice = advice_of("agent", 2_000, lessons=lessons)
+    assert advice[0].text.splitlines()[-1] == form or not form
+    assert sum("All answers as corrected" in item.text for item in advice) == bool(form)
+    assert advice[0].tokens >= estimate_tokens(advice[0].text)
 
 
 def test_what_corrected_answers_have_in_common_is_quoted_data():
@@ -132,9 +132,9 @@ def test_what_corrected_answers_have_in_common_is_quoted_data():
         LessonMatch(lesson(content, id=f"agent/{number}", trust="vouched"), 0.9, "reason")
         for number, content in enumerate(contents)
     ]
-    told = advice_of("agent", 2_000, lessons=lessons, requirements=[LIST])
-    assert [one.kind for one in told if "All answers as corrected" in one.text] == ["quoted"]
-    assert "requirement" in [one.kind for one in told]
+    advice = advice_of("agent", 2_000, lessons=lessons, requirements=[LIST])
+    assert [item.kind for item in advice if "All answers as corrected" in item.text] == ["quoted"]
+    assert "requirement" in [item.kind for item in advice]
 
 
 TABLE = "a table with the columns cpy, mb"
@@ -152,13 +152,13 @@ TABLE = "a table with the columns cpy, mb"
         (TABLE, "r1", {"task": "List the orders."}, ["agent/1"]),
     ],
 )
-def test_a_guess_about_a_failure_that_a_fact_explains_is_left_out(statement, source, known, told):
+def test_a_guess_about_a_failure_that_a_fact_explains_is_omitted(statement, source, known, told):
     fact = Fact(subject="ln", statement=statement, evidence="- 2026-03-01, run r1: no such table: loans")
     guess = found(FAILURE)
     guess = replace(guess, lesson=replace(guess.lesson, source=source, **known))
     fact_lesson = LessonMatch(lesson(fact, id="agent/2", source="r0"), 0.9, "reason 2")
     advice = advice_of("agent", 2_000, lessons=[guess, fact_lesson], task="List the orders.")
-    assert [one.source for one in advice] == ["agent/2", *told]
+    assert [item.source for item in advice] == ["agent/2", *told]
 
 
 LIST = "It must be a list."
@@ -171,7 +171,7 @@ MISSED = replace(
 )
 
 
-def test_a_requirement_of_this_run_is_told_after_the_task_and_not_again():
+def test_a_requirement_of_this_run_follows_the_task_and_is_not_repeated():
     lessons = [found(MISSED), found(MISSED, 2)]
     [told] = advice_of("agent", 800, lessons=lessons, requirements=[LIST, "Other."])
     assert (told.kind, told.text) == ("requirement", f"- {LIST}")
@@ -189,16 +189,16 @@ def test_a_requirement_of_this_run_is_told_after_the_task_and_not_again():
 def test_the_cause_of_a_missed_requirement_is_advice_only_for_its_task_or_if_vouched_for(known):
     advised = replace(MISSED, do_differently=f"{LIST} Even of one record.")
     guessed = replace(found(advised), lesson=lesson(advised, task="List the parcels.", trust="checked"))
-    told = advice_of("agent", 800, lessons=[guessed], requirements=[LIST], task="List the orders.")
-    assert [one.text for one in told] == [f"- {LIST}"]
-    told = advice_of(
+    advice = advice_of("agent", 800, lessons=[guessed], requirements=[LIST], task="List the orders.")
+    assert [item.text for item in advice] == [f"- {LIST}"]
+    advice = advice_of(
         "agent",
         800,
         lessons=[replace(guessed, lesson=replace(guessed.lesson, **known))],
         requirements=[LIST],
         task="List the orders.",
     )
-    assert [one.text.splitlines()[1:] for one in told] == [
+    assert [item.text.splitlines()[1:] for item in advice] == [
         [],
         [f"Why: {MISSED.why}", "Do differently: Even of one record."],
     ]
@@ -225,7 +225,7 @@ def test_a_hostile_file_is_quoted_as_data(tmp_path):
             path.write_text(text.replace("price list", "\n# Ignore this\n"), "utf-8")
             prompts = []
             result = await run(lessons, 1.0, OTHER, prompts)
-            assert [one.source for one in result.advice] == [first.id]
+            assert [item.source for item in result.advice] == [first.id]
             nonce = prompts[0].partition("the codes ")[2][:16]
             begins, ends = f"<<<<<<<< {nonce} memory begins\n", f"\n>>>>>>>> {nonce} memory ends"
             head, _, rest = prompts[0].partition(begins)

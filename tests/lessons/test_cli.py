@@ -97,25 +97,25 @@ def test_list_shows_status_and_counters(seven, monkeypatch):
     )
     for width in (60, 80, 100, 120, 140):
         monkeypatch.setenv("COLUMNS", str(width))
-        shown = redraft("lessons").stdout
-        assert "2026-05-04-change-a-flight " in shown
-        assert "..." not in shown
-        assert max(map(len, shown.splitlines())) <= width
+        output = redraft("lessons").stdout
+        assert "2026-05-04-change-a-flight " in output
+        assert "..." not in output
+        assert max(map(len, output.splitlines())) <= width
 
 
 def test_a_list_says_which_files_are_not_in_use_and_why(seven):
     path = seven / "booking" / "2026-05-04-change-a-flight.md"
     path.write_text(f"<<<<<<< HEAD\n{path.read_text()}=======\nx\n>>>>>>> main\n")
     assert f"Not in use: {FLIGHT}, line 1: There are conflict markers of git" in redraft("lessons").stderr
-    found = document(redraft("lessons", "--json"))
-    assert (found["broken"], [one["id"] for one in found["problems"]]) == (1, [FLIGHT])
+    data = document(redraft("lessons", "--json"))
+    assert (data["broken"], [problem["id"] for problem in data["problems"]]) == (1, [FLIGHT])
 
 
 def test_json_has_all_fields_of_a_lesson(seven):
-    found = document(redraft("lessons", "--agent", "booking", "--json"))
-    assert (found["path"], found["broken"], found["archived"]) == (str(seven.parent), 0, 0)
-    assert found["unused"] == ""
-    row = found["lessons"][1]
+    data = document(redraft("lessons", "--agent", "booking", "--json"))
+    assert (data["path"], data["broken"], data["archived"]) == (str(seven.parent), 0, 0)
+    assert data["unused"] == ""
+    row = data["lessons"][1]
     assert (row["id"], row["kind"], row["day"]) == (FLIGHT, "failure", "2026-05-04")
     assert row["content"]["rule"] == CHANGE.rule
     assert row["counters"] == {"uses": 5, "helped": 2, "hurt": 0, "obeyed": 0, "failed_again": 0}
@@ -159,23 +159,23 @@ def test_a_lesson_is_shown_although_the_record_of_its_run_is_damaged(seven):
     with closing(sqlite3.connect(project_place().database)) as database:
         database.execute("UPDATE records SET data = '{' WHERE kind = ?", (RUN,))
         database.commit()
-    shown = redraft("lessons", "show", FLIGHT)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in shown.stdout
+    result = redraft("lessons", "show", FLIGHT)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in result.stdout
 
 
 def test_show_prints_the_file_and_the_status(seven):
-    shown = redraft("lessons", "show", FLIGHT).stdout
-    assert shown.startswith(
+    output = redraft("lessons", "show", FLIGHT).stdout
+    assert output.startswith(
         f"{FLIGHT}\nActive\nTrust: unknown (its file does not say where it comes from)\n"
         "Used in 5 runs: helped 2, hurt 0\n"
     )
-    assert "From the run 20260301-101500-ab12\n" in shown
+    assert "From the run 20260301-101500-ab12\n" in output
     asyncio.run(project_store().put(Record(RUN, "20260301-101500-ab12", {})))
-    shown = redraft("lessons", "show", FLIGHT).stdout
-    assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in shown
+    output = redraft("lessons", "show", FLIGHT).stdout
+    assert "From the run 20260301-101500-ab12 (redraft show 20260301-101500-ab12)\n" in output
     assert document(redraft("lessons", "show", FLIGHT, "--json"))["has_run"] is True
-    assert "\n  ## What went wrong?\n  update_reservation was called without a yes.\n" in shown
+    assert "\n  ## What went wrong?\n  update_reservation was called without a yes.\n" in output
     for lesson_id, status in (
         (REFUND, "Retired: it hurts\n"),
         (LINTER, f"Superseded by {SEARCH}\n"),
@@ -192,9 +192,9 @@ def test_show_prints_the_file_and_the_status(seven):
         redraft("lessons", "--archived").stdout.split()
     )
     assert "11 of them archived" in redraft("lessons", "--archived").stderr
-    found = document(redraft("lessons", "--archived", "--agent", "booking", "--json"))
-    assert (len(found["lessons"]), found["archived"]) == (42, 11)
-    assert {one["id"]: one["archived"] for one in found["lessons"]}[FLIGHT]
+    data = document(redraft("lessons", "--archived", "--agent", "booking", "--json"))
+    assert (len(data["lessons"]), data["archived"]) == (42, 11)
+    assert {lesson["id"]: lesson["archived"] for lesson in data["lessons"]}[FLIGHT]
 
 
 def test_the_trust_in_a_lesson_is_shown(seven, monkeypatch):
@@ -206,8 +206,8 @@ def test_the_trust_in_a_lesson_is_shown(seven, monkeypatch):
         assert trust in row
         assert f"Trust: {trust} (" in redraft("lessons", "show", lesson_id).stdout
     assert "\nApproved although it holds a command\n" in redraft("lessons", "show", FLIGHT).stdout
-    found = document(redraft("lessons", "--json"))["lessons"]
-    assert {one["trust"] for one in found} == {"vouched", "untrusted", "checked", ""}
+    lessons = document(redraft("lessons", "--json"))["lessons"]
+    assert {lesson["trust"] for lesson in lessons} == {"vouched", "untrusted", "checked", ""}
 
 
 def test_a_disobeyed_lesson_is_shown_with_its_figures(seven, monkeypatch):
@@ -218,24 +218,24 @@ def test_a_disobeyed_lesson_is_shown_with_its_figures(seven, monkeypatch):
     [row] = [one for one in rows(redraft("lessons")) if one[0] == FLIGHT.partition("/")[2]]
     assert " active, disobeyed " in " ".join(row)
     assert " 5 of 6 " in " ".join(row)
-    shown = redraft("lessons", "show", FLIGHT).stdout
-    assert f"Active; stressed in prompts, since disobeyed: {figures}\n" in shown
-    assert "\nObeyed in 1 of 6 runs, failed again in 5 (95 % interval 33% to 100%)\n" in shown
+    output = redraft("lessons", "show", FLIGHT).stdout
+    assert f"Active; stressed in prompts, since disobeyed: {figures}\n" in output
+    assert "\nObeyed in 1 of 6 runs, failed again in 5 (95 % interval 33% to 100%)\n" in output
     assert f"{FLIGHT}: {figures}" in redraft("lessons", "doctor").stdout
-    found = document(redraft("lessons", "show", FLIGHT, "--json"))
-    assert (found["disobeyed"], found["counters"]["failed_again"]) == (figures, 5)
-    assert found["failure_rate"]["low"] < found["failure_rate"]["mean"] < found["failure_rate"]["high"]
+    data = document(redraft("lessons", "show", FLIGHT, "--json"))
+    assert (data["disobeyed"], data["counters"]["failed_again"]) == (figures, 5)
+    assert data["failure_rate"]["low"] < data["failure_rate"]["mean"] < data["failure_rate"]["high"]
 
 
 def test_search_lists_the_best_first_with_reasons(seven):
     found = document(redraft("lessons", "search", "change a flight for a yes", "--json"))["found"]
     assert found[0]["lesson"]["id"] == FLIGHT
     assert found[0]["reason"]
-    shown = redraft("lessons", "search", "change a flight for a yes").stdout.splitlines()
-    assert shown[0].split()[1] == FLIGHT
-    assert shown[1].strip() == "Change a flight"
-    assert shown[2].strip() == found[0]["reason"]
-    assert shown[-1].startswith("The number is the similarity, up to 1, plus")
+    lines = redraft("lessons", "search", "change a flight for a yes").stdout.splitlines()
+    assert lines[0].split()[1] == FLIGHT
+    assert lines[1].strip() == "Change a flight"
+    assert lines[2].strip() == found[0]["reason"]
+    assert lines[-1].startswith("The number is the similarity, up to 1, plus")
     only = document(redraft("lessons", "search", "E4031", "--agent", "booking", "--json"))["found"]
     assert {one["lesson"]["agent"] for one in only} <= {"booking"}
     assert len(document(redraft("lessons", "search", "yes", "-k", "1", "--json"))["found"]) == 1
@@ -311,10 +311,13 @@ def test_doctor_lists_broken_duplicate_and_hidden_lessons(seven):
     assert "reviewer/playbooks/2026-01-01-x" in result.stdout
     assert f"again: A near-duplicate of {API}." in " ".join(result.stdout.split())
     assert f"{REFUND}: retired: it hurts" in result.stdout
-    found = document(redraft("lessons", "doctor", "--json"))["problems"]
-    counts = {what: sum(one["what"] == what for one in found) for what in ("broken", "duplicate", "hidden")}
+    problems = document(redraft("lessons", "doctor", "--json"))["problems"]
+    counts = {
+        what: sum(problem["what"] == what for problem in problems)
+        for what in ("broken", "duplicate", "hidden")
+    }
     assert (counts["duplicate"], counts["hidden"]) == (1, 3)
-    broken = {one["id"] for one in found if one["what"] == "broken"}
+    broken = {problem["id"] for problem in problems if problem["what"] == "broken"}
     assert broken == {
         "booking/2026-05-10-broken",
         "reviewer/playbooks/2026-01-01-x",
@@ -380,18 +383,18 @@ def test_add_takes_a_lesson_from_options(project, monkeypatch):
     words = ("lessons", "add", *options, *about, "--task-type", "migration", "--confidence", "0.8")
     assert "Give --agent NAME; no agent has lessons yet." in redraft(*words).stderr
     assert redraft(*words, "--agent", "Data Clerk").exit_code == 0
-    found = document(redraft("lessons", "show", "last", "--json"))
-    assert (found["agent"], found["kind"], found["status"]) == ("Data Clerk", "failure", "active")
-    assert (found["tools"], found["task_type"], found["confidence"]) == (
+    data = document(redraft("lessons", "show", "last", "--json"))
+    assert (data["agent"], data["kind"], data["status"]) == ("Data Clerk", "failure", "active")
+    assert (data["tools"], data["task_type"], data["confidence"]) == (
         ["psql", "alembic"],
         "migration",
         0.8,
     )
-    assert KEY not in Path(found["file"]).read_text()
+    assert KEY not in Path(data["file"]).read_text()
     again = document(redraft(*words, "--json"))
-    assert (again["is_new"], again["id"], again["confidence"]) == (False, found["id"], 0.9)
+    assert (again["is_new"], again["id"], again["confidence"]) == (False, data["id"], 0.9)
     assert "its confidence is now 1.00" in redraft(*words).stdout
-    assert [rule.source for rule in Rules(Path("memory"), "Data Clerk").active()] == [found["id"]]
+    assert [rule.source for rule in Rules(Path("memory"), "Data Clerk").active()] == [data["id"]]
     refused = redraft("lessons", "add", "--task", "x", "--strategy", "sudo rm -rf x", "--why-it-worked", "y")
     assert refused.exit_code == 2
     assert "a command" in refused.stderr
@@ -519,8 +522,8 @@ def test_export_writes_checks_and_updates_the_block(seven, project):
     assert set(written["lessons"]) == {SEARCH, FLIGHT, FILES, API}
     text = file.read_text()
     assert text.startswith("# Mine\n\nBe nice.\n\n<!-- redraft:lessons begin ")
-    shown = redraft(*check)
-    assert (shown.exit_code, shown.stderr.splitlines()[-1]) == (0, "AGENTS.md is up to date.")
+    result = redraft(*check)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (0, "AGENTS.md is up to date.")
     assert redraft("lessons", "export", "--to", "agents-md").exit_code == 0
     redraft("lessons", "retire", API, "-m", "x")
     late = redraft(*check)
@@ -560,11 +563,11 @@ def test_export_shows_what_it_replaces_in_a_block_edited_by_hand(seven, project)
 def test_export_prints_to_stdout_and_reports_what_it_left_out(seven):
     bad = replace(DECISION, decision="Run sudo make install.", alternatives="None at all.", why="So.")
     LessonFolder(Path("memory"), "reviewer").add(lesson(bad, agent="reviewer", summary="Build"))
-    shown = redraft("lessons", "export", "--to", "agents-md", "--file", "-", "--max-tokens", "130")
-    assert shown.exit_code == 0
-    assert shown.stdout.startswith("## Lessons from earlier tasks\n")
-    assert "Left out, since there is no room for it: " in shown.stderr
-    assert "Left out, since it holds a command: reviewer/2026-03-01-build." in shown.stderr
+    result = redraft("lessons", "export", "--to", "agents-md", "--file", "-", "--max-tokens", "130")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("## Lessons from earlier tasks\n")
+    assert "Left out, since there is no room for it: " in result.stderr
+    assert "Left out, since it holds a command: reviewer/2026-03-01-build." in result.stderr
     only = ("lessons", "export", "--to", "rules", "--file", "-", "--agent", "booking")
     assert redraft(*only).stdout.count("\n- ") == 1
     printed = document(redraft(*only, "--json"))
@@ -594,8 +597,8 @@ def test_the_memory_setting_chooses_the_folder(seven, project, monkeypatch):
     (project / "redraft.toml").write_text('memory = "elsewhere"\n')
     (project / "below").mkdir()
     monkeypatch.chdir(project / "below")
-    found = document(redraft("lessons", "--json"))
-    assert (found["path"], len(found["lessons"])) == (str(project / "elsewhere"), 7)
+    data = document(redraft("lessons", "--json"))
+    assert (data["path"], len(data["lessons"])) == (str(project / "elsewhere"), 7)
     assert redraft("lessons", "--path", "../elsewhere", "--json").stdout
 
 
@@ -630,9 +633,9 @@ def owing(project, monkeypatch):
 
 
 def test_due_lists_reflections_oldest_first(owing):
-    shown = redraft("lessons", "due")
-    assert shown.exit_code == 0
-    assert shown.stdout.splitlines() == [
+    result = redraft("lessons", "due")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
         "run-1  porter  failed",
         "  Carry 1 lamps",
         "  E4031 password=[withheld: password]",
@@ -640,7 +643,7 @@ def test_due_lists_reflections_oldest_first(owing):
         "  Carry 2 lamps",
         "  E4031 password=[withheld: password]",
     ]
-    assert "`redraft lessons waive RUN --why TEXT`" in shown.stderr
+    assert "`redraft lessons waive RUN --why TEXT`" in result.stderr
     found = document(redraft("lessons", "due", "--agent", "clerk", "--json"))["due"]
     assert [(one["run_id"], one["agent"], one["kind"]) for one in found] == [("run-2", "clerk", "partial")]
 
@@ -669,13 +672,13 @@ def test_waiving_a_reflection_that_is_not_due_is_an_error(owing, words, says):
 
 def test_a_lesson_is_rated(seven):
     assert redraft("lessons", "rate", FLIGHT, "--hurt").stdout == f"{FLIGHT}  helped 2, hurt 1\n"
-    found = document(redraft("lessons", "rate", API, "--helped", "--json"))
-    assert found["counters"] == {"uses": 0, "helped": 1, "hurt": 0, "obeyed": 0, "failed_again": 0}
+    data = document(redraft("lessons", "rate", API, "--helped", "--json"))
+    assert data["counters"] == {"uses": 0, "helped": 1, "hurt": 0, "obeyed": 0, "failed_again": 0}
 
 
 def test_a_lesson_is_superseded(seven):
-    shown = redraft("lessons", "supersede", API, "--by", CURSOR)
-    assert shown.stdout.startswith(f"{API}  Superseded by {CURSOR}")
+    result = redraft("lessons", "supersede", API, "--by", CURSOR)
+    assert result.stdout.startswith(f"{API}  Superseded by {CURSOR}")
 
 
 def test_activating_a_lesson_in_the_editor_adds_its_rule(project, editor, monkeypatch):

@@ -61,7 +61,7 @@ def test_a_correction_becomes_a_lesson_with_full_trust_that_is_recalled_for_its_
     store = MemoryStore()
     run = run_of(store, LETTER)
     correction = corrected(store, CORRECTED)
-    assert [str(one) for one in correction.changes] == [
+    assert [str(change) for change in correction.changes] == [
         'replaced "colour" with "color"',
         'replaced "Kind regards" with "Best wishes"',
     ]
@@ -225,7 +225,7 @@ def test_a_typed_output_is_corrected_as_json_or_as_an_object(output):
     run_of(store, BILL, output_type=Bill)
     correction = corrected(store, output)
     assert correction.output == {"sum": 4, "currency": "EUR"}
-    assert [one.path for one in correction.changes] == ["/sum"]
+    assert [change.path for change in correction.changes] == ["/sum"]
     assert lesson_of(store, correction).content.changes.startswith('- Write "4')
 
 
@@ -325,7 +325,7 @@ def test_a_reason_must_be_a_text():
 BODIES = ("The lift is out of order until Friday.", "Waste paper is collected on Wednesdays.")
 
 
-def test_the_corrected_answer_is_told_whole_as_an_example():
+def test_the_whole_corrected_answer_is_an_example():
     store = MemoryStore()
     lessons = Lessons(agent="clerk", store=store)
     for body in BODIES:
@@ -334,11 +334,11 @@ def test_the_corrected_answer_is_told_whole_as_an_example():
     advice = asyncio.run(lessons.recall(Task("The stairs are painted.", task_type="letters")))
     for body in BODIES:  # also the lines that both examples have
         example = f"Answer as corrected:\n  NOTICE\n  {body}\n  The caretaker"
-        assert [example in one.text for one in advice].count(True) == 1
-    assert ["Why: The house writes so." in one.text for one in advice].count(True) == 1
+        assert [example in item.text for item in advice].count(True) == 1
+    assert ["Why: The house writes so." in item.text for item in advice].count(True) == 1
 
 
-def test_the_middle_of_a_long_corrected_answer_is_left_out():
+def test_the_middle_of_a_long_corrected_answer_is_omitted():
     store = MemoryStore()
     run_of(store, LETTER)
     long = "\n".join(f"Line {number} of the letter." for number in range(200))
@@ -356,4 +356,4 @@ def test_a_long_correction_is_bounded():
     assert len(correction.changes) == 8
     assert correction.more_changes == 32
     rewritten = corrected(store, "Quite another text. " * 500)
-    assert [len(one.new) for one in rewritten.changes] == [120]
+    assert [len(change.new) for change in rewritten.changes] == [120]

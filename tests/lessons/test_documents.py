@@ -70,7 +70,7 @@ def project(postgres, tmp_path, monkeypatch):
 
 
 def elsewhere(postgres, tmp_path):
-    """Return the same records as another machine sees them."""
+    """The same records as another machine sees them."""
     other = PostgresStore(postgres.url, "shop")
     return other, LessonRecords(other, tmp_path / "other")
 
@@ -84,20 +84,20 @@ def test_a_document_is_added_read_replaced_archived_and_deleted(documents):
     documents.add(f"{AGENT}/playbooks/2026-03-01-api", "a playbook")
     documents.add(f"{AGENT}/rules.md", "rules")
     assert list(documents.agents()) == [AGENT]
-    assert [one.id for one in documents.entries(AGENT)] == names
-    assert [one.id for one in documents.entries(f"{AGENT}/playbooks")] == [
+    assert [entry.id for entry in documents.entries(AGENT)] == names
+    assert [entry.id for entry in documents.entries(f"{AGENT}/playbooks")] == [
         f"{AGENT}/playbooks/2026-03-01-api"
     ]
     documents.replace(documents.entry(names[1]), "changed")
     assert documents.archive(documents.entry(names[0]), 2026)
     entries = list(documents.entries(AGENT))
-    assert [(one.id, one.archived) for one in entries] == [
+    assert [(entry.id, entry.archived) for entry in entries] == [
         (names[1], False),
         (names[2], False),
         (names[0], True),
     ]
     assert [text for _, text in documents.texts(entries, of="a lesson")] == ["changed", "text 2", "text 0"]
-    assert [one.id for one in documents.entries(AGENT, archived=False)] == names[1:]
+    assert [entry.id for entry in documents.entries(AGENT, archived=False)] == names[1:]
     documents.delete(documents.entry(names[2]))
     documents.delete(entries[1])
     assert documents.entry(names[2]) is None
@@ -243,7 +243,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(store, tmp_path, monkeypatch):
     assert asyncio.run(store.get(LOCK, AGENT)).data["by"] == ""
 
 
-def test_a_damaged_record_hides_no_other_one(store, postgres, tmp_path):
+def test_a_damaged_record_does_not_hide_others(store, postgres, tmp_path):
     documents = LessonRecords(store, tmp_path)
     for letter in "ab":
         documents.add(f"{AGENT}/2026-03-01-{letter}", letter)
@@ -347,9 +347,9 @@ def test_concurrent_or_killed_writers_neither_lose_nor_repeat_documents(store, p
     assert again.communicate(timeout=120)[0].split() == filed[:3]
     folder = LessonFolder(LessonRecords(store, tmp_path), AGENT)
     lessons = list(folder.lessons(archived=True))
-    sources = [one.source for one in lessons]
+    sources = [lesson.source for lesson in lessons]
     assert len(sources) == len(set(sources))
-    assert set(filed) <= {one.id for one in lessons}
+    assert set(filed) <= {lesson.id for lesson in lessons}
     assert {f"{name}-{number}" for name in "xy" for number in range(6)} <= set(sources)
 
 
@@ -374,11 +374,11 @@ def test_commands_read_and_change_records(project, monkeypatch):
     known = learn()
     assert not (project / "memory" / "reflections").exists()
     listed = document(redraft("lessons", "list", "--json"))
-    assert [one["id"] for one in listed["lessons"]] == [known]
+    assert [lesson["id"] for lesson in listed["lessons"]] == [known]
     assert listed["path"].startswith("the PostgreSQL database ")
-    shown = redraft("lessons", "show", "last")
-    assert f"record {known}" in shown.stdout
-    assert "## What happened?" in shown.stdout
+    result = redraft("lessons", "show", "last")
+    assert f"record {known}" in result.stdout
+    assert "## What happened?" in result.stdout
     assert redraft("lessons", "retire", "last", "--why", "It hurt.").exit_code == 0
     assert "retired" in redraft("lessons", "list").stdout
     assert redraft("lessons", "approve", "last").exit_code == 0
@@ -478,13 +478,13 @@ def test_a_folder_of_lessons_moves_into_the_store_by_one_command(project):
     refused = redraft("lessons", "import", "memory")
     assert "add --trusted" in refused.stderr
     dry = document(redraft("lessons", "import", "memory", "--dry-run", "--json"))
-    assert [one["what"] for one in dry["items"]] == ["added", "added", "refused", "added", "added"]
+    assert [item["what"] for item in dry["items"]] == ["added", "added", "refused", "added", "added"]
     assert documents_of(None, LessonLibrary()._store).agents() == {}
     moved = redraft("lessons", "import", "memory", "--trusted")
     assert (moved.exit_code, "not closed" in moved.stdout) == (1, True)
     here = LessonLibrary().documents
     there = LessonFolder(here, AGENT)
-    assert [(one.id, one.archived) for one in there.entries()] == [
+    assert [(entry.id, entry.archived) for entry in there.entries()] == [
         (ids[1], False),
         (ids[2], False),
         (ids[0], True),
@@ -492,12 +492,12 @@ def test_a_folder_of_lessons_moves_into_the_store_by_one_command(project):
     assert there.read(ids[1]).status == "retired"
     assert [rule.source for rule in Rules(here, AGENT).active()] == [ids[2]]
     again = document(redraft("lessons", "import", "memory", "--trusted", "--json"))
-    assert {one["what"] for one in again["items"]} == {"already there", "refused"}
+    assert {item["what"] for item in again["items"]} == {"already there", "refused"}
     folder.change(ids[2], why="edited since")
     there.change(ids[2], confidence=0.9)
     [clash] = [
-        one
-        for one in document(redraft("lessons", "import", "memory", "--trusted", "--json"))["items"]
-        if "Another version" in one["why"]
+        item
+        for item in document(redraft("lessons", "import", "memory", "--trusted", "--json"))["items"]
+        if "Another version" in item["why"]
     ]
     assert (clash["what"], ids[2] in clash["why"]) == ("refused", True)

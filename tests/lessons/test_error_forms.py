@@ -141,9 +141,9 @@ SAYS = [
 
 
 @pytest.mark.parametrize("row", SAYS, ids=lambda row: row[0][:50])
-def test_a_message_says_what_is_there(row):
+def test_a_message_states_facts(row):
     message, *expected = row
-    assert [f"{one.subject}: {one.clause}" for one in claims_in(message)] == expected
+    assert [f"{claim.subject}: {claim.clause}" for claim in claims_in(message)] == expected
 
 
 SAYS_NOTHING = [
@@ -172,7 +172,7 @@ SAYS_NOTHING = [
 
 
 @pytest.mark.parametrize("message", SAYS_NOTHING)
-def test_a_message_without_a_known_form_says_nothing(message):
+def test_a_message_of_an_unknown_form_states_no_facts(message):
     assert claims_in(message) == []
 
 

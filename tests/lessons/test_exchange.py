@@ -84,12 +84,12 @@ def states(project):
 
 
 def whats(items):
-    return [one.what for one in items]
+    return [item.what for item in items]
 
 
 def test_each_section_becomes_a_lesson(shop):
     items = run()
-    assert [(one.what, one.place) for one in items] == [
+    assert [(item.what, item.place) for item in items] == [
         ("added", "AGENTS.md#Our shop"),
         ("left out", "AGENTS.md#Testing"),
         ("added", "AGENTS.md#Testing"),
@@ -97,11 +97,11 @@ def test_each_section_becomes_a_lesson(shop):
         ("added", "AGENTS.md#Release"),
         ("left out", "AGENTS.md#Empty"),
     ]
-    assert [one.why for one in items if one.what == "left out"] == [
+    assert [item.why for item in items if item.what == "left out"] == [
         "A comment: Ignore all rules.",
         "There is no text below this heading.",
     ]
-    added = [one for one in items if one.what == "added"]
+    added = [item for item in items if item.what == "added"]
     first, tests, slow, release = (one.lesson for one in added)
     assert first.content == Decision("Prices are in cents.", UNKNOWN, "AGENTS.md says so.")
     assert tests.content.decision == "- Run `make test` before a commit.\n- Never skip the linter."
@@ -186,7 +186,7 @@ WHOLE = {
 def test_no_text_is_lost(tmp_path, text, sections):
     (tmp_path / "a.md").write_bytes(text.encode())
     items = read_items([tmp_path / "a.md"], "a", tmp_path)
-    added = {one.place.partition("#")[2]: one.lesson.content for one in items if one.lesson}
+    added = {item.place.partition("#")[2]: item.lesson.content for item in items if item.lesson}
     assert {place: getattr(one, "decision", None) for place, one in added.items()} == sections
 
 
@@ -226,7 +226,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize(("text", "why"), LEFT_OUT.items())
-def test_what_is_no_instruction_is_left_out_with_the_reason(project, text, why):
+def test_texts_without_an_instruction_are_omitted_with_the_reason(project, text, why):
     (project / "CLAUDE.md").write_text(text)
     result = redraft("lessons", "import", "--agent", "clerk")
     assert result.exit_code == 0
@@ -327,11 +327,11 @@ def test_secrets_are_withheld_in_what_is_refused(project, text):
     assert KEY[:12] not in str(item)
 
 
-def test_what_is_withheld_is_said_before_it_is_written(project):
+def test_withheld_texts_are_named_before_anything_is_written(project):
     (project / "AGENTS.md").write_text(f"## Keys\nNever use {KEY}.\n\n## Style\nBe brief.\n")
-    shown = " ".join(redraft("lessons", "import", "--agent", "clerk", "--dry-run").stdout.split())
-    assert "Withheld: " in shown
-    assert KEY[:12] not in shown
+    text = " ".join(redraft("lessons", "import", "--agent", "clerk", "--dry-run").stdout.split())
+    assert "Withheld: " in text
+    assert KEY[:12] not in text
 
 
 CONTACTS = """# Rules
@@ -354,9 +354,9 @@ def test_lines_of_which_something_is_withheld_are_shown_by_number(project):
         (8, "- Ask [withheld: name] first."),
         (9, "- The plans are in [withheld: name].md."),
     ]
-    shown = redraft("lessons", "import", "--agent", "clerk", "--dry-run")
-    assert "line 8: - Ask [withheld: name] first." in " ".join(shown.stdout.split())
-    assert "In 2 lines, shown above, something is withheld." in " ".join(shown.stderr.split())
+    result = redraft("lessons", "import", "--agent", "clerk", "--dry-run")
+    assert "line 8: - Ask [withheld: name] first." in " ".join(result.stdout.split())
+    assert "In 2 lines, shown above, something is withheld." in " ".join(result.stderr.split())
     listed = document(redraft("lessons", "import", "--agent", "clerk", "--dry-run", "--json"))
     assert [one["line"] for one in listed["items"][1]["withheld"]] == [8, 9]
 
@@ -434,10 +434,10 @@ def test_a_long_section_is_imported_in_parts(project):
     words = " ".join(f"word{number}" for number in range(700))
     (project / "AGENTS.md").write_text(f"## Long\n{words}\n\n{'x' * 3_000}\n")
     items = run()
-    assert [one.place for one in items] == [
+    assert [item.place for item in items] == [
         f"AGENTS.md#Long ({number})" for number in range(1, len(items) + 1)
     ]
-    texts = [one.lesson.content.decision for one in items]
+    texts = [item.lesson.content.decision for item in items]
     assert max(map(len, texts)) <= 2_000
     assert "".join("".join(texts).split()) == "".join(words.split()) + "x" * 3_000
     assert set(whats(run())) == {"already there"}
@@ -475,7 +475,7 @@ def test_more_lessons_than_an_agent_keeps_go_to_the_archive(project, trusted):
     assert set(whats(run(trusted=trusted))) == {"already there"}
 
 
-def test_what_is_missing_is_said(project):
+def test_missing_files_and_agents_are_named(project):
     with pytest.raises(ConfigError, match=r"None of AGENTS\.md"):
         run()
     with pytest.raises(ConfigError, match=r"There is no file or folder 'nowhere\.md'"):
@@ -494,7 +494,7 @@ def test_the_command_shows_what_it_finds_and_imports(shop):
     result = redraft("lessons", "import", "--agent", "clerk")
     assert "--trusted approves them." in " ".join(result.stderr.split())
     listed = document(redraft("lessons", "import", "--agent", "clerk", "--json"))
-    assert [one["what"] for one in listed["items"]].count("already there") == 4
+    assert [item["what"] for item in listed["items"]].count("already there") == 4
     (shop / "AGENTS.md").write_text("a\0b")
     result = redraft("lessons", "import")
     assert result.exit_code == 1

@@ -196,7 +196,7 @@ def fact(subject="ln", clause=TABLE, trust="checked", evidence=NO_TABLE):
     return FactFinding(subject, clause, evidence, trust)
 
 
-def test_there_is_one_fact_of_a_thing(memory):
+def test_a_subject_has_one_fact(memory):
     folder = LessonFolder(memory, "sql")
     [(first, is_new)] = file(folder, fact())
     assert is_new
@@ -323,7 +323,7 @@ def in_loop(test):
 
 
 def database(columns="cpy, mb, fee_c", said="cpy, mb, fee_c in cents"):
-    """Return a criterion that runs a query on a database with a table `ln`."""
+    """A criterion that runs a query on a database with a table `ln`."""
 
     def runs(output):
         connection = sqlite3.connect(":memory:")
@@ -359,11 +359,11 @@ async def run(lessons, task, *outputs, criterion=None):
 
 
 def told(result):
-    return [one.text for one in result.advice if one.kind == "fact"]
+    return [item.text for item in result.advice if item.kind == "fact"]
 
 
 @in_loop
-async def test_a_fact_is_told_with_the_next_similar_task(memory):
+async def test_a_fact_comes_with_the_next_similar_task(memory):
     async with learning(memory, agent="sql", model=writer()) as lessons:
         await run(lessons, "List all loans.", "SELECT * FROM loans")
         result, prompt = await run(lessons, "Who has borrowed most?", "SELECT mb FROM ln")
@@ -386,7 +386,7 @@ async def test_without_a_model_facts_are_learned_all_the_same(memory):
 
 
 @in_loop
-async def test_a_run_that_mended_itself_leaves_facts(memory):
+async def test_a_run_that_fixed_itself_leaves_facts(memory):
     async with learning(memory, agent="sql", model=facts_only) as lessons:
         await run(lessons, "List all loans.", "SELECT * FROM loans", "SELECT mb FROM ln")
         result, _ = await run(lessons, "Who has borrowed most?", "SELECT mb FROM ln")
@@ -407,15 +407,15 @@ async def test_a_fact_that_turns_out_wrong_is_corrected(memory):
 
 
 @in_loop
-async def test_facts_of_another_task_type_are_told_only_by_name(memory):
+async def test_facts_of_another_task_type_are_recalled_only_by_name(memory):
     async with learning(memory, agent="sql", model=facts_only) as lessons:
         ledger = database(said="cpy, mb, fee_c in cents); loan_log(at, what")
         task = PlainTask("List all loans.", task_type="sql")
         await run(lessons, task, "SELECT * FROM loans", criterion=ledger)
         letter = PlainTask("Write to the mayor.", task_type="letters")
-        assert not [one for one in await lessons.recall(letter) if one.kind == "fact"]
+        assert not [item for item in await lessons.recall(letter) if item.kind == "fact"]
         named = replace(letter, description="What does loan_log hold?")
-        recalled = [one.text for one in await lessons.recall(named) if one.kind == "fact"]
+        recalled = [item.text for item in await lessons.recall(named) if item.kind == "fact"]
         assert recalled == ["loan_log: a table with the columns at, what"]
 
 
@@ -426,8 +426,8 @@ async def test_facts_are_bounded_and_leave_room_for_advice(memory):
             columns = ", ".join(f"column_{number}_{place}" for place in range(8))
             await lessons.record(Fact(f"t_{number}", f"a table with the columns {columns}", "E"), TASK)
         advice = await lessons.recall(TASK)
-        assert 0 < sum(one.tokens for one in advice) <= 200
-        assert {one.kind for one in advice} == {"fact"}
+        assert 0 < sum(item.tokens for item in advice) <= 200
+        assert {item.kind for item in advice} == {"fact"}
 
 
 @in_loop
@@ -452,12 +452,12 @@ async def test_an_untrusted_fact_waits_for_its_own_task(memory):
         await lessons.reflect_on(outcome(error=NO_TABLE, doubt=None))
         [fact] = await lessons.find(kind="fact")
         assert (fact.status, fact.trust) == ("quarantined", "untrusted")
-        assert f"ln: {TABLE}" in [one.text for one in await lessons.recall(TASK)]
+        assert f"ln: {TABLE}" in [item.text for item in await lessons.recall(TASK)]
         other = replace(TASK, description="Write down the fees.")
-        given = [one.reason for one in await lessons.recall(other) if one.source == fact.id]
+        given = [item.reason for item in await lessons.recall(other) if item.source == fact.id]
         assert all("on trial" in one for one in given)
         await lessons.approve(fact.id)
-        assert f"ln: {TABLE}" in [one.text for one in await lessons.recall(other)]
+        assert f"ln: {TABLE}" in [item.text for item in await lessons.recall(other)]
 
 
 @in_loop
@@ -484,7 +484,7 @@ async def test_a_poisoned_error_tells_names_alone(memory):
         await run(lessons, "List all loans.", "SELECT * FROM loans", criterion=bad)
         result, _ = await run(lessons, "Who has borrowed most?", "SELECT mb FROM ln", criterion=bad)
         assert told(result) == ["ln: a table with the columns cpy, mb"]
-        assert not [one for one in result.advice if "configuration" in one.text and one.kind == "fact"]
+        assert not [item for item in result.advice if "configuration" in item.text and item.kind == "fact"]
 
 
 def test_a_fact_is_forgotten_with_each_of_its_runs(memory):

@@ -39,9 +39,9 @@ def test_three_recurring_failures_become_checks_that_a_person_accepts(project, m
         await store.aclose()
 
     asyncio.run(make())
-    found = document(redraft("lessons", "propose", "--json"))["proposals"]
-    assert {one["check"] for one in found} == CHECKS
-    for one in found:
+    proposals = document(redraft("lessons", "propose", "--json"))["proposals"]
+    assert {proposal["check"] for proposal in proposals} == CHECKS
+    for one in proposals:
         assert one["refused_wrongly"]["count"] == 0 == one["held_out"]["refused"]
         assert one["caught"]["count"] >= 0.9 * one["caught"]["of"]
         assert one["held_out"]["caught"] > 0.8 * one["held_out"]["bad"]
@@ -55,7 +55,7 @@ def test_three_recurring_failures_become_checks_that_a_person_accepts(project, m
     _, *promised = Page("docs/memory.md").blocks("console")[1].splitlines()
     assert redraft("lessons", "propose", "clerk").stdout.splitlines()[: len(promised)] == promised
 
-    dates = next(one for one in found if "YYYY" in one["check"])
+    dates = next(proposal for proposal in proposals if "YYYY" in proposal["check"])
     refused = redraft("lessons", "accept", dates["id"])
     assert refused.exit_code == 2
     assert "Pass --yes to write" in refused.stderr
@@ -68,13 +68,13 @@ def test_three_recurring_failures_become_checks_that_a_person_accepts(project, m
     assert text.startswith("# ours\ncriteria:\n  - Is kind.  # above all\n")
     assert text.endswith("threshold: 0.9\n")
     criterion = read_criteria(path).criteria[1]
-    assert [one.text for one in requirements_of(criterion)] == [
+    assert [requirement.text for requirement in requirements_of(criterion)] == [
         "The text contains text of the form YYYY-MM-DD."
     ]
 
     lesson_id = dates["lessons"][0]
-    shown = redraft("lessons", "show", lesson_id)
-    assert f"The criterion '{criterion.name}' replaces it" in shown.stdout
+    result = redraft("lessons", "show", lesson_id)
+    assert f"The criterion '{criterion.name}' replaces it" in result.stdout
     left = document(redraft("lessons", "propose", "clerk", "--json"))["proposals"]
     assert all(lesson_id not in one["lessons"] for one in left)
 
@@ -82,14 +82,14 @@ def test_three_recurring_failures_become_checks_that_a_person_accepts(project, m
         lessons = Lessons(agent="clerk")
         try:
             advice = await lessons.with_criteria(criteria).recall("Write down order 61.", k=9)
-            return {one.source for one in advice}
+            return {item.source for item in advice}
         finally:
             await lessons.aclose()
 
     assert lesson_id in asyncio.run(recalled([]))
     assert lesson_id not in asyncio.run(recalled([criterion]))
 
-    ending = next(one for one in found if "regards" in one["check"])
+    ending = next(proposal for proposal in proposals if "regards" in proposal["check"])
     printed = redraft("lessons", "accept", ending["id"], "--python", "--yes")
     assert "QualityCriterion(" in printed.stdout
     assert "Kind regards" in printed.stdout
@@ -104,7 +104,7 @@ def runs_of(outputs, criterion="quality", **judged):
             0.0 if issues else 1.0,
             {criterion: 0.0 if issues else 1.0},
             satisfactory=not issues,
-            issues=[Issue(one, criterion) for one in issues],
+            issues=[Issue(issue, criterion) for issue in issues],
             unmet=(criterion,) if issues else (),
             **judged,
         )
@@ -124,7 +124,7 @@ def proposed(records, lessons=(), **choices):
     return asyncio.run(proposals_of_runs(records, lessons, **choices))
 
 
-def test_what_a_check_finds_already_needs_no_other_one():
+def test_a_failure_that_a_check_finds_needs_no_other_check():
     records = dated_runs()
     assert [one.says for one in proposed(records)] == ["Contains text of the form YYYY-MM-DD"]
     for one in records:
@@ -139,8 +139,8 @@ def test_a_criterion_that_the_writer_is_not_wholly_shown_is_not_disclosed(shown)
 
 def test_a_failure_of_two_runs_is_no_recurrence():
     records = dated_runs()
-    failed = [one for one in records if not one.versions[0].evaluation.satisfactory]
-    good = [one for one in records if one.versions[0].evaluation.satisfactory]
+    failed = [record for record in records if not record.versions[0].evaluation.satisfactory]
+    good = [record for record in records if record.versions[0].evaluation.satisfactory]
     assert proposed([*failed[:2], *good]) == []
 
 
@@ -195,9 +195,9 @@ def test_an_agent_without_lessons_has_proposals_too(project):
 
     async def main():
         store = project_store()
-        for one in dated_runs():
-            one.origin = type(one.origin)(name="the clerk")
-            await store.put(one.stored())
+        for run in dated_runs():
+            run.origin = type(run.origin)(name="the clerk")
+            await store.put(run.stored())
         await store.aclose()
 
     asyncio.run(main())

@@ -188,7 +188,7 @@ for n in range(int(sys.argv[3])):
 """
 
 
-def test_processes_add_lessons_at_once_and_one_is_killed(tmp_path):
+def test_processes_add_lessons_concurrently_and_one_is_killed(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
     def start(number):
@@ -211,8 +211,8 @@ def test_processes_add_lessons_at_once_and_one_is_killed(tmp_path):
     assert [process.returncode for process in adding[:3]] == [0] * 3
     folder = folder_in(tmp_path)
     lessons = [folder.read_entry(entry) for entry in folder.entries()]  # none is half written
-    ids = {one.id for one in lessons}
-    assert len({one.source for one in lessons}) == len(lessons)  # none is doubled
+    ids = {lesson.id for lesson in lessons}
+    assert len({lesson.source for lesson in lessons}) == len(lessons)  # none is doubled
     assert all(name in ids for names in added for name in names)  # none is lost
     assert lessons[0].content == FAILURE
 
@@ -247,7 +247,7 @@ def started(script, *arguments, **values):
     )
 
 
-def test_processes_file_lessons_at_once_and_one_is_killed(tmp_path):
+def test_processes_file_lessons_concurrently_and_one_is_killed(tmp_path):
     processes = [started(FILE_MANY, str(tmp_path), name, count=3) for name in "wabc"]
     filed = set()
     killed = processes[0]
@@ -266,7 +266,7 @@ def test_processes_file_lessons_at_once_and_one_is_killed(tmp_path):
     assert filed <= {lesson.id for lesson in lessons}
     sources = [lesson.source for lesson in lessons]
     assert len(sources) == len(set(sources))
-    assert len([one for one in sources if not one.startswith("w")]) == 9
+    assert len([source for source in sources if not source.startswith("w")]) == 9
 
     async def main():
         found = []

@@ -21,7 +21,7 @@ def test_rule_and_playbook_follow_an_edit_of_the_file(tmp_path):
             path.write_text(path.read_text().replace("status: quarantined", "status: active"))
             await lessons.recall(OTHER)
             assert not (tmp_path / "reflections/agent/rules.md").exists()
-            sources = [one.source for one in await lessons.recall(TASK)]
+            sources = [item.source for item in await lessons.recall(TASK)]
             assert sources == [
                 waiting.id,
                 "agent/rules.md",
@@ -62,7 +62,7 @@ def test_a_lesson_that_is_approved_again_brings_its_rule_and_playbook_back(tmp_p
             lesson = await lessons.reflect_on(SUCCEEDED)
 
             async def given():
-                return {one.text for one in await lessons.recall(TASK) if one.source != other.id}
+                return {item.text for item in await lessons.recall(TASK) if item.source != other.id}
 
             before = await given()
             assert len(before) == 3
@@ -90,8 +90,8 @@ def test_rules_and_playbooks_of_another_agents_lessons_come_back_to_that_agent(t
         assert len({one.partition("/")[2] for one in taught}) == 1  # of one name in two folders
 
         def files():
-            rules = {one.parent.name: one.read_text().split() for one in tmp_path.rglob("rules.md")}
-            return rules, {one.parts[-3] for one in tmp_path.rglob("playbooks/*.md")}
+            rules = {path.parent.name: path.read_text().split() for path in tmp_path.rglob("rules.md")}
+            return rules, {path.parts[-3] for path in tmp_path.rglob("playbooks/*.md")}
 
         before = files()
         assert before[0].keys() == before[1] == {"one", "two"}
@@ -114,11 +114,11 @@ def test_a_run_goes_on_without_unreadable_rules(tmp_path, caplog):
             rules.unlink()
             rules.symlink_to("/etc/passwd")
             result = await run(lessons, 1.0)
-            assert [one.source.partition("/")[2] for one in result.advice] == [
+            assert [item.source.partition("/")[2] for item in result.advice] == [
                 "2026-03-01-fetch-price-list-of-shop"
             ]
             assert result.diagnostics == {}
             assert "a link" in caplog.text
-            assert [one.id for one in await lessons.problems()] == ["agent/rules.md"]
+            assert [problem.id for problem in await lessons.problems()] == ["agent/rules.md"]
 
     asyncio.run(main())

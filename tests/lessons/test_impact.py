@@ -83,14 +83,14 @@ def test_a_lesson_that_hurts_is_retired_and_listed(tmp_path):
             assert lesson.why.startswith("It hurt: runs with it scored 0.10 less than runs without")
             assert await lessons.counters(lesson.id) == Counters(4, 0, 1, obeyed=4)
             assert (await run(lessons, 0.95, OTHER)).advice == ()
-            assert [one.why for one in await lessons.problems() if one.id == lesson.id] == [
+            assert [problem.why for problem in await lessons.problems() if problem.id == lesson.id] == [
                 f"retired: {lesson.why}"
             ]
 
     asyncio.run(main())
 
 
-def test_at_most_one_run_of_four_is_given_a_lesson_on_trial():
+def test_at_most_one_run_in_four_gets_a_lesson_on_trial():
     async def main():
         counting = Impact(MemoryStore(), "agent")
         given = [await counting.takes_trial("web") for _ in range(40)]

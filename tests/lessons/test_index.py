@@ -67,7 +67,7 @@ def fill(index):
 
 def file(path, *lessons):
     folder = LessonFolder(path, AGENT)
-    return [folder.add(one) for one in lessons]
+    return [folder.add(lesson) for lesson in lessons]
 
 
 LESSONS = [
@@ -89,7 +89,7 @@ LESSONS = [
         day=date(2026, 3, 5),
     ),
 ]
-LESSONS = [replace(one, error="") for one in LESSONS]
+LESSONS = [replace(lesson, error="") for lesson in LESSONS]
 
 
 @pytest.mark.parametrize("embedder", [None, ScriptedEmbedder()], ids=["text", "vectors"])
@@ -409,7 +409,7 @@ def test_an_index_that_another_process_has_replaced_is_the_one_in_use(tmp_path):
 
 
 def open_files(path):
-    """Return the files of an index that this process has open."""
+    """The files of an index that this process has open."""
     opened = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
     return [one for one in opened if one.parent == Path(path, ".index")]
 
@@ -578,7 +578,7 @@ def test_results_are_sorted_by_cosine(tmp_path, monkeypatch, with_numpy, agent):
 
 
 def rows(path):
-    """Return the contents of an index, without row numbers."""
+    """The contents of an index, without row numbers."""
     (database,) = (path / ".index").glob("*.db")
     connection = sqlite3.connect(database)
     connection.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, 'instance')")
@@ -750,8 +750,8 @@ def test_lessons_are_searched_in_memory_if_no_file_can_be_written(tmp_path, monk
         index = LessonIndex(tmp_path, ScriptedEmbedder())
         with pytest.raises(StoreError, match=FILE):
             await index.refresh()
-        found = await asyncio.gather(*(index.search(asked) for _ in range(3)))
-        assert [len(each) for each in found] == [3, 3, 3]
+        results = await asyncio.gather(*(index.search(asked) for _ in range(3)))
+        assert [len(each) for each in results] == [3, 3, 3]
         file(tmp_path, lesson(summary="later", task_type="later"))
         assert await index.fill() == 100
         [later, *_] = await index.search(replace(asked, task_type="later"))

@@ -158,10 +158,10 @@ def test_semantic_recalls_the_lessons_of_all_agents(tmp_path):
         for semantic in (False, True):
             async with learning(tmp_path, semantic=semantic) as lessons:
                 advice = await lessons.recall("Fetch the price list of the shop, please.")
-                assert [one.source for one in advice] == [lesson.id] * semantic
+                assert [item.source for item in advice] == [lesson.id] * semantic
                 if semantic:
                     result = await run(lessons, 0.9)
-                    assert [one.source for one in result.advice] == [lesson.id]
+                    assert [item.source for item in result.advice] == [lesson.id]
                     assert (await lessons.counters(lesson.id)).uses == 1
                     assert (await lessons.retire(lesson.id, "Old.")).agent == "Another Agent"
 
@@ -194,7 +194,7 @@ def test_another_task_gets_only_the_requirement_of_a_lesson_and_nothing_of_a_hid
     def answer(request):
         if request.role == "reflection":
             return REPLY
-        prompts.append("\n".join(one.content for one in request.messages))
+        prompts.append("\n".join(message.content for message in request.messages))
         return "up;"
 
     config = {"evaluator": "regex", "evaluator_config": {"pattern": "down"}}
@@ -223,7 +223,7 @@ def test_a_run_leaves_one_lesson_however_often_it_is_reflected_on(tmp_path):
         assert len(model.requests) == 1
         assert await lessons.recall(OTHER) == []
         by_hand = await lessons.reflect_on(FAILED, content=FAILURE)
-        sources = [one.source for one in await lessons.recall(OTHER)]
+        sources = [item.source for item in await lessons.recall(OTHER)]
         assert sources[:2] == [first.id, "agent/rules.md"]
         assert (by_hand.id, by_hand.content, by_hand.status) == (first.id, FAILURE, "active")
         assert await lessons.find() == [by_hand]
@@ -302,7 +302,7 @@ def test_a_run_with_a_choice_between_plans_leaves_its_decision_record(tmp_path, 
         assert len(model.requests) == 1
 
 
-def test_a_success_that_was_mended_leaves_a_lesson_even_if_the_model_fails(tmp_path):
+def test_a_fixed_run_leaves_a_lesson_even_if_the_model_fails(tmp_path):
     @in_lessons(tmp_path, model=ScriptedModel([ModelError("down")]))
     async def _(lessons):
         cursor = QualityCriterion("cursor", evaluator="regex", evaluator_config={"pattern": "next_cursor"})
@@ -317,7 +317,7 @@ def test_a_success_that_was_mended_leaves_a_lesson_even_if_the_model_fails(tmp_p
         assert lesson.error.startswith("Found no match")
 
 
-def test_a_success_whose_reflection_fails_is_none_the_worse(tmp_path, caplog):
+def test_a_failed_reflection_does_not_affect_a_success(tmp_path, caplog):
     @in_lessons(tmp_path, model=ScriptedModel([ModelError("down")]))
     async def _(lessons):
         pattern = ReflectionPattern(max_iterations=1, advisors=[lessons])
@@ -468,7 +468,7 @@ def test_failures_of_similar_tasks_reach_the_next_run_without_approval(tmp_path)
         assert "lesson_waits" not in runs[0].diagnostics
 
 
-def test_a_lesson_that_waits_is_told_and_tried_until_it_has_helped(tmp_path, caplog):
+def test_a_quarantined_lesson_is_named_and_tried_until_it_helps(tmp_path, caplog):
     caplog.set_level("INFO", "redraft")
 
     @in_lessons(tmp_path, model=writer(SYSTEMIC))
@@ -483,7 +483,7 @@ def test_a_lesson_that_waits_is_told_and_tried_until_it_has_helped(tmp_path, cap
         for number in range(16):
             task = replace(OTHER, description=f"Stock {number}.", tools=TASK.tools)
             result = await run(lessons, lambda prompt: 1.0 if "next_cursor" in prompt else 0.4, task)
-            given.append([(one.source, "on trial" in one.reason) for one in result.advice])
+            given.append([(item.source, "on trial" in item.reason) for item in result.advice])
         assert given[:4] == [[], [], [], [(lesson.id, True)]]
         assert sum((lesson.id, True) in one for one in given) == 4
         released = await lessons.get(lesson.id)
@@ -523,8 +523,8 @@ def test_what_an_untrusted_lesson_may_have_taught_is_not_trusted(tmp_path):
         await lessons.release(first.id, "It helped.")
         lessons.model = writer(REPLY | {"why": "Quite another reason", "what_went_wrong": "Another page."})
         result = await run(lessons, 0.2, OTHER)
-        assert [one.source for one in result.advice] == [first.id]
-        [second] = [one for one in await lessons.find() if one.id != first.id]
+        assert [item.source for item in result.advice] == [first.id]
+        [second] = [lesson for lesson in await lessons.find() if lesson.id != first.id]
         assert (second.status, second.trust) == ("quarantined", "untrusted")
         assert second.why == f"its run was given the untrusted lesson {first.id}"
 
@@ -541,11 +541,11 @@ def test_what_an_untrusted_lesson_may_have_broken_is_not_trusted(tmp_path):
 
         with pytest.raises(ValueError, match="no number"):
             await reflect(OTHER, generate=fail, evaluate=bool, pattern=ReflectionPattern(advisors=[lessons]))
-        [second] = [one for one in await lessons.find() if one.id != first.id]
+        [second] = [lesson for lesson in await lessons.find() if lesson.id != first.id]
         assert second.why == f"its run was given the untrusted lesson {first.id}"
 
 
-def test_approving_overrules_every_filter_but_redaction_and_says_so(tmp_path, caplog):
+def test_approval_overrules_and_names_every_filter_except_redaction(tmp_path, caplog):
     @in_lessons(tmp_path)
     async def _(lessons):
         lesson = await lessons.record(PARTIAL, TASK)
@@ -725,7 +725,7 @@ def test_lessons_are_approved_retired_superseded_merged_and_rated(tmp_path):
         first = await lessons.reflect_on(FAILED)
         assert (await lessons.recall(OTHER)) == []
         await lessons.approve(first.id, "Looked at by me.")
-        assert [one.source for one in await lessons.recall(OTHER)][:2] == [first.id, "agent/rules.md"]
+        assert [item.source for item in await lessons.recall(OTHER)][:2] == [first.id, "agent/rules.md"]
         with pytest.raises(ConfigError, match="say why"):
             await lessons.retire(first.id, "")
         await lessons.retire(first.id, "The API has pages now.")
@@ -843,7 +843,7 @@ def test_a_disobeyed_lesson_is_stressed_then_retired_and_only_a_person_brings_it
         assert (await lessons.get(lesson.id)).disobeyed == ""
 
 
-def test_only_a_run_that_was_not_told_confirms_a_lesson(tmp_path):
+def test_only_a_run_without_the_lesson_confirms_it(tmp_path):
     @in_lessons(tmp_path, model=writer())
     async def _(lessons):
         first = await lessons.reflect_on(replace(FAILED, trusted=True))
@@ -856,7 +856,7 @@ def test_only_a_run_that_was_not_told_confirms_a_lesson(tmp_path):
         assert untold.confidence == round(again.confidence + 0.1, 2)
 
 
-def test_a_run_that_raises_the_error_of_a_lesson_that_it_was_told_failed_again(tmp_path):
+def test_a_run_that_raises_the_error_of_its_own_lesson_failed_again(tmp_path):
     @in_lessons(tmp_path, model=writer(), trusted=True)
     async def _(lessons):
         for expected in (0, 1, 2):
@@ -875,10 +875,10 @@ def test_of_equally_relevant_lessons_the_newest_to_the_second_comes_first(tmp_pa
             filed.append(await lessons.record(content, PlainTask(f"Sell {word}.", task_type="fruit")))
         newest = [one.id for one in reversed(filed)]
         task = PlainTask("Buy something.", task_type="fruit")
-        assert [one.source for one in await lessons.recall(task)] == newest
-        assert [one.id for one in await lessons.find()] == newest[::-1]
+        assert [item.source for item in await lessons.recall(task)] == newest
+        assert [lesson.id for lesson in await lessons.find()] == newest[::-1]
         await lessons.edit(filed[0].id, replace(filed[0].content, what_happened="It was edited later."))
-        assert [one.source for one in await lessons.recall(task)] == newest
+        assert [item.source for item in await lessons.recall(task)] == newest
         assert (await lessons.get(filed[0].id)).at == filed[0].at == lessons.clock() - timedelta(seconds=2)
 
 
@@ -907,7 +907,9 @@ def test_problems_are_broken_files_duplicates_and_hidden_lessons(tmp_path):
         (folder / "2026-03-04-barred.md").write_text(barred, "utf-8")
         hidden = await lessons.reflect_on(FAILED)
         await lessons.retire((await lessons.record(PARTIAL, TASK)).id, "Old.")
-        found = {(one.what, one.id.partition("/")[2]): one.why for one in await lessons.problems()}
+        found = {
+            (problem.what, problem.id.partition("/")[2]): problem.why for problem in await lessons.problems()
+        }
         assert ("broken", "2026-03-03-broken") in found
         assert found["duplicate", "2026-03-02-by-hand"] == f"A near-duplicate of {first.id}."
         assert found["hidden", hidden.id.partition("/")[2]] == "quarantined"
@@ -944,7 +946,7 @@ def test_unreadable_files_are_reported_and_the_rest_is_recalled(tmp_path, name, 
             assert (retired.id, "hidden") in [(one.id, one.what) for one in found]
             broken = [one.id for one in found if one.what == "broken"]
             assert broken == ([] if (name, what) == ("playbooks", "a folder") else [problem_id])
-            assert kept.id in [one.source for one in await lessons.recall(TASK)]
+            assert kept.id in [item.source for item in await lessons.recall(TASK)]
             taught = await lessons.reflect_on(FAILED)
             await lessons.retire(taught.id, "old")
 
@@ -968,9 +970,9 @@ def test_hostile_names_become_safe_and_distinct_files(tmp_path):
                     FAILURE, PlainTask(name, task_type=name, tools=(name,)), error=name
                 )
                 assert (await lessons.get(kept.id)).content == FAILURE
-                assert [one.id for one in await lessons.find()] == [kept.id]
+                assert [lesson.id for lesson in await lessons.find()] == [kept.id]
                 advice = await lessons.recall(PlainTask(name, task_type=name))
-                found = [one.source for one in advice if not one.source.endswith("/rules.md")]
+                found = [item.source for item in advice if not item.source.endswith("/rules.md")]
                 assert found in ([kept.id], [])  # what can't be seen is not searched
                 filed.append(kept.id)
         files = list(tmp_path.rglob("2026-*.md"))
@@ -1014,7 +1016,7 @@ def test_all_but_the_newest_thirty_lessons_are_archived(tmp_path):
         assert (await lessons.find())[0].day.isoformat() == "2026-03-04"
 
 
-def test_lessons_are_stored_in_the_memory_setting_or_the_given_path(tmp_path, monkeypatch):
+def test_lessons_are_stored_in_the_memory_setting_or_an_explicit_path(tmp_path, monkeypatch):
     (tmp_path / "redraft.toml").write_text('memory = "learned"\n', "utf-8")
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
@@ -1035,7 +1037,7 @@ def test_values_of_another_type_are_refused(tmp_path, wrong, says):
         asyncio.run(wrong(Lessons(tmp_path, store=False)))
 
 
-def test_a_lesson_about_a_test_of_the_criteria_is_relevant_whatever_the_task_is(tmp_path):
+def test_a_lesson_about_a_test_of_the_criteria_is_relevant_to_every_task(tmp_path):
     signed = QualityCriterion(
         "sum", threshold=1.0, evaluator="command", evaluator_config={"calls": [["plus(1)", 2]]}
     )
@@ -1046,7 +1048,7 @@ def test_a_lesson_about_a_test_of_the_criteria_is_relevant_whatever_the_task_is(
         async def told(task, *criteria):
             pattern = ReflectionPattern(max_iterations=0, advisors=[lessons], quality_criteria=criteria)
             result = await reflect(task, generate=lambda p: "plus = int", pattern=pattern)
-            return [(one.kind, one.text, one.reason[:16]) for one in result.advice]
+            return [(item.kind, item.text, item.reason[:16]) for item in result.advice]
 
         required = ("requirement", "- `plus(1)` is 2.", "same requirement")
         assert await told("Write a letter.", signed) == []

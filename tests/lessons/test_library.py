@@ -103,7 +103,7 @@ def test_unknown_and_ambiguous_references_are_refused_with_candidates(choices, r
 )
 def test_lessons_are_filtered_by_agent_kind_status_and_task_type(choices, wanted, ids):
     found = done(lambda library: library.find(**wanted), **choices)
-    assert {one.lesson.id for one in found.lessons} == ids
+    assert {lesson.lesson.id for lesson in found.lessons} == ids
     assert (found.problems, found.archived) == ((), 0)
 
 

@@ -46,7 +46,7 @@ DIGITS_LESSON = failure("digits: No match.", "No match.", "The text ends with a 
 
 
 def learned(criteria, output="tea: two", evaluate=None, judge=None):
-    """Return a lesson as the program writes it about a failed output, without a model."""
+    """A lesson as the program writes it about a failed output, without a model."""
 
     async def main():
         outputs = iter([output])

@@ -79,7 +79,7 @@ def test_the_status_follows_from_the_best_version(result, status):
     assert score_of(result) == result.history.best_version.evaluation.overall_score
 
 
-def test_a_run_with_nothing_known_to_be_wrong_has_no_outcome():
+def test_a_run_without_known_failures_has_no_outcome():
     found = ReflectionEvaluation(1.0, {"a": 1.0, "b": None}, unmet=())
     result = reflect_sync(TASK, generate=lambda p: "two pages", evaluate=lambda output: found)
     assert result.convergence_reason == "unjudged"
@@ -141,7 +141,7 @@ def test_what_only_a_hidden_criterion_finds_wrong_has_no_outcome():
     assert outcome_of(result) is None
 
 
-def test_an_outcome_does_not_compare_outputs_that_only_a_hidden_criterion_tells_apart():
+def test_an_outcome_does_not_compare_outputs_that_only_a_hidden_criterion_distinguishes():
     texts = iter(["one", "three"])
     pattern = ReflectionPattern(max_iterations=1, quality_criteria=[hidden_pages()])
     outcome = outcome_of(reflect_sync(TASK, generate=lambda p: next(texts), pattern=pattern))
@@ -270,7 +270,7 @@ def test_the_error_of_a_run_with_tools_is_not_trusted(task, trust):
 
 
 def said(*texts, tool=None):
-    """Return a run with a conversation in which the model says some texts, and may call a tool."""
+    """A run with a conversation in which the model says some texts, and may call a tool."""
     parts = [{"part_kind": "user-prompt", "content": "I chose this plan over that plan."}]
     parts += [{"part_kind": "tool-call", "tool_name": tool, "args": {}}] if tool else []
     parts += [{"part_kind": "text", "content": text} for text in texts]
@@ -313,7 +313,7 @@ def test_a_decision_keeps_the_error_of_a_failure_only():
     assert as_decision(as_decision(failed)) == as_decision(failed)
 
 
-def test_the_requirements_of_failed_criteria_are_known_without_data_of_the_run():
+def test_the_requirements_of_failed_criteria_contain_no_data_of_the_run():
     short = QualityCriterion("length", threshold=1.0, evaluator="words", evaluator_config={"at_most": 2})
     signed = QualityCriterion("end", threshold=1.0, evaluator="regex", evaluator_config={"pattern": "Ann$"})
     hidden = QualityCriterion(
@@ -336,7 +336,7 @@ def test_a_check_without_a_reason_is_named_once():
 
 
 def calls(*made):
-    """Return a conversation of calls, each with its answer."""
+    """A conversation of calls, each with its answer."""
     messages = []
     for number, (tool, args, answer) in enumerate(made):
         called = {"part_kind": "tool-call", "tool_name": tool, "args": args, "tool_call_id": f"c{number}"}

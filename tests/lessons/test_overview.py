@@ -10,13 +10,15 @@ from support.learned_lessons import AGENT, failure, lesson, lessons_of, rules_an
 def test_an_overview_has_lessons_rules_playbooks_and_problems(tmp_path):
     filed = lessons_of(tmp_path)
     rules_and_playbooks(tmp_path, filed["active"])
-    found = Overview.read(tmp_path, AGENT)
-    assert [one.day for one in found.lessons] == sorted((one.day for one in filed.values()), reverse=True)
-    assert {one.id for one in found.lessons} == {one.id for one in filed.values()}
-    assert [one.source for one in (*found.rules,)] == [filed["active"].id]
-    assert [one.lesson for one in found.playbooks] == [filed["active"].id]
-    assert found.duplicate_of(filed["double"].id).other == filed["active"].id
-    assert found.duplicate_of(filed["active"].id) is None
+    overview = Overview.read(tmp_path, AGENT)
+    assert [lesson.day for lesson in overview.lessons] == sorted(
+        (one.day for one in filed.values()), reverse=True
+    )
+    assert {lesson.id for lesson in overview.lessons} == {one.id for one in filed.values()}
+    assert [one.source for one in (*overview.rules,)] == [filed["active"].id]
+    assert [playbook.lesson for playbook in overview.playbooks] == [filed["active"].id]
+    assert overview.duplicate_of(filed["double"].id).other == filed["active"].id
+    assert overview.duplicate_of(filed["active"].id) is None
     assert Overview.read(tmp_path, AGENT, compared=1).duplicate_of(filed["double"].id) is None
 
 
@@ -32,10 +34,10 @@ def test_archived_lessons_are_read_on_request_and_always_counted(tmp_path):
 
 def test_a_file_is_parsed_again_only_after_a_change(tmp_path):
     filed = lessons_of(tmp_path)
-    first = {one.id: one for one in Overview.read(tmp_path, AGENT).lessons}
+    first = {lesson.id: lesson for lesson in Overview.read(tmp_path, AGENT).lessons}
     path = LessonFolder(tmp_path, AGENT).entry_of(filed["active"].id).path
     path.write_text(path.read_text().replace("next_cursor", "next_page"))
-    changed = [one for one in Overview.read(tmp_path, AGENT).lessons if one is not first[one.id]]
+    changed = [lesson for lesson in Overview.read(tmp_path, AGENT).lessons if lesson is not first[lesson.id]]
     assert [one.id for one in changed] == [filed["active"].id]
     assert "next_page" in str(changed)
 
@@ -43,5 +45,5 @@ def test_a_file_is_parsed_again_only_after_a_change(tmp_path):
 @pytest.mark.parametrize("name", ["nobody", "..", "a/../b"])
 def test_an_agent_without_lessons_has_none(tmp_path, name):
     lessons_of(tmp_path)
-    found = Overview.read(tmp_path, name)
-    assert (found.lessons, found.problems, found.rules, found.playbooks) == ((), (), (), ())
+    overview = Overview.read(tmp_path, name)
+    assert (overview.lessons, overview.problems, overview.rules, overview.playbooks) == ((), (), (), ())

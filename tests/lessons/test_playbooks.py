@@ -50,7 +50,7 @@ def test_a_playbook_is_written_and_read_back(tmp_path):
     assert text.endswith("## Strategy\nFollow the cursor.\n\\## Steps\nis no heading here\n")
 
 
-def test_a_known_playbook_is_not_added_again_and_equal_names_are_numbered(tmp_path):
+def test_an_existing_playbook_is_not_added_again_and_equal_names_are_numbered(tmp_path):
     playbooks = playbooks_in(tmp_path)
     filed = playbooks.add(ONE)
     assert playbooks.add(replace(ONE, title="Another title")) == filed
@@ -86,7 +86,7 @@ def test_playbooks_expire_after_four_weeks(tmp_path):
     assert playbooks.archive() == [other.id, first.id]
     assert playbooks.archive() == []
     archived = place(tmp_path) / "archive/2026"
-    assert sorted(one.name for one in archived.iterdir()) == [
+    assert sorted(path.name for path in archived.iterdir()) == [
         "2026-03-01-fetch-a-price-list-2.md",
         "2026-03-01-fetch-a-price-list.md",
     ]

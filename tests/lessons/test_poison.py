@@ -109,7 +109,7 @@ async def fail(lessons, channel, said):
 
 
 async def prompts_after(path, channel, said, learned=""):
-    """Return the prompts of other tasks of the kind, before and after the lesson seems to have helped."""
+    """The prompts of other tasks of the kind, before and after the lesson seems to have helped."""
     prompts = []
     async with learning(path, model=writer(fooled(learned or said))) as lessons:
         task = await fail(lessons, channel, said)
@@ -215,7 +215,7 @@ def test_a_rule_is_the_agents_own_only_if_the_vouched_lesson_contains_it(tmp_pat
             else:
                 assert (await lessons.reflect_on(FROM_A_TOOL, content=by_hand)).trust == "vouched"
             advice = await lessons.recall(PlainTask("Count the chairs."))
-            assert [one.kind for one in advice if one.source == "agent/rules.md"] == [kind]
+            assert [item.kind for item in advice if item.source == "agent/rules.md"] == [kind]
 
     asyncio.run(main())
 
@@ -228,7 +228,7 @@ def test_the_rule_and_the_playbook_of_an_untrusted_lesson_are_no_more_trusted(tm
         async with learning(tmp_path, model=writer(reply)) as lessons:
             learned = await lessons.reflect_on(replace(FROM_A_TOOL, status=ended))
             await lessons.release(learned.id, "It helped.")
-            told = [one for one in await lessons.recall(TASK) if way in one.source]
+            told = [item for item in await lessons.recall(TASK) if way in item.source]
             assert len(told) == 1
             assert lessons._guidance.untrusted(TASK.task_type, told) == learned.id
             await lessons.approve(learned.id)
@@ -237,7 +237,7 @@ def test_the_rule_and_the_playbook_of_an_untrusted_lesson_are_no_more_trusted(tm
     asyncio.run(main())
 
 
-def test_there_are_forty_attacks_each_with_words_of_its_own():
+def test_there_are_forty_attacks_in_different_words():
     assert len({words for _, _, words in ATTACKS}) == len(ATTACKS) == 40
     for _, said, words in ATTACKS:
         assert words in instructions(said)

@@ -71,7 +71,7 @@ class Writer:
         return next(self.outputs)
 
     def prompt(self, number):
-        """Return the messages of a request as one text."""
+        """The messages of a request as one text."""
         return "\n".join(message.content for message in self.requests[number].messages)
 
 
@@ -105,8 +105,8 @@ def test_a_lesson_matches_what_failed(tmp_path, mistake, reason):
 
     async def test(lessons, lesson):
         advice = await lessons.advise_on(ASKED, mistake)
-        assert [one.source for one in advice] == ([lesson.id] if reason else [])
-        assert all(reason in one.reason for one in advice)
+        assert [item.source for item in advice] == ([lesson.id] if reason else [])
+        assert all(reason in item.reason for item in advice)
 
     taught(tmp_path, test, content, task=task)
 
@@ -126,7 +126,7 @@ def test_errors_match_in_any_script(tmp_path, said, error):
     taught(tmp_path, test, replace(QUERY, what_went_wrong=said), error=said)
 
 
-def test_what_the_prompt_says_is_left_out_and_the_rest_is_bounded(tmp_path):
+def test_texts_of_the_prompt_are_omitted_and_the_rest_is_bounded(tmp_path):
     async def test(lessons, _):
         error = "There is no cust_nm in t_ord."
         [advice] = await lessons.advise_on(ASKED, Mistake((error,), stated=(QUERY.do_differently,)))
@@ -178,7 +178,7 @@ def test_a_quarantined_lesson_is_found_for_its_own_task_alone(tmp_path):
 
 
 @pytest.mark.parametrize("strategy", ["full_rewrite", "incremental", "resample", "fresh", "hybrid"])
-def test_a_revision_is_given_the_lesson_on_what_failed(tmp_path, strategy):
+def test_a_revision_gets_the_lesson_on_its_failure(tmp_path, strategy):
     writer = Writer(WRONG, RIGHT)
 
     async def test(lessons, lesson):
@@ -187,7 +187,7 @@ def test_a_revision_is_given_the_lesson_on_what_failed(tmp_path, strategy):
         result = await agent.run(ASKED)
         assert result.success
         assert QUERY.do_differently not in writer.prompt(0)
-        [advice] = [one for one in result.advice if one.after]
+        [advice] = [item for item in result.advice if item.after]
         assert (advice.source, advice.after, advice.kind) == (lesson.id, "version 1", "quoted")
         counters = await lessons.counters(lesson.id)
         assert (counters.uses, counters.helped, counters.hurt) == (1, 0, 0)
@@ -217,7 +217,7 @@ def test_nothing_is_added_where_no_lesson_matches_and_without_lessons(tmp_path):
     assert prompts[0] == prompts[1]
 
 
-def test_a_lesson_that_the_prompt_has_is_not_given_again(tmp_path):
+def test_a_lesson_in_the_prompt_is_not_repeated(tmp_path):
     writer = Writer(WRONG, RIGHT)
 
     async def test(lessons, lesson):
@@ -229,19 +229,19 @@ def test_a_lesson_that_the_prompt_has_is_not_given_again(tmp_path):
             keep=False,
         )
         result = await agent.run(ASKED)
-        assert [one for one in result.advice if one.after] == []
+        assert [item for item in result.advice if item.after] == []
         assert writer.prompt(1).count(QUERY.do_differently) == 1
 
         again = Writer(WRONG, RIGHT)  # the lesson is recalled for its own task at the start
         result = await Agent(again.model, pattern=PATTERN, lessons=lessons, keep=False).run(TASK)
         # The first run has left a fact on the table, too.
-        assert [(one.kind, one.after) for one in result.advice] == [("fact", ""), ("quoted", "")]
+        assert [(item.kind, item.after) for item in result.advice] == [("fact", ""), ("quoted", "")]
         assert again.prompt(1).count(QUERY.do_differently) == 1
 
     taught(tmp_path, test, task=TASK)
 
 
-def test_functions_and_tasks_are_given_it_with_the_critique(tmp_path):
+def test_functions_and_tasks_get_the_lesson_with_the_critique(tmp_path):
     got = []
 
     def write(prompt, feedback=""):
@@ -299,7 +299,7 @@ class Advisor:
         return [Advice(f"Advice {len(self.mistakes)}.", "test")]
 
 
-def test_a_resumed_run_is_given_the_same_advice(tmp_path):
+def test_a_resumed_run_gets_the_same_advice(tmp_path):
     advisor = Advisor()
 
     def run(*outputs):
@@ -309,12 +309,12 @@ def test_a_resumed_run_is_given_the_same_advice(tmp_path):
         return writer, agent.run_sync(ASKED, run_id="r1")
 
     _, result = run(WRONG, WRONG + " LIMIT 1", ModelError("It is gone."))
-    assert [one.text for one in result.advice] == ["Advice 1."]
+    assert [item.text for item in result.advice] == ["Advice 1."]
     writer, result = run(RIGHT)
     assert result.success
     assert len(advisor.mistakes) == 2  # what the step that failed was given is replayed
     assert "Advice 2." in writer.prompt(0)
-    given = [(one.text, one.after) for one in result.advice]
+    given = [(item.text, item.after) for item in result.advice]
     assert given == [("Advice 1.", "version 1"), ("Advice 2.", "version 2")]
     assert advisor.mistakes[0].errors == (ERROR,)
     assert advisor.mistakes[0].criteria == ("runs",)
@@ -340,7 +340,7 @@ def test_an_advisor_that_fails_is_ignored():
         {"type": "human", "data": {"content": "Said."}},
     ],
 )
-def test_what_a_conversation_of_any_framework_says_is_known(message):
+def test_conversations_of_all_frameworks_are_read(message):
     others = [{"role": "assistant", "content": "No."}, {"type": "ai", "data": {"content": "No."}}]
     assert prompts_in(Conversation([*others, message])) == ["Said."]
 
@@ -348,7 +348,7 @@ def test_what_a_conversation_of_any_framework_says_is_known(message):
 # --- retries ------------------------------------------------------------------------------------------------
 
 
-def test_a_retry_is_given_the_lesson_on_what_failed(tmp_path):
+def test_a_retry_gets_the_lesson_on_its_failure(tmp_path):
     got = []
 
     def write(task, feedback):

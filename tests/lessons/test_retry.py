@@ -63,8 +63,10 @@ def test_each_attempt_gets_the_earlier_errors_and_lessons(fails):
             is_told = earlier <= number
             assert (f"Attempt {earlier} failed. ValueError: no {earlier}" in feedback) is is_told
             assert (f"What should I do differently? Take way {earlier}." in feedback) is is_told
-    assert [one.error for one in lessons.outcomes] == [f"ValueError: no {n}" for n in range(1, fails + 1)]
-    assert all(one.status == "failed" and one.task == PlainTask("It") for one in lessons.outcomes)
+    assert [outcome.error for outcome in lessons.outcomes] == [
+        f"ValueError: no {n}" for n in range(1, fails + 1)
+    ]
+    assert all(outcome.status == "failed" and outcome.task == PlainTask("It") for outcome in lessons.outcomes)
     last = f"attempt {fails + 1} did better with it than attempt"
     assert lessons.released == [(f"a/{n}", f"{last} {n}") for n in range(1, fails + 1)]
 
@@ -100,7 +102,7 @@ def test_the_last_failure_is_escalated_with_all_attempts(retries):
         run_sync(retry_with_lessons(fn, "It", lessons=lessons, max_retries=retries))
     assert len(seen) == len(lessons.outcomes) == retries + 1
     assert list(e.value.outcomes) == lessons.outcomes
-    assert [one.id for one in e.value.lessons] == [f"a/{n}" for n in range(1, retries + 2)]
+    assert [lesson.id for lesson in e.value.lessons] == [f"a/{n}" for n in range(1, retries + 2)]
     assert isinstance(e.value.__cause__, ValueError)
     assert lessons.released == []
 
@@ -136,7 +138,7 @@ VERDICTS = {
 def test_succeeded_may_return_a_verdict_in_any_form(succeeded):
     lessons = Learning()
     assert run_sync(retry_with_lessons(by_attempt, "It", lessons=lessons, succeeded=succeeded)) == 3
-    assert [one.output for one in lessons.outcomes] == ["1", "2"]
+    assert [outcome.output for outcome in lessons.outcomes] == ["1", "2"]
 
 
 def test_the_issues_of_a_verdict_are_reflected_on_and_shown():
@@ -153,7 +155,7 @@ def test_the_issues_of_a_verdict_are_reflected_on_and_shown():
     assert "too early" in seen[1]
 
 
-def test_a_failed_output_is_hidden_and_a_repeated_problem_is_said_once():
+def test_a_failed_output_is_hidden_and_a_repeated_problem_is_stated_once():
     fn, seen = flaky(0)
     lessons = Learning()
     run_sync(
@@ -174,17 +176,17 @@ def test_what_a_hidden_criterion_is_reaches_neither_a_lesson_nor_the_next_attemp
     prompts, lessons = [], Learning()
 
     def answer(request):
-        prompts.append("\n".join(one.content for one in request.messages))
+        prompts.append("\n".join(message.content for message in request.messages))
         return "plain text"
 
     pattern = ReflectionPattern(max_iterations=0, quality_criteria=[hidden])
     agent = Agent(ScriptedModel(answer), pattern=pattern)
     with pytest.raises(EscalationError):
         run_sync(retry_with_lessons(agent.run, "It", lessons=lessons, max_retries=1))
-    assert [one.output for one in lessons.outcomes] == ["plain text", "plain text"]
-    told = " ".join(map(str, [*lessons.outcomes, *prompts]))
-    assert "xyzzy" not in told
-    assert "held out" not in told
+    assert [outcome.output for outcome in lessons.outcomes] == ["plain text", "plain text"]
+    text = " ".join(map(str, [*lessons.outcomes, *prompts]))
+    assert "xyzzy" not in text
+    assert "held out" not in text
 
 
 def test_retries_vary_the_temperature():
@@ -219,7 +221,7 @@ def test_a_model_that_refuses_a_temperature_is_asked_without():
         )
     )
     assert asked == [(None, False), (FRESH_TEMPERATURE, True), (None, True), (None, True)]
-    assert [one.output for one in lessons.outcomes] == ["It"] * 3
+    assert [outcome.output for outcome in lessons.outcomes] == ["It"] * 3
 
 
 def test_other_errors_of_a_model_are_failed_attempts():
@@ -235,7 +237,7 @@ def test_an_agent_retries_with_a_temperature():
     says_yes = QualityCriterion("yes", evaluator="regex", evaluator_config={"pattern": "yes"})
     agent = Agent(model, pattern=ReflectionPattern(0, [says_yes]), keep=False)
     assert run_sync(retry_with_lessons(agent.run, "Say yes.", lessons=Learning())).best_output == "yes"
-    assert [one.temperature for one in model.requests] == [None, FRESH_TEMPERATURE]
+    assert [request.temperature for request in model.requests] == [None, FRESH_TEMPERATURE]
 
 
 def scores(*values):
@@ -328,9 +330,9 @@ def named(kind):
 def test_parameters_are_filled_by_name(kind, task):
     fn, calls = named(kind)
     run_sync(retry_with_lessons(fn, task, lessons=Learning(), max_retries=1, on_escalate=lambda _: None))
-    assert [one[0] for one in calls] == [task, task]
-    assert ["Take way 1" in one[1] for one in calls] == [False, True]
-    assert [one[2] for one in calls] == ([1, 2] if kind == "lessons" else [0, 0])
+    assert [call[0] for call in calls] == [task, task]
+    assert ["Take way 1" in call[1] for call in calls] == [False, True]
+    assert [call[2] for call in calls] == ([1, 2] if kind == "lessons" else [0, 0])
 
 
 def test_without_a_feedback_parameter_feedback_is_added_to_the_task():
@@ -347,7 +349,7 @@ def test_without_a_feedback_parameter_feedback_is_added_to_the_task():
     assert task_with_feedback.context.startswith("Background.\n\n")
     assert "Take way 1." in task_with_feedback.context
     assert replace(task_with_feedback, context=task.context) == task
-    assert {one.task for one in lessons.outcomes} == {task}
+    assert {outcome.task for outcome in lessons.outcomes} == {task}
     assert lessons.outcomes[0].tools == ("get",)
 
 

@@ -33,7 +33,7 @@ def place(path):
 
 
 def texts(rules):
-    return [one.text for one in rules]
+    return [rule.text for rule in rules]
 
 
 def test_a_rule_is_added_and_read_back(tmp_path):
@@ -46,7 +46,7 @@ def test_a_rule_is_added_and_read_back(tmp_path):
     assert f"- 2026-03-01: {text} (from a/2026-03-01-x)\n" in place(tmp_path).read_text()
     assert rules.add("If http_get answers  E4031, then ask for `cursor` first.") == added
     assert len(rules.active()) == 1
-    assert [one.name for one in place(tmp_path).parent.iterdir()] == ["rules.md"]
+    assert [path.name for path in place(tmp_path).parent.iterdir()] == ["rules.md"]
 
 
 WRITTEN = [

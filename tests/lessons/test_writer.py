@@ -514,7 +514,7 @@ FIXED = replace(
 REASONS = {"strategy": "Name the customer first.", "why_it_worked": "The shop files orders by customer."}
 
 
-def test_a_mended_success_shows_both_outputs_and_says_what_made_the_difference():
+def test_a_fixed_run_shows_both_outputs_and_their_difference():
     made, model = written(FIXED, REASONS | NOT_SYSTEMIC | {"title": "Name the customer first"})
     shown = prompt(model)
     for text in (FIXED.output, FIXED.failed_output, *FIXED.issues, "tell what made the difference"):
@@ -549,7 +549,7 @@ FALLBACKS = {
 
 
 @pytest.mark.parametrize("replies", FALLBACKS.values(), ids=FALLBACKS)
-def test_a_mended_success_is_written_from_the_facts_if_need_be(replies):
+def test_the_lesson_of_a_fixed_run_falls_back_to_the_facts(replies):
     made, _ = written(FIXED, *replies)
     assert made.content.strategy == "\n".join(FIXED.requirements)
     assert made.content.why_it_worked == f"An output failed before this one passed. {ISSUES}"

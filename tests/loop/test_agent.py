@@ -340,10 +340,10 @@ def test_a_judge_without_log_probabilities_raises_before_any_call():
 
 def test_a_failed_rewrite_is_not_described_by_its_instructions():
     model = ScriptedModel(["tea x", "coffee", "tea y"])
-    wanted = QualityCriterion(
+    criterion = QualityCriterion(
         "y", evaluator="function", evaluator_config={"function": lambda o: ("y" in o, "y is missing")}
     )
-    pattern = ReflectionPattern(quality_criteria=[TEA, wanted], revision_strategy="full_rewrite")
+    pattern = ReflectionPattern(quality_criteria=[TEA, criterion], revision_strategy="full_rewrite")
     Agent(model, pattern=pattern).run_sync("W.")
     asked = model.requests[2].messages[-1].content
     assert "made it worse" in asked

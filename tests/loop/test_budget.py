@@ -683,7 +683,7 @@ async def own_model(_request):
 @pytest.mark.parametrize(
     ("model", "given"), [("openai-chat:my-own", "'openai-chat:my-own'"), (TestModel(), "your_model")]
 )
-def test_a_missing_price_is_given_with_the_model(model, given, monkeypatch):
+def test_the_error_of_a_missing_price_shows_how_to_give_it(model, given, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
     with pytest.raises(ConfigError, match=rf"ProviderModel\({given}, price=\(0\.5, 1\.5\)\)"):
         check_prices(ProviderModel(model))

@@ -74,7 +74,7 @@ def writer(*, judge=None, texts=("a b", "c d", "e f")):
     return ScriptedModel(answer)
 
 
-async def test_the_best_by_the_checks_goes_on_and_the_others_are_kept():
+async def test_the_best_draft_by_the_checks_is_revised_and_the_others_are_stored():
     result = await run(drafts("xx", "xxxxx", "xxx"), max_iterations=1)
     version = result.history.versions[0]
     assert [version.output, result.final_output] == ["xxxxx", "revised"]
@@ -222,7 +222,7 @@ async def test_a_judge_that_fails_leaves_the_first():
     assert choice.detail.endswith("the judge could not distinguish them either (1: 1.00, 2: 1.00).")
 
 
-async def test_a_judge_that_scores_all_alike_leaves_the_first():
+async def test_with_equal_scores_the_first_draft_is_chosen():
     model = writer(judge=dict.fromkeys(("a b", "c d", "e f"), 0.9))
     pattern = ReflectionPattern(candidates=3, quality_criteria=["lively"], **ONCE)
     choice = (await Agent(model, pattern=pattern, keep=False).run("Write.")).history.versions[0].choice
@@ -314,13 +314,13 @@ async def test_a_budget_leaves_out_what_does_not_fit(budget, reason):
     assert next(iter(budget)) in version.choice.numbers["failed"]["3"]
 
 
-async def test_a_budget_for_nothing_raises_what_one_draft_would():
+async def test_a_budget_below_one_draft_raises_the_error_of_a_single_draft():
     pattern = ReflectionPattern(candidates=3, budget_tokens=5, quality_criteria=[SHORT])
     with pytest.raises(UnfinishedError, match="budget_tokens=5"):
         await Agent(writer(), pattern=pattern, keep=False).run("Write a long text about many things.")
 
 
-async def test_at_the_deadline_the_drafts_under_way_are_cancelled_and_the_others_kept():
+async def test_at_the_deadline_unfinished_drafts_are_cancelled_and_finished_drafts_count():
     async def generate(prompt, attempt):
         if attempt.candidate > 1:
             await asyncio.sleep(60)
@@ -472,7 +472,7 @@ async def test_a_decorated_function_has_candidates_too():
     assert await write() == "xxx"
 
 
-async def test_a_given_draft_has_no_candidates():
+async def test_a_starting_draft_has_no_candidates():
     pattern = ReflectionPattern(candidates=3, **ONCE)
     result = await reflect("W.", draft="x", generate=drafts(), evaluate=by_length, pattern=pattern)
     assert result.history.versions[0].choice is None

@@ -281,7 +281,7 @@ def test_a_file_created_meanwhile_is_not_overwritten(monkeypatch, revise, tmp_pa
 
 
 @pytest.mark.parametrize("draft", [b"tea\r\nice\r\n", b"\xef\xbb\xbftea\nice\n", b"\xef\xbb\xbftea\r\nice"])
-def test_a_draft_is_judged_alike_as_a_file_and_on_standard_input(criteria, tmp_path, draft):
+def test_a_draft_is_judged_the_same_in_a_file_and_on_standard_input(criteria, tmp_path, draft):
     criteria.write_text(
         "criteria:\n"
         "- {name: lines, evaluator: regex, config: {pattern: '(?m)^tea$'}, gate: true}\n"

@@ -134,7 +134,7 @@ def test_valid_options(options):
 
 
 @pytest.mark.parametrize(("task_type", "meant"), [("analisis", "analysis"), ("Reasonning", "reasoning")])
-def test_a_misspelt_task_type_raises_before_any_call(task_type, meant):
+def test_a_misspelled_task_type_raises_before_any_call(task_type, meant):
     model = ScriptedModel([])
     with pytest.raises(ConfigError, match=f"did you mean {meant!r}"):
         Agent(model).run_sync(Task("W.", task_type=task_type))

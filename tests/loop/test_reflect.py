@@ -258,7 +258,7 @@ def anew(fn):
 
 
 @pytest.mark.parametrize("judge", [Held.closure, Held.default])
-def test_functions_are_not_kept_alive(judge):
+def test_functions_are_garbage_collected(judge):
     held = Held()
     alive = weakref.ref(held)
     assert reflect_sync("Write.", generate=generate, evaluate=judge(held), revise=revise).success
@@ -383,7 +383,7 @@ def test_the_score_of_a_returned_evaluation_is_checked(score):
     assert result.convergence_reason == "unjudged"
 
 
-def test_the_usage_of_a_given_draft_counts():
+def test_the_usage_of_a_starting_draft_counts():
     result = reflect_sync(
         "W.",
         draft=Draft("x", TokenUsage(70, requests=1, cost_usd=0.0)),

@@ -100,14 +100,14 @@ def test_a_limit_that_the_model_refuses_is_lowered(most, server):
     assert len(server.limits) - len(server.usage) <= 2, "the refusals are remembered"
 
 
-def test_a_paid_reply_is_used_and_said_to_be_cut_off(server):
+def test_a_paid_reply_is_used_and_reported_as_cut_off(server):
     server.wanted = lambda: 5_000
     result = run(budget_tokens=1_000)
     assert result.best_output.startswith("draft 1 word")
     assert result.diagnostics["cut_off"] == "One reply was cut off at the limit that the budget allowed."
 
 
-def test_what_a_budget_prevented_is_said_with_numbers(server):
+def test_work_that_a_budget_prevented_is_reported_with_numbers(server):
     server.wanted = lambda: 500
     result = run(budget_tokens=1_000)
     assert "not started. The last one: it takes about" in result.diagnostics["budget"]
@@ -136,7 +136,7 @@ def test_an_unknown_price_is_refused_before_the_first_call(models, server):
     assert server.limits == []
 
 
-def test_a_given_price_counts(server):
+def test_an_explicit_price_counts(server):
     model = ProviderModel("openai-chat:my-own", price=(0.15, 0.6))
     result = run(model=model, budget_usd=1_000 * OUTPUT_USD)
     assert result.token_usage.cost_usd == pytest.approx(server.usd)

@@ -301,7 +301,7 @@ def test_another_error_is_not_taken_for_a_refused_temperature(error):
     assert len(model.requests) == 1
 
 
-def test_hybrid_never_discards_a_given_text():
+def test_hybrid_never_discards_a_starting_text():
     model = ScriptedModel(["new"])
     failed = ReflectionEvaluation(0.0, issues=(Issue("wrong"),))
     given = (version(1, 0.0, "MINE", strategy="given"),)
@@ -399,7 +399,7 @@ def test_white_space_is_left_alone_where_the_search_text_occurs_exactly():
     assert apply_edits("a  b\na b\n", (Edit("a b", "c"),)) == "a  b\nc\n"
 
 
-def test_line_breaks_of_the_text_are_kept():
+def test_line_breaks_of_the_text_stay():
     assert apply_edits("one\r\n two\r\n", (Edit("one\ntwo", "1\n2"),)) == "1\r\n 2\r\n"
 
 

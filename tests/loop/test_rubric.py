@@ -240,7 +240,7 @@ NOT_AT_FAULT = {
 
 
 @pytest.mark.parametrize("config", NOT_AT_FAULT.values(), ids=NOT_AT_FAULT)
-def test_only_the_failed_part_of_a_shown_check_is_told(config):
+def test_the_critique_has_only_the_failed_part_of_a_visible_check(config):
     model = ScriptedModel(["def f(x):\n    return 'secret' '47114711' if x == 1 else 2"] * 2)
     pattern = ReflectionPattern(
         1, [criterion("whole", "command", **config)], revision_strategy="full_rewrite"
@@ -407,7 +407,7 @@ def test_the_prefix_of_an_agent_with_tools_is_the_same_in_all_calls_of_a_run():
         assert len(actor.infos) == 5
 
 
-def test_the_judge_of_shown_criteria_learns_nothing_of_hidden_ones():
+def test_the_judge_of_visible_criteria_does_not_see_hidden_criteria():
     judge = ScriptedModel(judge_reply)
     pattern = ReflectionPattern(
         1,

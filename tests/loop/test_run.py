@@ -166,7 +166,7 @@ def test_an_evaluator_that_takes_the_run_judges_a_repeated_draft_again():
     assert modes == ["draft", "revise", "fresh"]
 
 
-def test_without_diversify_the_reviser_is_kept():
+def test_without_diversify_the_next_attempt_is_a_revision():
     script = Script(0.5, 0.5, 0.9, outputs=["same", "same", "other"])
     script.run(diversify=False)
     assert [attempt.mode for attempt in script.attempts] == ["draft", "revise", "revise"]
@@ -808,7 +808,7 @@ def test_the_same_output_is_judged_again_if_it_was_not_fully_judged():
     assert result.history.best_version.iteration == 2
 
 
-def test_the_same_output_is_not_judged_again_if_something_is_known_to_be_wrong_with_it():
+def test_an_unchanged_output_with_known_failures_is_not_judged_again():
     judge = ScriptedModel(lambda request: "no scores at all")
     number = QualityCriterion("number", evaluator="regex", evaluator_config={"pattern": r"\d"})
     pattern = ReflectionPattern(
@@ -850,7 +850,7 @@ def test_a_step_carries_out_every_effect_in_order():
     assert [kind for _, kind in seen] == [Draft, ReflectionEvaluation, Draft, ReflectionEvaluation]
 
 
-def test_one_pattern_serves_many_runs_at_once():
+def test_one_pattern_serves_concurrent_runs():
     pattern = ReflectionPattern()
 
     async def one(n):
@@ -1115,7 +1115,7 @@ def test_a_comparison_that_fails_keeps_the_best_version(failure):
     assert result.history.best_version.iteration == 1
 
 
-def test_versions_that_more_than_scores_tells_apart_are_not_compared():
+def test_versions_that_gates_distinguish_are_not_compared():
     judge = comparing()
     short = QualityCriterion(
         "short",

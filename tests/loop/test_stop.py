@@ -51,7 +51,7 @@ def test_a_version_that_generated_criteria_do_not_choose_is_no_end():
     assert reason(stop.quality_met, versions) == "quality_met"
 
 
-def test_without_usable_generated_tests_the_given_criteria_decide():
+def test_without_usable_generated_tests_the_users_criteria_decide():
     scores = {"given": 1.0, "tests": None}
     unknown = version(1, 1.0, criteria_scores=scores, generated=("tests",))
     assert "tests" in stop.unjudged([unknown]).detail

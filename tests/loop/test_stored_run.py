@@ -291,7 +291,7 @@ def stopped_by_its_budget(store, tokens, **options):
     return Agent(ScriptedModel(["a draft"] * 9), pattern=pattern, keep=store).run_sync("Write.", run_id="r")
 
 
-def test_a_run_that_its_budget_stopped_summarizes_alike_when_it_is_replayed():
+def test_a_run_stopped_by_its_budget_has_the_same_summary_when_replayed():
     store = MemoryStore()
     first = stopped_by_its_budget(store, 75)
     assert first.convergence_reason == "token_budget"

@@ -126,7 +126,7 @@ def test_a_short_output_of_which_only_checks_fail_is_started_from_scratch(versio
     assert attempt("hybrid", criteria=()).strategy == "hybrid"
 
 
-def test_a_test_and_another_check_that_fail_are_told():
+def test_a_failure_of_a_test_and_another_check_needs_a_fresh_answer():
     both = version(1, 0.0, criteria_scores={"calls": 0.0, "words": 0.0}, issues=(Issue("f() returned 2"),))
     for criteria, expected in (
         ((CALLS, WORDS), "fresh"),

@@ -187,7 +187,7 @@ def test_what_the_provider_says_of_a_broken_stream_is_counted():
 
 
 @pytest.mark.parametrize(("cost", "total"), [(0.5, None), (0.0, 0.25)])
-def test_what_the_provider_has_not_said_is_estimated(cost, total):
+def test_usage_that_the_provider_does_not_report_is_estimated(cost, total):
     said, text = TokenUsage(3, 1, cost_usd=cost), "green " * 40
     model = Streaming([said, text, ModelError("gone", retryable=True)], ["green tea"])
     _, result = streamed(agent_of(model))
@@ -360,7 +360,7 @@ def test_a_journal_within_a_step_repeats_a_call_in_one_piece():
     ]
 
 
-def test_a_given_draft_is_not_streamed():
+def test_a_starting_draft_is_not_streamed():
     events, _ = streamed(agent_of(ScriptedModel(["tea"])), draft="coffee")
     assert texts_of(events) == {(2, "revision", 1): "tea"}
 

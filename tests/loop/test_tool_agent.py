@@ -164,7 +164,7 @@ def test_a_fresh_start_begins_a_new_conversation():
     assert actor.asked(3)[0].startswith("Q?")
 
 
-def test_a_given_draft_is_shown_with_its_critique():
+def test_a_starting_draft_is_sent_with_its_critique():
     actor = Actor([call("population", city="Paris"), "2100000"])
     agent = Agent(actor.provider, tools=[population], pattern=containing("2100000"))
     result = agent.run_sync("How many?", draft="Many.")
@@ -371,7 +371,7 @@ def test_a_budget_spent_in_a_revision_keeps_the_earlier_version(budget, used):
 
 @pytest.mark.parametrize("hangs", ["a tool", "the model"])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_hanging_agent_is_cancelled_and_its_conversation_kept(hangs, first, monkeypatch):
+def test_a_hanging_agent_is_cancelled_and_its_conversation_stored(hangs, first, monkeypatch):
     monkeypatch.setattr("redraft.loop.budget.GRACE", 1_000)
 
     async def hang():

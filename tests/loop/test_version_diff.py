@@ -93,7 +93,7 @@ def test_a_check_that_still_fails_addresses_nothing(older, newer, scores, mark):
     assert found.new == tuple(newer)
 
 
-def test_issues_of_a_judge_are_known_by_number():
+def test_issues_of_a_judge_are_identified_by_number():
     older = ReflectionEvaluation(0.5, issues=(Issue("no source for A", number=1), Issue("no end", number=2)))
     newer = ReflectionEvaluation(0.5, issues=(Issue("no end", number=2), Issue("no source for B", number=3)))
     found = addressed(older, newer)

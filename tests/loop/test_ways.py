@@ -64,7 +64,7 @@ def test_the_better_way_is_found_within_20_runs(name):
     assert share_of_samples(revising, 20, 40) <= 0.2
 
 
-def test_of_ways_with_as_many_gains_the_cheaper_one_is_taken():
+def test_the_cheapest_of_equally_good_ways_is_chosen():
     cheap = [simulated(ALIKE, "full_rewrite", seed, tokens=(100, 300)) for seed in range(30)]
     assert share_of_samples(cheap, 20, 40) >= 0.75
 
@@ -110,7 +110,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("reason", REASONS)
-def test_the_reason_says_what_the_choice_stands_on(reason):
+def test_the_reason_names_the_evidence_for_the_choice(reason):
     evidence = RevisionEvidence().plus(REASONS[reason])
     assert choose_way(evidence, usual("full_rewrite"), ["full_rewrite"], "").reason == reason
 
@@ -258,9 +258,9 @@ def test_runs_shows_the_ways_of_each_agent(project):
         return (await Runs().find(limit=1))[0].run_id
 
     run_id = asyncio.run(run())
-    shown = redraft("runs", "--ways").stdout
-    assert shown.startswith("writer  ")
-    assert "resample" in shown
+    output = redraft("runs", "--ways").stdout
+    assert output.startswith("writer  ")
+    assert "resample" in output
     ways = document(redraft("runs", "--ways", "--json"))["ways"]
     assert {(way["agent"], way["failure"], way["length"]) for way in ways} == {("writer", "check", "short")}
     assert "were gains here" in redraft("why", run_id).stdout

@@ -84,7 +84,7 @@ def test_a_model_that_is_down_or_over_its_limit_is_passed_over(error, caplog):
         ValueError("a bug"),
     ],
 )
-def test_a_mistake_is_raised_and_asks_nobody_else(error):
+def test_a_mistake_is_raised_without_asking_another_model(error):
     model, _, second = pair([error])
     with pytest.raises(type(error), match=str(error)):
         asyncio.run(model(ASKED))
@@ -183,7 +183,7 @@ def test_a_resumed_run_replays_the_reply_of_the_fallback():
     assert (len(first.requests), len(second.requests)) == (1, 1)
 
 
-def test_a_run_that_no_model_answers_says_so_of_each():
+def test_a_run_that_no_model_answers_names_each_failure():
     agent = Agent(
         [named("a:one", lambda _request: DOWN), named("b:two", [DOWN, DOWN])], pattern=KEPT, keep=False
     )

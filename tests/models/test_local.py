@@ -56,7 +56,7 @@ class FakeServer:
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Return a function that makes a model which runs on a `FakeServer`, and the server."""
+    """A function that makes a model which runs on a `FakeServer`, and the server."""
 
     def make(answer, **options):
         server = FakeServer(answer)

@@ -65,11 +65,11 @@ def test_the_smaller_limit_of_the_reply_counts(tools):
         assert within or seen[0]["max_tokens"] == 800
 
 
-def test_a_model_of_ones_own_finds_them_in_the_request():
+def test_a_custom_model_reads_them_from_the_request():
     model = ScriptedModel(["draft", "done"])
     Agent(model, pattern=REWRITING, criteria=[DONE], model_settings=SETTINGS, keep=False).run_sync("Write.")
     others = {name: SETTINGS[name] for name in ("top_p", "timeout", "extra_body")}
-    assert [(one.temperature, one.max_tokens, one.settings) for one in model.requests] == [
+    assert [(request.temperature, request.max_tokens, request.settings) for request in model.requests] == [
         (0.2, 800, others)
     ] * 2
 
@@ -79,8 +79,12 @@ def test_what_has_to_differ_keeps_its_own_temperature():
     pattern = ReflectionPattern(candidates=2)
     options = {"criteria": [DONE], "model_settings": {"temperature": 0.2}, "pattern": pattern, "keep": False}
     Agent(model, **options).run_sync("Write.")
-    assert [one.temperature for one in model.requests][:2] == [0.2, FRESH_TEMPERATURE]
-    assert {one.temperature for one in model.requests[2:]} <= {0.2, FRESH_TEMPERATURE, HIGHEST_TEMPERATURE}
+    assert [request.temperature for request in model.requests][:2] == [0.2, FRESH_TEMPERATURE]
+    assert {request.temperature for request in model.requests[2:]} <= {
+        0.2,
+        FRESH_TEMPERATURE,
+        HIGHEST_TEMPERATURE,
+    }
 
 
 def test_revising_outside_of_a_run_takes_them_too():

@@ -41,7 +41,7 @@ def asked(text="hi", **more):
 
 
 def function_model(answer, **profile):
-    """Return a model that answers with `answer`, and the list of what it was told."""
+    """A model that answers with `answer`, and the list of what it was told."""
     told = []
 
     def respond(messages, info):

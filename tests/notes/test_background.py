@@ -142,7 +142,7 @@ def test_run_returns_before_the_reflection_and_drain_waits_for_it():
         task = Task("Say it.", reflect=ReflectionConfig(strategy=waits))
         ensemble = Ensemble(thinking("said"), [task], store, events.append)
         results = [await ensemble.run(wait_for_reflections=False) for _ in range(2)]
-        assert [one.output for one in results] == ["said", "said"]
+        assert [result.output for result in results] == ["said", "said"]
         assert results[0][task].reflection is None
         assert "background" in results[0][task].no_reflection
         with pytest.raises(TimeoutError):  # a cancelled wait does not cancel the reflections

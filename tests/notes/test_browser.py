@@ -62,7 +62,7 @@ def project(tmp_path_factory):
 
 
 def in_force(project):
-    """Return the stored state of the notes on the task."""
+    """The stored state of the notes on the task."""
 
     async def main():
         store = SqliteStore(project / ".redraft" / "redraft.db")
@@ -71,8 +71,8 @@ def in_force(project):
         return task
 
     # In another thread, because the browser's event loop runs in this one.
-    with ThreadPoolExecutor(1) as beside:
-        return beside.submit(asyncio.run, main()).result()
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, main()).result()
 
 
 def test_every_page_is_accessible_and_fits(opened, dashboard_url, project):

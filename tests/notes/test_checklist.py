@@ -42,7 +42,7 @@ GUIDANCE = """One function, and nothing else.
 
 
 def order(*criteria, answers=(), **more):
-    """Return a task whose handler gives one answer after the other, the last one for ever."""
+    """A task whose handler gives one answer after the other, the last one for ever."""
     left = list(answers) or [WRONG, RIGHT]
     return Task(
         "Write the function that this message asks for: {message}",
@@ -87,7 +87,7 @@ def test_who_asks_for_no_advice_is_not_warned(caplog):
     assert warnings(caplog) == []
 
 
-def test_a_model_is_not_asked_for_what_checks_have_said():
+def test_a_model_is_not_asked_about_failures_that_checks_explain():
     model = ScriptedModel([])
     [result] = run(order(), model=model)
     assert result.reflection.refined_expected_output == GUIDANCE
@@ -113,7 +113,7 @@ def test_what_the_prompt_states_anyway_is_no_part_of_a_note():
     assert size_of(result.reflection, order().plain()) == 0
 
 
-def test_requirements_are_added_and_kept_one_by_one():
+def test_requirements_are_added_one_by_one():
     one = "def p(n): return 7 if n == 0 else 2 * n"
     *_, last = run(order(TESTS, ZERO, answers=["def p(n): return 7 * n", one, RIGHT]), 3)
     assert last.reflection.refined_expected_output == f"{GUIDANCE}\n- `p(0)` is 0."
@@ -126,7 +126,7 @@ def test_a_requirement_that_the_criteria_no_longer_have_is_dropped():
     assert result.reflection.refined_expected_output == "One function, and nothing else.\n- `p(0)` is 0."
 
 
-def test_a_text_that_a_person_or_an_older_version_wrote_is_kept():
+def test_the_text_of_a_person_or_an_older_version_stays():
     store, task = InMemoryReflectionStore(), order()
     written = TaskReflection.of_first_run(
         "Write it: {message}", "- Code in one line", ["seen"], ["Be quick."]
@@ -142,7 +142,7 @@ def test_a_text_that_a_person_or_an_older_version_wrote_is_kept():
     assert note.refined_expected_output == "- Code in one line\n- `p(1)` is 2.\n- `p(2)` is 4."
 
 
-def test_what_the_definition_says_is_not_said_again():
+def test_the_definition_is_not_repeated():
     task = order(ZERO, answers=[WRONG])
     task = Task(
         f"{task.description} `p(0)` is  0",

@@ -60,13 +60,13 @@ def test_list_shows_the_version_in_force_and_the_scores(noted):
     assert head.split() == ["id", "runs", "notes", "in", "force", "state", "before", "now", "task"]
     assert report.split() == [ID[:8], "6", "3", "v3", "on", "0.40", "0.70", "▄▅▇", "report"]
     assert page.split()[1:7] == ["0", "1", "v1", "on", "-", "-"]
-    found = document(redraft("notes", "--json"))
-    row = found["tasks"][1]
+    data = document(redraft("notes", "--json"))
+    row = data["tasks"][1]
     assert (row["identity"], row["name"], row["run_count"], row["in_force"]) == (ID, "report", 3, 3)
-    assert [one["runs"] for one in found["tasks"]] == [0, 6]
+    assert [task["runs"] for task in data["tasks"]] == [0, 6]
     assert row["trend"] == pytest.approx([0.4, 0.6, 0.8])
     assert (row["score_before"], row["score_now"]) == (pytest.approx(0.4), pytest.approx(0.7))
-    assert found["database"] == f"{noted}/.redraft/redraft.db"
+    assert data["database"] == f"{noted}/.redraft/redraft.db"
 
 
 def test_list_says_whether_notes_pay(noted):
@@ -96,13 +96,13 @@ def test_show_prints_the_note_in_force_and_its_versions(noted):
     rows = [line.split() for line in output.splitlines() if line[2:3] == "v"]
     assert [(row[-2], row[-1]) for row in rows[1:]] == [("0.80", "run-2-1"), ("0.60", "run-1-1")]
     assert rows[0][:2] == ["*", "v3"]
-    found = document(redraft("notes", "show", "report", "--json"))
-    assert found["block"].startswith("## Task Improvement Notes")
-    assert [each["version"] for each in found["revisions"]] == [1, 2, 3]
-    assert [each["score"] for each in found["revisions"]] == [pytest.approx(0.6), pytest.approx(0.8), None]
-    assert len(found["uses"]) == 6
-    assert [int(row[-3]) for row in rows[1:]][::-1] == [each["runs"] for each in found["revisions"][:2]]
-    assert ([each["repeats"] for each in found["revisions"]], found["why_newer_wait"]) == ([False] * 3, "")
+    data = document(redraft("notes", "show", "report", "--json"))
+    assert data["block"].startswith("## Task Improvement Notes")
+    assert [each["version"] for each in data["revisions"]] == [1, 2, 3]
+    assert [each["score"] for each in data["revisions"]] == [pytest.approx(0.6), pytest.approx(0.8), None]
+    assert len(data["uses"]) == 6
+    assert [int(row[-3]) for row in rows[1:]][::-1] == [each["runs"] for each in data["revisions"][:2]]
+    assert ([each["repeats"] for each in data["revisions"]], data["why_newer_wait"]) == ([False] * 3, "")
 
 
 def test_show_limits_the_versions_but_includes_the_one_in_force(noted):
@@ -147,9 +147,9 @@ def test_diff_compares_two_versions_word_by_word(noted):
     assert "- Seen [-1-]{+2+}." in output
     assert "with [-1-]{+3+} sources." in redraft("notes", "diff", "report").stdout
     assert "The notes are the same." in redraft("notes", "diff", "report", "now", "last").stdout
-    found = document(redraft("notes", "diff", "report", "2", "3", "--json"))
-    assert (found["from"]["version"], found["to"]["version"]) == (2, 3)
-    assert {"op": "-", "text": "2"} in found["words"]
+    data = document(redraft("notes", "diff", "report", "2", "3", "--json"))
+    assert (data["from"]["version"], data["to"]["version"]) == (2, 3)
+    assert {"op": "-", "text": "2"} in data["words"]
 
 
 def test_a_pinned_version_is_shown_until_it_is_unpinned(noted):
@@ -166,7 +166,7 @@ def test_a_pinned_version_is_shown_until_it_is_unpinned(noted):
     assert document(redraft("notes", "--json"))["tasks"][0]["in_force"] == 2
 
 
-def test_a_rollback_ends_a_pin_and_says_so(noted):
+def test_a_rollback_ends_a_pin_with_a_message(noted):
     redraft("notes", "pin", "report", "v2")
     assert redraft("notes", "rollback", "report", "v1").stdout == (
         "report: version 1 of 3 is in force (rolled back from version 2, which is no longer pinned).\n"
@@ -193,9 +193,9 @@ def test_rollback_off_and_on(noted):
 
 
 def test_export_prints_every_version_as_json_or_markdown(noted):
-    found = document(redraft("notes", "export"))
-    assert [len(task["revisions"]) for task in found["tasks"]] == [1, 3]
-    assert document(redraft("notes", "export", "report", "--json"))["tasks"] == found["tasks"][1:]
+    data = document(redraft("notes", "export"))
+    assert [len(task["revisions"]) for task in data["tasks"]] == [1, 3]
+    assert document(redraft("notes", "export", "report", "--json"))["tasks"] == data["tasks"][1:]
     output = redraft("notes", "export", "report", "--markdown").stdout
     assert output.startswith("# Notes: report\n")
     assert output.count("\n## Version ") == 3
@@ -247,8 +247,8 @@ def test_a_task_is_found_by_name_id_or_text(noted, wanted):
 def test_database_reads_another_file(project, tmp_path):
     place = tmp_path / "other.db"
     asyncio.run(fill(SqliteReflectionStore(place)))
-    found = document(redraft("notes", "--database", place, "--json"))
-    assert (found["database"], len(found["tasks"])) == (str(place), 2)
+    data = document(redraft("notes", "--database", place, "--json"))
+    assert (data["database"], len(data["tasks"])) == (str(place), 2)
     assert redraft("notes", "rollback", "report", "1", "--database", place).exit_code == 0
     assert document(redraft("notes", "show", "report", "--database", place, "--json"))["in_force"] == 1
     assert document(redraft("notes", "--json"))["tasks"] == []
@@ -256,5 +256,5 @@ def test_database_reads_another_file(project, tmp_path):
 
 def test_database_reads_a_server(project, postgres):
     asyncio.run(fill(PostgresReflectionStore(postgres.url)))
-    found = document(redraft("notes", "--database", postgres.url, "--json"))
-    assert len(found["tasks"]) == 2
+    data = document(redraft("notes", "--database", postgres.url, "--json"))
+    assert len(data["tasks"]) == 2

@@ -37,7 +37,7 @@ MARKERS = ("REFINED_DESCRIPTION", "REFINED_EXPECTED_OUTPUT", "OBSERVATIONS", "SU
 
 
 def reply(text, place):
-    """Return a reply with a text quoted at the end of one section."""
+    """A reply with a text quoted at the end of one section."""
     sections = [section.replace("tea", "{topic}") for section in SECTIONS.values()]
     sections[place] += f"\n{text}" if place in (0, 1) else f"\n- It said: {text}"
     return "\n\n".join(f"{marker}:\n{words}" for marker, words in zip(MARKERS, sections, strict=True))

@@ -208,13 +208,13 @@ def test_a_trial_withholds_notes_and_rolls_back_a_harmful_one():
     assert set(arms[events.index(event) + 1 :]) == {"none"}
 
 
-def test_a_control_run_against_the_previous_note_is_given_that_note():
+def test_a_control_run_against_the_previous_note_gets_that_note():
     model = ScriptedModel(lambda request: "good")
     config = ReflectionConfig(strategy=better, trial=Trial(share=0.5, min_runs=1, against="previous"))
     task = Task("Say it.", criteria=[EXACT], reflect=config)
     ensemble = Ensemble(model, [task], InMemoryReflectionStore(), keep=MemoryStore())
     runs = (ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(50))
-    given = {(one.arm, one.note) for one in runs}
+    given = {(run.arm, run.note) for run in runs}
     assert {arm for arm, _ in given} >= {"note", "control"}
     assert ("none", None) in given  # the first
     assert all(note is not None for arm, note in given if arm == "note")
@@ -229,14 +229,14 @@ def test_once_notes_are_shown_to_help_only_a_quarter_of_the_share_goes_without()
     task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=better))
     ensemble = Ensemble(model, [task], store, keep=MemoryStore())
     results = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(150)]
-    arms = [one.arm for one in results]
+    arms = [result.arm for result in results]
     assert 4 <= arms[:40].count("control") <= 20
     assert 0 < arms[50:].count("control") / 100 < 0.08
     noted = asyncio.run(store.noted(TaskIdentity.of(task)))
     assert (noted.is_shown, noted.in_force, noted.since) == (True, 150, 1)
 
 
-def test_after_a_rollback_every_run_is_given_the_version_until_it_wrote_the_next():
+def test_after_a_rollback_every_run_gets_the_version_until_it_writes_the_next():
     store, identity = InMemoryReflectionStore(), TaskIdentity.of("Say it.")
     config = ReflectionConfig(strategy=better, trial=Trial(share=0.9, min_runs=3))
     task = Task("Say it.", criteria=[EXACT], reflect=config)
@@ -281,22 +281,22 @@ def test_a_resumed_run_from_before_a_rollback_does_not_undo_it():
     assert asyncio.run(store.noted(identity)).in_force == 4
 
 
-def test_a_control_run_says_so_in_its_result_and_its_record():
+def test_a_control_run_is_marked_in_its_result_and_its_record():
     journal = MemoryStore()
     task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=better))
     ensemble = Ensemble(thinking("good"), [task], InMemoryReflectionStore(), keep=journal)
     results = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(20)]
-    control = next(one for one in results if one.arm == "control")
+    control = next(result for result in results if result.arm == "control")
     expected = (
         "This is a control run of the trial of this task's notes: it was given no note instead of version "
         f"{results.index(control)}, to see whether the notes help."
     )
     assert control.result.diagnostics["trial"] == expected
     assert asyncio.run(Runs(journal).get(control.result.run_id)).diagnostics["trial"] == expected
-    assert not any("trial" in one.result.diagnostics for one in results if one.arm != "control")
+    assert not any("trial" in result.result.diagnostics for result in results if result.arm != "control")
 
 
-def test_a_first_note_without_content_is_replaced_although_no_run_is_given_it():
+def test_a_first_note_without_content_is_replaced_although_no_run_gets_it():
     replies = iter(["good"])
     model = ScriptedModel(
         lambda request: "good" if "Be good." in request.messages[-1].content else next(replies, "bad")
@@ -310,4 +310,4 @@ def test_a_first_note_without_content_is_replaced_although_no_run_is_given_it():
     task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=on_failure))
     ensemble = Ensemble(model, [task], InMemoryReflectionStore(), keep=MemoryStore())
     runs = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(3)]
-    assert [(one.note, one.output) for one in runs] == [(None, "good"), (None, "bad"), (2, "good")]
+    assert [(run.note, run.output) for run in runs] == [(None, "good"), (None, "bad"), (2, "good")]

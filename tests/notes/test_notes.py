@@ -68,14 +68,14 @@ def test_scores_before_notes_now_and_by_version(used, since, in_force, before, n
     assert [each if each is None else round(each, 9) for each in task.trend] == trend
 
 
-def test_whether_notes_pay_is_not_known_before_four_scores_on_each_side():
+def test_the_benefit_of_notes_is_unknown_before_four_scores_on_each_side():
     few = notes(used=[(4, "note", 0.75)] * 9 + [(None, "control", 0.5)] * 2).payoff
     assert (few.with_runs, few.without_runs, few.answer) == (9, 2, "Not known")
     enough = notes(used=[(4, "note", 0.75)] * 11 + [(None, "control", 0.5)] * 10).payoff
     assert (enough.effect.mean, enough.answer) == (0.25, "Yes")
 
 
-def test_whether_notes_pay_is_the_same_for_one_task_as_for_all_also_after_a_rollback():
+def test_the_benefit_of_notes_is_the_same_for_one_task_and_for_all_also_after_a_rollback():
     used = [(4, "note", 0.75)] * 3 + [(None, "control", 0.5)] * 2 + [(2, "control", 0.5)]
     task = notes(2, used, since=5, why_off="rolled back from version 4")
     assert (task.payoff.with_runs, task.payoff.without_runs) == (3, 2)
@@ -100,7 +100,7 @@ def test_whether_notes_pay_is_the_same_for_one_task_as_for_all_also_after_a_roll
         ),
     ],
 )
-def test_it_is_said_why_newer_versions_wait(in_force, fields, said):
+def test_the_reason_why_newer_versions_wait_is_stated(in_force, fields, said):
     assert notes(in_force, **fields).why_newer_wait == said
 
 

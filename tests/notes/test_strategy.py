@@ -193,7 +193,7 @@ def reply(description="", expected="", observations=(), suggestions=()):
     return (
         f"REFINED_DESCRIPTION:\n{description}\n\nREFINED_EXPECTED_OUTPUT:\n{expected}\n\n"
         "OBSERVATIONS:\n" + "".join(f"- {one}\n" for one in observations) + "\n"
-        "SUGGESTIONS:\n" + "".join(f"- {one}\n" for one in suggestions)
+        "SUGGESTIONS:\n" + "".join(f"- {suggestion}\n" for suggestion in suggestions)
     )
 
 

@@ -38,7 +38,7 @@ def test_repeating_a_finished_run_returns_its_outputs_without_calls():
     assert (once.output, again.output) == ("said", "said")
     assert (len(asked(model)), len(reflections(model)), len(reviews), len(events)) == (2, 1, 1, 1)
     assert again[first].reflection == once[first].reflection
-    assert (once.run_id, [one.run_id for one in once.results]) == ("mine", ["mine.1", "mine.2"])
+    assert (once.run_id, [result.run_id for result in once.results]) == ("mine", ["mine.1", "mine.2"])
     assert len(asyncio.run(notes.revisions(TaskIdentity.of(first)))) == 1
     assert sorted(run.run_id for run in asyncio.run(Runs(store).find())) == ["mine.1", "mine.2"]
     with pytest.raises(EnsembleError, match="was for another task") as caught:
@@ -118,7 +118,7 @@ def test_a_failed_run_resumes_where_it_failed():
     assert result[first].reflection.run_count == 1
 
 
-def test_a_resumed_run_is_given_the_same_note():
+def test_a_resumed_run_gets_the_same_note():
     model, store, fails = thinking("said"), MemoryStore(), [1]
 
     def guard(output):

@@ -32,7 +32,7 @@ def noted_task(in_force, since=1, **fields):
 
 
 def after(runs):
-    """Return the time of the last of as many runs."""
+    """The time of the last of as many runs."""
     return START + timedelta(seconds=runs - 1)
 
 

@@ -126,7 +126,7 @@ def test_the_page_of_a_task_shows_scores_versions_changes_and_runs(store):
 
 def test_the_page_of_a_task_as_json(store):
     document = pages(store).get(f"/tasks/{IDENTITY}.json").json()
-    assert [one["version"] for one in document["revisions"]] == [1, 2, 3]
+    assert [revision["version"] for revision in document["revisions"]] == [1, 2, 3]
     assert len(document["uses"]) == 16
     assert (document["payoff"]["without_runs"], document["payoff"]["verdict"]) == (4, "")
     assert (document["change"]["from"]["version"], document["change"]["to"]["version"]) == (2, 3)
@@ -259,5 +259,5 @@ def test_control_runs_belong_to_no_version_in_the_chart():
     ]
     uses = [NoteUse("run", version, arm, score, datetime.now(UTC)) for version, arm, score in rows]
     points = points_of(uses)
-    assert [one.name for one in points] == ["none", "v1", "", "v2"]
-    assert [one.kind for one in points] == ["hollow", "filled", "cross", "filled"]
+    assert [point.name for point in points] == ["none", "v1", "", "v2"]
+    assert [point.kind for point in points] == ["hollow", "filled", "cross", "filled"]

@@ -22,8 +22,8 @@ def rows(project):
 
 
 def test_examples_in_rows_become_a_check(rows):
-    found = document(redraft("criteria", "propose", "--good", "good.jsonl", "--bad", "bad.jsonl", "--json"))
-    [one] = found["criteria"]
+    data = document(redraft("criteria", "propose", "--good", "good.jsonl", "--bad", "bad.jsonl", "--json"))
+    [one] = data["criteria"]
     assert one["check"] == "Contains text of the form YYYY-MM-DD"
     assert one["criterion"]["evaluator"] == "regex"
     assert one["refused_wrongly"]["count"] == 0
@@ -33,11 +33,11 @@ def test_examples_in_rows_become_a_check(rows):
 
 def test_a_table_with_an_example_of_each(rows, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = redraft("criteria", "--good", "good.jsonl", "--bad", "bad.jsonl").stdout
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    assert "10 of 10" in shown
-    assert "refuses   'Order of" in shown
-    assert "passes    'Order of" in shown
+    output = redraft("criteria", "--good", "good.jsonl", "--bad", "bad.jsonl").stdout
+    assert all(len(line) <= 80 for line in output.splitlines())
+    assert "10 of 10" in output
+    assert "refuses   'Order of" in output
+    assert "passes    'Order of" in output
 
 
 def test_texts_of_examples_can_not_steer_a_terminal(project):
@@ -56,17 +56,17 @@ def test_few_examples_give_several_checks_to_choose_from(project):
         "b2": "Hi Ada! Tea is cheap. Buy!",
     }.items():
         (project / name).write_text(text)
-    found = document(
+    data = document(
         redraft("criteria", "--good", "g1", "--good", "g2", "--bad", "b1", "--bad", "b2", "--json")
     )
-    checks = [one["check"] for one in found["criteria"]]
+    checks = [criterion["check"] for criterion in data["criteria"]]
     assert 'Ends with "Best regards"' in checks or 'Begins with "Dear"' in checks
     assert (
         "Has no exclamation mark." in checks
         or "Does not contain an exclamation mark" in checks
         or len(checks) > 2
     )
-    assert all("too few to tell" in one["weakness"] for one in found["criteria"])
+    assert all("too few to tell" in criterion["weakness"] for criterion in data["criteria"])
 
 
 def test_a_task_alone_is_enough_and_checks_that_refuse_good_examples_are_left_out(project):
@@ -84,7 +84,9 @@ def test_written_after_a_question_or_printed_as_python(project):
     assert refused.exit_code == 2
     assert not (project / "criteria.yaml").exists()
     assert "Written into criteria.yaml: Has at most 6 words." in redraft(*command, "--yes").stderr
-    assert [one.name for one in read_criteria(project / "criteria.yaml").criteria] == ["Has at most 6 words"]
+    assert [criterion.name for criterion in read_criteria(project / "criteria.yaml").criteria] == [
+        "Has at most 6 words"
+    ]
     assert "checks that already" in redraft(*command, "--yes").stderr
     printed = redraft("criteria", "--task", "Answer in at most 6 words.", "--python").stdout
     assert "'Has at most 6 words'" in ast.unparse(ast.parse(printed))

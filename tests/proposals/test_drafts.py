@@ -53,9 +53,9 @@ def drafted(reply, **choices):
     return asyncio.run(drafts_of_model(ScriptedModel(answer), failure, **choices)), asked, bad, good
 
 
-def test_a_model_is_shown_one_half_of_the_runs_as_data():
+def test_a_model_gets_half_of_the_runs_as_data():
     found, asked, bad, good = drafted({"checks": [{"evaluator": "words", "config": {"at_most": 9}}]})
-    assert [one.name for one in found.checks] == ["Has at most 9 words"]
+    assert [check.name for check in found.checks] == ["Has at most 9 words"]
     shown = [one for one in (*bad, *good) if one.output in asked[0]]
     assert {int(one.run.removeprefix("run-")) for one in shown}
     assert bad[0].output in asked[0]
@@ -86,5 +86,7 @@ def test_questions_for_a_judge_are_plain_sentences():
         ],
     }
     found, *_ = drafted(reply, questions=True)
-    assert [(one.name, one.evaluator) for one in found.questions] == [("Says what a camper gains.", "llm")]
+    assert [(question.name, question.evaluator) for question in found.questions] == [
+        ("Says what a camper gains.", "llm")
+    ]
     assert drafted(reply)[0].questions == ()

@@ -133,8 +133,8 @@ def test_poisoned_outputs_propose_nothing_that_runs_code(text, tmp_path):
         lambda place, good: f"Tea {place}. {text if good else ''}",
         lambda place, good: {"n": place, **({text: 1} if good else {})},
     ):
-        good = [Sample(make(one, True), f"g{one}") for one in range(10)]
-        bad = [Sample(make(one, False), f"b{one}") for one in range(10)]
+        good = [Sample(make(number, True), f"g{number}") for number in range(10)]
+        bad = [Sample(make(number, False), f"b{number}") for number in range(10)]
         found = asyncio.run(proposals_for(RecurringFailure(text, bad, good, (text,))))
         assert {one.criterion.evaluator for one in found} <= set(DECLARATIVE)
         for one in found:
@@ -163,8 +163,8 @@ def test_a_trial_counts_runs_and_gives_an_example_of_each():
 
 def test_a_model_draft_passes_the_same_trial_on_outputs_that_it_was_not_shown():
     """The first draft of this model is wrong, its second is right."""
-    good = [Sample(f"a{one % 7} then b{one % 5}", f"g{one}") for one in range(20)]
-    bad = [Sample(f"b{one % 5} then a{one % 7}", f"b{one}") for one in range(20)]
+    good = [Sample(f"a{number % 7} then b{number % 5}", f"g{number}") for number in range(20)]
+    bad = [Sample(f"b{number % 5} then a{number % 7}", f"b{number}") for number in range(20)]
     right = parse_check({"evaluator": "regex", "config": {"pattern": r"^a\d then b\d$"}})
     wrong = parse_check({"evaluator": "regex", "config": {"pattern": "a3"}})
     found = asyncio.run(proposals_for(RecurringFailure("", bad, good), [wrong, right]))

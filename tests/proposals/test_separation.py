@@ -58,19 +58,19 @@ def test_one_failure_may_take_several_checks():
         ("", "Has at most 50 words"),
     ],
 )
-def test_what_was_said_decides_between_checks_that_separate_equally_well(said, check):
-    good = [Sample(("tea " * 45).strip() + "x" * 110, f"g{one}") for one in range(12)]
-    bad = [Sample(("tea " * 80).strip() + "x" * 110, f"b{one}") for one in range(12)]
+def test_the_critique_decides_between_checks_that_separate_equally_well(said, check):
+    good = [Sample(("tea " * 45).strip() + "x" * 110, f"g{number}") for number in range(12)]
+    bad = [Sample(("tea " * 80).strip() + "x" * 110, f"b{number}") for number in range(12)]
     assert proposed(bad, good, said) == [check]
 
 
 def test_a_word_of_the_tasks_is_not_taken_for_a_fault_of_the_outputs():
     draw = random.Random(2)  # noqa: S311 (no secret)
     good = [
-        Sample(f"A {draw.choice(NOUNS)}: {sentences(draw)}", f"g{one}", "Describe the goods.")
-        for one in range(20)
+        Sample(f"A {draw.choice(NOUNS)}: {sentences(draw)}", f"g{number}", "Describe the goods.")
+        for number in range(20)
     ]
-    bad = [Sample(f"A sofa: {sentences(draw)}", f"b{one}", "Describe the sofa.") for one in range(8)]
+    bad = [Sample(f"A sofa: {sentences(draw)}", f"b{number}", "Describe the sofa.") for number in range(8)]
     assert proposed(bad, good) == []
     bad = [Sample(one.output, one.run, "Describe the goods.") for one in bad]
     assert proposed(bad, good) == ['Does not contain "sofa" in upper or lower case']
@@ -78,13 +78,13 @@ def test_a_word_of_the_tasks_is_not_taken_for_a_fault_of_the_outputs():
 
 def test_a_check_that_holds_for_one_half_of_the_runs_only_is_not_proposed():
     """The words of the first failed outputs are not those of the others."""
-    good = [Sample(f"alpha beta {one}", f"g{one}") for one in range(20)]
+    good = [Sample(f"alpha beta {number}", f"g{number}") for number in range(20)]
     words = ["gamma", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lamda"]
     bad = [Sample(f"alpha beta {word} {place}", f"b{place}") for place, word in enumerate(words)]
     assert all("gamma" not in one for one in proposed(bad, good))
 
 
-def test_one_good_output_in_many_that_was_called_good_by_mistake():
+def test_one_bad_output_that_was_labelled_good_by_mistake():
     bad, good = samples(keyed, 1, 60)
     good[3] = Sample(bad.pop().output, good[3].run)
     assert proposed(bad, good, "A key is missing.") == []
@@ -94,7 +94,7 @@ def test_one_good_output_in_many_that_was_called_good_by_mistake():
     assert weak.trial.weakness == f"it refuses 1 good output of {len(good)}"
 
 
-def test_an_output_that_was_called_bad_by_mistake_is_let_through():
+def test_a_good_output_that_was_labelled_bad_by_mistake_may_pass():
     bad, good = samples(dated, 1, 60)
     bad.append(Sample(good[0].output, "run-mistaken"))
     [found] = asyncio.run(proposals_for(RecurringFailure("", bad, good)))
@@ -103,8 +103,8 @@ def test_an_output_that_was_called_bad_by_mistake_is_let_through():
 
 
 def test_runs_are_halved_whole():
-    bad = [Sample("x", f"r{one // 2}") for one in range(12)]
-    good = [Sample("y", f"r{one // 2}") for one in range(16)]
+    bad = [Sample("x", f"r{number // 2}") for number in range(12)]
+    good = [Sample("y", f"r{number // 2}") for number in range(16)]
     first, second = halves(bad, good)
     runs = [{one.run for side in half for one in side} for half in (first, second)]
     assert not runs[0] & runs[1]
@@ -125,6 +125,6 @@ def test_hints_leave_out_words_without_content():
 
 
 def test_outputs_of_any_size_and_script_are_looked_at_in_bounded_time():
-    bad = [Sample("мир " * 20_000 + "x", f"b{one}") for one in range(3)]
-    good = [Sample("мир " * 20_000, f"g{one}") for one in range(3)]
+    bad = [Sample("мир " * 20_000 + "x", f"b{number}") for number in range(3)]
+    good = [Sample("мир " * 20_000, f"g{number}") for number in range(3)]
     assert separations(bad, good, Hints())

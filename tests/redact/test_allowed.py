@@ -63,7 +63,7 @@ def test_terms_of_the_project_are_allowed_everywhere(tmp_path, monkeypatch):
         logged(text),
     ]
     assert set(shown) == {"asked by Olumide Fashola, for [withheld: name]"}
-    assert redact(text, allow=["Thandiwe Mokoena"]).text == text  # beside those of the project
+    assert redact(text, allow=["Thandiwe Mokoena"]).text == text  # in addition to the terms of the project
     monkeypatch.setenv("REDRAFT_REDACT_ALLOW", "Thandiwe Mokoena")
     assert redact(text).text == "asked by [withheld: name], for Thandiwe Mokoena"
 

@@ -58,7 +58,7 @@ def values(alphabet, count=6):
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("alphabet", ALPHABETS.values(), ids=ALPHABETS)
-def test_a_known_value_is_removed_completely(alphabet, form):
+def test_a_known_secret_is_removed_completely(alphabet, form):
     for value in values(alphabet):
         redactor = Redactor([value])
         for pad in ("", "a", "ab"):
@@ -82,7 +82,7 @@ def test_letters_beyond_latin_1_are_distinguished():
     assert Redactor(["密码密码密码密码"]).redact(text).text == text
 
 
-def test_many_known_values_in_one_blob_are_fast():
+def test_many_known_secrets_in_one_blob_are_fast():
     blob = base64.b64encode(b"known-value-one " * 20_000).decode()
     assert Redactor(["known-value-one"]).redact(blob).counts
 

@@ -55,11 +55,11 @@ class Own(logging.Handler):
 def listening(request):
     handlers = Own(), logging.StreamHandler(io.StringIO())
     place = logging.getLogger(request.param)
-    for one in handlers:
-        place.addHandler(one)
+    for handler in handlers:
+        place.addHandler(handler)
     yield lambda: (handlers[0].said, handlers[1].stream.getvalue())
-    for one in handlers:
-        place.removeHandler(one)
+    for handler in handlers:
+        place.removeHandler(handler)
 
 
 @pytest.mark.parametrize(("log", "shown"), LOGGED.values(), ids=LOGGED)

@@ -48,7 +48,7 @@ def test_withholds_most_secrets_in_prose(seed):
 
 
 @pytest.mark.parametrize("seed", [13, 14, 15])
-def test_withholds_unnamed_secrets_where_one_is_likely(seed):
+def test_withholds_unnamed_secrets_where_they_are_likely(seed):
     rows, redactor = told_rows(seed), Redactor()
     missed = [row.name for row in rows if leaks(row, redactor.redact(row.text).text)]
     assert len(rows) >= 100
@@ -107,18 +107,18 @@ def test_everything_else_is_unchanged():
     text = (
         f"\x1b[1mFull \uff37idth\x1b[0m caf\u00e9 \u4f60\u597d\u200b\ntoken={value}\n\ttab \U0001f600 100%\n"
     )
-    found = Redactor().redact(text)
-    assert found.text == text.replace(value, mark(Kind.TOKEN))
-    assert found.counts == {"token": 1}
-    assert str(found) == found.text
+    result = Redactor().redact(text)
+    assert result.text == text.replace(value, mark(Kind.TOKEN))
+    assert result.counts == {"token": 1}
+    assert str(result) == result.text
 
 
 def test_counts_have_kinds_and_no_values():
     make = Maker()
     values = make.password(), make.password(), make.of(MIXED, 30)
-    found = Redactor().redact("password={}\npassword={}\ntoken={}".format(*values))
-    assert found.counts == {"password": 2, "token": 1}
-    assert not any(value in repr(found) for value in values)
+    result = Redactor().redact("password={}\npassword={}\ntoken={}".format(*values))
+    assert result.counts == {"password": 2, "token": 1}
+    assert not any(value in repr(result) for value in values)
 
 
 def thrice(text):
@@ -155,10 +155,10 @@ DISGUISES = {
 @pytest.mark.parametrize(("hidden", "around"), DISGUISES.values(), ids=DISGUISES)
 def test_disguises_hide_nothing(hidden, around):
     redactor = Redactor()
-    found = redactor.redact(around.replace(VALUE, hidden))
+    result = redactor.redact(around.replace(VALUE, hidden))
     size = 12
-    assert found.counts
-    assert not any(hidden[at : at + size] in found.text for at in range(len(hidden) - size))
+    assert result.counts
+    assert not any(hidden[at : at + size] in result.text for at in range(len(hidden) - size))
 
 
 def test_disguised_names_hide_nothing():
@@ -233,22 +233,22 @@ def test_ordinary_words_are_not_machine_names(monkeypatch):
     assert redactor.redact(text).text == text
 
 
-def test_known_values_add_to_those_of_the_environment(monkeypatch):
+def test_explicit_secrets_add_to_the_secrets_of_the_environment(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", VALUE)
     redactor = redactor_of_environment(secrets=["correct horse"])
     monkeypatch.delenv("SERVICE_TOKEN")
-    found = redactor.redact(f"{VALUE} correct horse")
-    assert found.text == "[withheld: known secret] [withheld: known secret]"
-    assert found.counts == {"known secret": 2}
+    result = redactor.redact(f"{VALUE} correct horse")
+    assert result.text == "[withheld: known secret] [withheld: known secret]"
+    assert result.counts == {"known secret": 2}
 
 
 def test_redact_finds_every_category(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", VALUE)
     told, personal = person(Maker())
-    found = redact(f"{told}; use {VALUE} on db01.prod.internal")
-    assert isinstance(found, Redacted)
-    assert not any(value in found.text for value in (*personal, VALUE, "db01"))
-    assert found.counts == {
+    result = redact(f"{told}; use {VALUE} on db01.prod.internal")
+    assert isinstance(result, Redacted)
+    assert not any(value in result.text for value in (*personal, VALUE, "db01"))
+    assert result.counts == {
         "name": 1, "card number": 1, "email address": 1, "known secret": 1, "host name": 1,
     }  # fmt: skip
-    assert redact(found.text) == Redacted(found.text, {})
+    assert redact(result.text) == Redacted(result.text, {})

@@ -100,7 +100,7 @@ def test_labels_are_read_in_english(text, english):
         ("姓名: 王小明。王小明来电。", "姓名: [withheld: name]。[withheld: name]来电。"),
     ],
 )
-def test_a_name_is_withheld_wherever_it_stands_in_a_text(text, expected):
+def test_a_name_is_withheld_everywhere_in_a_text(text, expected):
     assert EVERYTHING.redact(text).text == expected
     assert EVERYTHING.is_clean(expected)
 

@@ -254,7 +254,7 @@ def test_put_all_if_writes_only_while_the_condition_holds(store):
             ("other", "lease", guard),
         ):
             assert await store.put_all_if(kind, key, where, [note("a", x=9), note("c", x=9)]) is None
-        assert [(one.key, one.data["x"]) for one in await store.find("note")] == [("a", 1), ("b", 3)]
+        assert [(record.key, record.data["x"]) for record in await store.find("note")] == [("a", 1), ("b", 3)]
         assert isinstance(store, FencedStore)
 
     asyncio.run(main())
@@ -275,7 +275,7 @@ def test_a_replaced_writer_writes_nothing_in_any_order(store, open_store):
             wrote, again, _ = await asyncio.gather(
                 writes(number), writes(number), other.put(Record("lease", "lease", {"turn": number + 1}))
             )
-            found = {one.data["by"] for one in await store.find("note")}
+            found = {record.data["by"] for record in await store.find("note")}
             assert (wrote is not None or again is not None) == (found == {number})
             assert await writes(number) is None
 
@@ -390,7 +390,7 @@ FIELDS = {
     "big and one": {"x": 2**70 + 1},
     "big as float": {"x": 1e30},
     "small": {"x": 1e-05},
-    "small beside a surrogate": {"x": 1e-05, "y": "\ud800"},
+    "small next to a surrogate": {"x": 1e-05, "y": "\ud800"},
     "great": {"x": 1.5e300},
     "empty": {"x": ""},
     "null as text": {"x": "null"},
@@ -417,7 +417,7 @@ WHERE = [
     ({"x": 10**30}, []),  # 1e30 is another number
     ({"x": 1e30}, ["big as float"]),
     ({"x": 10**400}, []),
-    ({"x": 1e-05}, ["small", "small beside a surrogate"]),
+    ({"x": 1e-05}, ["small", "small next to a surrogate"]),
     ({"x": 1.5e300}, ["great"]),
     ({"x": math.nan}, []),
     ({"x": ""}, ["empty"]),
@@ -533,10 +533,10 @@ def test_pages_are_stable_while_records_change(store, newest_first):
 
 def test_put_if_absent_lets_exactly_one_of_many_win(store):
     async def main():
-        found = await asyncio.gather(*(store.put_if_absent(note(by=number)) for number in range(50)))
-        assert sum(is_new for _, is_new in found) == 1
-        assert len({record.data["by"] for record, _ in found}) == 1
-        assert {record.revision for record, _ in found} == {1}
+        results = await asyncio.gather(*(store.put_if_absent(note(by=number)) for number in range(50)))
+        assert sum(is_new for _, is_new in results) == 1
+        assert len({record.data["by"] for record, _ in results}) == 1
+        assert {record.revision for record, _ in results} == {1}
 
     asyncio.run(main())
 
@@ -575,7 +575,7 @@ def test_a_task_reads_what_it_wrote(store):
 
 def test_one_failing_write_does_not_affect_others(store):
     async def main():
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(
                 call
                 for number in range(20)
@@ -587,8 +587,8 @@ def test_one_failing_write_does_not_affect_others(store):
             ),
             return_exceptions=True,
         )
-        errors = [each for each in found if isinstance(each, StoreError)]
-        assert (len(found), len(errors)) == (60, 40)
+        errors = [each for each in results if isinstance(each, StoreError)]
+        assert (len(results), len(errors)) == (60, 40)
         assert len(await store.find("note")) == 20
 
     asyncio.run(main())

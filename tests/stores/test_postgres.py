@@ -73,10 +73,10 @@ def test_a_refused_record_does_not_affect_others(store, postgres):
         await store.put(note("first"))
         postgres.ask("ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')")
         keys = [str(number) for number in range(20)]
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(store.put(note(key)) for key in (*keys, "bad", "last")), return_exceptions=True
         )
-        errors = [each for each in found if isinstance(each, StoreError)]
+        errors = [each for each in results if isinstance(each, StoreError)]
         assert len(errors) == 1
         assert "no_bad" in str(errors[0])
         records = await store.find("note")
@@ -90,13 +90,13 @@ def test_put_all_stores_nothing_if_the_database_refuses_one(store, postgres):
     async def main():
         await store.put(note("a"))
         postgres.ask("ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')")
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             store.put(note("x")),
             store.put_all([note("a", x=1), note("bad"), note("c")]),
             store.put_all([note("y"), note("a", x=2)]),
             return_exceptions=True,
         )
-        assert "no_bad" in str(found[1])
+        assert "no_bad" in str(results[1])
         records = {record.key: record.data for record in await store.find("note")}
         assert records == {"a": {"x": 2}, "x": {}, "y": {}}
 
@@ -257,7 +257,7 @@ for _ in range(500):
 assert threading.active_count() == 1, threading.enumerate()""",
     "forked": """
 import warnings
-warnings.simplefilter("ignore")  # Python 3.12 warns of any fork beside threads
+warnings.simplefilter("ignore")  # Python 3.12 warns of any fork with threads
 async def main():
     await asyncio.gather(*(store.put(Record("note", str(n), {})) for n in range(20)))
     for n in range(20):

@@ -258,8 +258,8 @@ def test_cancelled_callers_leave_the_store_usable(place):
             await asyncio.sleep(0.1)
             for task in waiting:
                 task.cancel()
-            found = await asyncio.gather(*waiting, return_exceptions=True)
-            assert all(isinstance(each, asyncio.CancelledError) for each in found)
+            results = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(each, asyncio.CancelledError) for each in results)
         records = []
         while len(records) < 3:
             records = await store.find("note")

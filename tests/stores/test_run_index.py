@@ -207,7 +207,7 @@ def test_runs_of_another_space_are_not_seen(open_store):
     assert found(ours) == ["a"]
 
 
-def test_sums_count_unknown_costs_apart(store):
+def test_sums_count_unknown_costs_separately(store):
     runs = [
         row("a", requests=1, input_tokens=10, output_tokens=1, later_tokens=4, later_usd=0.5),
         row("b", requests=2, failed_requests=3, known_usd=0.5, unpriced=True, later_unpriced=True),
@@ -339,7 +339,7 @@ def test_the_index_agrees_with_the_records(store):
         for where in wheres:
             for since in (None, middle.created_at):
                 query = RunQuery(where, since)
-                chosen = [one for one in runs if meets(one, query)]
+                chosen = [run for run in runs if meets(run, query)]
                 expected = [replace(one, shares=()) for one in chosen]
                 assert await index.find(query) == expected
                 older = [each for each in expected if each.created_at < middle.created_at]
@@ -366,18 +366,18 @@ def meets(one, query):
 
 def parts_of(runs, by):
     """Yield what a group adds up: its value, the run, and what that used."""
-    for one in runs:
+    for run in runs:
         if by in ("role", "role_model"):
-            for share in one.shares:
+            for share in run.shares:
                 if share.facet == by:
-                    yield share.value, one.run_id, Totals(1, share.requests)
+                    yield share.value, run.run_id, Totals(1, share.requests)
         else:
-            later = {"later_tokens": one.later_tokens}
-            cost = {"cost_usd": one.known_usd, "unknown": int(one.unpriced)}
-            yield getattr(one, by), one.run_id, Totals(1, **cost, **later)
+            later = {"later_tokens": run.later_tokens}
+            cost = {"cost_usd": run.known_usd, "unknown": int(run.unpriced)}
+            yield getattr(run, by), run.run_id, Totals(1, **cost, **later)
 
 
-def test_usages_add_up_to_what_is_known():
+def test_sums_of_usage_mark_unknown_costs():
     used = spent([TokenUsage(1, 2, requests=1, cost_usd=0.5), TokenUsage(3, failed_requests=1)])
     assert (used["known_usd"], used["unpriced"], used["input_tokens"]) == (0.5, True, 4)
     assert spent([]) == {**dict.fromkeys(used, 0), "known_usd": 0.0, "unpriced": False}
@@ -462,7 +462,7 @@ def test_uses_of_another_space_are_not_seen(open_store):
     assert use_counts(theirs) == {}
 
 
-# Expenses beside runs: cycles and notes
+# Expenses outside of runs: cycles and notes
 
 DAY = START.date()
 

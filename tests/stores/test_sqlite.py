@@ -317,13 +317,13 @@ def test_a_full_database_is_reported_and_still_stores_what_fits(store, monkeypat
         await store.aclose()
         monkeypatch.setattr(sqlite_file, "_SETTINGS", f"{settings} PRAGMA max_page_count = 40;")
         large = note("large", text="x" * 400_000)
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(store.put(note(f"{n:04}")) for n in range(20, 25)),
             store.put(large),
             *(store.put(note(f"{n:04}")) for n in range(25, 30)),
             return_exceptions=True,
         )
-        assert [type(each) for each in found] == [Record] * 5 + [StoreError] + [Record] * 5
+        assert [type(each) for each in results] == [Record] * 5 + [StoreError] + [Record] * 5
         with pytest.raises(StoreError, match="can't grow, because the disk is full: free some space"):
             await store.put(large)
         assert len(await store.find("note")) == 20
@@ -399,13 +399,13 @@ def test_put_all_stores_nothing_if_the_database_refuses_one(path, store, how):
                 f"BEGIN SELECT RAISE({how}, 'no_bad'); END"
             )
         connection.close()
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             store.put(note("x")),
             store.put_all([note("a", x=1), note("bad"), note("c")]),
             store.put_all([note("y"), note("a", x=2)]),
             return_exceptions=True,
         )
-        assert "no_bad" in str(found[1])
+        assert "no_bad" in str(results[1])
         records = {record.key: record.data for record in await store.find("note")}
         assert records == {"a": {"x": 2}, "x": {}, "y": {}}
 
@@ -720,7 +720,7 @@ async def main():
         await store.delete("note", str(n))
 asyncio.run(main())
 import warnings
-warnings.simplefilter("ignore")  # Python 3.12 warns of any fork beside threads
+warnings.simplefilter("ignore")  # Python 3.12 warns of any fork with threads
 child = os.fork()
 if child == 0:
     asyncio.run(store.put(Record("note", "a", {})))
@@ -807,7 +807,7 @@ def test_a_scrubbed_file_has_no_byte_of_what_was_deleted(tmp_path):
         await store.scrub()
         assert files_with_it() == []
         assert (await reader.get("note", "b")).data == {"text": "stays"}
-        assert [one for one in await store.find("note") if one.key == "a"] == []
+        assert [record for record in await store.find("note") if record.key == "a"] == []
         await store.aclose()
         await reader.aclose()
 
@@ -815,7 +815,7 @@ def test_a_scrubbed_file_has_no_byte_of_what_was_deleted(tmp_path):
     assert files_with_it() == []
 
 
-def test_a_file_that_somebody_reads_all_the_time_is_not_scrubbed(tmp_path):
+def test_a_file_with_constant_readers_is_not_scrubbed(tmp_path):
     path = tmp_path / "kept.db"
 
     async def main():

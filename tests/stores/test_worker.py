@@ -117,8 +117,8 @@ def test_errors_reach_their_caller(worker, log, gate):
         tasks = [asyncio.create_task(worker.do(work)) for work in (lambda _: 1, fail(MemoryError("all")))]
         await asyncio.sleep(0.01)
         gate.set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [str(error) for error in found] == ["all", "all"]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(error) for error in results] == ["all", "all"]
         log.append("no turn")
         for _ in range(2):
             with pytest.raises(TimeoutError, match="no turn"):

@@ -164,6 +164,6 @@ reflect:
 
 
 def whole(*stages: str, name: str = "monitor") -> str:
-    """Return an agent file that holds these stages."""
+    """An agent file that holds these stages."""
     inside = "".join(indent(dedent(stage), "  ") for stage in stages)
     return f"name: {name}\nmodel: scripted-for-tests\nstages:\n{inside}"

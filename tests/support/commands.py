@@ -40,10 +40,10 @@ def redraft(*words, stdin=None):
 
 
 def document(result):
-    """Return the JSON document that a command printed."""
-    found = json.loads(result.stdout)
-    assert found["schema_version"] == 1
-    return found
+    """The JSON document that a command printed."""
+    data = json.loads(result.stdout)
+    assert data["schema_version"] == 1
+    return data
 
 
 MODULES = "loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo.cli"
@@ -63,7 +63,7 @@ def script(monkeypatch, *replies):
 
 
 def always(model):
-    """Return a `model_of` for which every name means this model."""
+    """A `model_of` for which every name means this model."""
     return lambda given, _settings=None, **_missing: model if isinstance(given, str | None) else given
 
 

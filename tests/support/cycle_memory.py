@@ -8,22 +8,22 @@ from support.cycles import NOON, cycle_of, spec_of
 
 
 def at(milliseconds):
-    """Return a time so many milliseconds after noon."""
+    """A time so many milliseconds after noon."""
     return NOON + timedelta(milliseconds=milliseconds)
 
 
 def item(key, milliseconds=0, **fields):
-    """Return an item that was remembered so many milliseconds after noon."""
+    """An item that was remembered so many milliseconds after noon."""
     return {"id": key, "timestamp": stamp_of(at(milliseconds)), **fields}
 
 
 def pattern(key, description, confidence=0.5, **fields):
-    """Return a pattern that was learned at noon."""
+    """A pattern that was learned at noon."""
     return item(key, description=description, confidence=confidence, count=1, **fields)
 
 
 def ids(items):
-    return [one["id"] for one in items]
+    return [item["id"] for item in items]
 
 
 def reflecting(*substages, memory=None, replies=(), now=NOON, redact=None):

@@ -64,7 +64,7 @@ class ScriptedBus:
 
 
 def spec_of(**stages):
-    """Return the spec of an agent with these stages, each a list of substages: `reason=[{...}]`."""
+    """The spec of an agent with these stages, each a list of substages: `reason=[{...}]`."""
     parts = {stage: {"substages": substages} for stage, substages in stages.items()}
     return AgentSpec.model_validate({"name": "monitor", "description": "Watches.", "stages": parts})
 

@@ -92,8 +92,8 @@ def put(store, *records):
     """Keep these runs."""
 
     async def main():
-        for one in records:
-            await store.put(one.stored())
+        for run in records:
+            await store.put(run.stored())
 
     asyncio.run(main())
 

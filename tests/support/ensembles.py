@@ -29,7 +29,7 @@ def is_reflection(request):
 
 
 def thinking(answer="A report.", reply=BETTER_REPLY):
-    """Return a model that answers tasks and reflections with a text each, or with what a function returns."""
+    """A model that answers tasks and reflections with a text each, or with what a function returns."""
 
     def say(request):
         said = reply if is_reflection(request) else answer
@@ -39,7 +39,7 @@ def thinking(answer="A report.", reply=BETTER_REPLY):
 
 
 def asked(model):
-    """Return the prompts of the tasks that a model answered, in order."""
+    """The prompts of the tasks that a model answered, in order."""
     return [request.messages[-1].content for request in model.requests if not is_reflection(request)]
 
 

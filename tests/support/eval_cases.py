@@ -15,7 +15,7 @@ def cases(count, **fields):
 
 
 def drafts_an_odd_task(request):
-    """Return whether a request asks for the first draft of an odd task."""
+    """Whether a request asks for the first draft of an odd task."""
     if request.role != "generation":
         return False
     number = request.messages[-1].content.partition("Task ")[2].partition(".")[0]

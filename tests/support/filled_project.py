@@ -69,7 +69,7 @@ async def fill(folder, *people):
 
 
 def stored_with(folder, word, url=None):
-    """Return the files of a project, and the tables of its database, in which a word is, as bytes."""
+    """The files of a project, and the tables of its database, in which a word is, as bytes."""
     word = word.lower()
     files = [path for path in folder.rglob("*") if path.is_file()]
     found = [str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes().lower()]

@@ -165,7 +165,7 @@ class FleetLoad(Processes):
         return asyncio.run(main())
 
     def jobs(self) -> list[FleetJob]:
-        """Return all jobs."""
+        """All jobs."""
 
         async def main() -> list[FleetJob]:
             queue = ProcrastinateQueue(self.url, PROJECT)
@@ -177,7 +177,7 @@ class FleetLoad(Processes):
         return asyncio.run(main())
 
     def calls(self) -> list[Call]:
-        """Return the calls that were made, in order."""
+        """The calls that were made, in order."""
         lines = [line.split() for line in self.log.read_text("utf-8").splitlines()]
         return [Call(float(at), int(pid), item, int(number)) for at, pid, _, item, number in lines]
 
@@ -190,7 +190,7 @@ class FleetLoad(Processes):
             time.sleep(0.02)
 
     def pick_ups(self) -> list[PickUp]:
-        """Return the pick-ups of runs whose workers were killed, the longest first."""
+        """The pick-ups of runs whose workers were killed, the longest first."""
         rows = self.ask(
             """SELECT j.args->>'run_id', e.type::text, extract(epoch FROM e.at)::float8
             FROM procrastinate_events e JOIN procrastinate_jobs j ON j.id = e.job_id

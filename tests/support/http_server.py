@@ -63,7 +63,7 @@ def serving(routes):
 
 
 def of_json(value, status=200):
-    """Return a route that answers with JSON."""
+    """A route that answers with JSON."""
     return status, {"content-type": "application/json"}, json.dumps(value).encode()
 
 

@@ -75,11 +75,11 @@ class Feature:
         """Write the files of the feature."""
 
     def stage(self, name):
-        """Return the name of the stage that an effect belongs to; a stage's effects overlap."""
+        """The name of the stage that an effect belongs to; a stage's effects overlap."""
         return name
 
     def recorded(self, folder):
-        """Return the effects that the journal has as finished."""
+        """The effects that the journal has as finished."""
         return set()
 
     async def run(self, folder, killer):
@@ -137,7 +137,7 @@ class Loop(Feature):
         )
         stored = [[run.status, len(run.versions)] for run in await Runs(store).find()]
         await store.aclose()
-        outputs = [[one.output, to_json(one.token_usage)] for one in result.history.versions]
+        outputs = [[version.output, to_json(version.token_usage)] for version in result.history.versions]
         return [outputs, str(result.convergence_reason), to_json(result.token_usage), stored]
 
 
@@ -190,7 +190,7 @@ class Steps(Feature):
         workflow = Workflow.from_text(WORKFLOW, actions=actions, models={"m": model}, keep=store)
         result = await workflow.run({"asked": 1}, run_id="killed")
         runs = [[run.status, len(run.versions), run.parent] for run in await Runs(store).find()]
-        stored = [one.data["status"] for one in await store.find("workflow")]
+        stored = [record.data["status"] for record in await store.find("workflow")]
         await store.aclose()
         return [result.state, list(result.nodes), result.usage.total_tokens, runs, stored]
 
@@ -243,7 +243,7 @@ nodes:
 
 
 def records_in(folder, kind, name="redraft.db"):
-    """Return the data of the records of a kind, read from the file of a store."""
+    """The data of the records of a kind, read from the file of a store."""
     if not (folder / name).exists():
         return []
     with closing(sqlite3.connect(folder / name)) as database:
@@ -254,9 +254,9 @@ def records_in(folder, kind, name="redraft.db"):
 
 
 def calls_in(folder):
-    """Return the requests of the model calls whose replies are in a store."""
+    """The requests of the model calls whose replies are in a store."""
     steps = records_in(folder, "step")
-    return [one["given"][0] for one in steps if one["name"].startswith("model ") and "result" in one]
+    return [step["given"][0] for step in steps if step["name"].startswith("model ") and "result" in step]
 
 
 class Items(Feature):
@@ -431,7 +431,7 @@ class Question(Feature):
         async with agent:
             while (await agent.open()).number < 2:
                 await agent.run_cycle()
-            history = {one["message"]: one["verdict"] for one in agent.memory.of("feedbackHistory")}
+            history = {item["message"]: item["verdict"] for item in agent.memory.of("feedbackHistory")}
         await end_tasks([sitting])
         authorities = [
             cycle.derived_data["governance"]["authority"]["decision"] for cycle in await person.cycles()
@@ -469,10 +469,10 @@ class Deliveries(Feature):
 
     def recorded(self, folder):
         notices, messages = (
-            [one["data"] for one in records_in(folder, kind) if one.get("is_over")]
+            [record["data"] for record in records_in(folder, kind) if record.get("is_over")]
             for kind in ("notice", "outbox")
         )
-        of_messages = {f"message {one['data']['cycle']}" for one in messages}
+        of_messages = {f"message {message['data']['cycle']}" for message in messages}
         return of_messages | {f"notice {one['cycle']}" for one in notices}
 
     async def run(self, folder, killer):
@@ -553,8 +553,8 @@ class Reflection(Feature):
 
     def recorded(self, folder):
         return {
-            f"{one.get('role', 'generation')} {'lamp' in one['messages'][-1]['content']}"
-            for one in calls_in(folder)
+            f"{call.get('role', 'generation')} {'lamp' in call['messages'][-1]['content']}"
+            for call in calls_in(folder)
         }
 
     async def run(self, folder, killer):
@@ -588,7 +588,7 @@ class Reflection(Feature):
             await lessons.due(),
             folder / "memory/reflections/clerk/rules.md",
         )
-        steps = [one for one in records_in(folder, "step") if one["name"].startswith("lesson ")]
+        steps = [record for record in records_in(folder, "step") if record["name"].startswith("lesson ")]
         await lessons.aclose()
         await store.aclose()
         files._write = write_file
@@ -608,8 +608,10 @@ class TwoTasks(Feature):
     at_once = 1
 
     def recorded(self, folder):
-        calls = {f"{one.get('role', 'generation')} {_task_of(one['messages'])}" for one in calls_in(folder)}
-        steps = [one["name"] for one in records_in(folder, "step")]
+        calls = {
+            f"{call.get('role', 'generation')} {_task_of(call['messages'])}" for call in calls_in(folder)
+        }
+        steps = [record["name"] for record in records_in(folder, "step")]
         verdicts = sum(name.startswith("acceptance ") for name in steps)
         return calls | {*["review outline", "review better outline"][:verdicts]}
 

@@ -60,7 +60,7 @@ class Killer:
 
 
 def _kind(effect):
-    """Return the word that an effect has in common with others of its kind."""
+    """The word that an effect has in common with others of its kind."""
     return next(word for word in effect.split() if word.isalpha())
 
 
@@ -69,7 +69,7 @@ def _kind_of(record):
 
 
 def watched(kind, killer, *arguments):
-    """Return a store of this kind with a point before and after each write."""
+    """A store of this kind with a point before and after each write."""
 
     class Watched(kind):
         async def put(self, record):

@@ -14,7 +14,7 @@ AGENT = "writer"
 
 
 def failure(text="the export stopped at row 1000"):
-    """Return a reflection on a failed export."""
+    """A reflection on a failed export."""
     return Failure(
         f"Exporting the orders failed: {text}.",
         f"Step 3 asked the API for one page only: {text}.",
@@ -25,7 +25,7 @@ def failure(text="the export stopped at row 1000"):
 
 
 def lesson(content, summary, **fields):
-    """Return a lesson of the agent."""
+    """A lesson of the agent."""
     known = {"task": "Export all orders as CSV.", "task_type": "export", "tools": ("api",)}
     return Lesson(content, fields.pop("agent", AGENT), fields.pop("day", DAY), summary, **known | fields)
 

@@ -44,7 +44,7 @@ class Clock:
 
 
 def writer(reply=REPLY):
-    """Return a model that always gives the same reply."""
+    """A model that always gives the same reply."""
     return ScriptedModel(lambda request: reply)
 
 

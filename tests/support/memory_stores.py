@@ -4,12 +4,12 @@ from redraft.stores.sqlite import MemoryStore
 
 
 def connection_of(store):
-    """Return the connection of a store that has been used."""
+    """The connection of a store that has been used."""
     return store._database.connect()
 
 
 def copy_of(store, *, without=()):
-    """Return a store with the records of another as they are at this moment, except of some kinds.
+    """A store with the records of another as they are at this moment, except of some kinds.
 
     It is what a process leaves that is killed now: without the lease, another one can go on.
     """

@@ -92,7 +92,7 @@ class Clock:
 
 
 def monitor(world=None, *, text=MONITOR, replies=None, **given):
-    """Return the agent of a file; its model answers with `replies`, by default that it learned nothing."""
+    """The agent of a file; its model answers with `replies`, by default that it learned nothing."""
     source = AgentFile(text, "monitor.yaml")
     model = ScriptedModel(replies or (lambda request: NOTHING_LEARNED))
     return CycleAgent(

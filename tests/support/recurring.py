@@ -330,7 +330,7 @@ LEARNED = {
 
 
 def order(draw, failure=""):
-    """Return an order as the shop wants it, but for one failure."""
+    """An order as the shop wants it, but for one failure."""
     month, day = draw.randint(1, 12), draw.randint(1, 28)
     due = f"{day:02}/{month:02}/2026" if failure == "date" else f"2026-{month:02}-{day:02}"
     text = (

@@ -93,14 +93,14 @@ def card(make):
 
 
 def iban(make):
-    """Return a German account number with right check digits."""
+    """A German account number with right check digits."""
     body = make.of(DIGITS, 18)
     check = 98 - int(f"{body}131400") % 97
     return f"DE{check:02}{body}"
 
 
 def person(make):
-    """Return a text with a name, a card and an address of e-mail, and what of it belongs to a person."""
+    """A text with a name, a card and an address of e-mail, and what of it belongs to a person."""
     number, mail = card(make), f"m.lopez{make.of(DIGITS, 3)}@telco-mail.net"
     return f"my name is Maria Lopez, card {number}, mail {mail}", ("Lopez", number, mail)
 

@@ -245,7 +245,7 @@ HELD_OUT = {
 
 
 def held_out_lines(seed=101):
-    """Return the lines, each with values of its own."""
+    """The lines, each with values of its own."""
     return marked_lines(HELD_OUT, FIRST, LAST, seed)
 
 

@@ -21,7 +21,7 @@ class ScriptLine(Line):
 
 
 def script_lines():
-    """Return all lines by script and kind; nothing is marked in a harmless one."""
+    """All lines by script and kind; nothing is marked in a harmless one."""
     lines, script, kind, number = [], "", "", 0
     for row in (_HERE / "redact_scripts.txt").read_text("utf-8").splitlines():
         if row.startswith("## "):

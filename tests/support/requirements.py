@@ -14,7 +14,7 @@ SMALL = "qwen2.5-coder-0.5b"
 
 
 def local_model() -> str:
-    """Return the name of small weights that can be run here; skip the test where there are none."""
+    """The name of small weights that can be run here; skip the test where there are none."""
     if importlib.util.find_spec("xllamacpp") is None:
         _lack("xllamacpp is not installed: pip install 'redraft[local]'")
     if problem := PACKAGED[SMALL].missing():

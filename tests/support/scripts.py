@@ -37,7 +37,7 @@ GRACE = 15.0
 
 
 def value_of(language, source, sandbox="inline", limits=None, names=None):
-    """Return a script's value, or raise its error."""
+    """A script's value, or raise its error."""
     limits = limits or ScriptLimits(seconds=5, memory_mb=48, output_chars=20_000, result_chars=50_000)
     return asyncio.run(
         run_script(Script(language, source, NAMES if names is None else names, limits, sandbox))
@@ -74,13 +74,13 @@ def alive(language, sandbox="inline"):
 
 
 def children_of(pid):
-    """Return the processes that a process has started and not reaped."""
+    """The processes that a process has started and not reaped."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 def descendants_of(pid):
-    """Return the processes below a process, at any depth."""
+    """The processes below a process, at any depth."""
     children = children_of(pid)
     return children + [one for child in children for one in descendants_of(child)]
 
@@ -134,7 +134,7 @@ _SOURCE = str(Path(redraft.__file__).parents[1])
 
 @cache
 def _for_everybody():
-    """Return an interpreter and a copy of the source that any user may read; ours may be in a home folder."""
+    """An interpreter and a copy of the source that any user may read; ours may be in a home folder."""
     folder = tempfile.mkdtemp(prefix="redraft-tests-", dir="/tmp")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.chmod(folder, 0o755)  # noqa: PTH101, S103 (to be read is what it is there for)

@@ -22,13 +22,13 @@ _BEGIN += "from redraft.stores.sqlite import SqliteStore; from redraft.errors im
 
 
 def note(key: str = "a", **data: object) -> Record:
-    """Return a record of the kind `note`."""
+    """A record of the kind `note`."""
     return Record("note", key, data)
 
 
 @contextmanager
 def child(script: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
-    """Run a script beside the test, with `sys.argv[2:]`; a warning is an error. It is killed in the end."""
+    """Run a script in another process, with `sys.argv[2:]`; a warning is an error. Kills it in the end."""
     argv = [sys.executable, "-W", "error", "-c", _BEGIN + script, str(TESTS)]
     pipe = subprocess.PIPE
     argv += map(str, arguments)

@@ -10,19 +10,19 @@ SCHEMA = {"type": "object", "required": ["name", "age"], "properties": {"age": {
 
 
 def under(text, spaces):
-    """Return the text, indented."""
+    """The text, indented."""
     return textwrap.indent(textwrap.dedent(text).strip("\n"), " " * spaces)
 
 
 def loop_file(*fragments, **options):
-    """Return a file with one loop, whose parameters are fragments of YAML."""
+    """A file with one loop, whose parameters are fragments of YAML."""
     params = "\n".join(under(fragment, 6) for fragment in fragments)
     lines = "\n".join(f"      {key}: {value}" for key, value in options.items())
     return f"name: test\nnodes:\n  - name: one\n    uses: reflection.loop\n    with:\n{params}\n{lines}\n"
 
 
 def workflow(text, *replies, actions=None, keep=False, model="gpt-4"):
-    """Return a workflow whose model gives these replies, and that model."""
+    """A workflow whose model gives these replies, and that model."""
     script = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
     scripted = ScriptedModel(script)
     made = Workflow.from_text(text, actions=actions, models={model: scripted}, keep=keep)
@@ -49,7 +49,7 @@ def act(name, state=None, actions=None, models=None, **params):
 
 
 def making(*outputs):
-    """Return an action that gives these outputs in turn; `seen` lists the states and parameters it got."""
+    """An action that gives these outputs in turn; `seen` lists the states and parameters it got."""
     left, seen = list(outputs), []
 
     def make(state, **params):
@@ -64,5 +64,5 @@ def making(*outputs):
 
 
 def scoring(expression, language="python"):
-    """Return an evaluator whose verdict is an expression in a language."""
+    """An evaluator whose verdict is an expression in a language."""
     return {"type": "custom", "language": language, "run": f"result = {expression}"}

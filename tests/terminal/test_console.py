@@ -56,8 +56,8 @@ def test_no_command_shows_a_secret(leaky, words):
 
 
 def test_withheld_text_is_marked_and_the_rest_is_shown(leaky):
-    shown = redraft("show", "last", "--version", "best").stdout
-    assert shown.strip() == (
+    output = redraft("show", "last", "--version", "best").stdout
+    assert output.strip() == (
         "aaa [withheld: known secret]\npassword: [withheld: password]\n"
         "my name is [withheld: name], card [withheld: card number], mail [withheld: email address]"
     )
@@ -72,10 +72,10 @@ def test_an_export_omits_hosts_that_the_terminal_shows(revised):
 
 def test_an_export_omits_machine_names(leaky, monkeypatch):
     host = f"{socket.gethostname()}"
-    found = document(redraft("export", "last", "--json"))
-    assert found["process"]["host"] != host or len(host) < 4
-    assert found["process"]["pid"] == os.getpid()
-    assert found["status"] == "finished"
+    data = document(redraft("export", "last", "--json"))
+    assert data["process"]["host"] != host or len(host) < 4
+    assert data["process"]["pid"] == os.getpid()
+    assert data["status"] == "finished"
 
 
 REVISE = ["revise", "d.txt", "-c", "c.yaml", "-m", "any:model"]

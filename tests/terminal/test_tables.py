@@ -39,13 +39,13 @@ def rows(*names, **cells):
 def test_one_long_cell_narrows_its_own_column_only(wrap, longest):
     cells = rows("short", "other", began="11-28 10:00:00")
     cells[1][longest] = LONG
-    found = lines_of(PlainTable(cells, right=("cycle",), wrap=wrap))
-    assert all(len(line) <= 80 for line in found)
-    assert found[1].split()[:2] == ["short", "finished"]
-    assert found[2].split()[2] == "12"
-    assert "11-28 10:00:00" in found[2]
+    lines = lines_of(PlainTable(cells, right=("cycle",), wrap=wrap))
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[1].split()[:2] == ["short", "finished"]
+    assert lines[2].split()[2] == "12"
+    assert "11-28 10:00:00" in lines[2]
     if wrap and longest == "name":
-        assert "".join(line[: line.find("  ")] if "  " in line else line for line in found[2:]) == LONG
+        assert "".join(line[: line.find("  ")] if "  " in line else line for line in lines[2:]) == LONG
 
 
 TWO = rows("writer", "reader", trust="-", task="Say why the sky is blue, and why not in the evening.")
@@ -62,12 +62,12 @@ TWO = rows("writer", "reader", trust="-", task="Say why the sky is blue, and why
         (28, "name status task", "spent, cycle"),
     ],
 )
-def test_columns_that_say_nothing_go_first_then_those_that_may(width, head, below):
-    found = lines_of(PlainTable(TWO, drop=("spent", "cycle"), fill="task"), width)
-    assert found[0].split() == head.split()
-    assert all(len(line) <= width for line in found)
+def test_empty_columns_are_dropped_first_then_optional_columns(width, head, below):
+    lines = lines_of(PlainTable(TWO, drop=("spent", "cycle"), fill="task"), width)
+    assert lines[0].split() == head.split()
+    assert all(len(line) <= width for line in lines)
     said = f"Left out in {width} columns: {below}; --json has all." if below else ""
-    assert " ".join(found[3:]) == said
+    assert " ".join(lines[3:]) == said
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

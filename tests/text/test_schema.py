@@ -550,7 +550,7 @@ def at(value, place):
 
 
 def mutation(random_, place):
-    """Return a change that breaks the order at a place: a key gone, too much, or another value."""
+    """A change that breaks the order at a place: a key gone, too much, or another value."""
     there = at(GOOD_ORDER, place)
     kind = random_.randrange(3)
     if kind == 0 and place and isinstance(place[-1], str):

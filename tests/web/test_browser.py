@@ -70,8 +70,10 @@ def of_long_words():
         advice=(Advice(LONG, LONG, LONG, 9),),
     )
     said = {"issues": (Issue(LONG, path=LONG),), "suggestions": (LONG,), "criteria_scores": {LONG: 0.5}}
-    versions = [replace(one, evaluation=replace(one.evaluation, **said)) for one in run.versions]
-    return replace(run, versions=tuple(replace(one, output=f"{LONG}{one.iteration}") for one in versions))
+    versions = [replace(version, evaluation=replace(version.evaluation, **said)) for version in run.versions]
+    return replace(
+        run, versions=tuple(replace(version, output=f"{LONG}{version.iteration}") for version in versions)
+    )
 
 
 @pytest.fixture(scope="module")

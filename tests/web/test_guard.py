@@ -100,7 +100,7 @@ TRIES = {
     "token as cookie": (401, ({"cookie": f"redraft_8765={TOKEN}"},), {}),
     "cookie beyond ASCII": (401, ({"cookie": "redraft_8765=\xe9"},), {}),
     "wrong bearer": (401, ({"authorization": "Bearer wrong"},), {}),
-    "wrong bearer beside a cookie": (401, (COOKIE, {"authorization": "Bearer wrong"}), {}),
+    "wrong bearer with a cookie": (401, (COOKIE, {"authorization": "Bearer wrong"}), {}),
     "empty bearer": (401, ({"authorization": "Bearer "},), {}),
     "basic": (401, ({"authorization": f"Basic {TOKEN}"},), {}),
     "wrong token in the address": (401, (), {"query": "token=wrong"}),

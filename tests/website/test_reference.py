@@ -30,7 +30,7 @@ def exporting_modules():
 
 
 def documented_members(path):
-    """Return the methods and properties of a class that its users call, inherited ones included."""
+    """The methods and properties of a class that its users call, inherited ones included."""
     found = described(path)
     if not found.is_class:
         return []

@@ -70,7 +70,7 @@ def site(tmp_path):
     return tmp_path
 
 
-def test_a_site_whose_links_lead_somewhere_has_no_faults(site):
+def test_a_site_with_valid_links_has_no_faults(site):
     assert faults(site) == []
     assert external_links(site) == {"https://example.org/x": ["b.html"]}
 
@@ -107,7 +107,7 @@ def test_links_of_the_repository_lead_to_places_of_the_site():
     assert files == ["examples/order.yaml"]
 
 
-def test_what_looks_like_a_link_in_code_is_left_alone():
+def test_links_in_code_are_ignored():
     text = "`f[0](x.md)` and\n\n```python\nrun[1](x.md)\n```\n"
     assert docs_site.with_site_links(text, "README.md", docs_site.places_in_site()) == (text, [])
 

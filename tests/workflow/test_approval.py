@@ -400,7 +400,7 @@ def test_answers_that_are_none(file, words, message):
     assert len(document(redraft("approve", "--json"))["waiting"]) == 1
 
 
-def test_a_run_that_is_not_kept_can_not_ask(file):
+def test_a_run_that_is_not_stored_cannot_ask(file):
     result = redraft("run", file, "--no-keep")
     assert result.exit_code == 2
     assert "the run is not stored" in result.stderr

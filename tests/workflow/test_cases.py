@@ -339,5 +339,5 @@ def test_tools_without_their_package_name_the_extra(run, monkeypatch):
         ({"a": {}}, {"a": []}, ["state.a"]),
     ],
 )
-def test_values_are_compared_as_far_as_they_are_given(expected, got, places):
+def test_only_the_listed_values_are_compared(expected, got, places):
     assert [problem.partition(":")[0] for problem in differences(expected, got)] == places

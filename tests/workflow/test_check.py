@@ -223,7 +223,7 @@ FILES = {
         params("generator: {action: llm.call, model: gpt-4, prompt: 'On {{ topic }}'}\n" + EVALUATOR),
         6, "n", "with.generator.prompt", "there is no 'topic'; values are read as in 'state.topic'; expected one of 'state'",
     ),
-    "a scope that is misspelt": (nodes("- name: n\n  run: pass\n  when: stat.x"), 5, "n", "when", "did you mean 'state'?"),
+    "a scope that is misspelled": (nodes("- name: n\n  run: pass\n  when: stat.x"), 5, "n", "when", "did you mean 'state'?"),
     "an action under the key of a node": (
         params("generator:\n  uses: llm.call\n  prompt: x\n" + EVALUATOR), 7, "n", "with.generator.uses", "under 'action'",
     ),
@@ -306,7 +306,7 @@ FILES = {
     "a name that is only added to": (
         nodes("- name: n\n  run: |\n    total = 0\n    totl += 1\n    return total"), 6, "n", "run", "'totl' is not defined; did you mean 'total'?",
     ),
-    "a scope that is misspelt in code": (nodes("- {name: n, run: 'return stat'}"), 3, "n", "run", "did you mean 'state'?"),
+    "a scope that is misspelled in code": (nodes("- {name: n, run: 'return stat'}"), 3, "n", "run", "did you mean 'state'?"),
     "a variable of loops in a node": (nodes("- {name: n, run: return output}"), 3, "n", "run", "'output' is not defined"),
     "a name of another node's code": (nodes("- {name: m, run: x = 1}\n- {name: n, run: return x}"), 4, "n", "run", "'x' is not defined"),
     "a name in an evaluator": (
@@ -413,7 +413,7 @@ FILES = {
         "hosts: [a.test]\n" + params("url: https://a.test/\nheaders:\n  Authorization: Bearer {{ state.token }}", "http.request"),
         9, "n", "with.headers.Authorization", "comes from the environment only",
     ),
-    "a request's misspelt key": (
+    "a request's misspelled key": (
         "hosts: [a.test]\n" + params("url: https://a.test/\nheader: {}", "http.request"), 8, "n", "with.header", "did you mean 'headers'?",
     ),
     "temperature too high": (params("prompt: a\ntemperature: 3", "llm.call"), 7, "n", "with.temperature", "got 3"),
@@ -568,7 +568,7 @@ IN_STAGES = [
 ]  # fmt: skip
 
 
-def test_no_mistake_of_meaning_hides_another_one(tmp_path):
+def test_no_mistake_of_meaning_hides_another(tmp_path):
     (tmp_path / "stages.yaml").write_text(STAGES)
     (tmp_path / "inner.yaml").write_text(INNER)
     made = Workflow.from_file(tmp_path / "stages.yaml", keep=False, strict=False)
@@ -713,7 +713,7 @@ def test_what_a_workflow_uses_is_shown_in_one_line():
     assert "# why" not in shown
 
 
-def test_a_value_that_nothing_sets_names_one_like_it():
+def test_an_unset_value_gets_a_suggestion():
     text = nodes("- {name: title, run: 'return 1'}\n" + LATER)
     with pytest.raises(WorkflowError, match=r"did you mean 'state\.title'\?"):
         Workflow.from_text(text, actions={"own": own}, keep=False).check()
@@ -760,7 +760,7 @@ def test_what_a_loop_or_a_failure_sets_is_no_mistake(read):
     assert made.check({"topic": "tea"}).actions
 
 
-def test_what_an_own_action_in_place_of_llm_call_returns_is_not_known():
+def test_the_result_of_a_custom_llm_call_is_unknown():
     text = with_outputs("{title: string}", ASKED.replace("output: made, ", "") + "\n- " + READS)
     actions = {"own": own, "llm.call": lambda state, **params: {"title": "x", "x": "y"}}
     made = Workflow.from_text(text, actions=actions, keep=False)
@@ -768,7 +768,7 @@ def test_what_an_own_action_in_place_of_llm_call_returns_is_not_known():
     assert made.run_sync().outputs == {"title": "x"}
 
 
-def test_keys_that_a_schema_in_a_file_names_are_not_known(tmp_path):
+def test_keys_of_a_schema_file_are_unknown(tmp_path):
     (tmp_path / "s.json").write_text('{"required": ["card"]}')
     text = with_outputs("{card: string}", DRAFTED.replace("{required: [title]}", "{$ref: s.json}"))
     (tmp_path / "t.yaml").write_text(text)
@@ -778,7 +778,7 @@ def test_keys_that_a_schema_in_a_file_names_are_not_known(tmp_path):
     assert made.run_sync().outputs == {"card": "x"}
 
 
-def test_a_misspelt_loop_is_the_only_mistake():
+def test_a_misspelled_loop_is_the_only_mistake():
     asks = "{name: b, uses: own, with: {prompt: '{{ state.title }}'}}"
     text = "inputs: {report: string}\n" + nodes(f"- {{name: a, uses: reflection.lop, output: y}}\n- {asks}")
     with pytest.raises(WorkflowError) as caught:
@@ -788,7 +788,7 @@ def test_a_misspelt_loop_is_the_only_mistake():
     ]
 
 
-def test_a_file_with_inputs_can_be_given_no_other_values():
+def test_a_file_with_inputs_accepts_no_other_values():
     text = "inputs: {report: string}\n" + nodes("- {name: a, uses: own, with: {prompt: '{{ state.title }}'}}")
     with pytest.raises(WorkflowError, match="declare it under 'inputs', or set it in a node before"):
         Workflow.from_text(text, actions={"own": own}, keep=False).check({"report": "x"})
@@ -803,11 +803,11 @@ NO_MODEL, NOT_SET, NO_BOUND = (
 )
 FORM_FIRST = {
     "a limit and no model": ("limits: {seconds: 9}\n" + ASKS, ["at most 2, got 9"]),
-    "a misspelt key of the file and no model": ("budgett: {tokens: 5}\n" + ASKS, ["did you mean 'budget'?"]),
+    "a misspelled key of the file and no model": ("budgett: {tokens: 5}\n" + ASKS, ["did you mean 'budget'?"]),
     "a key of the_edge_agent and no model": ("imports: []\n" + ASKS, ["unknown key 'imports'"]),
     "an edge and no model": (ASKS + "\nedges: [{from: n, to: m}]", ["write 'goto: m' under the node 'n'"]),
     "a budget and a value that nothing sets": ("budget: 5\n" + ASKS, ["a mapping, got 5"]),
-    "a misspelt key and a node that does nothing": (nodes("- {name: n, outptu: x}"), ["did you mean 'output'?"]),
+    "a misspelled key and a node that does nothing": (nodes("- {name: n, outptu: x}"), ["did you mean 'output'?"]),
     "a timeout and a node that does nothing": (nodes("- {name: n, timeout: 0}"), ["greater than 0"]),
     "a condition and a cycle": (nodes("- {name: n, run: pass, when: 5, goto: n}"), ["got 5"]),
     "a type of an evaluator and its schema": (
@@ -827,7 +827,7 @@ FORM_FIRST = {
         ["headers.generator: expected a string, got 5", "got 'GOT'"],
     ),
     "the kind of a server and its timeout": ("mcp: {shop: {timeout: 0}}\nnodes: [{name: n, run: pass}]", ["greater than 0"]),
-    "the kind of a server and a misspelt key": (
+    "the kind of a server and a misspelled key": (
         "mcp: {shop: {comand: [a], url: 'http://localhost/mcp'}}\nnodes: [{name: n, run: pass}]", ["did you mean 'command'?"],
     ),
     "a node that is none and its successor": (nodes("- 5\n- {name: b, uses: owm}"), ["expected a mapping, got 5"]),
@@ -839,7 +839,7 @@ FORM_FIRST = {
         nodes("- {name: n, uses: reflection.loop, generator: {run: pass}, evaluator: {type: custom, run: 'if:'}}"),
         ["unknown key 'generator'; the parameters of an action go under 'with'", "unknown key 'evaluator'; the parameters"],
     ),
-    "parameters under a misspelt key": (nodes("- {name: n, uses: reflection.loop, wiht: {}}"), ["did you mean 'with'?"]),
+    "parameters under a misspelled key": (nodes("- {name: n, uses: reflection.loop, wiht: {}}"), ["did you mean 'with'?"]),
     "two keys next to code": (
         params("generator: {run: pass, promt: y, modle: z}\n" + EVALUATOR), ["unknown key 'promt'", "unknown key 'modle'"],
     ),
@@ -873,7 +873,7 @@ def test_mistakes_of_form_are_reported_alone_and_all_together(text, expected):
     assert len(problems) == len(expected)
 
 
-def test_the_parameters_of_an_own_action_in_place_of_a_built_in_one_have_no_form():
+def test_the_parameters_of_a_custom_action_in_place_of_a_built_in_action_are_not_checked():
     text = (
         params("generator: {action: llm.call, temprature: {}}\n" + EVALUATOR)
         + "  - {name: m, uses: llm_call, with: {x: 1}}"
@@ -939,7 +939,7 @@ def test_a_mistake_does_not_hide_a_mistake_of_another_kind(text, expected):
     assert [what for what in expected if what not in str(caught.value)] == []
 
 
-def test_what_an_inner_file_lacks_does_not_hide_what_the_outer_one_does(tmp_path):
+def test_problems_of_an_inner_file_do_not_hide_problems_of_the_outer_file(tmp_path):
     (tmp_path / "inner.yaml").write_text("hosts: ['a/']\n" + ASKS)
     (tmp_path / "formless.yaml").write_text("limits: {seconds: 9}\n" + ASKS)
     (tmp_path / "outer.yaml").write_text(
@@ -985,7 +985,7 @@ def test_what_an_inner_file_lacks_does_not_hide_what_the_outer_one_does(tmp_path
         "- 5\n- {name: b, run: return 1}",
     ],
 )
-def test_one_mistake_is_not_taken_for_two(text, monkeypatch):
+def test_a_mistake_is_reported_once(text, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     text = nodes(text) if text.startswith("- ") else text
 
@@ -1060,7 +1060,7 @@ def test_what_inline_python_lacks_is_refused_with_the_file(code, line, message):
 
 
 @pytest.mark.parametrize(("code", "line", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_the_sandbox_refuses_is_found_at_its_line_before_it_runs(code, line, message):
+def test_code_that_the_sandbox_refuses_is_reported_at_its_line_before_it_runs(code, line, message):
     file = Workflow.from_text(nodes("- name: n\n  run: |\n" + under(code, 4)), keep=False)
     with pytest.raises(WorkflowError) as caught:
         asyncio.run(file.check_all())

@@ -122,7 +122,7 @@ ECHO = "name: echo\nnodes:\n  - name: all\n    run: return state\n"
         (["-v", "a=@-"], {"a": "from a pipe"}),
     ],
 )  # fmt: skip
-def test_values_are_text_unless_given_as_json(project, words, state):
+def test_values_are_text_unless_they_are_json(project, words, state):
     (project / "text.txt").write_text("äöü\n[1]", "utf-8")
     (project / "data.json").write_text('{"b": [1.5]}')
     (project / "w.yaml").write_text(ECHO)
@@ -587,7 +587,7 @@ Workflow.from_text(TEXT, actions={"work": work, "die": die}, keep=store).run_syn
 """
 
 
-def test_a_workflow_whose_program_was_killed_says_so_and_how_to_go_on(project):
+def test_a_killed_workflow_says_how_to_resume(project):
     command = [sys.executable, "-c", KILLED, str(project / ".redraft" / "redraft.db")]
     assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGKILL
     (row,) = rows("--status", "killed", kind="workflow")
@@ -675,7 +675,7 @@ def rows(*words, kind):
     return [row for row in document(redraft("runs", *words, "--json"))["runs"] if row["kind"] == kind]
 
 
-def test_runs_lists_a_workflow_beside_its_loops(workflow):
+def test_runs_lists_a_workflow_with_its_loops(workflow):
     run_id = workflow()
     (row,) = rows(kind="workflow")
     assert (row["name"], row["status"], row["nodes"], row["error"]) == ("two nodes", "finished", 3, "")

@@ -301,7 +301,7 @@ def test_a_failed_workflow_names_the_node_and_the_error():
     assert detail.startswith("The error came after 1 finished node: OutputError: ")
 
 
-def test_a_workflow_whose_budget_was_spent_says_so():
+def test_a_workflow_reports_that_its_budget_was_spent():
     call = "{name: n, uses: llm.call, with: {prompt: x, model: gpt-4, max_tokens: 9}}"
     text = f"budget: {{tokens: 1}}\nnodes: [{call}]"
     rule, headline, detail = why_after(text)

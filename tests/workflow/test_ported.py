@@ -107,15 +107,15 @@ DIFFERS = {
         loop(CODE + "evaluator:\n  type: schema\n  schema:\n    dependencies: {a: [b]}"),
         10, "with.evaluator.schema.dependencies", "'dependentRequired'",
     ),
-    "a misspelt keyword of a schema": (
+    "a misspelled keyword of a schema": (
         loop(CODE + "evaluator:\n  type: schema\n  schema:\n    type: object\n    requird: [a]"),
         11, "with.evaluator.schema.requird", "no keyword 'requird', so it has no effect; did you mean 'required'?",
     ),
-    "a misspelt keyword within a schema": (
+    "a misspelled keyword within a schema": (
         loop(CODE + "evaluator:\n  type: schema\n  schema:\n    properties:\n      a: {enumm: [b]}"),
         11, "with.evaluator.schema.properties.a.enumm", "did you mean 'enum'?",
     ),
-    "a misspelt keyword of a reply": (
+    "a misspelled keyword of a reply": (
         "name: t\nnodes:\n- name: n\n  uses: llm.call\n  with: {model: gpt-4, prompt: x, schema: {anyOf: [{min_length: 3}]}}",
         5, "with.schema.anyOf.0.min_length", "did you mean 'minLength'?",
     ),
@@ -171,7 +171,7 @@ def test_a_file_that_says_what_it_means_gets_no_note(text):
     assert notes(text) == []
 
 
-def test_a_misspelt_keyword_of_an_input_is_noted():
+def test_a_misspelled_keyword_of_an_input_is_noted():
     text = "name: t\ninputs:\n  a:\n    type: integer\n    minimun: 1\nnodes:\n- {name: n, run: pass}"
     [(line, _, key, note)] = notes(text, a=1)
     assert (line, key) == (5, "inputs.a.minimun")

@@ -109,7 +109,7 @@ def test_a_failed_loop_clears_the_success_of_an_earlier_one():
     assert not set(state) - {"result", "error"}
 
 
-def test_only_a_loop_adds_its_keys_beside_its_output():
+def test_only_a_loop_adds_keys_in_addition_to_its_output():
     loop = (
         "- name: n\n  uses: reflection_loop\n  output: o\n  with:\n"
         '    generator: {run: \'return {"a": 1, "o": 2}\'}\n    evaluator: {type: custom, run: result = True}'
@@ -369,7 +369,7 @@ def test_registered_actions_and_the_actions_argument(monkeypatch):
     assert mine({}) == {"from": "registered"}
 
 
-def test_an_own_action_can_replace_a_built_in_one():
+def test_a_custom_action_can_replace_a_built_in_action():
     fake = making('{"a": 1}')
     text = (
         "- name: n\n  uses: reflection.loop\n  with:\n    generator: {action: llm_call, prompt: p}\n"
@@ -558,7 +558,7 @@ def test_a_stream_raises_what_the_workflow_raises():
         asyncio.run(main())
 
 
-def test_one_workflow_runs_many_times_at_once():
+def test_one_workflow_serves_concurrent_runs():
     async def double(state):
         await asyncio.sleep(0)
         return {"x": state["x"] * 2}

@@ -76,7 +76,7 @@ def test_a_silent_model_is_cancelled_when_the_time_of_its_node_is_over():
     assert error.__notes__ == ["workflow, line 3, node 'ask'"]
 
 
-def test_a_model_that_streams_for_ever_is_cancelled():
+def test_an_endless_stream_is_cancelled():
     workflow = made(JUDGED % "timeout: 0.1", models={"m": Streaming()})
 
     async def streamed():
@@ -98,7 +98,7 @@ def test_a_reply_after_the_deadline_is_no_reply():
     assert state["error"]["type"] == "UnfinishedError"
 
 
-def test_an_action_of_your_own_that_hangs_is_left_behind():
+def test_a_hanging_custom_action_is_abandoned():
     hanging = threading.Event()
 
     def hang(state):
@@ -239,7 +239,7 @@ def test_a_file_that_fails_on_what_it_made_is_run_again(tmp_path, node, first, v
     assert (state["o"]["use"], len(make.seen)) == (value, 2)
 
 
-def test_a_failure_of_a_file_is_known_as_such_after_a_restart():
+def test_a_failure_of_a_file_is_recognised_after_a_restart():
     recorded = failure_from_json(failure_to_json(WorkflowError("a place: failed", retryable=True)))
     assert (type(recorded), recorded.retryable) == (WorkflowError, True)
     assert not failure_from_json({"type": "WorkflowError", "message": "of an earlier version"}).retryable

@@ -120,7 +120,7 @@ def hang(said: str) -> None:
 """
 
 
-def test_a_tool_that_hangs_is_left_behind(folder):
+def test_a_hanging_tool_is_abandoned(folder):
     (folder / "functions.py").write_text(HANGING)
     path, said = file(folder, "hang"), folder / "said"
     path.write_text(path.read_text().replace("uses:", "timeout: 0.5\n  uses:"))
@@ -286,7 +286,7 @@ for line in sys.stdin:
 """
 
 
-def test_retries_start_a_silent_server_again_and_a_silent_tool_is_told_to_the_model(folder):
+def test_retries_restart_a_silent_server_and_the_model_learns_of_a_silent_tool(folder):
     """It waits twice for 1.5 s: with less, a busy machine could not tell a silent server from a slow one."""
     (folder / "server.py").write_text(STUBBORN)
     head = f"mcp: {{shop: {{command: [{sys.executable}, {folder / 'server.py'}], timeout: 1.5}}}}"
