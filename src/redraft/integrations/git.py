@@ -334,7 +334,8 @@ class _Comparison:
             return {}
         output = self.tree.git("ls-files", "-v", "--stage", "-z", "--", *map(_literal, self.names))
         entries = (entry.partition("\t") for entry in _names(output))
-        return {name: (*fields.split()[:3],) for fields, _, name in entries}
+        parts = ((fields.split(), name) for fields, _, name in entries)
+        return {name: (tag, mode, blob) for (tag, mode, blob, *_), name in parts}
 
     def _read_blobs(self) -> dict[str, bytes]:
         """The staged bytes of all files, by name."""
