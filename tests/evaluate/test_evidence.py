@@ -26,7 +26,7 @@ from support.tool_agents import Actor, call
 
 
 def judging(score=0.9, *others):
-    """A judge that gives every criterion the next of these scores, and the last one for ever."""
+    """A judge that gives every criterion the next of these scores, and then repeats the last score."""
     scores = [score, *others]
 
     def reply(request):

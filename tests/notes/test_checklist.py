@@ -42,7 +42,7 @@ GUIDANCE = """One function, and nothing else.
 
 
 def order(*criteria, answers=(), **more):
-    """A task whose handler gives one answer after the other, the last one for ever."""
+    """A task whose handler gives one answer after the other, then repeats the last."""
     left = list(answers) or [WRONG, RIGHT]
     return Task(
         "Write the function that this message asks for: {message}",

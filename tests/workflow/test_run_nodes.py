@@ -41,7 +41,7 @@ class Model:
 
 
 class Streaming(Model):
-    """A model that streams for ever."""
+    """A model that streams endlessly."""
 
     async def stream(self, request, on_text):
         while True:
