@@ -22,6 +22,7 @@ from redraft import (
     reflected,
 )
 from redraft._hints import ATTRIBUTES, keyword_hints
+from redraft.fleet import Fleet
 from redraft.notes import InMemoryReflectionStore
 
 NOT_TO_HINT_AT = {
@@ -212,6 +213,19 @@ def test_a_decorated_function_looks_as_it_did():
         assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301 (our own)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: redraft.ReflectionPattern(candidates=2, choose="pairwise"),
+        lambda: reflect_sync("Say it.", choose="pairwise"),
+        lambda: Agent(ScriptedModel([]), choose="pairwise"),
+    ],
+)
+def test_a_removed_option_says_what_replaced_it(call):
+    with pytest.raises(TypeError, match=r"argument 'choose'\. Checks choose among candidates"):
+        call()
+
+
 MODEL = "The model that judges is judge=...; the one that drafts is that of an Agent."
 RETRIES = (
     "Revisions are max_iterations=...; failed calls are repeated by "
@@ -297,3 +311,8 @@ def test_a_missing_attribute_says_where_its_value_is(kind):
         example.colour  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("colour", example)
     assert pickle.loads(pickle.dumps(example)) == copy.deepcopy(example) == example  # noqa: S301 (our own)
+
+
+def test_a_fleet_says_where_shared_lessons_are():
+    with pytest.raises(TypeError, match=r"argument 'share_lessons'\. With PostgreSQL, lessons are records"):
+        Fleet(share_lessons=False)

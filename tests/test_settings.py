@@ -33,6 +33,7 @@ def test_environment_overrides_the_file(tmp_path, monkeypatch):
             "modell = 'x'",
             r"unknown setting 'modell'; did you mean 'model'\? Expected one of 'dashboard_url', ",
         ),
+        ("smtp_url = 'x'", "'smtp_url' no longer exists; agents notify people through one webhook: see "),
         ("model = 3", "must be a str"),
         ("models = 'x'", "must be a dict"),
         ("[models]\nfast = 3", "model name"),

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 _TAKES_ANY_KEYWORD = 0x08  # the flags of `inspect`, whose import would cost more than this module
 _IS_ASYNC = 0x80
 
+REMOVED = {
+    "choose": "Checks choose among candidates, and the judge scores those that no check distinguishes.",
+    "share_lessons": "With PostgreSQL, lessons are records in the database; Lessons(path=...) keeps files.",
+    "spool": "Leave it out: what an agent has not stored when its process ends is lost.",
+    "fleet": "Leave it out: one process evaluates many cases at once; concurrency=... says how many.",
+}
+"""Options of earlier versions, each with its replacement."""
+
 _SETTING = "It is a setting of the model: model_settings={%r: ...}."
 _OF_AGENT = "It is a setting of the model: Agent(..., model_settings={%r: ...})."
 _OF_WRAPPED = tuple((name, "The agent that is wrapped has its own.") for name in ("agent", "graph"))
@@ -200,7 +208,7 @@ def _keyword_hint(call: FunctionType, keywords: Mapping[str, Any], options: Mapp
         options_class = resolve_name(kind)
         if unknown in _parameters(options_class.__init__.__wrapped__):
             return f"{unknown!r}. Pass it as {parameter}={options_class.__name__}({unknown}=...)."
-    return f"{unknown!r}. {meant(unknown, parameters)}"
+    return f"{unknown!r}. {REMOVED.get(unknown) or meant(unknown, parameters)}"
 
 
 def meant(unknown: str, names: Sequence[str]) -> str:

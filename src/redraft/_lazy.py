@@ -16,12 +16,14 @@ def lazily(
     *,
     unlisted: Mapping[str, Sequence[str]] | None = None,
     features: Sequence[str] = (),
+    removed: Mapping[str, str] | None = None,
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Make the `__all__`, `__getattr__` and `__dir__` of a package that loads its modules on first use.
 
     `places` maps modules to their public names; a module outside the package starts with a dot. The names in
     `unlisted` can be imported, too, but are not in `__all__`. For a missing name that is in the `__all__` of
-    one of the `features`, the `ImportError` says where to import it from.
+    one of the `features`, the `ImportError` says where to import it from; for a name in `removed`, which an
+    earlier version had, what to do instead.
     """
     listed = sorted(name for names in places.values() for name in names)
     place_of = {
@@ -29,6 +31,8 @@ def lazily(
     }
 
     def load(name: str) -> object:
+        if removed and name in removed:
+            raise ImportError(f"{name!r} was removed from {package!r}: {removed[name]}.", name=package)
         if name not in place_of:
             raise _missing(package, name, features)
         value = getattr(import_module(f".{place_of[name]}", package), name)

@@ -70,6 +70,15 @@ AFTER_COMMANDS = {
     "Read more": "docs/start.md, docs/commands.md",
 }
 """The last lines of the help."""
+REMOVED = {
+    "optimize": "tune texts with GEPA over an Evaluation, as examples/tune_with_gepa.py does",
+    "eval export": "write the rows with a few lines of Python, as examples/training_pairs.py does",
+    "eval --fleet": "leave it out: one process evaluates many cases at once, --concurrency says how many",
+    "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
+    "cycle feedback --approve": "praise needs only -m TEXT; to decide on a plan: `redraft approve AGENT`",
+    "calibrate --wording": "change the criteria, which makes them another judge; docs/evaluate.md",
+}
+"""Commands and options of earlier versions, each with its replacement."""
 COMMANDS = {name: module for name, (module, _) in FIRST.items()} | {
     name: module for group in MORE.values() for name, module in group.items()
 }
@@ -105,7 +114,12 @@ class Commands(TyperGroup):
     def resolve_command(
         self, ctx: _click.Context, args: list[str]
     ) -> tuple[str | None, _click.Command | None, list[str]]:
-        """Find the command that the arguments name; an unknown command gets a hint."""
+        """Find the command that the arguments name; an unknown or removed one gets a hint."""
+        options = [arg.partition("=")[0] for arg in args if arg.startswith("-")]
+        for removed, instead in REMOVED.items():
+            command, *more = removed.split()
+            if args[0] == command and set(more) <= {*args[1:2], *options}:
+                ctx.fail(f"There is no `redraft {removed}`: {instead}.")
         if args[0] not in COMMANDS:
             close = get_close_matches(args[0], ["help", *COMMANDS], 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -104,6 +104,11 @@ class Settings:
     )
 
 
+REMOVED = {
+    "smtp_url": "agents notify people through one webhook: see 'Notifications' in docs/cycles.md.",
+}
+"""Settings of earlier versions, each with its replacement."""
+
 TABLES = ("models", "prices", "hook")
 """The settings that are tables of `redraft.toml`, without a variable."""
 
@@ -167,16 +172,6 @@ def project_folder(folder: Path | None = None) -> Path:
 
 
 def hooks_folder(project: Path) -> Path | None:
-    """The folder of what hooks of coding agents store, in `REDRAFT_HOME` or `.redraft`; None if it is empty.
-
-    `home` in `redraft.toml` doesn't count: an agent that may change this file must not move what it is
-    judged by.
-    """
-    home = in_environment("home", "REDRAFT_HOME")
-    return None if home == "" else project / (home or DEFAULT_HOME) / "hooks"
-
-
-def hooks_folder(project: Path) -> Path | None:
     """The folder for the data of hooks, in `REDRAFT_HOME` or `.redraft`; None if `REDRAFT_HOME` is empty.
 
     `home` in `redraft.toml` doesn't count: an agent that may change this file must not move the criteria by
@@ -223,6 +218,8 @@ def _from_file(path: Path) -> dict[str, Any]:
             name: joined_names(model) for name, model in cast("dict[str, object]", aliases).items()
         }
     for key, value in values.items():
+        if key in REMOVED:
+            raise ConfigError(f"{path.name}: the setting {key!r} no longer exists; {REMOVED[key]}")
         if key not in names:
             from redraft._validation import nearest  # noqa: PLC0415 (only an error needs it)
 

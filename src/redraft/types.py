@@ -178,6 +178,11 @@ EVALUATORS = (
     "command",
     "generated_tests",
 )
+REMOVED_EVALUATORS = {
+    "examples": "list the examples as the 'calls' of a 'command', or use 'generated_tests', which takes "
+    "them from the task."
+}
+"""Evaluators of earlier versions, each with its replacement."""
 ORIGINS = ("given", "generated")
 GENERATED_THRESHOLD = 0.5
 """The threshold of generated criteria: a version that reaches it is not replaced by one that passes more."""
@@ -248,7 +253,7 @@ class QualityCriterion:
                 raise ConfigError(f"Criterion {self.name!r}: {field_name} must be {expected}, got {value!r}.")
         object.__setattr__(self, "evaluator_config", dict(self.evaluator_config))  # the caller may change it
         if self.evaluator not in EVALUATORS:
-            hint = nearest(self.evaluator, EVALUATORS)
+            hint = REMOVED_EVALUATORS.get(self.evaluator) or nearest(self.evaluator, EVALUATORS)
             raise ConfigError(f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; {hint}")
         if not is_number(self.weight) or not 0 <= self.weight <= MOST_WEIGHT:
             expected = f"a number in 0..{MOST_WEIGHT:,}"

@@ -139,6 +139,11 @@ def test_the_help_cuts_off_no_line_and_doubles_no_brackets(name, monkeypatch):
             ("revise", "d.txt", "-c", "c.yaml", "--strategy", "hybird"),
             "--strategy: unknown value 'hybird'; did you mean 'hybrid'?",
         ),
+        (("optimize", "cases.yaml"), "There is no `redraft optimize`: tune texts with GEPA"),
+        (("eval", "export", "--pairs"), "There is no `redraft eval export`: write the rows"),
+        (("eval", "c.yaml", "--fleet=app:fleet"), "There is no `redraft eval --fleet`: "),
+        (("lessons", "sync", "--watch"), "There is no `redraft lessons sync`: a project on PostgreSQL keeps"),
+        (("calibrate", "stability", "--wording", "c.yaml"), "There is no `redraft calibrate --wording`: "),
         (("approve", "--reject"), "Say which question to answer"),
     ],
 )

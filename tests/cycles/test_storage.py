@@ -59,6 +59,12 @@ def test_a_network_has_one_storage(register):
     assert "hush" not in f"{first} {first!r}"
 
 
+def test_a_removed_option_says_what_replaces_it():
+    with pytest.raises(TypeError, match=r"'spool'\. Leave it out: what an agent has not stored"):
+        LongTermStorage("postgresql://me@here/db", spool="folder")
+    assert storage_of() is None
+
+
 def test_the_storage_of_the_setting(register, monkeypatch):
     monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", "postgresql://one/db")
     found = storage_of("plant")

@@ -323,6 +323,13 @@ def test_impossible_options_are_refused_before_anything_is_spent():
     assert calls == []
 
 
+def test_what_was_removed_says_what_to_do_instead():
+    with pytest.raises(TypeError, match=r"argument 'fleet'\. Leave it out: .* concurrency="):
+        Evaluation(cases(1), revising(), fleet="app:fleet")
+    with pytest.raises(ImportError, match=r"'Optimization' was removed .* examples/tune_with_gepa"):
+        from redraft.evals import Optimization  # noqa: F401
+
+
 def test_a_killed_evaluation_goes_on_without_paying_twice():
     """Cancelled after each of its calls in turn, the calls of all attempts together are those of one."""
     store, calls = MemoryStore(), []

@@ -133,6 +133,10 @@ def test_on_a_terminal_the_question_is_shown_and_asked(waiting, monkeypatch):
         (["approve", "1-1", "--value", "3"], "There is no open question '1-1'"),
         (["approve", "heater.", "--reject"], "Several approvals match 'heater.'"),
         (["cycle", "feedback", "heater", "--reject"], "is waiting for a decision: redraft approve heater"),
+        (
+            ["cycle", "feedback", "heater", "--approve"],
+            "There is no `redraft cycle feedback --approve`: praise needs only -m TEXT",
+        ),
     ],
 )
 def test_errors(waiting, words, message):

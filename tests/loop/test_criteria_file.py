@@ -118,6 +118,7 @@ def test_all_mistakes_are_reported_at_once(read, tmp_path, text, lines):
             "be a gate",
         ),
         ("- a\n- name: b\n  evaluator: regx", 2, "unknown evaluator 'regx'; did you mean 'regex'?"),
+        ("- a\n- name: b\n  evaluator: examples", 2, "unknown evaluator 'examples'; list the examples as"),
         ("- a\n- name: b\n  evaluator: regex\n  config: {pattern: (}", 4, "does not compile"),
         (
             "- name: b\n  evaluator: words\n  config:\n    at_least: 1\n    at_mots: 9",

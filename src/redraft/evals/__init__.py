@@ -24,4 +24,7 @@ _PLACES = {
     "success": ("SuccessCriteria", "success_criteria"),
 }
 
-__all__, __getattr__, __dir__ = lazily(__name__, _PLACES)  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
+_GEPA = "tune texts with GEPA over an Evaluation, as examples/tune_with_gepa.py does"
+__all__, __getattr__, __dir__ = lazily(  # pyright: ignore[reportUnsupportedDunderAll] (pinned by a test)
+    __name__, _PLACES, removed={"Optimization": _GEPA, "OptimizationReport": _GEPA}
+)
