@@ -430,7 +430,7 @@ class ReflectionCallbacks:
         return ReflectionDecision.AUTO
 
     async def on_revision(self, old_output: Output, new_output: Output, iteration: int) -> None:
-        """Called after each revision; `iteration` is the number of the new output."""
+        """Called after each revision, fresh starts included; `iteration` is the number of the new output."""
 
 
 ModelRole: TypeAlias = Literal["generation", "evaluation", "revision", "reflection"]

@@ -508,6 +508,15 @@ def test_callbacks_see_everything():
     ]
 
 
+def test_a_fresh_start_counts_as_a_revision_for_callbacks_too():
+    callbacks = Recorder()
+    result = Script(0.5, 0.5, 0.9, outputs=["same", "same", "other"]).run(callbacks=callbacks)
+    assert result.history.versions[2].strategy == "fresh"
+    revisions = [call[1:] for call in callbacks.calls if call[0] == "revision"]
+    assert revisions == [("same", "same", 2), ("same", "other", 3)]
+    assert len(revisions) == result.iterations_used
+
+
 @pytest.mark.parametrize(
     ("decisions", "options", "reason", "best"),
     [

@@ -260,13 +260,14 @@ class Run:
             self.pending = draft
             self.tally.add("generation", draft.usage)
 
-    async def _generate(self) -> Draft:
+    async def _generate(self, base: ReflectionVersion | None = None) -> Draft:
+        """Make a draft; a fresh start counts as a revision of `base`."""
         if self.generate is None:
             raise AssertionError("a run without a generator starts from a draft")
         self.phase = "generate"
         prompt = self.context.prompt
         return await self._record(
-            await self.steps.do("generate", Draft, self.generate, prompt, self.context), None
+            await self.steps.do("generate", Draft, self.generate, prompt, self.context), base
         )
 
     async def _revise(self) -> Draft:
@@ -297,7 +298,7 @@ class Run:
             state=self.state,
         )
         if attempt.mode == "fresh" and self.generate is not None:
-            return await self._generate()
+            return await self._generate(base)
         self.phase = "revise"
         draft = await self.steps.do(
             "revise", Draft, self.revise, attempt.previous, base.evaluation, self.context
