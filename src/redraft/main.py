@@ -74,7 +74,7 @@ REMOVED = {
     "optimize": "tune texts with GEPA over an Evaluation, as examples/tune_with_gepa.py does",
     "eval export": "write the rows with a few lines of Python, as examples/training_pairs.py does",
     "eval --fleet": "leave it out: one process evaluates many cases at once, --concurrency says how many",
-    "lessons export --force": "leave it out: an export always replaces the block; the diff shows what changes",
+    "lessons export --force": "leave it out: an export replaces the block; the diff shows what changes",
     "lessons sync": "a project on PostgreSQL keeps its lessons there; docs/fleet.md says how to move files",
     "cycle feedback --approve": "praise needs only -m TEXT; to decide on a plan: `redraft approve AGENT`",
     "calibrate --wording": "change the criteria, which makes them another judge; docs/evaluate.md",

@@ -181,16 +181,6 @@ def hooks_folder(project: Path) -> Path | None:
     return None if home == "" else project / (home or DEFAULT_HOME) / "hooks"
 
 
-def hooks_folder(project: Path) -> Path | None:
-    """The folder of what hooks of coding agents store, in `REDRAFT_HOME` or `.redraft`; None if it is empty.
-
-    `home` in `redraft.toml` doesn't count: an agent that may change this file must not move what it is
-    judged by.
-    """
-    home = in_environment("home", "REDRAFT_HOME")
-    return None if home == "" else project / (home or DEFAULT_HOME) / "hooks"
-
-
 def cache_folder() -> Path:
     """The user's cache folder, which may not exist: `$XDG_CACHE_HOME/redraft`, or `~/.cache/redraft`.
 
