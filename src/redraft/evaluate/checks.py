@@ -439,11 +439,8 @@ def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Eva
         try:
             part = json_of(output) if isinstance(output, str) else json_data(output)
             for key in path_of(path):
-                part = (
-                    cast("list[Any]", part)[int(key)]
-                    if isinstance(part, list) and key.isdecimal()
-                    else part[key]
-                )
+                is_index = isinstance(part, list) and key.isdecimal()
+                part = cast("Any", part)[int(key) if is_index else key]
         except (LookupError, TypeError, ValueError):  # no such key or item, a plain value, or a bad index
             return failed(Issue(f"There is nothing at {path}.", criterion.name, path))
         except OutputError as error:

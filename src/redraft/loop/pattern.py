@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._hints import keyword_hints
 from redraft._steps import Retry
@@ -238,7 +238,7 @@ class ReflectionPattern(AgentPattern):
         _check_callbacks(self.callbacks)
         for name in LISTS:  # a list that the caller changes later must not change later runs
             if isinstance(value := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(value))
+                object.__setattr__(self, name, tuple(cast("list[Any]", value)))
         check_list("advisors", self.advisors)
         for advisor in self.advisors:
             check_advisor("advisors", advisor)

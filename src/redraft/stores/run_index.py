@@ -552,10 +552,10 @@ def _checked(value: Any, kind: str) -> Any:
     """Convert a value to the type of a column; raises `TypeError` for a value of another kind."""
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(f"{value!r} is no {kind}")
-    if isinstance(value, int | float) and not abs(value) < LARGEST:
-        raise TypeError(f"{value!r} is no number that a database can hold")
     if kind == "time":
         return _time(value)
+    if isinstance(value, int | float) and not abs(value) < LARGEST:
+        raise TypeError(f"{value!r} is no number that a database can hold")
     return float(value) if kind.startswith("float") and value is not None else value
 
 
