@@ -222,6 +222,18 @@ def test_content_is_reported_only_on_request_and_redacted(collected):
     assert key not in shown
 
 
+def test_what_is_reported_can_be_encoded(collected):
+    collected.instrument(content=True)
+    reflect_sync(
+        "Why?",
+        generate=lambda prompt: "So.",
+        evaluate=lambda output: (False, "No \ud83d here."),
+        max_iterations=0,
+    )
+    (_, _, overall), *_ = collected.events()
+    assert "No \ufffd here." in overall["gen_ai.evaluation.explanation"]
+
+
 def test_a_failed_step_is_reported_without_its_message(collected):
     failures = [ModelError("the plan", retryable=True)]
 

@@ -16,6 +16,7 @@ from redraft._texts import as_text
 from redraft.errors import ConfigError, MissingExtraError, StoreError
 from redraft.protocols import RunContext
 from redraft.redact import redact
+from redraft.text.characters import well_formed
 from redraft.types import Draft, Reflection, ReflectionEvaluation, ReflectionResult, TokenUsage
 
 try:
@@ -528,4 +529,5 @@ def _message(role: str, value: object) -> str:
 
 
 def _redacted(text: str) -> str:
-    return redact(text[: 2 * LONGEST]).text[:LONGEST]  # a secret at the cut must be complete to be found
+    # A secret at the cut is found whole. An exporter drops what has a lone surrogate in it.
+    return redact(well_formed(text[: 2 * LONGEST])).text[:LONGEST]

@@ -52,7 +52,7 @@ def eval_case(
             output: Any = cast("Any", answer).best_output if isinstance(answer, ReflectionResult) else answer
             evaluation = run_sync(graders[case.id](case, json_data(output)))
             if not evaluation.satisfactory:
-                issues = "".join(f"\n- {issue}" for issue in evaluation.issues)
+                issues = "".join(f"\n- {issue}" for issue in evaluation.failing)
                 pytest.fail(f"The answer to the case {case.id!r} does not pass:{issues}", pytrace=False)
 
         return pytest.mark.parametrize("case", loaded_cases, ids=[case.id for case in loaded_cases])(test)
