@@ -1027,6 +1027,15 @@ def test_lessons_are_sent_once_and_limited_in_tokens(project, monkeypatch):
     ]
 
 
+def test_a_session_that_another_hook_deletes_meanwhile_is_no_error(project):
+    begin()
+    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
+    (project / ".redraft/hooks/claude-gone.json").symlink_to("nowhere")
+    weaken(project, "weaker")
+    assert "changed since the last session" in begin("another")["systemMessage"]
+    assert not (project / ".redraft/hooks/claude-gone.json").is_symlink()
+
+
 def test_what_is_remembered_is_the_persons_own(project):
     edit(project, "print(1)\n")()
     stop()

@@ -234,6 +234,16 @@ def test_the_configuration_is_at_the_top_of_the_repository(folder, monkeypatch):
 # --- git's own hook ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", [b"gr\xf6\xdfe", b"ends with a space "])
+def test_a_repository_in_a_folder_of_any_name(folder, name, monkeypatch):
+    inside = folder / os.fsdecode(name)
+    inside.mkdir()
+    monkeypatch.chdir(repository(inside))
+    for agent, file in (("claude", ".claude/settings.json"), ("git", ".git/hooks/pre-commit")):
+        assert redraft("hook", "install", agent).exit_code == 0
+        assert (inside / file).is_file()
+
+
 def test_the_pre_commit_hook_of_others_stays(folder):
     path = folder / ".git" / "hooks" / "pre-commit"
     theirs = "#!/usr/bin/env bash\nset -e\necho theirs >> ran\n"

@@ -214,10 +214,10 @@ def _pre_commit() -> Path:
 
 def _git(*words: str) -> str:
     try:
-        result = subprocess.run(["git", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607 (the person's git)
+        result = subprocess.run(["git", *words], capture_output=True, check=False)  # noqa: S603, S607 (the person's git)
     except OSError as error:
         raise ConfigError(f"git can't be run: {error.strerror}.") from error
-    return result.stdout.strip() if result.returncode == 0 else ""
+    return os.fsdecode(result.stdout).removesuffix("\n") if result.returncode == 0 else ""
 
 
 @handles_errors

@@ -191,7 +191,7 @@ class Sessions:
         """Keys of ended sessions without lessons so far; also deletes old sessions."""
         keys: list[str] = []
         for path in [*self._folder.glob("*.given"), *self._folder.glob("*.json")]:
-            if time.time() - path.stat().st_mtime > KEPT_DAYS * DAY:
+            if time.time() - _modified(path) > KEPT_DAYS * DAY:
                 path.unlink(missing_ok=True)
             elif path.suffix == ".json" and (session := self.read(path.stem)) is not None and session.ended:
                 keys.append(session.key)
@@ -213,8 +213,16 @@ class Sessions:
     def has_open(self) -> bool:
         """Whether a session was active in the last day and has not ended."""
         since = time.time() - DAY
-        recent = [path.stem for path in self._folder.glob("*.json") if path.stat().st_mtime > since]
+        recent = [path.stem for path in self._folder.glob("*.json") if _modified(path) > since]
         return any(session is not None and not session.ended for session in map(self.read, recent))
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
+
+
+def _modified(path: Path) -> float:
+    """When a file was last written; 0 if another hook has just deleted it."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0
