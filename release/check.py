@@ -40,6 +40,12 @@ NEEDED = [
 SHOWN = 60
 """Characters of a command's argument that are printed."""
 
+SHOP = """
+def write(prompt, feedback=""):
+    return "A solar lamp for campers: 180 g." if feedback else "Our new solar lamp is here."
+"""
+"""The reader's own function, which the README's example imports."""
+
 IMPORT_ALL = """
 import importlib, pathlib, redraft
 for feature in redraft._FEATURES:
@@ -134,8 +140,10 @@ def try_wheel(wheel: Path, folder: Path) -> None:
     work.mkdir()
     clean = {"PATH": f"{programs}{os.pathsep}{os.defpath}", "HOME": str(work), "COLUMNS": "100"}
     run(programs / "python", "-I", "-c", IMPORT_ALL, cwd=work, env=clean)
-    run(programs / "python", "-I", "-c", snippet[1], cwd=work, env=clean)
-    for arguments in (["--version"], ["--help"], ["demo", "--replay"], ["runs"]):
+    (work / "shop.py").write_text(SHOP, "utf-8")
+    (work / "offer.py").write_text(snippet[1], "utf-8")
+    run(programs / "python", "offer.py", cwd=work, env=clean)
+    for arguments in (["--version"], ["--help"], ["why", "last"], ["demo", "--replay"], ["runs"]):
         run(programs / "redraft", *arguments, cwd=work, env=clean)
 
 
