@@ -135,12 +135,10 @@ def demo(
     if as_json:
         emit_json(document_of(stage, shown))
     results = [scene.result for act in shown for scene in act.scenes]
-    if stored := [
-        (act, scene.result) for act in shown for scene in act.scenes if stage.runner.keeps(scene.result)
-    ]:
-        (first, result), (last, _) = stored[0], stored[-1]
-        stderr.say(f"\nThe runs of acts {first.number} to {last.number} are stored.")
-        stderr.say(f"Why the first stopped: {own_command()} why {result.run_id}")
+    first = results[0] if results else None
+    if first is not None and stage.runner.keeps(first):
+        stderr.say("\nThe runs are stored, except that of act 5, which is in a temporary folder.")
+        stderr.say(f"Why the first stopped: {own_command()} why {first.run_id}")
     stdout.show(Text(f"\n{YOUR_TURN}", "bold"))
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
