@@ -173,7 +173,7 @@ def test_a_summary_has_versions_reason_and_usage():
     drafts = iter(["one", "two"])
     result = reflect_sync("W.", generate=lambda p: next(drafts), evaluate=lambda o: (o == "two", "too\nlong"))
     lines = result.summary().splitlines()
-    assert lines[0] == "  version 1  0.00  draft  failed: too long"
+    assert lines[0] == "  version 1  0.00  draft  failed: too\\nlong"
     assert lines[1] == "* version 2  1.00  revise"
     assert lines[2] == "Stopped: the quality threshold was met (quality_met)."
     assert lines[3] == "Returned: version 2, satisfactory."
@@ -193,7 +193,7 @@ def test_many_issues_are_shortened():
     evaluation = ReflectionEvaluation(0.1, issues=tuple(Issue(f"issue {n}") for n in range(5)))
     assert failures(evaluation) == "  failed: issue 0; issue 1; issue 2; and 2 more"
     evaluation = ReflectionEvaluation(0.0, issues=("There is nothing at /x.", "One line\nonly."))
-    assert failures(evaluation) == "  failed: There is nothing at /x; One line only."
+    assert failures(evaluation) == "  failed: There is nothing at /x; One line\\nonly."
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from redraft._prompts import mistake_text
 from redraft._texts import as_text, is_short
+from redraft.types import in_one_line, indented
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def render_failure(failed: ReflectionVersion, earlier: Sequence[Issue] = ()) -> 
     """Render a change that made things worse and the issues it led to, without `earlier` issues."""
     changes = [change for change in failed.improvements_applied if not change.startswith(ASKED)]
     new = [issue for issue in failed.evaluation.issues if issue not in earlier]
-    issues = "\n".join(f"- {render_issue(issue)}" for issue in new[:SHOWN_ISSUES])
+    issues = "\n".join(issue_item(issue) for issue in new[:SHOWN_ISSUES])
     text = "An earlier attempt to fix this made it worse, so do something else."
     if changes:
         text = f"{text} It {'; '.join(changes)}."
@@ -62,17 +63,20 @@ def render_critique(evaluation: ReflectionEvaluation, output: Output = "") -> st
     """
     parts: list[str] = []
     if evaluation.issues:
-        parts.append(
-            "What is wrong:\n" + "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
-        )
+        parts.append("What is wrong:\n" + "\n".join(map(issue_item, evaluation.issues)))
     if evaluation.suggestions:
-        parts.append("What to do:\n" + "\n".join(f"- {text}" for text in evaluation.suggestions))
+        parts.append("What to do:\n" + "\n".join(f"- {indented(text)}" for text in evaluation.suggestions))
     if parts and not is_short(output) and (strengths := _strengths(evaluation)):
         parts.append("What is right, and must stay right:\n" + "\n".join(f"- {name}" for name in strengths))
     if not parts and not evaluation.satisfactory:
         weak = ", ".join(f"{name} ({score:.2f})" for name, score in _lowest(evaluation))
         parts.append(f"It was not good enough. Lowest scores: {weak}." if weak else "It was not good enough.")
     return "\n\n".join(parts)
+
+
+def issue_item(issue: Issue) -> str:
+    """Render an issue as an item of a list, on one line; its line breaks are escaped."""
+    return f"- {in_one_line(render_issue(issue))}"
 
 
 def render_issue(issue: Issue) -> str:

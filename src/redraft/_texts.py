@@ -18,7 +18,9 @@ from redraft.types import (
     ReflectionEvaluation,
     ReflectionResult,
     ReflectionVersion,
+    in_one_line,
     in_prose,
+    unwrapped,
 )
 
 if TYPE_CHECKING:
@@ -130,9 +132,17 @@ def ago(at: datetime, now: datetime | None = None, zone: tzinfo | None = None) -
 
 
 def shortened(text: str, most: int) -> str:
-    """Shorten a text to one line of at most `most` characters."""
-    line = " ".join(text.split())
+    """Shorten a text to one line of at most `most` characters, such as a title.
+
+    A line break becomes a space; of a text with literals, `clipped` escapes it.
+    """
+    line = unwrapped(text)
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def clipped(text: str, most: int) -> str:
+    """Shorten a text with literals to one line of at most `most` characters; line breaks are escaped."""
+    return shortened(in_one_line(text), most)
 
 
 def short_repr(value: Any, most: int = LONGEST_REPR) -> str:

@@ -1162,9 +1162,24 @@ PREFERRED = {
 }
 
 
+def in_one_line(text: str) -> str:
+    """Put a text that may hold literals on one line: line breaks are escaped, other white space stays."""
+    return "\\n".join(text.strip().splitlines())
+
+
+def unwrapped(text: str) -> str:
+    """Put prose or code on one line: a line break and the indent after it become one space."""
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def indented(text: str) -> str:
+    """Indent all lines of a text but the first, as in an item of a list."""
+    return "\n  ".join(text.strip().splitlines())
+
+
 def joined(messages: Iterable[object]) -> str:
     """Join messages on one line, with semicolons in place of the full stops between them."""
-    *lines, last = [" ".join(str(message).split()) for message in messages] or [""]
+    *lines, last = [in_one_line(str(message)) for message in messages] or [""]
     return "; ".join([*map(_without_stop, lines), last])
 
 

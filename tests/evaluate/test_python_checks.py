@@ -38,6 +38,8 @@ ASSERTIONS = [
     ("assert median([1]) is None", ["median([1]) returned 1, expected None"]),
     ("assert 3 in [median([1])]", ["3 in [median([1])] is false: [median([1])] is [1] (with median([1]) = 1)"]),
     ("x = 3\nassert x == 4", ["x is 3, expected 4"]),
+    ("x = 'a  ' + str(median([1]))\nassert x == 'a 1'", ["x is 'a  1', expected 'a 1'"]),
+    ("if median:\n    raise ValueError('a:\\n  b')", ["if median: raise ValueError('a:\\n  b') raised ValueError: a:\\n  b; in raise ValueError('a:\\n  b')"]),
     ("x = 3\nassert x == x + 1", ["x is 3, expected 4"]),
     ("x, y = 3, 4\nassert x == y", ["x is 3, expected 4"]),
     ("x, y = [1, 2], 1\nassert median(x) == y", ["median(x) returned 2, expected 1 (with x = [1, 2])"]),

@@ -187,6 +187,7 @@ def test_a_check_is_stated_in_its_own_words(check, output, expected):
         ({"tests": "assert f(3) > 6"}, "assert f(3) > 6 failed", ["This holds: f(3) > 6."]),
         ({"tests": "def test_f():\n    assert f(1) == 2\n    assert f(2)"}, "test_f() failed: secret",
          ["The test test_f passes: `f(1) == 2`, `f(2)`."]),
+        ({"calls": [("f('a  b')", "a:\n  b")]}, "f('a  b') returned 1", ["`f('a  b')` is 'a:\\n  b'."]),
         ({"tests": "def test_f():\n    'Cents are whole.'\n    assert f(1)"}, "test_f() failed: secret",
          ["The test test_f passes: Cents are whole."]),
         ({"command": ["ruff", "check", "{file}"]}, "F401 `secret` imported but unused", []),

@@ -350,7 +350,7 @@ def test_a_defect_has_its_own_exit_code(monkeypatch, revise):
         (Issue("expected a number", path="age"), "age: expected a number"),
         (Issue("age: expected a number", path="age"), "age: expected a number"),
         (Issue("ages are missing", path="age"), "age: ages are missing"),
-        (Issue("found\n'b'", line=3), "line 3: found 'b'"),
+        (Issue("found\n'b'", line=3), "line 3: found\\n'b'"),
         (Issue("line 3: found 'b'", line=3), "line 3: found 'b'"),
     ],
 )

@@ -332,7 +332,7 @@ def met(**options):
         (
             stop.unjudged,
             [version(1, None, criteria_scores={"short": None}, issues=(Issue("no\nreply"),))],
-            "Version 1 could not be judged: short (no reply).",
+            "Version 1 could not be judged: short (no\\nreply).",
         ),
         (
             stop.unjudged,

@@ -14,7 +14,7 @@ from support.versions import version
         ({"a": 1}, {"a": 2}, False, {"fields": [{"path": "/a", "old": 1, "new": 2}]}),
         ('{"a": 1}', '```json\n{"b": 1}\n```', False,
          {"fields": [{"path": "/a", "old": 1}, {"path": "/b", "new": 1}]}),
-        ('{"a": 1}', '{"a":1}', True, {"fields": []}),
+        ('{"a": 1}', '{"a":1}', False, {"words": [("=", '{"a":'), ("-", " "), ("=", "1}")]}),
         ('{"a": 1}', "sorry", False, {"words": [("-", '{"a": 1}'), ("+", "sorry")]}),
         ("1", "2", False, {"words": [("-", "1"), ("+", "2")]}),
     ],

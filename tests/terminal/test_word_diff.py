@@ -10,6 +10,10 @@ from redraft.terminal.word_diff import LONGEST, changes
         ("1\n2\n3\n4 x y\n5\n6", "1\n2\n3\n4 x z\n5\n6", "3\n4 x [-y-]{+z+}\n5\n..."),
         ("one two", "three four five", "- one two\n+ three four five"),
         ("same", "same", ""),
+        ("a:\n    b", "a:\n  b", "a:[-\\n    -]{+\\n  +}\nb"),
+        ("a b", "a  b", "a[- -]{+  +}b"),
+        ("a\n\nb", "a\nb", "a[-\\n\\n-]{+\\n+}\nb"),
+        ("    a b", "  c d e", "-     a b\n+   c d e"),
     ],
 )
 def test_without_colours_changes_are_marked(before, after, shown):
@@ -21,7 +25,7 @@ def test_with_colours_changes_have_no_marks():
     assert text.plain == "a bx c d"
     assert [(span.start, span.end, span.style) for span in text.spans if span.style] == [
         (2, 3, "strike red"),
-        (3, 4, "green"),
+        (3, 4, "underline green"),
     ]
 
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._texts import as_text, listed, shortened, without_addresses
+from redraft._texts import as_text, clipped, listed, without_addresses
 from redraft._validation import nearest
 from redraft.errors import SandboxError, SandboxForbiddenError
 from redraft.evaluate import pytest_harness, python_harness
@@ -381,7 +381,7 @@ class _PytestJudge:
         count = passed + _count(report, "failed")
         if not count:
             return unknown(
-                criterion, f"{label} ran no test: {shortened(printed[-MESSAGE_LIMIT:], MESSAGE_LIMIT)}"
+                criterion, f"{label} ran no test: {clipped(printed[-MESSAGE_LIMIT:], MESSAGE_LIMIT)}"
             )
         if outcome.exit_code == 0:
             return PASSED
@@ -395,7 +395,7 @@ class _PytestJudge:
 def _test_begun(outcome: CommandOutcome) -> str:
     """Name the pytest test during which a program ended."""
     begun = re.findall(rf"^{pytest_harness.BEGUN}(.+)$", outcome.stdout, re.MULTILINE)
-    return f"; in {shortened(begun[-1], VALUE_LIMIT)}" if begun else ""
+    return f"; in {clipped(begun[-1], VALUE_LIMIT)}" if begun else ""
 
 
 def _report_in(printed: str) -> dict[str, Any] | None:
@@ -419,11 +419,15 @@ def _count(report: dict[str, Any], key: str) -> int:
     return count if isinstance(count, int) and count > 0 else 0
 
 
+_EXPLAINED = re.compile(r"\n\s*\+\s+((?:where|and) )?\s*")
+
+
 def _failure(test: dict[str, Any]) -> str:
     """Describe the failure of a pytest test."""
-    name, raised = (shortened(str(test.get(key) or ""), VALUE_LIMIT) for key in ("name", "raised"))
-    message = re.sub(r"\n\s*\+\s+", ", ", str(test.get("message") or ""))  # pytest's "+  where 6 = f(3)"
-    message, place = shortened(message, MESSAGE_LIMIT), shortened(str(test.get("at") or ""), MESSAGE_LIMIT)
+    name, raised = (clipped(str(test.get(key) or ""), VALUE_LIMIT) for key in ("name", "raised"))
+    # pytest's "+  where 6 = f(3)"
+    message = _EXPLAINED.sub(lambda match: f", {match[1] or ''}", str(test.get("message") or ""))
+    message, place = clipped(message, MESSAGE_LIMIT), clipped(str(test.get("at") or ""), MESSAGE_LIMIT)
     place = f"; in {place}" if place and not message.startswith("assert ") else ""
     if raised == "SyntaxError":
         return f"{name} does not parse: {message}"
@@ -486,7 +490,7 @@ class _PythonJudge:
         if "raised" in report:
             what = "does not parse" if report["raised"] == "SyntaxError" else f"raised {report['raised']}"
             part = "The draft" if report.get("part") == "draft" else "The setup after the draft"
-            message = shortened(f"{part} {what}: {report.get('message')}", VALUE_LIMIT)
+            message = clipped(f"{part} {what}: {report.get('message')}", VALUE_LIMIT)
             return self._failed(message, _line(report, skipped))
         outcomes = _outcomes(report, len(self.checks))
         if outcomes is None:
@@ -512,7 +516,7 @@ class _PythonJudge:
         )
 
     def _cannot_import(self, outcome: dict[str, Any]) -> ReflectionEvaluation:
-        missing = shortened(str(outcome["missing"]), VALUE_LIMIT)
+        missing = clipped(str(outcome["missing"]), VALUE_LIMIT)
         return unknown(
             self.criterion,
             f"the tests can't import {missing!r}; without pytest, they have the standard library and "

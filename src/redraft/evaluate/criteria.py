@@ -16,7 +16,7 @@ from redraft._texts import short_repr, type_name
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.text.replies import BOM, unfenced
-from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
+from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation, in_one_line, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -197,7 +197,8 @@ def _pattern_check(pattern: re.Pattern[Any]) -> QualityCriterion:
         )
     letters = "".join(letter for flag, letter in _FLAG_LETTERS if pattern.flags & flag)
     source = _INLINE_FLAGS.sub("", source, count=1) if _INLINE_FLAGS.match(source) else source
-    shown = " ".join(source.split()) + (f" ({letters})" if letters else "")
+    shown = " ".join(source.split()) if pattern.flags & re.VERBOSE else in_one_line(source)
+    shown += f" ({letters})" if letters else ""
     name = f"matches {shown}"
     return QualityCriterion(
         name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}...",
@@ -248,7 +249,7 @@ def described(criterion: QualityCriterion, function: Any) -> QualityCriterion:
     while isinstance(function, partial):
         function = cast("Any", function).func
     about = (inspect.getdoc(function) or "") if inspect.isroutine(function) else ""
-    about = _SAYS_WHETHER.sub("", " ".join(about.partition("\n\n")[0].split()), count=1)
+    about = _SAYS_WHETHER.sub("", unwrapped(about.partition("\n\n")[0]), count=1)
     return replace(criterion, description=about[:1].upper() + about[1:])
 
 

@@ -25,7 +25,7 @@ from redraft.errors import SandboxError, UnfinishedError
 from redraft.evaluate.criteria import check_keys, invalid
 from redraft.execution import CommandRunner, stays_inside
 from redraft.text.characters import well_formed, without_invisible, without_middle
-from redraft.types import NOT_JUDGED, Conversation, Issue, QualityCriterion
+from redraft.types import NOT_JUDGED, Conversation, Issue, QualityCriterion, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -412,7 +412,7 @@ class EvidenceGatherer:
 
 def _label(source: EvidenceSource) -> str:
     what = "output of" if source.kind == "command" else source.kind
-    return f"{what} {' '.join(_clean(source.name, MOST_ARGUMENTS).split())}"
+    return f"{what} {in_one_line(_clean(source.name, MOST_ARGUMENTS))}"
 
 
 def _problem_of_tool(name: str, results: Sequence[ToolResult], conversation: Conversation | None) -> str:
@@ -475,7 +475,7 @@ def _fitting(
 
 
 def _result_text(result: ToolResult) -> str:
-    arguments = " ".join(_clean(result.arguments, MOST_ARGUMENTS).split())
+    arguments = in_one_line(_clean(result.arguments, MOST_ARGUMENTS))
     return f"{_name(result.tool)}({arguments}) {result.ending}:\n{_clean(result.text, MOST_EACH)}"
 
 

@@ -12,7 +12,7 @@ from itertools import chain, count
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from redraft._critique import render_issue
+from redraft._critique import issue_item, render_issue
 from redraft._texts import as_text, short_repr
 from redraft._thoughts import without_thoughts
 from redraft._validation import check_text, is_number, nearest
@@ -31,6 +31,7 @@ from redraft.types import (
     QualityCriterion,
     ReflectionEvaluation,
     TokenUsage,
+    in_one_line,
     similar_words,
     with_images,
 )
@@ -272,7 +273,7 @@ def case_text(
 
 def _earlier_text(earlier: Sequence[Issue]) -> str:
     # Fenced like the output, because an issue may quote what an earlier output said.
-    listing = "\n".join(f"{issue.number}. {render_issue(issue)}" for issue in earlier)
+    listing = "\n".join(f"{issue.number}. {in_one_line(render_issue(issue))}" for issue in earlier)
     return f"{EARLIER}\n{fenced(listing, 'list of earlier issues')}"
 
 
@@ -296,7 +297,7 @@ def _history(run: RunContext, with_scores: bool) -> str:
 
 def _version_summary(version: ReflectionVersion, with_scores: bool) -> str:
     evaluation = version.evaluation
-    issues = [f"- {render_issue(issue)}" for issue in evaluation.issues[:SHOWN_ISSUES]]
+    issues = [issue_item(issue) for issue in evaluation.issues[:SHOWN_ISSUES]]
     if not with_scores:
         return "\n".join([f"Version {version.iteration}:", *(issues or ["no issues"])])
     if evaluation.overall_score is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -514,11 +515,19 @@ def _agreement(
     return agreement(criteria, threshold, scores, judged.samples)
 
 
+_QUOTE = re.compile(r"[\"`\u201c]|(?<!\w)'")
+
+
 def unique_issues(issues: Iterable[Issue]) -> tuple[Issue, ...]:
-    """Drop issues that repeat an earlier issue at the same place, but for case, spacing and a final dot."""
+    """Drop issues that repeat an earlier issue at the same place, but for case, spacing and a final dot.
+
+    Issues with literals, which case and spacing tell apart, must be the same.
+    """
     unique: dict[tuple[object, ...], Issue] = {}
     for issue in issues:
-        message = " ".join(issue.message.casefold().split()).rstrip(".")
+        message = issue.message.rstrip(".")
+        if not _QUOTE.search(message):
+            message = " ".join(message.casefold().split())
         unique.setdefault((message, issue.criterion, issue.path, issue.line), issue)
     return tuple(unique.values())
 

@@ -14,10 +14,11 @@ from textwrap import dedent
 from types import CellType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from redraft._texts import short_repr, shortened
+from redraft._texts import clipped, short_repr
 from redraft._validation import nearest
 from redraft.evaluate.criteria import invalid
 from redraft.evaluate.python_harness import difference, plain
+from redraft.types import unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +47,7 @@ class PythonCheck:
     @property
     def label(self) -> str:
         """The step as issues name it."""
-        return _shortened(self.name or self.source)
+        return _shortened(self.name or unwrapped(self.source))
 
     @property
     def expects_value(self) -> bool:
@@ -65,8 +66,8 @@ class PythonCheck:
         return f"{label} {verb} {_shortened(actual)}, expected {_shortened(expected)}"
 
     def _error(self, label: str, raised: str, outcome: Mapping[str, Any]) -> str:
-        message = shortened(str(outcome.get("message") or ""), MESSAGE_LIMIT)
-        place = shortened(str(outcome.get("at") or ""), MESSAGE_LIMIT)
+        message = clipped(str(outcome.get("message") or ""), MESSAGE_LIMIT)
+        place = clipped(str(outcome.get("at") or ""), MESSAGE_LIMIT)
         if self.how == "exec" and raised == "AssertionError" and outcome.get("line") is None:
             if message and self.source.startswith("assert"):
                 return message
@@ -79,7 +80,7 @@ class PythonCheck:
 
 
 def _shortened(value: Any) -> str:
-    return shortened(str(value), VALUE_LIMIT)
+    return clipped(str(value), VALUE_LIMIT)
 
 
 def read_calls(criterion: QualityCriterion, calls: object, key: str = "calls") -> list[PythonCheck]:
@@ -103,7 +104,9 @@ def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
         raise invalid(
             criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
         )
-    parse(criterion, call, "eval")
+    tree = parse(criterion, call, "eval")
+    if len(call.splitlines()) > 1:  # so that the line breaks in its literals are escaped
+        call = ast.unparse(tree)
     if "__other__" in str(plain(expected)):
         raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
     return PythonCheck("eval", call, expected)

@@ -17,7 +17,7 @@ from redraft.evaluate.criteria import needs_model, required
 from redraft.evaluate.function_words import messages_in, messages_of
 from redraft.evaluate.python_checks import read_calls, read_tests, tests_of
 from redraft.evaluate.regex_words import NUMBERS, as_json, phrase_of
-from redraft.types import COUNTS, Issue
+from redraft.types import COUNTS, Issue, in_one_line, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,7 +117,7 @@ def requirements_of(criterion: QualityCriterion) -> list[Requirement]:
     """
     if criterion.shown is False or criterion.origin == "generated" or needs_model(criterion):
         return []
-    configured, described = _configured(criterion), _sentence(criterion.description)
+    configured, described = _configured(criterion), _sentence(unwrapped(criterion.description))
     if not criterion.description or len(described) > LONGEST:
         return configured
     return [Requirement(described, _always), *configured]
@@ -156,7 +156,7 @@ _ENDS = ("!", "?", ";", ":")
 
 
 def _sentence(text: str) -> str:
-    text = " ".join(text.split()).rstrip(".")
+    text = in_one_line(text).rstrip(".")
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(_ENDS) else '.'}"
 
 
@@ -266,7 +266,7 @@ def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
         elif name in asserted:
             text = f"The test {name} passes: {asserted[name]}"
         elif check.source.startswith("assert "):
-            text = f"This holds: {check.source.removeprefix('assert ')}"
+            text = f"This holds: {unwrapped(check.source).removeprefix('assert ')}"
         else:
             continue
         requirements.append(Requirement(_sentence(text), _begins_with(check.label), is_test=True))

@@ -44,6 +44,7 @@ from redraft.types import (
     ReflectionHistory,
     ReflectionResult,
     ReflectionVersion,
+    in_one_line,
 )
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _unjudged(evaluation: ReflectionEvaluation) -> str:
 
 
 def _first(evaluation: ReflectionEvaluation) -> str:
-    return " ".join(str(evaluation.issues[0] if evaluation.issues else "not good enough").split())
+    return in_one_line(evaluation.issues[0] if evaluation.issues else "not good enough")
 
 
 def _subject(standard: Standard, event: HookEvent, session: CodingSession) -> ChangedTexts:

@@ -12,6 +12,7 @@ from redraft._hints import keyword_hints
 from redraft._words import words_in
 from redraft.errors import ConfigError
 from redraft.memory.safety import Cleaner, violations_of
+from redraft.types import unwrapped
 
 # Matches "None: the transcript does not say", but not "None of the pages may be left out".
 _NOTHING = re.compile(
@@ -221,7 +222,7 @@ class Lesson:
     def headline(self) -> str:
         """One line for a list: what a fact says, or the name of another lesson."""
         if isinstance(self.content, Fact):
-            return " ".join(f"{self.content.subject}: {self.content.statement}".split())
+            return unwrapped(f"{self.content.subject}: {self.content.statement}")
         return self.name
 
     @property
@@ -306,7 +307,7 @@ def checked_content(content: Content, cleaner: Cleaner | None = None) -> Content
 def checked_title(title: str, cleaner: Cleaner | None = None) -> str:
     """Withhold the secrets in a title; raises `ConfigError` for one that no lesson may have."""
     cleaner = cleaner or Cleaner()
-    clean = " ".join(cleaner.redact(title).split())
+    clean = unwrapped(cleaner.redact(title))
     if why := cleaner.refusal(clean):
         raise ConfigError(f"The title can't be kept in a lesson: {why}.")
     return clean

@@ -25,6 +25,7 @@ from redraft.lessons.lesson import (
 )
 from redraft.text.characters import without_invisible
 from redraft.text.yaml import load_yaml
+from redraft.types import unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,7 +56,7 @@ def section(heading: str, text: str, headings: Collection[str]) -> str:
 
 def one_line(text: str) -> str:
     """A text on a single line, without invisible characters."""
-    return " ".join(without_invisible(text).split())
+    return unwrapped(without_invisible(text))
 
 
 def lines_of(text: str) -> list[str]:

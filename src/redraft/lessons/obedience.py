@@ -17,7 +17,7 @@ from redraft.lessons.outcome import tool_errors
 from redraft.lessons.ranking import normalized
 from redraft.lessons.writer import FAILED_BEFORE, FAILED_WITH
 from redraft.memory.safety import Cleaner
-from redraft.types import FAILED_VERSION, NOT_MET, overlap, words_in
+from redraft.types import FAILED_VERSION, NOT_MET, in_one_line, overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +167,7 @@ def _failure_in(lesson: Lesson) -> list[str]:
 
 
 def _clean(text: str) -> str:
-    return " ".join(Cleaner().clean(text).split())
+    return in_one_line(Cleaner().clean(text))
 
 
 def _begins_with(fact: str, source: str) -> bool:

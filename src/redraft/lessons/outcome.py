@@ -14,7 +14,7 @@ from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
 from redraft.evaluate.evidence import tool_results
 from redraft.evaluate.requirements import missed_requirements
 from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure
-from redraft.types import ConvergenceReason, PlainTask, render_score
+from redraft.types import ConvergenceReason, PlainTask, in_one_line, render_score, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -420,7 +420,7 @@ def _parts_of(conversation: Conversation | None) -> Iterator[dict[str, Any]]:
 
 def _version_line(version: ReflectionVersion) -> str:
     evaluation = version.evaluation.for_writer()  # a lesson ends up in the prompts of later runs
-    issues = "; ".join(map(str, evaluation.issues[:_ISSUES]))
+    issues = "; ".join(map(in_one_line, evaluation.issues[:_ISSUES]))
     # A score that includes a hidden criterion would disclose that the criterion was missed.
     has_hidden = bool(_hidden_in(version.evaluation))
     scored = "" if has_hidden else f" scored {render_score(evaluation.overall_score).strip()}"
@@ -428,7 +428,7 @@ def _version_line(version: ReflectionVersion) -> str:
 
 
 def _short(value: object) -> str:
-    text = " ".join(as_text(value).split())
+    text = unwrapped(as_text(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 

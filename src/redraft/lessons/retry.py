@@ -24,7 +24,7 @@ from redraft.protocols import FRESH_TEMPERATURE, Mistake, MistakeAdvisor
 from redraft.redact.log import logger
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced
-from redraft.types import Issue, PlainTask, ReflectionEvaluation, ReflectionResult
+from redraft.types import Issue, PlainTask, ReflectionEvaluation, ReflectionResult, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -279,7 +279,7 @@ class _Chain:
     def escalation(self) -> EscalationError:
         """The error for an abandoned task, with all attempts."""
         times = "once" if len(self.attempts) == 1 else f"{len(self.attempts)} times"
-        problem = " ".join(self.attempts[-1].problem.split())[:240]
+        problem = in_one_line(self.attempts[-1].problem)[:240]
         return EscalationError(
             f"The task {self.task.description[:80]!r} failed {times}; in the end: {problem}",
             outcomes=self.outcomes,

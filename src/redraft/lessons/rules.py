@@ -294,7 +294,7 @@ class RulesFile:
             elif status is not None and (match := _ITEM.fullmatch(line)):
                 while at < len(self._lines) and re.match(r"\s+\S", self._lines[at]):
                     at += 1  # continuation lines
-                text = one_line(" ".join([match[1], *self._lines[start + 1 : at]]))
+                text = one_line("\n".join([match[1], *self._lines[start + 1 : at]]))
                 yield _Item(start, at, *self._read(text, status))
 
     def _read(self, text: str, status: RuleStatus) -> tuple[Rule, str]:
@@ -355,5 +355,5 @@ def refusal(text: str) -> str:
 
 
 def key_of(text: str) -> str:
-    """The key by which two rules are the same: the text without case and final punctuation."""
-    return one_line(text).casefold().rstrip(" .!")
+    """The key by which two rules are the same: the text without case, spacing and final punctuation."""
+    return " ".join(one_line(text).casefold().split()).rstrip(" .!")

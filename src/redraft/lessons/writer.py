@@ -29,9 +29,9 @@ from redraft.memory.provenance import repeats
 from redraft.memory.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.redact.log import logger
-from redraft.text.characters import without_middle
+from redraft.text.characters import without_invisible, without_middle
 from redraft.text.replies import fenced, json_of, speaks_to_author
-from redraft.types import NOTHING_USED, TokenUsage
+from redraft.types import NOTHING_USED, TokenUsage, in_one_line, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -302,7 +302,7 @@ class _Form:
         if not self.has_steps or not isinstance(steps, list) or not isinstance(strategy, str):
             return None, ""
         texts = [step for step in cast("list[Any]", steps) if isinstance(step, str)]
-        clean = [self.cleaner.redact(" ".join(text.split())) for text in texts]
+        clean = [self.cleaner.redact(unwrapped(text)) for text in texts]
         steps_to_replay = [text for text in clean if text][:MOST_STEPS]
         idea = self.cleaner.redact(strategy)
         if not steps_to_replay or not idea:
@@ -491,7 +491,10 @@ class Facts:
     @classmethod
     def of(cls, outcome: Outcome, cleaner: Cleaner) -> Facts:
         """Collect the issues, the error unless the issues contain it, and the first step with an error."""
-        issues = tuple(without_middle(cleaner.clean(one_line(issue)), MOST_ISSUE) for issue in outcome.issues)
+        issues = tuple(
+            without_middle(cleaner.clean(in_one_line(without_invisible(issue))), MOST_ISSUE)
+            for issue in outcome.issues
+        )
         is_in_issues = words_in(outcome.error) <= words_in(" ".join(outcome.issues))
         error = () if is_in_issues else (f"{FAILED_WITH}{_fact(cleaner.clean(outcome.error))}",)
         required = tuple(map(cleaner.clean, outcome.requirements))
@@ -585,7 +588,7 @@ def _heading(text: str) -> str:
 
 
 def _fact(text: str) -> str:
-    return without_middle(" ".join(text.split()), _LONGEST_FACT)
+    return without_middle(in_one_line(text), _LONGEST_FACT)
 
 
 def _plain(text: str) -> str:

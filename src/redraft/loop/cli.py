@@ -57,7 +57,15 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import code_of
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
-from redraft.types import REASONS, PlainTask, QualityCriterion, render_score, render_usage, why_unasked
+from redraft.types import (
+    REASONS,
+    PlainTask,
+    QualityCriterion,
+    in_one_line,
+    render_score,
+    render_usage,
+    why_unasked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -491,7 +499,7 @@ def issue_lines(issues: Sequence[Issue], limit: int = SHOWN_ISSUES) -> Text:
 
 def issue_line(issue: Issue) -> Text:
     """Render an issue in one line, with its location."""
-    message = " ".join(issue.message.split())
+    message = in_one_line(issue.message)
     place = issue.path or (f"line {issue.line}" if issue.line is not None else "")
     if place and not message.startswith(f"{place}: "):
         return Text.assemble((f"{visible(place)}: ", QUIET), visible(message))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import plain_data, to_record
-from redraft._texts import as_text, shortened
+from redraft._texts import as_text, clipped
 from redraft.errors import ConfigError, OutputError, StoreError
 from redraft.loop.output_type import output_type_of
 from redraft.loop.record import LONGEST_PART, Amendment, Correction
@@ -175,4 +175,4 @@ def _phrases(pieces: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _bounded(text: str) -> str:
-    return shortened(" ".join(text.split()), LONGEST_PART)
+    return clipped(text, LONGEST_PART)

@@ -92,7 +92,7 @@ def _row(version: ReflectionVersion, *, is_best: bool) -> str:
     return f"<tr>{plain}<td{_CELL}>{last_cell}</td></tr>"
 
 
-_CELL = ' style="text-align: left; vertical-align: top"'
+_CELL = ' style="text-align: left; vertical-align: top; white-space: pre-wrap"'
 _PRE = ' style="white-space: pre-wrap; overflow-wrap: anywhere"'
 
 

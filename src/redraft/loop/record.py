@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
-from redraft._texts import short_repr, shortened
+from redraft._texts import clipped, short_repr
 from redraft.errors import ChangedRunError, ConfigError, StoreError
 from redraft.loop.evidence import way_shares
 from redraft.redact.log import logger
@@ -185,7 +185,7 @@ LONGEST_PART = 120
 
 def quoted(text: str) -> str:
     """A piece of an output in quotation marks, on one line, shortened."""
-    return f'"{shortened(" ".join(text.split()), LONGEST_PART)}"'
+    return f'"{clipped(text, LONGEST_PART)}"'
 
 
 @dataclass(frozen=True, slots=True)

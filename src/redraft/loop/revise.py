@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from redraft._codec import from_json, is_record
-from redraft._critique import ASKED, SHOWN_ISSUES, render_critique, render_failure, render_issue
+from redraft._critique import ASKED, SHOWN_ISSUES, issue_item, render_critique, render_failure, render_issue
 from redraft._prompts import mistake_text, with_conversation
 from redraft._steps import answer
 from redraft._texts import as_text, is_short
@@ -20,7 +20,7 @@ from redraft.models.model_settings import with_settings
 from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ChatReply, ChatRequest, Message
 from redraft.text.characters import is_inside_word
 from redraft.text.replies import json_of
-from redraft.types import NOTHING_USED, Draft, joined
+from redraft.types import NOTHING_USED, Draft, in_one_line, indented, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -307,10 +307,10 @@ def fresh_prompt(prompt: str, evaluation: ReflectionEvaluation | None) -> str:
     """
     parts = [prompt]
     if evaluation is not None and evaluation.issues:
-        constraints = "\n".join(f"- {render_issue(issue)}" for issue in evaluation.issues)
+        constraints = "\n".join(map(issue_item, evaluation.issues))
         parts.append(f"{AVOID}\n{constraints}")
     if evaluation is not None and evaluation.suggestions:
-        advice = "\n".join(f"- {text}" for text in evaluation.suggestions)
+        advice = "\n".join(f"- {indented(text)}" for text in evaluation.suggestions)
         parts.append(f"{ADVISED}\n{advice}")
     return "\n\n".join(parts)
 
@@ -340,7 +340,7 @@ def _earlier_issues(run: RunContext, output: Output, named: Sequence[Issue]) -> 
     """List issues of earlier versions, without those that the prompt names anyway."""
     failed = run.attempt.failed
     lines = [
-        f"- version {version.iteration}: {issue}"
+        f"- version {version.iteration}: {in_one_line(issue)}"
         for version in _others(run.versions, output)
         if failed is None or version.iteration != failed.iteration
         for issue in version.evaluation.issues[:3]
@@ -515,5 +515,5 @@ def _body(block: str) -> str:
 
 
 def _clip(text: str, width: int = 60) -> str:
-    line = " ".join(text.split())
+    line = text.strip()
     return repr(line if len(line) <= width else line[: width - 3] + "...")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import from_json, read_only, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
-from redraft._texts import compared, counted, shortened
+from redraft._texts import clipped, compared, counted
 from redraft._validation import check_choice, check_count, check_text, only
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.loop.budget import ROLES
@@ -441,7 +441,7 @@ class StoredRun:
         elif threshold is not None and evaluation.overall_score < threshold:
             clauses.append(f"the score {compared(evaluation.overall_score, '<', threshold)}")
         if not self.thresholds and evaluation.issues:  # no criterion below says what is wrong
-            clauses.append(shortened(evaluation.issues[0], LONGEST_CLAUSE))
+            clauses.append(clipped(evaluation.issues[0], LONGEST_CLAUSE))
         for name, least in self.thresholds.items():
             score = evaluation.criteria_scores.get(name, least)
             if name in evaluation.unasked:

@@ -11,7 +11,16 @@ from redraft._texts import as_text, compared, counted, has_no_criteria, listed, 
 from redraft._verdicts import plain_scalar
 from redraft.errors import ConfigError, OutputError
 from redraft.loop.select import is_better, is_setback
-from redraft.types import ConvergenceReason, ReflectionVersion, Stop, highest, in_prose, joined, same_issue
+from redraft.types import (
+    ConvergenceReason,
+    ReflectionVersion,
+    Stop,
+    highest,
+    in_one_line,
+    in_prose,
+    joined,
+    same_issue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -323,7 +332,7 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         issues = version.evaluation.issues
         if not (same_issues(issues, latest.issues) and same_issues(latest.issues, issues)):
             return None
-    messages = [" ".join(issue.message.split()) for issue in latest.issues]
+    messages = [in_one_line(issue.message) for issue in latest.issues]
     numbers = [version.iteration for version in last]
     more = [f"and {len(messages) - 3} more"] if len(messages) > 3 else []  # noqa: PLR2004 (enough to recognise the issues)
     before, after = scored(last[0]), scored(last[-1])

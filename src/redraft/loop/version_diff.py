@@ -27,9 +27,13 @@ def version_diff(older: ReflectionVersion, newer: ReflectionVersion) -> VersionD
 
 
 def field_changes(older: Output, newer: Output) -> tuple[FieldChange, ...] | None:
-    """The fields that differ between two outputs; None if either is not JSON."""
+    """The fields that differ between two outputs; None if either is not JSON, or only the layout differs."""
     before, after = _structure(older), _structure(newer)
-    return None if before is None or after is None else tuple(field_diff(before, after))
+    if before is None or after is None:
+        return None
+    fields = tuple(field_diff(before, after))
+    both_are_text = isinstance(older, str) and isinstance(newer, str)
+    return None if not fields and both_are_text and older != newer else fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,10 @@ class VersionDiff:
     older: ReflectionVersion
     newer: ReflectionVersion
     fields: tuple[FieldChange, ...] | None
-    """The changed fields, if both outputs are JSON, structured or as text; otherwise None."""
+    """The changed fields, if both outputs are JSON, structured or as text; otherwise None.
+
+    None for texts of the same JSON that differ in their layout, too.
+    """
     words: tuple[tuple[Op, str], ...]
     """For other outputs, the unchanged (`=`), removed (`-`) and added (`+`) pieces."""
     critique: Critique

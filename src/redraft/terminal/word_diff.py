@@ -17,7 +17,7 @@ ALIKE = 0.4
 """Similarity below which texts are shown one after the other: a word diff would be a jumble."""
 CONTEXT = 1
 LONGEST = 14
-STYLES = {"=": "", "-": f"strike {BAD}", "+": GOOD}
+STYLES = {"=": "", "-": f"strike {BAD}", "+": f"underline {GOOD}"}
 MARKS = {"=": ("", ""), "-": ("[-", "-]"), "+": ("{+", "+}")}
 
 
@@ -56,8 +56,8 @@ def _line(line: Line, *, coloured: bool) -> Text:
 
 
 def _whole(text: str, op: Op, *, coloured: bool, longest: int | None) -> list[Text]:
-    style = STYLES[op].removeprefix("strike ")
-    lines = [Text(f"{op} {line}", style if coloured else "") for line in text.strip().splitlines()]
+    style = STYLES[op].removeprefix("strike ").removeprefix("underline ")
+    lines = [Text(f"{op} {line}", style if coloured else "") for line in text.strip("\n").splitlines()]
     return _clipped(lines, longest)
 
 

@@ -136,9 +136,17 @@ Line: TypeAlias = "list[Piece]"
 
 
 def diff_lines(pieces: Sequence[Piece]) -> list[Line]:
-    """Split the pieces of a word diff into lines, without their line breaks; a line may be empty."""
+    r"""Split the pieces of a word diff into lines, without their line breaks; a line may be empty.
+
+    Where only white space changed, its line breaks are written as `\n`, so that the change can be seen.
+    """
     lines: list[Line] = [[]]
     for op, text in pieces:
+        if op != "=" and "\n" in text and text.isspace():
+            lines[-1].append((op, text.replace("\n", "\\n")))
+            if op == "+":
+                lines.append([])
+            continue
         first, *more = text.split("\n")
         if first:
             lines[-1].append((op, first))
