@@ -271,6 +271,41 @@ def test_a_price_lets_a_budget_in_dollars_stop_a_run():
         ScriptedModel([], price=3)
 
 
+@pytest.mark.parametrize(
+    ("reply", "most", "text", "ending", "output_tokens"),
+    [
+        ("a" * 36, 10, "a" * 36, "stop", 10),
+        ("a" * 40, 10, "a" * 36, "length", 10),
+        ("\u00e4" * 37, 10, "\u00e4" * 18, "length", 10),
+        ({"kind": "a" * 36}, 5, '{"kind": "aaaaaaaa', "length", 5),
+        ("a" * 37, None, "a" * 37, "stop", 10),
+        (ChatReply("a" * 72, usage=TokenUsage(1, 20, requests=1)), 10, "a" * 72, "stop", 20),
+    ],
+)
+def test_a_reply_longer_than_its_limit_is_cut_off(reply, most, text, ending, output_tokens):
+    answered = run_sync(ScriptedModel([reply])(chat_request(max_tokens=most)))
+    assert (answered.text, answered.finish_reason) == (text, ending)
+    assert answered.usage.output_tokens == output_tokens
+    assert answered.parsed is None
+
+
+def test_a_scripted_run_exceeds_no_budget():
+    model = ScriptedModel(lambda _: "word " * 200, price=(5, 15))
+    agent = Agent(model, criteria=[re.compile("tea")], max_iterations=3, budget_usd=0.006, keep=False)
+    result = agent.run_sync("Write.")
+    assert result.convergence_reason == "cost_budget"
+    assert result.token_usage.cost_usd <= 0.006
+
+
+def test_a_reply_beyond_its_limit_is_named_where_the_run_stops():
+    reply = ChatReply("word", usage=TokenUsage(1, 900, requests=1))
+    agent = Agent(ScriptedModel([reply] * 2), criteria=[re.compile("tea")], budget_tokens=600, keep=False)
+    assert agent.run_sync("Write.").stop.detail == (
+        "901 of 600 tokens were used (budget_tokens). A reply took 900 output tokens, although it was sent "
+        "with a limit of 571."
+    )
+
+
 def test_usage_is_estimated_unless_specified():
     usage = run_sync(ScriptedModel(["a" * 36])(chat_request("b" * 72))).usage
     assert usage == TokenUsage(input_tokens=20, output_tokens=10, requests=1, cost_usd=0.0)

@@ -112,6 +112,8 @@ class Tally:
     """Limits on replies that were lowered after a provider's refusals, by model."""
     cut_off: int = 0
     """Replies that ended at the limit that the budget set."""
+    overlong: tuple[int, int] | None = None
+    """The output tokens and the limit of the reply that exceeded its limit most."""
     is_out_of_revisions: bool = False
     """Whether the budget of revision tokens was the one that did not suffice."""
     estimated_tokens: int = 0
@@ -232,6 +234,7 @@ class Tally:
             "cancelled": self.cancelled,
             "needed": self.needed,
             "cut_off": self.cut_off,
+            "overlong": self.overlong,
             "is_out_of_revisions": self.is_out_of_revisions,
         }
 
@@ -241,6 +244,8 @@ class Tally:
         self.shortest = dict(state.get("shortest", {}))  # version 1.x recorded none
         self.reported = {kind: (tokens, usd) for kind, (tokens, usd) in state.get("reported", {}).items()}
         self.estimated_tokens, self.cut_off = state["estimated_tokens"], state.get("cut_off", 0)
+        overlong = state.get("overlong")
+        self.overlong = None if overlong is None else (overlong[0], overlong[1])
         if state["exhausted"] is not None and state["budget"] == asdict(self.budget):
             self.exhausted = ConvergenceReason(state["exhausted"])
             self.refused, self.cancelled = state["refused"], state["cancelled"]
@@ -297,6 +302,7 @@ class Tally:
                 detail = f"{render_usd(used.cost_usd)} of {usd} were spent ({option})."
                 if used.cost_usd < (budget.usd or 0.0):
                     detail += self._too_little()
+            detail += self._exceeded()
             return Stop(reason, detail, {"used": used.cost_usd, option: budget.usd})
         option, tokens, bound = options["tokens"], used.total_tokens, budget.tokens
         is_refused = self.exhausted is ConvergenceReason.TOKEN_BUDGET and not self.is_out_of_revisions
@@ -304,16 +310,25 @@ class Tally:
             detail = f"{tokens:,} of {bound:,} tokens were used ({option})."
             if tokens < bound:
                 detail += self._too_little()
+            detail += self._exceeded()
             return Stop(reason, detail, {"used": tokens, option: bound})
         option, bound = options["revision_tokens"], budget.revision_tokens or 0
         tokens = self.by_role.get("revision", NOTHING_USED).total_tokens
         detail = f"Revisions used {tokens:,} of {bound:,} tokens ({option})."
         if self.is_out_of_revisions:
             detail += self._too_little()
+        detail += self._exceeded()
         return Stop(reason, detail, {"used": tokens, option: bound})
 
     def _too_little(self) -> str:
         return f" What was left was too little for the next call{self.needed and f': {self.needed}'}."
+
+    def _exceeded(self) -> str:
+        """A sentence on a reply that was longer than the limit sent with it; empty if there was none."""
+        if self.overlong is None:
+            return ""
+        tokens, limit = self.overlong
+        return f" A reply took {tokens:,} output tokens, although it was sent with a limit of {limit:,}."
 
     def diagnostics(self) -> dict[str, str]:
         """Diagnostics on calls that the budget prevented or cut short, and on an unknown cost."""
@@ -900,7 +915,11 @@ class BudgetedCall:
 
         `text` is the reply; `cut_off` says that it ended at a limit.
         """
-        tally = self._step.tally
+        tally, limit = self._step.tally, self.reply_limit
+        # Some providers accept no lower limit than `SHORTEST_REPLY`.
+        if limit is not None and usage.output_tokens > max(limit, SHORTEST_REPLY):
+            replies = (tally.overlong or (0, 0), (usage.output_tokens, limit))
+            tally.overlong = max(replies, key=lambda reply: reply[0] - reply[1])
         if self._outer is not None:
             usage = self._outer.counted(usage, text, cut_off=cut_off)
         if tally.budget.tokens is None and tally.budget.usd is None:

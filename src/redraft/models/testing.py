@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from redraft._codec import from_json, to_json
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular, flock
-from redraft._texts import estimate_tokens
+from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
 from redraft._validation import checked_price
 from redraft.errors import ConfigError, ModelError
 from redraft.protocols import ChatReply, ChatRequest
@@ -44,9 +44,10 @@ class ScriptedModel:
     """Answers from a script: a list of replies, or a sync or async function of the request.
 
     A reply is a text, a dict or list (sent as JSON), a `ChatReply`, or an exception to raise. `requests`
-    has all requests in order. A stream comes word by word. Usage is estimated unless a `ChatReply` has it;
-    the cost is 0, unless there is a `price`: US dollars for a million input tokens and for a million output
-    tokens. A call after the last reply raises `ModelError`.
+    has all requests in order. A stream comes word by word. Usage is estimated, and a reply longer than the
+    `max_tokens` of its request is cut off there, unless a `ChatReply` has its usage. The cost is 0, unless
+    there is a `price`: US dollars for a million input tokens and for a million output tokens. A call after
+    the last reply raises `ModelError`.
     """
 
     def __init__(self, replies: Script, *, price: tuple[float, float] | None = None) -> None:
@@ -105,12 +106,22 @@ def _reply_of(reply: Any, request: ChatRequest, price: tuple[float, float]) -> C
         raise ConfigError(
             f"A scripted reply must be a string, a dict, a list, a ChatReply or an exception, got {reply!r}."
         )
+    if reply.usage is NOTHING_USED:
+        reply = _within(reply, request.max_tokens)
     return replace(
         reply,
         parsed=parsed_of(reply.text, request) if reply.parsed is None else reply.parsed,
         usage=_estimated(reply.text, request, price) if reply.usage is NOTHING_USED else reply.usage,
         model=reply.model or "scripted",
     )
+
+
+def _within(reply: ChatReply, most: int | None) -> ChatReply:
+    """Cut a reply off at a limit in tokens."""
+    if most is None or estimate_tokens(reply.text) <= most:
+        return reply
+    text = reply.text.encode("utf-8", "replace")[: int(most * BYTES_PER_TOKEN)].decode("utf-8", "ignore")
+    return replace(reply, text=text, parsed=None, finish_reason="length")
 
 
 def _estimated(text: str, request: ChatRequest, price: tuple[float, float]) -> TokenUsage:
