@@ -7,12 +7,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from redraft import (
+    Agent,
     ConfigError,
     ConvergenceReason,
     Issue,
     ReflectionEvaluation,
     ReflectionHistory,
     ReflectionVersion,
+    ScriptedModel,
+    SqliteStore,
     Task,
     TokenUsage,
     reflect_sync,
@@ -183,6 +186,28 @@ def test_a_summary_has_versions_reason_and_usage():
 def test_a_summary_leaves_out_control_characters():
     result = reflect_sync("W.", generate=lambda _: "a", evaluate=lambda _: (False, "bad\x1b[31m\x07\x9b2J"))
     assert result.summary().startswith("* version 1  0.00  draft  failed: bad[31m2J\n")
+
+
+@pytest.mark.parametrize(
+    ("score", "threshold", "verdict"),
+    [
+        (0.75, 0.8, "not satisfactory: the score 0.75 < 0.80."),
+        ((0.75, "Add the date."), 0.8, "not satisfactory: the score 0.75 < 0.80."),
+        ((0.5, "Add the date."), 0.4, "not satisfactory."),  # the issue of the version says why
+    ],
+)
+def test_a_summary_says_why_the_best_version_falls_short(tmp_path, score, threshold, verdict):
+    def complete(text):
+        return score
+
+    store = SqliteStore(tmp_path / "runs.db")
+    agent = Agent(
+        ScriptedModel(["one"]), criteria=[complete], quality_threshold=threshold, max_iterations=0, keep=store
+    )
+    for _ in range(2):  # the second result is the stored one
+        result = agent.run_sync("W.", run_id="r")
+        assert f"Returned: version 1, {verdict}" in result.summary().splitlines()
+        assert verdict in result._repr_html_().replace("&lt;", "<")
 
 
 def test_every_reason_has_a_sentence():

@@ -21,10 +21,11 @@ from redraft.types import (
     in_one_line,
     in_prose,
     unwrapped,
+    why_unasked,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from datetime import tzinfo
 
     from redraft.types import Output
@@ -297,6 +298,31 @@ def scored(version: ReflectionVersion) -> str:
     if score is None:
         return "not judged"
     return f"{score:.2f} without {listed_names(missing)}" if missing else f"{score:.2f}"
+
+
+def shortfalls(
+    evaluation: ReflectionEvaluation, threshold: float | None, thresholds: Mapping[str, float]
+) -> tuple[str, ...]:
+    """A clause for each threshold that an evaluation misses; none if it is satisfactory.
+
+    `thresholds` has the threshold of each criterion.
+    """
+    if evaluation.satisfactory:
+        return ()
+    clauses: list[str] = []
+    if evaluation.overall_score is None:
+        clauses.append("the score is not known")
+    elif threshold is not None and evaluation.overall_score < threshold:
+        clauses.append(f"the score {compared(evaluation.overall_score, '<', threshold)}")
+    for name, least in thresholds.items():
+        score = evaluation.criteria_scores.get(name, least)
+        if name in evaluation.unasked:
+            clauses.append(f"{name} {why_unasked(evaluation)}")
+        elif score is None:
+            clauses.append(f"{name} could not be judged")
+        elif score < least:
+            clauses.append(f"{name} {compared(score, '<', least)}")
+    return tuple(clauses)
 
 
 def has_no_criteria(version: ReflectionVersion) -> bool:

@@ -1063,6 +1063,8 @@ class ReflectionResult(Generic[OutputT]):
     """Explains the `convergence_reason`; None in a result that does not come from a run."""
     criteria: tuple[QualityCriterion, ...] = ()
     """The criteria that judged the output, if available in this process."""
+    short_of: tuple[str, ...] = ()
+    """Each threshold that the best version misses, such as `the score 0.75 < 0.80`."""
 
     def __repr__(self) -> str:
         best = self.history.best_version
@@ -1087,9 +1089,7 @@ class ReflectionResult(Generic[OutputT]):
                 lines.append(f"    {version.choice.detail}")
         reason = self.convergence_reason.value
         lines.append(f"Stopped: {REASONS[reason]} ({reason}).")
-        unjudged = self.history.best_version.evaluation.leaves_nothing_to_revise
-        met = "satisfactory" if self.success else "not fully judged" if unjudged else "not satisfactory"
-        lines.append(f"Returned: version {history.best_version.iteration}, {met}.")
+        lines.append(f"Returned: version {history.best_version.iteration}, {verdict(self)}.")
         lines.append(f"Used: {render_usage(self.token_usage)}, {self.execution_time:.1f} s.")
         lines += [f"Note ({name}): {text}" for name, text in self.diagnostics.items()]
         # A budget is a stop, which the reason and the note about it explain, also when the run is replayed.
@@ -1100,6 +1100,26 @@ class ReflectionResult(Generic[OutputT]):
 
 _CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)]) | {ord("\n"): "\n", ord("\t"): "\t"}
 """Control characters, as a table that leaves only line breaks and tabs: texts of models reach a terminal."""
+
+
+def verdict(result: ReflectionResult) -> str:
+    """Say whether the best version is satisfactory, and why not if no issue says it."""
+    if result.success:
+        return "satisfactory"
+    evaluation = result.history.best_version.evaluation
+    if evaluation.leaves_nothing_to_revise:
+        return "not fully judged"
+    return f"not satisfactory{missed_thresholds(result)}"
+
+
+def missed_thresholds(result: ReflectionResult) -> str:
+    """Say after a colon which thresholds the best version misses; empty if an issue says what is wrong."""
+    evaluation = result.history.best_version.evaluation
+    if result.success or evaluation.failing or evaluation.leaves_nothing_to_revise or not result.short_of:
+        return ""
+    return f": {'; '.join(result.short_of)}"
+
+
 REASONS = {
     "quality_met": "the quality threshold was met",
     "max_iterations": "the maximum number of revisions was made",

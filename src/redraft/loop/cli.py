@@ -62,6 +62,7 @@ from redraft.types import (
     PlainTask,
     QualityCriterion,
     in_one_line,
+    missed_thresholds,
     render_score,
     render_usage,
     why_unasked,
@@ -510,9 +511,10 @@ def ending(result: ReflectionResult) -> Text:
     """Render why a run stopped, what it returned, what it used, and its notes."""
     best = result.history.best_version
     reason = result.convergence_reason.value
+    missed = visible(withheld(missed_thresholds(result)))
     lines = [
         f"Stopped: {REASONS[reason]}.",
-        f"Returned: version {best.iteration}, which {verdict_of(best.evaluation)}.",
+        f"Returned: version {best.iteration}, which {verdict_of(best.evaluation)}{missed}.",
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
         *(f"Note: {visible(withheld(text))}" for text in result.diagnostics.values()),
     ]

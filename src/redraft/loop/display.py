@@ -14,7 +14,7 @@ from redraft.redact.literals import secrets_of
 from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
-from redraft.types import REASONS, in_prose, render_score, render_usage, version_line, why_unasked
+from redraft.types import REASONS, in_prose, render_score, render_usage, verdict, version_line, why_unasked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def result_html(result: ReflectionResult) -> str:
     reason = result.convergence_reason.value
     lines = [
         f"Stopped: {REASONS[reason]} ({reason}).",
-        f"Returned: version {best.iteration}, {'satisfactory' if result.success else 'not satisfactory'}.",
+        f"Returned: version {best.iteration}, {verdict(result)}.",
         f"Used: {render_usage(result.token_usage)}, {result.execution_time:.1f} s.",
         *(f"Note ({name}): {text}" for name, text in result.diagnostics.items()),
     ]

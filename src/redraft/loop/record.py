@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
-from redraft._texts import clipped, short_repr
+from redraft._texts import clipped, short_repr, shortfalls
 from redraft.errors import ChangedRunError, ConfigError, StoreError
 from redraft.loop.evidence import way_shares
 from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.stores.run_index import RUN, RunRow, Share, spent
 from redraft.types import (
+    DEFAULT_CRITERION_THRESHOLD,
     NOT_REPORTED,
     NOTHING_USED,
     Advice,
@@ -301,6 +302,20 @@ class RunRecord:
         """The versions, each followed by the candidates that were rejected for it."""
         return tuple(each for version in self.versions for each in (version, *version.rejected))
 
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The threshold of each criterion, in the order of the criteria; a workflow has only a score."""
+        if self.origin.surface == "workflow":
+            return {}
+        return {
+            criterion["name"]: criterion.get("threshold", DEFAULT_CRITERION_THRESHOLD)
+            for criterion in self.options.get("criteria", ())
+        }
+
+    def shortfalls(self, version: ReflectionVersion) -> tuple[str, ...]:
+        """A clause for each threshold that a version misses; none if it is satisfactory."""
+        return shortfalls(version.evaluation, self.options.get("quality_threshold"), self.thresholds)
+
     def version(self, iteration: int | None) -> ReflectionVersion | None:
         """The version of an iteration, if it is stored."""
         return next((version for version in self.versions if version.iteration == iteration), None)
@@ -331,6 +346,7 @@ class RunRecord:
             reflections=self.reflections,
             task=self.task,
             stop=self.stop,
+            short_of=self.shortfalls(best),
         )
 
     def check_resumable(self, *, force: bool = False) -> None:

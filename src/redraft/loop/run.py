@@ -14,7 +14,16 @@ from redraft._calls import awaited
 from redraft._codec import MISTAKES, to_json
 from redraft._steps import OBSERVE, direct, step_scope
 from redraft._telemetry import traced
-from redraft._texts import as_text, copy_of, counted, key_of, listed, remembering_sources, snapshot
+from redraft._texts import (
+    as_text,
+    copy_of,
+    counted,
+    key_of,
+    listed,
+    remembering_sources,
+    shortfalls,
+    snapshot,
+)
 from redraft._verdicts import advice_of
 from redraft.errors import (
     ChangedRunError,
@@ -526,6 +535,7 @@ class Run:
         findings = diagnose(versions, stop.reason, self.judges.signals, pattern.first_drafts)
         preserved = versions if pattern.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1
+        thresholds = {criterion.name: criterion.threshold for criterion in self.judges.criteria}
         self.result = ReflectionResult(
             success=best.evaluation.satisfactory,
             final_output=final.output,
@@ -545,6 +555,7 @@ class Run:
             task=self.task,
             stop=stop,
             criteria=self.judges.criteria,
+            short_of=shortfalls(best.evaluation, self.pattern.quality_threshold, thresholds),
         )
         pattern.last_run.set(self.began, self.result)
         return self.result

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import from_json, read_only, to_json, without_tags
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
-from redraft._texts import clipped, compared, counted
+from redraft._texts import clipped, counted
 from redraft._validation import check_choice, check_count, check_text, only
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.loop.budget import ROLES
@@ -41,7 +41,6 @@ from redraft.stores.run_index import (
     run_index,
 )
 from redraft.types import (
-    DEFAULT_CRITERION_THRESHOLD,
     NOT_REPORTED,
     NOTHING_USED,
     REASONS,
@@ -51,7 +50,6 @@ from redraft.types import (
     ReflectionEvaluation,
     ReflectionVersion,
     TokenUsage,
-    why_unasked,
 )
 
 if TYPE_CHECKING:
@@ -341,13 +339,7 @@ class StoredRun:
     @property
     def thresholds(self) -> dict[str, float]:
         """The threshold of each criterion, in the order of the criteria; a workflow has only a score."""
-        if self.record.origin.surface == "workflow":
-            return {}
-        criteria = self.record.options.get("criteria", ())
-        return {
-            criterion["name"]: criterion.get("threshold", DEFAULT_CRITERION_THRESHOLD)
-            for criterion in criteria
-        }
+        return self.record.thresholds
 
     @property
     def weights(self) -> dict[str, float]:
@@ -432,25 +424,10 @@ class StoredRun:
 
         Without thresholds of criteria, the first issue says what is wrong.
         """
-        evaluation, threshold = version.evaluation, self.record.options.get("quality_threshold")
-        if evaluation.satisfactory:
-            return ()
-        clauses: list[str] = []
-        if evaluation.overall_score is None:
-            clauses.append("the score is not known")
-        elif threshold is not None and evaluation.overall_score < threshold:
-            clauses.append(f"the score {compared(evaluation.overall_score, '<', threshold)}")
-        if not self.thresholds and evaluation.issues:  # no criterion below says what is wrong
-            clauses.append(clipped(evaluation.issues[0], LONGEST_CLAUSE))
-        for name, least in self.thresholds.items():
-            score = evaluation.criteria_scores.get(name, least)
-            if name in evaluation.unasked:
-                clauses.append(f"{name} {why_unasked(evaluation)}")
-            elif score is None:
-                clauses.append(f"{name} could not be judged")
-            elif score < least:
-                clauses.append(f"{name} {compared(score, '<', least)}")
-        return tuple(clauses)
+        evaluation, clauses = version.evaluation, self.record.shortfalls(version)
+        if self.thresholds or evaluation.satisfactory or not evaluation.issues:
+            return clauses
+        return (*clauses, clipped(evaluation.issues[0], LONGEST_CLAUSE))
 
     def _state_detail(self) -> tuple[str, Mapping[str, Any]]:
         """The detail and the numbers of a run that no rule has stopped."""
