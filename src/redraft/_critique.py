@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from redraft._prompts import mistake_text
 from redraft._texts import as_text, is_short
-from redraft.types import in_one_line, indented
+from redraft.types import in_one_line, in_prose, indented
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ def issue_item(issue: Issue) -> str:
 def render_issue(issue: Issue) -> str:
     """Render an issue with its place."""
     criterion = issue.criterion or ""
-    if issue.startswith(criterion):
+    if issue.startswith((criterion, in_prose(criterion))):
         criterion = ""
     path = f"at {issue.path}" if issue.path and not issue.startswith(f"{issue.path}: ") else ""
     line = "" if issue.line is None else f"line {issue.line}"

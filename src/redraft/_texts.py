@@ -317,11 +317,11 @@ def shortfalls(
     for name, least in thresholds.items():
         score = evaluation.criteria_scores.get(name, least)
         if name in evaluation.unasked:
-            clauses.append(f"{name} {why_unasked(evaluation)}")
+            clauses.append(f"{in_prose(name)} was not asked ({why_unasked(evaluation)})")
         elif score is None:
-            clauses.append(f"{name} could not be judged")
+            clauses.append(f"{in_prose(name)} could not be judged")
         elif score < least:
-            clauses.append(f"{name} {compared(score, '<', least)}")
+            clauses.append(f"{in_prose(name)} {compared(score, '<', least)}")
     return tuple(clauses)
 
 

@@ -1150,7 +1150,7 @@ def version_line(version: ReflectionVersion, *, is_best: bool = False) -> str:
     if reasons:
         unjudged += f" ({_without_stop(reasons)})" if missing else f", not judged: {reasons}"
     if unasked:
-        unjudged += f", {', '.join(map(in_prose, unasked))} {why_unasked(version.evaluation)}"
+        unjudged += f", {unasked_text(version.evaluation)}"
     score = render_score(version.evaluation.overall_score)
     failed = failures(version.evaluation, with_unjudged=False)
     how = "not chosen" if version.candidate else version.strategy
@@ -1159,14 +1159,22 @@ def version_line(version: ReflectionVersion, *, is_best: bool = False) -> str:
 
 
 def why_unasked(evaluation: ReflectionEvaluation) -> str:
-    """Say which gates kept the judge from being asked: `not asked: gate 'dated' not met`."""
+    """Say which gates kept the judge from being asked: `gate dated not met`."""
     gates = evaluation.failed_gates
-    return f"not asked: {'gate' if len(gates) == 1 else 'gates'} {', '.join(map(repr, gates))} not met"
+    return f"{'gate' if len(gates) == 1 else 'gates'} {', '.join(map(in_prose, gates))} not met"
+
+
+def unasked_text(evaluation: ReflectionEvaluation) -> str:
+    """Say which criteria were not asked, and why: `not asked: tone (gate dated not met)`."""
+    return f"not asked: {', '.join(map(in_prose, evaluation.unasked))} ({why_unasked(evaluation)})"
 
 
 def in_prose(name: str) -> str:
-    """Quote the name of a criterion within a sentence if it has spaces; a pattern keeps its backslashes."""
-    return repr(name).replace("\\\\", "\\") if " " in name else name
+    """Quote the name of a criterion within a sentence if it has a space or a full stop.
+
+    A pattern keeps its backslashes.
+    """
+    return repr(name).replace("\\\\", "\\") if " " in name or "." in name else name
 
 
 def preference(version: ReflectionVersion) -> str:

@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from redraft import ReflectionPattern
+from redraft._critique import render_issue
+from redraft._texts import shortfalls
 from redraft.errors import ConfigError
 from redraft.evaluate.criteria import (
     ANALYSIS,
@@ -19,9 +21,10 @@ from redraft.evaluate.criteria import (
     REASONING,
     WRITING,
     criteria_of,
+    shortfall,
 )
 from redraft.evaluate.requirements import requirement_lines
-from redraft.types import QualityCriterion
+from redraft.types import QualityCriterion, ReflectionEvaluation, unasked_text
 
 
 @pytest.mark.parametrize(
@@ -234,3 +237,24 @@ def test_long_sentence_is_shortened_only_as_a_name():
 def test_invalid_criteria(given, message):
     with pytest.raises(ConfigError, match=message):
         criteria_of(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("tone", "tone"),
+        ("Says why the change was made.", "'Says why the change was made.'"),
+        ("Short.", "'Short.'"),
+        (r"matches ^\d", r"'matches ^\d'"),
+    ],
+)
+def test_the_name_of_a_criterion_is_quoted_if_it_is_no_word(name, written):
+    criterion = QualityCriterion(name)
+    issue = shortfall(criterion, 0.2)
+    assert issue.message == f"{written} scored 0.20, needs 0.70"
+    assert render_issue(issue) == issue.message
+    evaluation = ReflectionEvaluation(0.2, criteria_scores={name: 0.2})
+    assert shortfalls(evaluation, 0.8, {name: 0.7}) == ("the score 0.20 < 0.80", f"{written} 0.20 < 0.70")
+    unasked = ReflectionEvaluation(0.2, criteria_scores={name: None, "why": None}, failed_gates=("dated",))
+    assert unasked_text(unasked) == f"not asked: {written}, why (gate dated not met)"
+    assert shortfalls(unasked, None, {"why": 0.7}) == ("why was not asked (gate dated not met)",)

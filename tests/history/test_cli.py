@@ -229,8 +229,8 @@ def test_gates_weights_and_what_was_not_asked_are_shown(project):
         judge=judge,
     )  # fmt: skip
     result = agent.run_sync("When?")
-    assert "draft, tone not asked: gate 'dated' not met  failed: " in result.summary()
-    assert "tone not asked: gate &#x27;dated&#x27; not met" in result._repr_html_()
+    assert "draft, not asked: tone (gate dated not met)  failed: " in result.summary()
+    assert "not asked: tone (gate dated not met)" in result._repr_html_()
     lines = redraft("show", "last").stdout.splitlines()
     table = [line.split() for line in lines]
     assert ["needs", "weight", "1", "*2"] in table

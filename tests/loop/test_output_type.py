@@ -448,7 +448,7 @@ def test_a_criteria_file_names_a_json_schema(monkeypatch):
     result = redraft("check", "-", "-c", "c.yaml", stdin=json.dumps(BAD))
     assert result.exit_code == 1
     assert result.stdout.splitlines()[2:] == [
-        "  /   two          not asked: gate 'output_type' not met",
+        "  /   two          not asked: gate output_type not met",
         '0.00  output_type  /quantity: expected an integer, got "two"',
     ]
     model = script(monkeypatch, {"item": "tea", "quantity": 1}, ModelError("down"))

@@ -16,7 +16,15 @@ from redraft._texts import short_repr, type_name
 from redraft._validation import nearest
 from redraft.errors import ConfigError
 from redraft.text.replies import BOM, unfenced
-from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation, in_one_line, unwrapped
+from redraft.types import (
+    NOT_JUDGED,
+    Issue,
+    QualityCriterion,
+    ReflectionEvaluation,
+    in_one_line,
+    in_prose,
+    unwrapped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -342,10 +350,11 @@ def applies(evaluation: ReflectionEvaluation) -> bool:
 
 def shortfall(criterion: QualityCriterion, score: float | None, reason: str = "") -> Issue:
     """The issue of a criterion below its threshold, for a verdict without a more specific issue."""
+    name = in_prose(criterion.name)
     if score is None or score >= criterion.threshold:
-        missed = f"{criterion.name} was refused by its own evaluator"
+        missed = f"{name} was refused by its own evaluator"
     else:
-        missed = f"{criterion.name} scored {score:.2f}, needs {criterion.threshold:.2f}"
+        missed = f"{name} scored {score:.2f}, needs {criterion.threshold:.2f}"
     return Issue(f"{missed}: {reason}" if reason else missed, criterion.name)
 
 

@@ -14,7 +14,7 @@ from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
 from redraft.evaluate.evidence import tool_results
 from redraft.evaluate.requirements import missed_requirements
 from redraft.lessons.lesson import Content, Decision, Failure, Partial, Procedure
-from redraft.types import ConvergenceReason, PlainTask, in_one_line, render_score, unwrapped
+from redraft.types import ConvergenceReason, PlainTask, in_one_line, in_prose, render_score, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -214,7 +214,9 @@ def issue_lines(evaluation: ReflectionEvaluation) -> tuple[str, ...]:
 
 def _issue_line(issue: Issue) -> str:
     place = f" at {issue.path}" if issue.path else f" in line {issue.line}" if issue.line else ""
-    if not issue.criterion or (not place and issue.startswith(f"{issue.criterion} ")):
+    if not issue.criterion or (
+        not place and issue.startswith((f"{issue.criterion} ", f"{in_prose(issue.criterion)} "))
+    ):
         return str(issue)  # it names its criterion
     return f"{issue.criterion.rstrip('.')}{place}: {issue}"
 

@@ -245,7 +245,7 @@ def _row(
         return Text("  - ", QUIET), name, Text(without, QUIET)
     score = evaluation.criteria_scores[criterion.name]
     if criterion.name in evaluation.unasked:
-        return Text("  / ", QUIET), name, Text(visible(why_unasked(evaluation)), QUIET)
+        return Text("  / ", QUIET), name, Text(visible(f"not asked: {why_unasked(evaluation)}"), QUIET)
     if score is None:
         return Text("  - ", BAD), name, issue_lines(issues) if issues else Text("not judged")
     met = score >= criterion.threshold

@@ -14,7 +14,7 @@ from redraft.redact.literals import secrets_of
 from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
-from redraft.types import REASONS, in_prose, render_score, render_usage, verdict, version_line, why_unasked
+from redraft.types import REASONS, render_score, render_usage, unasked_text, verdict, version_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ def _row(version: ReflectionVersion, *, is_best: bool) -> str:
     if more := len(failing) - len(issues):
         issues.append(f"and {more} more")
     if evaluation.unasked:
-        issues.append(_text(f"{', '.join(map(in_prose, evaluation.unasked))} {why_unasked(evaluation)}"))
+        issues.append(_text(unasked_text(evaluation)))
     if version.repeats is not None:
         issues = [f"the same as version {version.repeats}"]
     last_cell = "<br>".join(issues) or ("all criteria met" if evaluation.satisfactory else "")
