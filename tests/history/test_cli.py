@@ -24,7 +24,7 @@ from redraft.evals.success import SuccessCriteria, SuccessFigure
 from redraft.history.cli import diff_view, run_table, run_view, score_tables, success_view
 from redraft.loop.record import Origin, Process
 from redraft.loop.version_diff import version_diff
-from redraft.types import Advice, Reflection
+from redraft.types import Advice, Issue, Reflection
 from support.commands import document, put, redraft, script
 from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version
@@ -512,7 +512,9 @@ def test_diff_compares_the_first_version_with_the_best(revised):
 
 def test_diff_names_the_versions_whose_critique_was_answered(revised):
     revised("aab", "aaa b", "aaa")
-    assert "`redraft diff RUN 3 4` shows the critique that version 4 answers." in one_line("diff", "last")
+    shown = one_line("diff", "last")
+    run_id = document(redraft("show", "last", "--json"))["run_id"]
+    assert f"`redraft diff {run_id} 3 4` shows the critique that version 4 answers." in shown
     assert "shows the critique" not in one_line("diff", "last", "3", "4")
 
 
@@ -556,14 +558,23 @@ def test_diff_takes_names_of_versions(revised):
 )
 def test_diff_shows_words_or_fields(old, new, coloured, shown):
     diff = version_diff(version(1, 0.1, old), version(2, 0.2, new))
-    plain = "\n".join(str(part) for part in diff_view(diff, coloured=coloured).renderables)
+    plain = "\n".join(str(part) for part in diff_view(diff, "a-run", coloured=coloured).renderables)
     assert shown in plain
+
+
+def test_diff_names_the_critique_of_each_version():
+    diff = version_diff(
+        version(1, 0.1, "a", issues=(Issue("long"),)), version(2, 0.2, "b", issues=(Issue("undated"),))
+    )
+    plain = "\n".join(str(part) for part in diff_view(diff, "a-run", coloured=False).renderables)
+    assert "Critique of version 1\n" in plain
+    assert "Critique of version 2 only\n" in plain
 
 
 def test_diff_of_one_version_with_itself(project):
     one = kept([version(1, 0.1)]).version("1")
     assert "Both are the same version" in str(
-        diff_view(version_diff(one, one), coloured=False).renderables[-1]
+        diff_view(version_diff(one, one), "a-run", coloured=False).renderables[-1]
     )
 
 

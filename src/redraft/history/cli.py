@@ -851,11 +851,11 @@ async def diff(
     """
     stored = await _read_run(run, verbatim=verbatim)
     version_diff = stored.diff(older, newer)
-    view = diff_view(version_diff, coloured=CalmConsole().is_coloured)
+    view = diff_view(version_diff, stored.record.run_id, coloured=CalmConsole().is_coloured)
     deliver(view, {"run_id": stored.record.run_id, **diff_document(version_diff)}, as_json=as_json)
 
 
-def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
+def diff_view(diff: VersionDiff, run_id: str, *, coloured: bool) -> RenderableType:
     """Render the scores of two versions, the changes, and the addressed issues."""
     older, newer = diff.older, diff.newer
     base = "" if newer.base is None else f", from version {newer.base}"
@@ -869,7 +869,7 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
     ]
     if older is newer:
         return Group(
-            *parts, Text("Both are the same version; `redraft diff RUN first last` compares others.")
+            *parts, Text(f"Both are the same version; `redraft diff {run_id} first last` compares others.")
         )
     if diff.is_same:
         parts.append(Text("The outputs are the same."))
@@ -879,7 +879,7 @@ def diff_view(diff: VersionDiff, *, coloured: bool) -> RenderableType:
         parts.append(changes(as_text(older.output), as_text(newer.output), coloured=coloured, longest=None))
     parts += _points(diff)
     if newer.base is not None and str(newer.base) != older.name:
-        command = f"redraft diff RUN {newer.base} {newer.name}"
+        command = f"redraft diff {run_id} {newer.base} {newer.name}"
         parts += ["", Text(f"`{command}` shows the critique that version {newer.name} answers.", QUIET)]
     return Group(*parts)
 
@@ -904,7 +904,7 @@ def _points(diff: VersionDiff) -> list[RenderableType]:
             line = Text.assemble((mark, style), "  ", issue_line(point.issue))
             parts.append(Padding(line, INDENT))
     if diff.critique.new:
-        parts += ["", Text(f"What only version {diff.newer.name} has")]
+        parts += ["", Text(f"Critique of version {diff.newer.name} only")]
         parts += [Padding(issue_line(issue), INDENT) for issue in diff.critique.new]
     return parts
 
