@@ -369,7 +369,7 @@ async def test_a_fact_comes_with_the_next_similar_task(memory):
         result, prompt = await run(lessons, "Who has borrowed most?", "SELECT mb FROM ln")
         assert told(result) == [f"ln: {TABLE}"]
         assert result.advice[0].kind == "fact"
-        assert result.advice[0].reason.startswith("the agent's own")
+        assert result.advice[0].reason.startswith("a fact of this agent")
         assert f"\n- ln: {TABLE}" in prompt
         [fact] = await lessons.find(kind="fact")
         assert (await lessons.counters(fact.id)).uses == 1

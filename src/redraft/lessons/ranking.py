@@ -483,7 +483,7 @@ def reason_for(candidate: Candidate, task_type: str, names: Sequence[str]) -> st
     """A few words on why a lesson was chosen; it shares the `names` with the question."""
     reasons: list[str] = []
     if candidate.same_type:
-        reasons.append(f"same task type {task_type!r}" if task_type else "the agent's own")
+        reasons.append(f"same task type {task_type!r}" if task_type else "a fact of this agent")
     if candidate.tools:
         reasons.append(f"tool {', '.join(candidate.tools)}")
     if candidate.required:
