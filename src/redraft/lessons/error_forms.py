@@ -68,7 +68,8 @@ _KIND = (
     r"(?P<kind>table|relation|view|column|field|attribute|function|method|module|package|command|file|key"
     r"|property|parameter|argument|option|setting|type|schema|database|model|endpoint|resource|collection"
     r"|sheet|variable|member|symbol|macro|struct|identifier|flag|header|subcommand|region|name|tool|class"
-    r"|variant|enum|constant|label|template|import|index|role|unit|currency|format|status|mode)"
+    r"|variant|enum|constant|label|template|import|index|role|unit|currency|format|status|mode|kind|category"
+    r"|tag)"
 )
 _KINDS = {"relation": "table", "view": "table", "identifier": "name", "symbol": "name", "import": "name"}
 
@@ -140,6 +141,7 @@ _MISSING: tuple[tuple[str, re.Pattern[str]], ...] = (
         "",
         _pattern(r"\bno <kind> (?:named |called )?<x>(?: (?:in|of|on|for) (?:the )?(?:table |type )?<in>)?"),
     ),
+    ("", _pattern(r"<x> is (?:no|not an?) (?:valid |known |existing )?<kind>(?=\s*(?:[.;:,]|$))")),
 )
 """Messages about a missing name, from the most specific to the most general form."""
 
@@ -179,7 +181,8 @@ _LISTED = tuple(
 _ONE_OF = _pattern(
     r"(?:\b(?:must|should|has to|needs to|can only|may only) be (?:(?:one|any) of|either)"
     r"(?: the following)?(?: values)?"
-    r"|\bis not (?:one|any) of|\bexpected (?:one|any) of|\bchoose from"
+    r"|\bis not (?:one|any) of|\bexpected (?:one|any) of"
+    r"|\b(?:use|choose|pick|select)(?: from| (?:only )?(?:one|any) of)"
     r"|\b(?:valid|allowed|possible|permitted|accepted) (?:values?|options?|choices)(?: (?:for|of) <x>)?"
     r"(?: are| is)?|\bpermitted|\ballowed"
     r"|\bnot in (?=[\[({])|\binput should be(?= ')|\bexpected(?= ['\"]))\s*:?\s*"
@@ -356,7 +359,7 @@ def _of_names(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
     if missing and not positive:
         if missing.container:
             yield MessageClaim(missing.container, f"has no {kind} {missing.name}", missing.span)
-        elif kind != "key":
+        elif kind != "key" and " is not a" not in missing.span:  # "the date is not a valid format"
             yield MessageClaim(missing.name, f"there is no {kind} of this name", missing.span)
 
 
@@ -409,8 +412,14 @@ def _tables_in(text: str, missing: _Missing) -> Iterator[MessageClaim]:
 def _stated(text: str, missing: _Missing) -> Iterator[MessageClaim]:
     """Yield the names that a message gives for a missing one as a sentence, or as a choice."""
     are = re.compile(rf"\b(?:{_plural(missing.kind)}|{_QUALITY})(?: \w+)? are\s+(?=\S)", re.IGNORECASE)
-    sentences = ((match, *_items_at(text, match.end())) for match in are.finditer(text))
+    introductions = [*are.finditer(text)]
+    if following := _FOLLOWING.match(text, text.find(missing.span) + len(missing.span)):
+        introductions.append(following)
+    sentences = ((match, *_items_at(text, match.end())) for match in introductions)
     rows = [row for row in sentences if _are_names(text, row[1], row[2])]
+    # "use hints and indexes" is advice, "use feat, fix or docs" a choice.
+    is_advice = re.compile(r"\buse\s+(?!.* or )", re.IGNORECASE)
+    rows = [row for row in rows if not is_advice.search(text[row[0].start() : row[2]])]
     rows += [(match, items, end) for match, items, end, subject in _choices(text, missing) if not subject]
     for match, items, end in rows:
         if len(items) > 1 and missing.name not in [item.name for item in items]:
@@ -419,10 +428,14 @@ def _stated(text: str, missing: _Missing) -> Iterator[MessageClaim]:
             return
 
 
+_FOLLOWING = re.compile(r"[\"'`\s]*[.;,:]?\s+(?:but |instead,? )?(?:there are|use)\s+(?=\S)", re.IGNORECASE)
+"""What introduces the existing names right after a missing name."""
+
+
 def _are_names(text: str, items: list[_Item], end: int) -> bool:
     """Whether a sentence ends with its items, and these are not a state such as `sorted and indexed`."""
     is_end = re.match(r"\s*(?:[.;)\]\n]|$)", text[end : end + 8]) is not None
-    return is_end and bool(items) and re.search(r"(?:ed|ing|ly)$", items[0].name) is None
+    return is_end and not all(re.fullmatch(r"[a-z]+(?:ed|ing|ly)", item.name) for item in items)
 
 
 class _Missing(NamedTuple):
