@@ -131,3 +131,20 @@ def test_a_refused_text_is_saved_and_resumed(run, editor, project):
     assert redraft("show", "--edit", run).exit_code == 0
     assert not (project / f"{run}.rejected").exists()
     assert document(redraft("show", run, "--json"))["correction"]["output"] == {"a": 2}
+
+
+def starts_with_the(text):
+    return text.startswith("The")
+
+
+def test_a_case_is_offered_only_if_its_criteria_can_be_stored(project, editor):
+    def local(text):
+        return True
+
+    editor("colour", "color")
+    for check, is_offered in ((starts_with_the, True), (local, False)):
+        agent = Agent(ScriptedModel([LETTER]), criteria=[check], name="clerk")
+        run_id = agent.run_sync("Write a letter.").run_id
+        redraft("show", "--edit", run_id)
+        assert (f"As a case: redraft eval add {run_id}" in redraft("show", run_id).stdout) is is_offered
+        assert (redraft("eval", "add", run_id).exit_code == 0) is is_offered

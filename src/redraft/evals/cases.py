@@ -205,20 +205,15 @@ def case_of(record: RunRecord, *, control: bool = False) -> EvalCase:
     that can't be imported.
     """
     best = record.version(record.best)
-    criteria: list[QualityCriterion] = []
     # A workflow's criterion is a prompt that only the workflow can fill in.
     stored = () if record.origin.surface == "workflow" else record.options.get("criteria", ())
-    for entry in stored:
-        config = entry.get("evaluator_config", {})
-        for key, noun in (("function", "function"), ("schema", "class")):
-            name = config.get(key)
-            if isinstance(name, str) and (":" not in name or "<" in name):
-                raise ConfigError(
-                    f"The run {record.run_id!r}: the criterion {entry['name']!r} is a {noun} that can't be "
-                    "imported. Define it at the top of a module that the script imports, not in the script "
-                    "itself, and run the task again."
-                )
-        criteria.append(with_class(QualityCriterion(**entry)))
+    if (found := record.unimportable) is not None:
+        raise ConfigError(
+            f"The run {record.run_id!r}: the criterion {found[0]!r} is a {found[1]} that can't be "
+            "imported. Define it at the top of a module that the script imports, not in the script "
+            "itself, and run the task again."
+        )
+    criteria = [with_class(QualityCriterion(**entry)) for entry in stored]
     first = record.versions[0] if record.versions else None
     task = replace(record.task, tools=())
     if record.origin.surface == "reflected" and record.origin.arguments:

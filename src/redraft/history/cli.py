@@ -476,7 +476,8 @@ def _correction(run: StoredRun) -> list[RenderableType]:
         lines.append(Text(f"Lesson: {visible(correction.lesson)}", QUIET))
     if correction.problem:
         lines.append(Text(f"No lesson: {visible(correction.problem)}", BAD))
-    lines.append(Text(f"As a case: redraft eval add {run.record.run_id}", QUIET))
+    if run.record.unimportable is None:
+        lines.append(Text(f"As a case: redraft eval add {run.record.run_id}", QUIET))
     return ["", *lines]
 
 

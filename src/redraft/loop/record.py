@@ -312,6 +312,19 @@ class RunRecord:
             for criterion in self.options.get("criteria", ())
         }
 
+    @property
+    def unimportable(self) -> tuple[str, str] | None:
+        """The first criterion that can't be imported again, and whether it is a "function" or a "class"."""
+        if self.origin.surface == "workflow":
+            return None
+        for criterion in self.options.get("criteria", ()):
+            config = criterion.get("evaluator_config", {})
+            for key, noun in (("function", "function"), ("schema", "class")):
+                name = config.get(key)
+                if isinstance(name, str) and (":" not in name or "<" in name):
+                    return criterion["name"], noun
+        return None
+
     def shortfalls(self, version: ReflectionVersion) -> tuple[str, ...]:
         """A clause for each threshold that a version misses; none if it is satisfactory."""
         return shortfalls(version.evaluation, self.options.get("quality_threshold"), self.thresholds)
