@@ -14,7 +14,7 @@ from redraft._texts import as_text, counted, shortened
 from redraft.errors import ConfigError
 from redraft.loop.criteria_file import add_criteria
 from redraft.models.names import model_of
-from redraft.proposals.drafts import drafts_of_model, drafts_of_task
+from redraft.proposals.drafts import drafts_of_model, drafts_of_task, unchecked_sentences
 from redraft.proposals.proposals import Proposal, RecurringFailure, as_python, proposals_for, trial_of
 from redraft.proposals.separation import Sample
 from redraft.settings import load_settings, project_folder
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from redraft.protocols import ChatModel
     from redraft.stats import Effect
@@ -96,12 +97,16 @@ async def propose(
         (task,) if task else (),
     )
     proposals = await proposals_of_examples(failure, task, drafter)
+    unchecked = unchecked_sentences(task) if drafter is None else []
     if as_json:
-        emit_json({"criteria": [withheld(proposal.document()) for proposal in proposals]})
+        documents = [withheld(proposal.document()) for proposal in proposals]
+        emit_json({"criteria": documents, "without_check": withheld(unchecked)})
     elif python:
         emit(as_python([proposal.criterion for proposal in proposals]))
     else:
         CalmConsole().show(proposals_view(proposals) if proposals else Text(nothing_found(failure, drafter)))
+        if unchecked:
+            CalmConsole(stderr=True).show(unchecked_view(unchecked))
     if write is not None and proposals:
         if yes or confirm(
             f"Append {'it' if len(proposals) == 1 else 'all of them'} to {visible(str(write))}?"
@@ -117,6 +122,15 @@ def nothing_found(failure: RecurringFailure, drafter: ChatModel | None) -> str:
     tried_on = "" if not failure.bad else " No check refuses bad outputs and passes all good ones."
     hint = "" if drafter else " --model has a model draft, too, also questions for a judge."
     return f"No criterion is proposed.{tried_on}{hint}"
+
+
+def unchecked_view(sentences: Sequence[str]) -> Text:
+    """Render the sentences of a task that no rule turns into a check."""
+    lines = [f"  {visible(withheld(sentence))}" for sentence in sentences]
+    hint = (
+        "Quote words that must stand in the text as they are, or give --model, which has a model draft, too."
+    )
+    return Text("\n".join(["No check was made of:", *lines, hint]), QUIET)
 
 
 def written(path: Path, names: Sequence[str]) -> str:
@@ -214,7 +228,7 @@ def _parts(row: Mapping[str, Any], place: str) -> tuple[Any, str]:
 
 
 def proposals_view(proposals: Sequence[Proposal]) -> RenderableType:
-    """Render proposals: a table of their results, then the reasons, with an example of each kind."""
+    """Render proposals: a table of their results, then reasons and examples, if there are any."""
     rows = [
         {
             "id": proposal.id,
@@ -228,7 +242,8 @@ def proposals_view(proposals: Sequence[Proposal]) -> RenderableType:
     ]
     parts: list[RenderableType] = [PlainTable(rows, wrap=("id", "check"))]
     for proposal in proposals:
-        parts += ["", Text.assemble((proposal.id, "bold"), f"  {visible(proposal.says)}"), _details(proposal)]
+        if (details := _details(proposal)).row_count:
+            parts += ["", Text(proposal.id, "bold"), details]
     return Group(*parts)
 
 
@@ -239,7 +254,7 @@ def _counted(count: int, of: int, share: Effect | None) -> str:
     return f"{count} of {of}{figures}"
 
 
-def _details(proposal: Proposal) -> RenderableType:
+def _details(proposal: Proposal) -> Table:
     """Render the reasons for a check, and examples; texts of runs are quoted."""
     trial, held_out = proposal.trial, proposal.trial.held_out
     table = bare_table()

@@ -17,7 +17,7 @@ from redraft.proposals.vocabulary import NUMBER_WORDS, SIGNS, has_keys, language
 from redraft.protocols import Message
 from redraft.text.characters import without_middle
 from redraft.text.replies import fenced, json_of, speaks_to_author
-from redraft.types import NOTHING_USED, QualityCriterion, TokenUsage
+from redraft.types import NOTHING_USED, QualityCriterion, TokenUsage, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +83,15 @@ def drafts_of_task(task: str) -> list[QualityCriterion]:
         if criterion is not None:
             criteria.setdefault(criterion.name, criterion)
     return list(criteria.values())
+
+
+def unchecked_sentences(task: str) -> list[str]:
+    """The sentences of a task that ask for no check, by the rules of `drafts_of_task`."""
+    sentences = (unwrapped(sentence) for sentence in _SENTENCE_END.split(task))
+    return [sentence for sentence in sentences if sentence and not drafts_of_task(sentence)]
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[^\W\d_a-z])|\n\s*\n|\n(?=\s*[-*\u2022])")
 
 
 def _of_task(task: str) -> Iterator[CheckDraft]:
