@@ -48,6 +48,14 @@ def test_texts_of_examples_can_not_steer_a_terminal(project):
     assert "\x1b" not in redraft("criteria", *words).stdout
 
 
+def test_an_example_keeps_its_white_space(project):
+    for number in range(3):
+        (project / f"g{number}.txt").write_text(f"tea {number}:\n  a regards")
+        (project / f"b{number}.txt").write_text(f"tea {number}:\n  a  b")
+    words = [word for number in range(3) for word in ("--good", f"g{number}.txt", "--bad", f"b{number}.txt")]
+    assert r"refuses  'tea 0:\n  a  b'" in redraft("criteria", *words).stdout
+
+
 def test_few_examples_give_several_checks_to_choose_from(project):
     for name, text in {
         "g1": "Dear Ada, the tea costs 4 euros.\n\nBest regards",

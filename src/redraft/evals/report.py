@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xml.etree import ElementTree as ET
 
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft._texts import counted, shortened
+from redraft._texts import clipped, counted
 from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.loop.evidence import AgentWay, ways_in
@@ -570,7 +570,7 @@ class EvaluationReport:
             errors = (attempt.error for attempt in tries if attempt.error and not attempt.unknown)
             remarks.append(
                 f"{main.failed} of {main.tries} tries failed with an error, and count as not passed. "
-                f"The first: {shortened(next(errors), LONGEST_ERROR)}"
+                f"The first: {clipped(next(errors), LONGEST_ERROR)}"
             )
         if self.evaluated.note:
             remarks.append(self.evaluated.note)
@@ -582,7 +582,7 @@ class EvaluationReport:
             tries = [one for one in self.tries if one.arm == arm]
             if unjudged := [one for one in tries if one.unjudged]:
                 first = unjudged[0]
-                why = shortened(first.unjudged, LONGEST_ERROR).removesuffix(".")
+                why = clipped(first.unjudged, LONGEST_ERROR).removesuffix(".")
                 yield (
                     f"{len(unjudged)} of {len(tries)} runs of {arm} could not be judged, so nothing was "
                     f"revised further: {why} (redraft why {first.run_id})."

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft._texts import ago, as_text, counted, shortened
+from redraft._texts import ago, as_text, clipped, counted
 from redraft.errors import ConfigError
 from redraft.fleet.fleet import load_fleet, project_queue
 from redraft.fleet.overview import FleetOverview, limit_document
@@ -238,7 +238,7 @@ def _overview(overview: FleetOverview) -> RenderableType:
     if overview.failed:
         lines += [Text(), Text("Failed", "bold")]
         for job in overview.failed:
-            reason = shortened(" ".join(withheld(job.error).split()), LONGEST_ERROR)
+            reason = clipped(withheld(job.error), LONGEST_ERROR)
             lines.append(Text(f"{visible(job.run_id)}  {job.state}: {visible(reason)}"))
     return Group(*lines)
 

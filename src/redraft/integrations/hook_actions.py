@@ -464,12 +464,12 @@ async def learn_command(lessons: Lessons, command: FixedCommand) -> Lesson | Non
     from redraft.lessons.lesson import Failure  # noqa: PLC0415 (not needed to search)
     from redraft.memory.safety import WITHHELD, Cleaner  # noqa: PLC0415 (not needed to search)
     from redraft.redact.log import logger  # noqa: PLC0415 (not needed to search)
-    from redraft.types import PlainTask  # noqa: PLC0415 (not needed to search)
+    from redraft.types import PlainTask, in_one_line  # noqa: PLC0415 (not needed to search)
 
     cleaner = Cleaner.of(command.failed, command.passed, command.error)
     failed, passed = cleaner.redact(command.failed), cleaner.redact(command.passed)
     # Line by line, so that a text that lessons may not contain removes only its own line.
-    error = " ".join(cleaner.clean(command.error).split()).replace("`", "'")
+    error = in_one_line(cleaner.clean(command.error)).replace("`", "'")
     content = Failure(
         f"The command `{failed}` failed, and another form of it passed.",
         f"`{failed}` failed: {error}" if error != WITHHELD else f"`{failed}` failed.",

@@ -232,8 +232,9 @@ def _say(text: str) -> str:
     """Write one line to stderr, without secrets, and return it."""
     from redraft.redact import redact  # noqa: PLC0415 (see `_ANSWERS`)
     from redraft.text.characters import visible  # noqa: PLC0415 (see `_ANSWERS`)
+    from redraft.types import in_one_line  # noqa: PLC0415 (see `_ANSWERS`)
 
-    line = f"redraft hook: {visible(redact(' '.join(text.split())).text)}"
+    line = f"redraft hook: {visible(redact(in_one_line(text)).text)}"
     sys.stderr.write(f"{line}\n")
     return line
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from redraft._texts import as_text, counted, shortened
+from redraft._texts import as_text, counted, short_repr
 from redraft.errors import ConfigError
 from redraft.loop.criteria_file import add_criteria
 from redraft.models.names import model_of
@@ -263,7 +263,7 @@ def _details(proposal: Proposal) -> Table:
     table.add_column(overflow="fold")
 
     def quoted(text: str) -> str:
-        return visible(repr(shortened(withheld(text), LONGEST_EXAMPLE)))
+        return visible(short_repr(withheld(text), LONGEST_EXAMPLE))
 
     lines: list[tuple[str, str, str]] = []
     if proposal.failure:

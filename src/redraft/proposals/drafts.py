@@ -272,7 +272,7 @@ def _question(sentence: Any) -> QualityCriterion | None:
     """A sentence as a judge's criterion; None if no criterion may contain it."""
     if not isinstance(sentence, str) or not sentence.strip():
         return None
-    text = " ".join(sentence.split())
+    text = unwrapped(sentence)
     if len(text) > LONGEST_QUESTION or not is_harmless(text) or speaks_to_author(text):
         return None
     name = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."

@@ -52,7 +52,7 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import ExitCode, report_error
 from redraft.text.characters import visible
 from redraft.text.json import load_json
-from redraft.types import render_usage
+from redraft.types import in_one_line, render_usage
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
     LAUNCH,
@@ -571,7 +571,7 @@ def _outcome(node: NodeRun) -> Text:
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    line = visible(" ".join(text.split()))
+    line = visible(in_one_line(text))
     return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]} ..."
 
 
