@@ -9,16 +9,11 @@ from _measure import PROJECT
 
 SMALL = ("--model", "local:qwen2.5-coder-0.5b")
 LARGER = ("--model", "local:qwen2.5-coder-1.5b")
-HUMANEVAL = ("--tasks", "humaneval", "--shown", "scoring")
 TOLD = (
     *("--families", "orders,headlines,repairs,errands,flights,invoices,shifts"),
     *("--arms", "withheld,stated"),
 )
 WITH_LEARNING = ("--arms", "loop,loop:learning,greedy,best-of-3,chat")
-RECORDED_FAMILIES = (
-    *("--families", "records,functions", "--arms", "without,resampling,lessons"),
-    *("--seeds", "1"),
-)
 BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("start",),
     ("overhead",),
@@ -41,13 +36,10 @@ BENCHMARKS: tuple[tuple[str, ...], ...] = (
     ("trials",),
     ("replay",),
     ("acceptance",),
-    ("transfer", *RECORDED_FAMILIES, *LARGER, "--replay"),
     ("first_drafts", *SMALL, "--replay"),
     ("first_drafts", *LARGER, *TOLD, "--replay"),
     ("note_runs", *SMALL, "--families", "functions", "--replay"),
     ("offline_model", "--tasks", "small", *WITH_LEARNING, "--replay"),
-    ("offline_model", *HUMANEVAL, *SMALL, "--replay"),
-    ("offline_model", *HUMANEVAL, *LARGER, "--replay"),
 )
 """Scripts with their arguments; recordings play the models."""
 

@@ -104,7 +104,7 @@ def series(family: str, arm: str, seed: int) -> list[Series]:
 
 
 def report(runs: Sequence[MemoryRun]) -> str:
-    """Count drafts for each family and arm, and compare the arms input by input."""
+    """Count drafts for each family and arm, and compare the arms on all inputs, pair by pair."""
     groups = {
         family: {arm: [run for run in of_family if run.arm == arm] for arm in ARMS}
         for family, of_family in families_of(runs).items()
@@ -115,9 +115,9 @@ def report(runs: Sequence[MemoryRun]) -> str:
         for arm, drafts in by_arm.items()
         if drafts
     ]
+    family, by_arm = list(groups.items())[-1]  # all families, if there are several
     pairs = [
         (family, f"{arm} - {base}", *gains)
-        for family, by_arm in groups.items()
         for arm, base in PAIRS
         if (gains := _gains(by_arm[arm], by_arm[base]))
     ]
