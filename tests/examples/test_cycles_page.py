@@ -188,27 +188,7 @@ def test_the_source_cannot_write(stock):
     assert not Path("stock/shop.db").exists()
 
 
-INBOX = """
-name: inbox
-stages:
-  sense:
-    substages: [{type: function, name: files, config: {function: new_files}}]
-  actuate:
-    substages:
-      - type: execute
-        name: act
-        config:
-          actions:
-            - name: take
-              type: function
-              function: take
-              with: {file: "{{ environmentalData.payload.files[0] }}"}
-              when: environmentalData.payload.files
-"""
-
-
-def test_an_agent_with_the_functions_for_an_inbox_takes_each_file_once():
-    Path("inbox/agent.yaml").write_text(INBOX)
+def test_the_agent_for_an_inbox_takes_each_file_once():
     for name in ("new", "done"):
         Path("inbox", name).mkdir()
     for age, name in ((0, "unfinished.csv"), (60, "b.csv"), (90, "a.csv")):
