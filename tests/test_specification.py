@@ -101,6 +101,26 @@ SPECIFIED_FIELDS = {
 }
 
 
+SPECIFIED_DEFAULTS = {
+    "max_iterations": 3,
+    "reflection_prompt": None,
+    "quality_criteria": None,
+    "quality_threshold": 0.8,
+    "reflection_model": None,
+    "structured_reflection": True,
+    "preserve_all_versions": True,
+    "reflection_triggers": ["completion"],
+    "revision_strategy": "hybrid",
+    "include_prior_versions": False,
+    "include_reflection_history": True,
+    "max_revision_tokens": None,
+    "plateau_iterations": 2,
+    "improvement_threshold": 0.05,
+    "detect_oscillation": True,
+    "best_version_selection": "highest_score",
+}
+
+
 def answering(*scores, draft="def f(): ...", edit=None):
     """A model that drafts, edits or rewrites, and judges with these scores."""
     left = list(scores)
@@ -181,6 +201,20 @@ def test_the_names_and_fields_of_the_specification():
     for noun, names in SPECIFIED_FIELDS.items():
         have = {field.name for field in fields(getattr(redraft, noun))}
         assert set(names.split()) <= have
+
+
+def test_the_defaults_of_the_specification():
+    pattern = ReflectionPattern()
+    assert {name: getattr(pattern, name) for name in SPECIFIED_DEFAULTS} == SPECIFIED_DEFAULTS
+    criterion = QualityCriterion("clarity", "Easy to follow.")
+    assert (criterion.weight, criterion.threshold) == (1.0, 0.7)
+    assert (criterion.evaluator, criterion.evaluator_config) == ("llm", {})
+
+
+def test_lists_that_are_given_equal_the_lists_of_the_pattern():
+    criteria = [QualityCriterion("clarity", "Easy to follow.")]
+    pattern = ReflectionPattern(quality_criteria=criteria, reflection_triggers=["completion", "manual"])
+    assert (pattern.quality_criteria, pattern.reflection_triggers) == (criteria, ["completion", "manual"])
 
 
 def test_the_convergence_reasons_of_the_specification():

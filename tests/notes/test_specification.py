@@ -99,7 +99,7 @@ def test_a_custom_strategy():
     task = Task("Say it.", reflect=ReflectionConfig(strategy=my_strategy))
     ensemble = Ensemble(model, [task], InMemoryReflectionStore())
     result = ensemble.run_sync()
-    assert result[task].reflection.observations == ("Custom analysis applied",)
+    assert result[task].reflection.observations == ["Custom analysis applied"]
     ensemble.run_sync()
     assert "Say it. (4 characters are enough)" in asked(model)[1]
 

@@ -69,7 +69,15 @@ from redraft.protocols import (
     Stopper,
 )
 from redraft.settings import load_settings
-from redraft.types import NOTHING_USED, Criterion, Draft, PlainTask, QualityCriterion
+from redraft.types import (
+    NOTHING_USED,
+    Criterion,
+    Draft,
+    FrozenList,
+    PlainTask,
+    QualityCriterion,
+    frozen_list,
+)
 
 if TYPE_CHECKING:
     from redraft.protocols import Step
@@ -109,7 +117,7 @@ class ReflectionPattern(AgentPattern):
     revision_strategy: RevisionStrategy = "hybrid"
     """How to revise: `full_rewrite`, `targeted_edit`, `incremental`, `fresh` (a new answer that avoids what
     failed), `resample` (the same request again) or `hybrid`, which decides by what has worked before."""
-    reflection_triggers: Sequence[str] = ("completion",)
+    reflection_triggers: Sequence[str] = FrozenList(("completion",))
     """When to reflect. Every version is reflected on (`completion`). The others add a short message to the
     conversation in the middle of a run: `step_interval`, `error`, `tool_result`, `quality_drop`, `manual`
     (when `reflect_now()` is called on the stream of `Agent.stream`)."""
@@ -164,7 +172,8 @@ class ReflectionPattern(AgentPattern):
     decide only what is satisfactory, and the judge has to prefer the new version in both orders, in two
     calls."""
     include_reflection_history: bool = True
-    """Whether the judge says of the issues of earlier versions if they are fixed."""
+    """Whether the judge and the reviser see the issues of earlier versions, and the judge says which of them
+    are fixed."""
     include_prior_scores: bool = False
     """Whether the judge sees the scores of earlier versions."""
 
@@ -238,7 +247,7 @@ class ReflectionPattern(AgentPattern):
         _check_callbacks(self.callbacks)
         for name in LISTS:  # a list that the caller changes later must not change later runs
             if isinstance(value := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(cast("list[Any]", value)))
+                object.__setattr__(self, name, frozen_list(cast("list[Any]", value)))
         check_list("advisors", self.advisors)
         for advisor in self.advisors:
             check_advisor("advisors", advisor)

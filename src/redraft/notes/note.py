@@ -14,6 +14,7 @@ from redraft._texts import as_text, estimate_tokens
 from redraft._validation import check_count, check_text
 from redraft.errors import ConfigError
 from redraft.text.characters import without_invisible
+from redraft.types import frozen_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,7 +50,7 @@ class TaskReflection:
                 raise ConfigError(f"{name} must be a list of strings, got {items!r}.")
             for item in items:
                 check_text(f"an item of {name}", item)
-            object.__setattr__(self, name, tuple(items))
+            object.__setattr__(self, name, frozen_list(items))
         if not isinstance(self.reflected_at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
             raise ConfigError(f"reflected_at must be a datetime, got {self.reflected_at!r}.")
         check_count("run_count", self.run_count, 1)
