@@ -4,8 +4,9 @@ from random import Random
 import pytest
 
 from redraft._sync import run_sync
-from redraft.errors import ModelError, OutputError
+from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.models.testing import ScriptedModel
+from redraft.notes.checklist import CheckReflectionStrategy
 from redraft.notes.note import TaskReflection
 from redraft.notes.strategy import (
     MARKERS,
@@ -19,7 +20,7 @@ from redraft.notes.strategy import (
     size_of,
     storable,
 )
-from redraft.notes.task import ReflectionInput
+from redraft.notes.task import ReflectionConfig, ReflectionInput
 from redraft.protocols import ChatReply
 from redraft.types import Issue, PlainTask, ReflectionEvaluation
 from support.redact_corpus import Maker, person
@@ -195,6 +196,32 @@ def reply(description="", expected="", observations=(), suggestions=()):
         "OBSERVATIONS:\n" + "".join(f"- {one}\n" for one in observations) + "\n"
         "SUGGESTIONS:\n" + "".join(f"- {suggestion}\n" for suggestion in suggestions)
     )
+
+
+@pytest.mark.parametrize("strategy", [LlmReflectionStrategy, CheckReflectionStrategy])
+def test_a_strategy_takes_the_name_of_a_model(strategy, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    assert strategy("openai:gpt-5-mini").model.name == "openai:gpt-5-mini"
+    with pytest.raises(ConfigError, match="'gpt' is not the name of a model"):
+        strategy("gpt")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"model": 5},
+            "model must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; got 5",
+        ),
+        ({"strategy": 5}, "strategy must be a function of a ReflectionInput, got 5"),
+        ({"strategy": LlmReflectionStrategy}, "strategy must be a function of a ReflectionInput, got <class"),
+        ({"max_tokens": 49}, "max_tokens must be a whole number of at least 50, got 49"),
+        ({"trial": True}, "trial must be a Trial"),
+    ],
+)
+def test_an_invalid_config_is_rejected(options, message):
+    with pytest.raises(ConfigError, match=message):
+        ReflectionConfig(**options)
 
 
 def reflected(model, given=GIVEN):

@@ -11,6 +11,7 @@ from redraft._texts import listed, shortened
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.requirements import requirements_of
+from redraft.models.names import model_of
 from redraft.notes.note import TaskReflection
 from redraft.notes.strategy import (
     MOST_OUTPUT,
@@ -22,7 +23,7 @@ from redraft.notes.strategy import (
     quotes_output,
     words_of,
 )
-from redraft.protocols import ChatModel, ChatRequest, Message
+from redraft.protocols import ChatModel, ChatRequest, Message, ModelChoice
 from redraft.redact.log import logger
 from redraft.redact.redactor import redact
 from redraft.text.characters import without_invisible
@@ -49,7 +50,11 @@ class CheckReflectionStrategy:
     or drops from it. If it fails, the failure is logged, and the requirements are stored nevertheless.
     """
 
-    model: ChatModel | None = None
+    model: ModelChoice | None = None
+
+    def __post_init__(self) -> None:
+        if self.model is not None:
+            object.__setattr__(self, "model", model_of(self.model))
 
     async def __call__(self, subject: ReflectionInput, /) -> TaskReflection:
         """The note in force, with new requirements and changes to its advice."""
@@ -66,7 +71,8 @@ class CheckReflectionStrategy:
             return note
         prompt = advice_prompt(subject, note, open_criteria)
         try:
-            reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
+            model = cast("ChatModel", self.model)
+            reply = await model(ChatRequest((Message("user", prompt),), role="reflection"))
             changes = changes_in(reply.text)
         except (ModelError, OutputError) as error:
             title = shortened(subject.task.description, 60)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from itertools import combinations
 from textwrap import dedent
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from redraft._critique import render_critique
 from redraft._hints import keyword_hints
@@ -15,8 +15,9 @@ from redraft._words import words_in
 from redraft.errors import ModelError, OutputError
 from redraft.memory.provenance import repeats
 from redraft.memory.safety import memory_redactor
+from redraft.models.names import model_of
 from redraft.notes.note import TaskReflection, placeholders_of, size_of
-from redraft.protocols import ChatModel, ChatRequest, Message
+from redraft.protocols import ChatModel, ChatRequest, Message, ModelChoice
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible, without_middle
 from redraft.text.replies import fenced, speaks_to_author
@@ -33,11 +34,14 @@ class LlmReflectionStrategy:
     """Ask a model for better instructions; the default for tasks without checks.
 
     If the reply is too long, the model is asked once to shorten it; a note that is still too long is cut
-    (`bounded`). Raises the errors of the model, and `OutputError` for a reply without a marker, or of which
-    `bounded` leaves nothing.
+    (`bounded`). Raises `ConfigError` for a model that can't be used; when it is called, the errors of the
+    model, and `OutputError` for a reply without a marker, or of which `bounded` leaves nothing.
     """
 
-    model: ChatModel
+    model: ModelChoice
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", model_of(self.model))
 
     async def __call__(self, subject: ReflectionInput, /) -> TaskReflection:
         """Improve the instructions; a section missing from the reply stays as in the task."""
@@ -49,7 +53,8 @@ class LlmReflectionStrategy:
 
     async def _ask(self, prompt: str, subject: ReflectionInput) -> TaskReflection:
         """The model's reflection, of any length."""
-        reply = await self.model(ChatRequest((Message("user", prompt),), role="reflection"))
+        model = cast("ChatModel", self.model)
+        reply = await model(ChatRequest((Message("user", prompt),), role="reflection"))
         return settled(_reflection_of(reply.text, subject, reply.finish_reason == "length"), subject)
 
     async def _shorten(self, long: TaskReflection, subject: ReflectionInput, size: int) -> TaskReflection:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from redraft._hints import keyword_hints
-from redraft._validation import check_count, check_list, check_text
+from redraft._validation import check_count, check_list, check_model, check_text
 from redraft.errors import ConfigError
 from redraft.notes.note import TaskReflection
 from redraft.notes.trial import Trial
@@ -208,8 +208,9 @@ class ReflectionConfig:
     """
 
     def __post_init__(self) -> None:
+        check_model("model", self.model)
         check_count("max_tokens", self.max_tokens, 50)
-        if self.strategy is not None and not callable(self.strategy):
+        if self.strategy is not None and (not callable(self.strategy) or isinstance(self.strategy, type)):
             raise ConfigError(f"strategy must be a function of a ReflectionInput, got {self.strategy!r}.")
         if self.trial not in (None, False) and not isinstance(self.trial, Trial):  # pyright: ignore[reportUnnecessaryIsInstance] (people try True)
             raise ConfigError(f"trial must be a Trial(...), False or None, got {self.trial!r}.")
