@@ -200,7 +200,9 @@ def test_export_prints_every_version_as_json_or_markdown(noted):
     assert output.startswith("# Notes: report\n")
     assert output.count("\n## Version ") == 3
     assert "\n> Write a report on {topic} with 2 sources.\n" in output
-    assert KEY not in redraft("notes", "export", "--markdown").stdout
+    every_task = redraft("notes", "export", "--markdown").stdout
+    assert ": 1 revision, version 1 is in force." in every_task
+    assert KEY not in every_task
     assert redraft("notes", "export", "--markdown", "--json").exit_code == 2
 
 

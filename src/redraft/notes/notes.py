@@ -378,7 +378,7 @@ class TaskNotes:
         why = f" ({noted.why_off})" if noted.why_off else ""
         parts = [
             f"# Notes: {self.title}",
-            f"`{noted.identity}`: {noted.run_count} revisions, {force}{why}.",
+            f"`{noted.identity}`: {counted(noted.run_count, 'revision')}, {force}{why}.",
         ]
         for note in reversed(self.revisions):
             scored = len(self.scores(note.version))
