@@ -480,12 +480,15 @@ def test_revise_without_an_agent(monkeypatch):
     assert model.requests[0].max_tokens == 99
 
 
-def test_revise_always_shows_the_text(monkeypatch):
+@pytest.mark.parametrize("strategy", ["hybrid", "full_rewrite", "incremental", "fresh", "resample"])
+def test_revise_always_shows_the_text(strategy, monkeypatch):
     model = ScriptedModel(["a good text"])
     monkeypatch.setattr("redraft.loop.pattern.model_of", lambda given, settings, **_: model)
     evaluation = ReflectionEvaluation(0.0, issues=(Issue("it is bad"),))
-    assert run_sync(ReflectionPattern().revise("a bad text", evaluation)) == "a good text"
+    pattern = ReflectionPattern(revision_strategy=strategy)
+    assert run_sync(pattern.revise("a bad text", evaluation)) == "a good text"
     assert "a bad text" in [message.content for message in model.requests[0].messages]
+    assert "it is bad" in model.requests[0].messages[-1].content
 
 
 def test_a_gate_may_fail_in_spite_of_its_score():

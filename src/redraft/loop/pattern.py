@@ -48,7 +48,7 @@ from redraft.loop.stop import (
     semantic_stability,
     unjudged,
 )
-from redraft.loop.strategy import STRATEGIES, RevisionStrategy
+from redraft.loop.strategy import FROM_SCRATCH, STRATEGIES, RevisionStrategy
 from redraft.loop.triggers import (
     MOST_REFLECTIONS,
     ReflectionTriggers,
@@ -353,7 +353,8 @@ class ReflectionPattern(AgentPattern):
         """Revise an output once by its evaluation, without judging the revision.
 
         The model of `agent` revises, with its system prompt but without its tools; without an agent, the
-        model of the settings does. Raises `ConfigError` if there is no model.
+        model of the settings does. A strategy that starts from scratch would need the task, so the output is
+        rewritten instead. Raises `ConfigError` if there is no model.
         """
         missing = "There is no model to revise with: pass an agent=... that has one"
         model = model_of(_model_of(agent), load_settings(), missing=missing)
@@ -367,7 +368,7 @@ class ReflectionPattern(AgentPattern):
             mode="revise",
             previous=output,
             evaluation=visible,
-            strategy=self.revision_strategy,
+            strategy="full_rewrite" if self.revision_strategy in FROM_SCRATCH else self.revision_strategy,
             max_tokens=self.max_revision_tokens,
         )
         return (await reviser(output, visible, self._outside_a_run(attempt))).output
