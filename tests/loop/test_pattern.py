@@ -10,6 +10,7 @@ from redraft import (
     Agent,
     ConfigError,
     Issue,
+    ModelError,
     QualityCriterion,
     ReflectionEvaluation,
     ReflectionPattern,
@@ -421,6 +422,22 @@ def test_revise_and_reflect_use_the_agents_model():
     assert "it is bad" in str(model.requests[0].messages)
     assert run_sync(pattern.reflect("a good text", agent=agent)).criteria_scores == {"clarity": 0.9}
     assert model.requests[1].role == "evaluation"
+
+
+def test_revise_and_reflect_retry_a_temporary_failure():
+    failures = [ModelError("busy", retryable=True, retry_after=0.0) for _ in range(2)]
+
+    def answer(request):
+        if len(failures) > (request.role == "revision"):
+            raise failures.pop()
+        return {"criteria": {"clarity": {"reason": "so", "score": 0.9}}} if request.schema else "a good text"
+
+    agent = Agent(ScriptedModel(answer))
+    pattern = ReflectionPattern(quality_criteria=["clarity"], retry=Retry(first_wait=0))
+    assert run_sync(pattern.revise("a bad text", ReflectionEvaluation(0.1), agent=agent)) == "a good text"
+    assert len(failures) == 1
+    assert run_sync(pattern.reflect("a good text", agent=agent)).overall_score == 0.9
+    assert failures == []
 
 
 @pytest.mark.parametrize(

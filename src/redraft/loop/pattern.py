@@ -345,7 +345,7 @@ class ReflectionPattern(AgentPattern):
             panel = own_panel(self, model, self.task_type, BY_AGENT)
         else:
             panel = panel_for(self, criteria, model, self.task_type, BY_AGENT)
-        return await panel(output, self._outside_a_run(Attempt()))
+        return await self.retry.run(panel, output, self._outside_a_run(Attempt()))
 
     async def revise(
         self, output: Output, evaluation: ReflectionEvaluation, *, agent: AgentLike | None = None
@@ -371,7 +371,7 @@ class ReflectionPattern(AgentPattern):
             strategy="full_rewrite" if self.revision_strategy in FROM_SCRATCH else self.revision_strategy,
             max_tokens=self.max_revision_tokens,
         )
-        return (await reviser(output, visible, self._outside_a_run(attempt))).output
+        return (await self.retry.run(reviser, output, visible, self._outside_a_run(attempt))).output
 
     def _outside_a_run(self, attempt: Attempt) -> RunContext:
         task = PlainTask("(a text to judge and mend)", task_type=self.task_type)
