@@ -133,9 +133,8 @@ def test_the_map_in_contributing_matches_the_import_contract():
     contract = config["tool"]["importlinter"]["contracts"][0]
     layers = [layer.split(" | ") for layer in contract["layers"][1:]]  # the first is `python -m redraft`
     floors = [[name for _, name in group] for _, group in groupby(rows, key=itemgetter(0))]
-    *above, last = floors
-    assert above == layers[: len(above)]
-    assert [[name] for name in last] == layers[len(above) : len(above) + len(last)]
+    assert len(floors) > 10
+    assert floors == layers[: len(floors)]
 
 
 def test_the_map_in_contributing_names_modules_that_exist():
