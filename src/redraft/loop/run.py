@@ -528,10 +528,7 @@ class Run:
 
     def _make_result(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         pattern, versions, final = self.pattern, self.versions, self.versions[-1]
-        best = self.best
-        # `self.best` is the best by score; a callback's choice and other selections look at all versions.
-        if best is None or final.accepted or pattern.best_version_selection != "highest_score":
-            best = select(versions, pattern.best_version_selection)
+        best = select(versions, pattern.best_version_selection)
         findings = diagnose(versions, stop.reason, self.judges.signals, pattern.first_drafts)
         preserved = versions if pattern.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1
