@@ -37,13 +37,13 @@ class MistakeAdvice:
         criteria: Sequence[QualityCriterion],
         system_prompt: str,
         steps: Steps,
-        notes: dict[str, str],
+        diagnostics: dict[str, str],
     ) -> None:
         self._advisors = advisors
         self._criteria = criteria
         self._system_prompt = system_prompt
         self._steps = steps
-        self._notes = notes
+        self._diagnostics = diagnostics
 
     def generator(self, generate: Generator) -> Generator:
         """Wrap a generator to get advice before a fresh start."""
@@ -102,17 +102,17 @@ class MistakeAdvice:
                     advice += advice_of(await advisor.advise_on(run.task, mistake))
                 except Exception as error:  # noqa: BLE001 (a version without advice is better than none)
                     why = f"{type(error).__name__}: {error}"
-                    report_ignored(self._notes, "advisor", type(advisor).__name__, why)
+                    report_ignored(self._diagnostics, "advisor", type(advisor).__name__, why)
             return [replace(piece, after=after) for piece in advice]
 
         return await self._steps.inside("advise", list[Advice], ask, mistake)
 
 
-def report_ignored(notes: dict[str, str], kind: str, name: str, why: str) -> None:
+def report_ignored(diagnostics: dict[str, str], kind: str, name: str, why: str) -> None:
     """Log that a function of the user failed, and add it to the diagnostics of the run."""
     logger.warning("The %s %s failed and was ignored: %s", kind, name, why)
     key, text = f"{kind}_failed", f"The {kind} {name} failed and was ignored: {why}."
-    notes[key] = f"{notes[key]} {text}" if key in notes else text
+    diagnostics[key] = f"{diagnostics[key]} {text}" if key in diagnostics else text
 
 
 def _with_advice(draft: Draft, advice: tuple[Advice, ...]) -> Draft:
