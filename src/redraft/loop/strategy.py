@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from redraft._texts import as_text, copy_of, is_short
 from redraft.evaluate.criteria import is_test, needs_model
-from redraft.loop.select import highest, is_better, is_setback
+from redraft.loop.select import is_better, is_setback
 from redraft.protocols import Attempt
+from redraft.types import highest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,11 @@ from redraft._validation import check_choice, check_count, check_list, is_number
 from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
 from redraft.events import Reflected
 from redraft.loop.budget import NO_BUDGET, Tally
-from redraft.loop.select import highest
 from redraft.loop.steps import Steps
 from redraft.protocols import ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.text.replies import fenced
-from redraft.types import NOTHING_USED, ConvergenceReason, Conversation, Reflection, TokenUsage
+from redraft.types import NOTHING_USED, ConvergenceReason, Conversation, Reflection, TokenUsage, highest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redraft import _calls as adapt
+from redraft import _calls
 from redraft.errors import ConfigError, SandboxError
 from redraft.evaluate.compare import preference
 from redraft.evaluate.criteria import criteria_of, needs_model
@@ -41,8 +41,10 @@ class JudgeHint(NamedTuple):
 
 
 BY_FUNCTION = JudgeHint("evaluate=..., criteria=... that are checks, or judge=...", "judge=...")
-BY_AGENT = JudgeHint(*["agent=..., or reflection_model=... in the pattern"] * 2)
-BY_PATTERN = JudgeHint(*["judge=..."] * 2)
+BY_AGENT = JudgeHint(
+    "agent=..., or reflection_model=... in the pattern", "agent=..., or reflection_model=... in the pattern"
+)
+BY_PATTERN = JudgeHint("judge=...", "judge=...")
 
 
 def function_verbs(
@@ -68,21 +70,21 @@ def function_verbs(
     generator: Generator | None = None
     ways: tuple[str, ...] = ()
     if generate is not None:
-        generator = adapt.generator(generate)
-        reviser = adapt.regenerating(generator) if revise is None else adapt.reviser(revise)
+        generator = _calls.generator(generate)
+        reviser = _calls.regenerating(generator) if revise is None else _calls.reviser(revise)
     elif revise is not None and has_draft:
-        reviser = adapt.reviser(revise)
+        reviser = _calls.reviser(revise)
     else:
         missing = "generate=..." if revise is None else "generate=... or draft=..."
         model = model_of(None, load_settings(), missing=f"There is nothing to draft with: pass {missing}")
         schema = None if evaluate else answer_schema(criteria_of(pattern.quality_criteria, task_type))
         generator = ModelGenerator(model, schema=schema)
-        reviser = model_reviser(pattern, model, schema=schema) if revise is None else adapt.reviser(revise)
+        reviser = model_reviser(pattern, model, schema=schema) if revise is None else _calls.reviser(revise)
         ways = _ways(model) if revise is None else OWN_WAYS
     if evaluate is not None:
-        evaluator = adapt.evaluator(evaluate, pattern.quality_threshold)
+        evaluator = _calls.evaluator(evaluate, pattern.quality_threshold)
         accept = _preference(pattern, model, (), hint)
-        judges = Judges(evaluator, output_alone=not adapt.sees_run(evaluate), accept=accept)
+        judges = Judges(evaluator, output_alone=not _calls.sees_run(evaluate), accept=accept)
     else:
         judges = judges_of(pattern, model, task_type, hint)
     if pattern.budget_usd is not None:

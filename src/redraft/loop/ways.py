@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from redraft._texts import counted, is_short
 from redraft.evaluate.criteria import needs_model
-from redraft.loop.select import highest, is_setback
+from redraft.loop.select import is_setback
 from redraft.loop.strategy import FROM_SCRATCH, from_scratch, way_of_hybrid
 from redraft.protocols import FRESH_TEMPERATURE
-from redraft.types import FailureKind, LengthClass, TokenUsage, Way, replaces
+from redraft.types import FailureKind, LengthClass, TokenUsage, Way, highest, replaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
