@@ -16,7 +16,7 @@ from redraft.loop.runs import Runs
 from redraft.proposals.proposals import FEWEST_RUNS, Proposal, RecurringFailure, proposals_for, verdicts
 from redraft.proposals.separation import Sample
 from redraft.stores.base import intact
-from redraft.types import COUNTS, NOT_JUDGED, overlap, words_in
+from redraft.types import EVALUATORS, NOT_JUDGED, overlap, words_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 NEWEST = 300
 """Number of the newest runs of an agent that are examined."""
-CHECKED = frozenset({"regex", "schema", *COUNTS, "command", "generated_tests", "compare"})
-"""Evaluators whose failures need no check: they are checks, or test what a text does not show."""
+CHECKED = frozenset(EVALUATORS) - {"llm", "function"}
+"""Evaluators for whose failures no check is proposed: they are checks, or test what a text does not show."""
 SIMILAR = 0.5
 """Two issues with at least this overlap are about the same problem."""
 ABOUT = 0.6

@@ -44,6 +44,7 @@ class ExitCode(IntEnum):
     PROVIDER = 4
     WAITING = 5
     COMMIT_REFUSED = 10
+    """Of `redraft hook stop git`, which repeats the number: it starts without Typer."""
     DEFECT = 70
     INTERRUPTED = 130
 

@@ -27,7 +27,7 @@ EMPTY = ("", "-")
 
 
 class PlainTable:
-    """A table of rows, which map the names of columns to cells.
+    """A table of rows, which map the names of columns to cells; all rows have the columns of the first.
 
     On a terminal, the table fits the width. If there is too little room, empty columns are left out, then the
     columns in `drop`, in order; a line below the table names these. The column `fill` takes the remaining
