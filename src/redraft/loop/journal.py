@@ -45,7 +45,7 @@ STEP = "step"
 VOID = "void"
 """The kind of a step's record that a later attempt replaced: paid for and shown, but not replayed."""
 OUTSIDE = "owed "
-"""The beginning of the places of steps outside the loop of a run, such as the lesson that it teaches."""
+"""Prefix of the places of steps outside the loop, such as reading evidence or writing a lesson."""
 TRY = "try"
 """The name of a try's step, within the step that is tried again after a failure."""
 LONGEST_ID = 200
