@@ -2,6 +2,7 @@
 
 import json
 import linecache
+import re
 import runpy
 import shlex
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from redraft.loop.criteria_file import read_criteria
+from redraft.types import EVALUATORS
 from support.commands import redraft, script
 from support.pages import Page, steady
 
@@ -112,6 +114,12 @@ def test_the_prompt_of_the_writer_matches_the_page(monkeypatch):
 def test_the_criteria_of_a_task_without_tests_can_be_used(folder):
     examples, tests = read_criteria(folder / "tests.yaml").criteria
     assert (examples.origin, tests.origin) == ("given", "generated")
+
+
+def test_the_table_lists_every_evaluator():
+    table = PAGE.text.split("\n## Evaluators\n\n")[1].split("\n\n")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)[1:]
+    assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == list(EVALUATORS)
 
 
 def test_the_python_prints_the_text_blocks(tmp_path, capsys):
