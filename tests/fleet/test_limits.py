@@ -106,7 +106,7 @@ def test_a_limit_that_means_nothing_is_refused(options, message):
 
 def test_a_clock_that_is_set_back_holds_nothing_back():
     limit = Limit("*", requests_per_minute=60)
-    state, times = spread(limit, [1], state=LimitState(4600.0))  # written by a clock an hour ahead
+    state, times = spread(limit, [1], state=LimitState(4602.0, written_at=4600.0))  # a clock an hour ahead
     assert (state.requests_at, times) == (1002.0, [])
     assert spread(limit, [1], now=1002.0, state=state)[1] == [1002.0]
 
@@ -491,6 +491,37 @@ def test_a_storm_of_rate_limits_loses_no_run():
         await FleetWorker(fleet, concurrency=12).run(until_idle=True)
         results = [await handle.result(within=1) for handle in handles]
         assert all(result.success for result in results)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("limit", [Limit("*", tokens_per_minute=60), Limit("*", concurrency=1)])
+@pytest.mark.parametrize("back", [60.0, 3600.0, 100_000.0])
+def test_a_worker_waits_no_longer_after_the_clock_was_set_back(limit, back):
+    state, times = spread(limit, [30], now=1000.0 + back)
+    state, more = spread(limit, [30], state=state, worker="b")
+    assert (times, more) == ([1000.0 + back], [])
+    now = 1000.0 + 30.0  # the tokens are worked off, and the slot of the silent worker has expired
+    assert spread(limit, [30], now=now, state=state, worker="b")[1] == [now]
+
+
+def test_a_retry_after_lasts_no_longer_after_the_clock_was_set_back():
+    async def main():
+        refused = ModelError("Slow down.", status=429, retryable=True, retry_after=60.0)
+        store, provider, now = MemoryStore(), Provider(refused), 100_000.0
+        limits = [Limit("*", concurrency=2)]
+        one, two = (FleetGate(limits, None, store, name, lambda: now) for name in ("a", "b"))
+        with pytest.raises(ModelError):
+            await provider.call(one)
+        for now in (1000.0, 1059.0):
+            for gate in (one, two):
+                await gate.limits[0].settle()
+                call = OutgoingCall(SimpleNamespace(name="openai:x"), 1, 1, waits_out=False)
+                with pytest.raises(BlockedError, match=f"wait {1060 - now:.0f} s"):
+                    await gate(call, None, None)
+        now = 1061.0
+        for gate in (one, two):
+            await asyncio.wait_for(provider.call(gate), 20)
 
     asyncio.run(main())
 

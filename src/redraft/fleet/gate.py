@@ -148,15 +148,26 @@ class LimitState:
     """By worker: the slots that it holds, the slots that it wants, and when both expire."""
     blocked: Mapping[str, float] = field(default_factory=dict[str, float])
     """By provider: the end of its Retry-After."""
+    written_at: float = field(default=0.0, compare=False)
+    """When the state was written."""
 
     def at(self, now: float) -> LimitState:
-        """The state without times from a wrong clock, and without dead workers."""
-        latest = now + MOST_AHEAD
+        """The state without times from a wrong clock, and without dead workers.
+
+        After the clock was set back, all times move with it: nothing has to wait longer than before.
+        """
+        latest, back = now + MOST_AHEAD, self.written_at - now
+        if back < AHEAD:  # clocks differ this much
+            back = 0.0
+        requests_at, tokens_at = self.requests_at - back, self.tokens_at - back
+        shares = {name: (*share[:2], share[2] - back) for name, share in self.shares.items()}
         blocked = {ANY_PROVIDER: self.blocked_until, **self.blocked}
+        blocked = {name: until - back for name, until in blocked.items()}
         return LimitState(
-            *(now if time > latest else time for time in (self.requests_at, self.tokens_at)),
-            shares={name: share for name, share in self.shares.items() if now < share[2] <= latest},
+            *(now if time > latest else time for time in (requests_at, tokens_at)),
+            shares={name: share for name, share in shares.items() if now < share[2] <= latest},
             blocked={name: until for name, until in blocked.items() if now < until <= latest},
+            written_at=now,
         )
 
     def reserve(
@@ -179,8 +190,6 @@ class LimitState:
             if slots:
                 shares[worker] = (own, slots, now + SHARE_FOR)
         requests_at, tokens_at, times = state.requests_at, state.tokens_at, list[float]()
-        if limit.requests_per_minute:  # a time further ahead was written before the clock was set back
-            requests_at = min(requests_at, now + AHEAD + 60 / limit.requests_per_minute)
         for tokens in waiting[:room]:
             at = max(now, requests_at) if limit.requests_per_minute else now
             at = max(at, tokens_at) if limit.tokens_per_minute else at
@@ -498,6 +507,8 @@ class SharedLimit(SharedBound[LimitState]):
         self._running = 0
         self._blocked: dict[str, float] = {}
         """The end of each provider's Retry-After, stored or not."""
+        self._latest = 0.0
+        """The time at the last look at the clock."""
 
     async def enter(self, call: _Call) -> None:
         """Wait until a call may begin.
@@ -512,7 +523,8 @@ class SharedLimit(SharedBound[LimitState]):
 
     async def block(self, provider: str, seconds: float) -> None:
         """Block the calls of a provider in all workers for `seconds`."""
-        self._blocked[provider] = max(self._blocked.get(provider, 0.0), self._clock() + seconds)
+        until = self._now() + seconds
+        self._blocked[provider] = max(self._blocked.get(provider, 0.0), until)
         self._refuse_line()
         try:
             await self.settle()
@@ -539,7 +551,7 @@ class SharedLimit(SharedBound[LimitState]):
 
     async def _begin(self, call: _Call) -> bool:
         # A longer wait means that the clock was set back.
-        while 0 < (seconds := call.begins_at - self._clock()) <= AHEAD:  # noqa: ASYNC110 (it waits for a time)
+        while 0 < (seconds := call.begins_at - self._now()) <= AHEAD:  # noqa: ASYNC110 (it waits for a time)
             await asyncio.sleep(seconds)
         is_blocked = self._blocked_seconds(call) > 0
         if is_blocked:
@@ -549,14 +561,14 @@ class SharedLimit(SharedBound[LimitState]):
     @property
     def _pause(self) -> float:
         # All slots are taken, or the next call is more than a second ahead, or all calls are blocked.
-        rates = max(self.state.requests_at, self.state.tokens_at) - AHEAD - self._clock()
+        rates = max(self.state.requests_at, self.state.tokens_at) - AHEAD - self._now()
         blocked = [self._blocked_seconds(call) for call, turn in self._line if not turn.done()]
         return min(max(rates, min(blocked, default=0.0), SHORTEST_RETRY), REFUSED_WAIT)
 
     def _next(
         self, state: LimitState, ended: Sequence[_Ended], line: Sequence[_Waiting], *, admits: bool
     ) -> tuple[LimitState, Sequence[_Waiting]]:
-        now = self._clock()
+        now = self._now()
         state = state.at(now)
         if self.limit.tokens_per_minute:
             # Usage beyond the estimate delays later calls, also after a pause.
@@ -579,10 +591,19 @@ class SharedLimit(SharedBound[LimitState]):
             waiting.call.begins_at = at
         return after, line[: len(times)]
 
+    def _now(self) -> float:
+        """The time. After the clock was set back, each Retry-After ends as many seconds earlier."""
+        now = self._clock()
+        if (back := self._latest - now) > 0:
+            self._blocked = {provider: until - back for provider, until in self._blocked.items()}
+        self._latest = now
+        return now
+
     def _blocked_seconds(self, call: _Call) -> float:
         """Seconds until the Retry-After of a call's provider ends; 0 without one."""
+        now = self._now()
         until = max(self._blocked.get(provider, 0.0) for provider in (ANY_PROVIDER, call.provider))
-        return max(0.0, until - self._clock())
+        return max(0.0, until - now)
 
     def _refusal(self, call: _Call) -> BlockedError | None:
         """The error for a call that a Retry-After blocks; None if none is in force."""
