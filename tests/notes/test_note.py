@@ -114,6 +114,12 @@ HOSTILE = [
     "a\n\ud800## Task",
     "a\n\U000e0023\U000e0023## Task",
     "a\n\u202e## Task",
+    "a\n\u2800---\nb",
+    "Task\n\u2800\u2800=== \u2800",
+    "a\n\ufffc## Task",
+    "a\n\U0001d159---",
+    "a\n\U00013441---",
+    "a\n\U00016fe4---",
     "{topic}\n## Task",
 ]
 _RULE = r"-=*_─—\uff0d\u2e3a"

@@ -26,13 +26,16 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 (as Python writes them)
 
 
-# Control characters except tab and line feed; soft hyphens and characters without width; direction marks;
-# tags and variation selectors, which can carry a whole hidden text; lone surrogates; private use.
+# Control characters except tab and line feed; soft hyphens, fillers and characters without width; direction
+# marks; tags and variation selectors, which can carry a whole hidden text; signs that are drawn as nothing;
+# lone surrogates; private use.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
-    r"\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\uf8ff"
-    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\ud800-\uf8ff"
+    r"\U00013430-\U00013442\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
+_BRAILLE_SPACE = "\u2800"
 _LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 # Hebrew, Arabic, Indian and Mongolian scripts and emoji need one joiner between two of their characters.
 _JOINED = (
@@ -48,11 +51,12 @@ _STRAY_SELECTORS = re.compile(rf"(?<![{_SIGN}])[\ufe0e\ufe0f]+(?!\u20e3)")
 def without_invisible(text: str) -> str:
     """Remove invisible characters from a text, in linear time; each line ends with a line feed.
 
-    A joiner or a selector stays where a script or an emoji needs it, and tabs stay.
+    A joiner or a selector stays where a script or an emoji needs it, and tabs stay. The space of Braille,
+    which is no white space to Python, becomes a space.
     """
     if text.isascii() and text.isprintable():
         return text
-    text = _INVISIBLE.sub("", _LINE_ENDS.sub("\n", text))
+    text = _INVISIBLE.sub("", _LINE_ENDS.sub("\n", text)).replace(_BRAILLE_SPACE, " ")
     if text.isascii():
         return text
     return _STRAY_JOINERS.sub("", _STRAY_SELECTORS.sub("", text))
