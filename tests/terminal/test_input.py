@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import sys
+import tempfile
 from threading import Event, Thread, main_thread
 from types import SimpleNamespace
 
@@ -73,3 +74,33 @@ def test_ctrl_c_in_the_editor_loses_no_text(tmp_path, monkeypatch):
         return text
 
     assert run_async(command()) == "this and more"
+
+
+@pytest.mark.parametrize(
+    ("saved", "code", "problem"),
+    [
+        (b"caf\xe9", 0, "is not UTF-8"),
+        (b"caf\xc3\xa9", 3, "code 3"),
+        (b"\xff\xfea\x00", 1, "code"),
+    ],
+)
+def test_an_edited_text_that_cannot_be_used_stays_in_a_file(tmp_path, monkeypatch, saved, code, problem):
+    editor = tmp_path / "editor.py"
+    editor.write_text(f"import sys\nopen(sys.argv[1], 'wb').write({saved!r})\nsys.exit({code})\n")
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match=problem) as refused:
+        edited("this", "note.md")
+    (file,) = tmp_path.glob("redraft-*/note.md")
+    assert repr(str(file)) in str(refused.value)
+    assert (file.read_bytes(), file.parent.stat().st_mode & 0o077) == (saved, 0)
+
+
+def test_an_editor_that_fails_without_a_change_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "false")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"nothing was changed\.$"):
+        edited("this", "note.md")
+    assert list(tmp_path.iterdir()) == []

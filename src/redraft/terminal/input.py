@@ -65,26 +65,40 @@ def edited(text: str, name: str) -> str:
     """Open a text in `$VISUAL`, `$EDITOR` or vi, as a file called `name`; return the new text.
 
     Line endings stay as they are. Ctrl-C is left to the editor. Raises `ConfigError` if there is neither an
-    editor nor a terminal, and if the editor fails.
+    editor nor a terminal, and if the editor fails or saves anything but UTF-8; what it saved stays in a file
+    that the error names.
     """
     editor = os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()
     if not (editor or sys.stdin.isatty()):
         raise ConfigError("There is no terminal to edit in; set EDITOR, or edit the file directly.")
     command = shlex.split(editor or DEFAULT_EDITOR)
+    before = text.encode("utf-8", "surrogatepass")
     with tempfile.TemporaryDirectory(prefix="redraft-") as folder:
         path = Path(folder) / name
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        path.write_bytes(before)
         try:
             with _on_interrupt(lambda _number, _frame: None):  # otherwise the text would be lost
                 code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 (the user's editor)
         except OSError as error:
             raise ConfigError(f"The editor {command[0]!r} can't be run: {error.strerror}.") from error
-        if code:
-            raise ConfigError(f"The editor {command[0]!r} exited with code {code}, so nothing was changed.")
         try:
-            return path.read_bytes().decode("utf-8", "surrogatepass")
-        except (OSError, UnicodeDecodeError) as error:
+            after = path.read_bytes()
+            problem = f"The editor {command[0]!r} exited with code {code}" if code else ""
+            if not problem:
+                return after.decode("utf-8", "surrogatepass")
+        except OSError as error:
             raise ConfigError(f"The edited text can't be read: {error}.") from error
+        except UnicodeDecodeError as error:
+            problem = f"The edited text is not UTF-8 ({error.reason})"
+        stays = "" if after == before else f" Your text is in {str(_rescued(after, name))!r}."
+        raise ConfigError(f"{problem}, so nothing was changed.{stays}")
+
+
+def _rescued(data: bytes, name: str) -> Path:
+    """Save an edited text in a private file that stays."""
+    path = Path(tempfile.mkdtemp(prefix="redraft-")) / name
+    path.write_bytes(data)
+    return path
 
 
 @contextmanager
